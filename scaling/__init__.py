@@ -1,0 +1,1 @@
+"""The autoscaler: collectors, windows, rules, decisions, scalers and the decision log."""
