@@ -1,0 +1,396 @@
+"""Values that flow through the autoscaler: samples, reports, verdicts, recommendations, actions, effects.
+
+Times are seconds since the Unix epoch, UTC (`float`); durations are seconds. Capacities are whole units of
+the target: instances of an App Service Plan, for example. Everything here is immutable data: no clock, no
+I/O. The same types travel through the queues and are validated when decoded (`scaling.codec`).
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NewType
+
+from msgspec import Struct
+
+TargetName = NewType("TargetName", str)
+MetricName = NewType("MetricName", str)
+DecisionId = NewType("DecisionId", str)
+"""`<target>@<UTC time of the report, to the millisecond>`; so an id finds its log row without a search."""
+
+
+class Reason(StrEnum):
+    """Why a recommendation is what it is. One member per outcome; `REASONS` explains each to people."""
+
+    SCALE_OUT = "scale_out"
+    SCALE_IN = "scale_in"
+    WITHIN_TARGET = "within_target"
+    BELOW_MINIMUM = "below_minimum"
+    ABOVE_MAXIMUM = "above_maximum"
+    OVERRIDDEN = "overridden"
+    FALLBACK = "fallback"
+    INCOMPLETE_WINDOW = "incomplete_window"
+    STALE_METRIC = "stale_metric"
+    COLLECT_FAILED = "collect_failed"
+    INVALID_METRIC = "invalid_metric"
+    ENTITY_DISABLED = "entity_disabled"
+    CAPACITY_UNKNOWN = "capacity_unknown"
+    RULE_FAILED = "rule_failed"
+    STATE_CORRUPT = "state_corrupt"
+    COOLING_DOWN = "cooling_down"
+    STABILIZING = "stabilizing"
+    RATE_LIMITED = "rate_limited"
+    AT_MAXIMUM = "at_maximum"
+    AT_MINIMUM = "at_minimum"
+    GUARDED = "guarded"
+    PLATEAU = "plateau"
+    PAUSED = "paused"
+    FOREIGN_HAND = "foreign_hand"
+    ACTION_PENDING = "action_pending"
+    DRY_RUN = "dry_run"
+
+
+REASONS: dict[Reason, str] = {
+    Reason.SCALE_OUT: "a rule asked for more capacity and nothing held it back",
+    Reason.SCALE_IN: "every rule agreed to less capacity and nothing held it back",
+    Reason.WITHIN_TARGET: "no rule asked for a change",
+    Reason.BELOW_MINIMUM: "the capacity was below the minimum (or a schedule's floor) and is raised to it",
+    Reason.ABOVE_MAXIMUM: "the capacity was above the maximum (or a schedule's ceiling) and is lowered to it",
+    Reason.OVERRIDDEN: "an operator's override decides until it expires",
+    Reason.FALLBACK: "metrics were missing for long and the capacity was below the configured fallback",
+    Reason.INCOMPLETE_WINDOW: "the window does not yet cover its span, has too few samples, or has a gap",
+    Reason.STALE_METRIC: "the newest sample is older than allowed",
+    Reason.COLLECT_FAILED: "the last read of a metric failed; unknown is not zero",
+    Reason.INVALID_METRIC: "a metric arrived that is not a finite, non-negative number of the present",
+    Reason.ENTITY_DISABLED: "the queue or subscription is disabled, so more instances could not receive from it",
+    Reason.CAPACITY_UNKNOWN: "the current capacity could not be read",
+    Reason.RULE_FAILED: "a rule raised an error",
+    Reason.STATE_CORRUPT: "the stored state could not be read and was started anew",
+    Reason.COOLING_DOWN: "the last effect is too recent for another change in this direction",
+    Reason.STABILIZING: "a recent recommendation within the stabilization window holds this one back",
+    Reason.RATE_LIMITED: "the step limit or a rate policy allows no further change now",
+    Reason.AT_MAXIMUM: "more was wanted, but the maximum is reached",
+    Reason.AT_MINIMUM: "less was wanted, but the minimum is reached",
+    Reason.GUARDED: "a downstream guard blocks scaling out",
+    Reason.PLATEAU: "the last scale-outs did not make the backlog fall",
+    Reason.PAUSED: "an operator paused this direction",
+    Reason.FOREIGN_HAND: "somebody else changes the capacity of this target",
+    Reason.ACTION_PENDING: "an earlier action has not shown its effect yet",
+    Reason.DRY_RUN: "a change was decided, but dry-run is on",
+}
+
+
+class Direction(StrEnum):
+    OUT = "out"
+    IN = "in"
+
+
+class Statistic(StrEnum):
+    """What a rule reads from a window."""
+
+    AVERAGE = "average"
+    MAXIMUM = "maximum"
+    MINIMUM = "minimum"
+    LATEST = "latest"
+
+
+class MetricSample(Struct, frozen=True):
+    """One reading of one metric. `value` is in the metric's own unit (messages, for a backlog)."""
+
+    metric: str
+    at: float
+    value: float
+
+
+class MetricFailure(Struct, frozen=True):
+    """A reading that could not be had. Never replaced by a zero."""
+
+    metric: str
+    at: float
+    message: str
+    reason: Reason = Reason.COLLECT_FAILED
+
+
+class Capacity(Struct, frozen=True):
+    """What a target has now, as its management API says.
+
+    `floor` and `ceiling` are the platform's limits (of the SKU), not the policy's. `ready` counts instances
+    that already work, where the platform tells. `held_by` names another controller (an Azure Monitor
+    autoscale setting, say) that also moves this target. `pending` is true while the platform still
+    carries out an earlier change.
+    """
+
+    current: int
+    at: float
+    floor: int = 0
+    ceiling: int | None = None
+    ready: int | None = None
+    pending: bool = False
+    held_by: str | None = None
+
+
+class MetricsReport(Struct, frozen=True):
+    """All that one collector tick learned about one target; the message on the metrics queue.
+
+    A metric is in `samples` or in `failures`. `capacity` is None when it could not be read;
+    `capacity_error` then says why.
+    """
+
+    target: str
+    at: float
+    samples: tuple[MetricSample, ...] = ()
+    failures: tuple[MetricFailure, ...] = ()
+    capacity: Capacity | None = None
+    capacity_error: str | None = None
+
+
+class Evidence(Struct, frozen=True):
+    """The numbers of one rule: `<statistic> <metric> <value> <comparator> <threshold> over <span> s`."""
+
+    rule: str
+    metric: str
+    statistic: str
+    value: float
+    comparator: str
+    threshold: float
+    span: float = 0.0
+    samples: int = 0
+
+
+class Flip(Struct, frozen=True):
+    """The value that would have changed the outcome: had `quantity` been `comparator value`, then `outcome`.
+
+    `quantity` is `<statistic> <metric>` (for every sample of the window), or one of `time`, `maximum`,
+    `minimum`, `samples`, `span`, `step`, `control`, `capacity`. For `time` the value is an epoch time.
+    """
+
+    quantity: str
+    comparator: str
+    value: float
+    outcome: Reason
+
+
+class Limit(Struct, frozen=True):
+    """One constraint that changed what was wanted, from `wanted` to `allowed`, and why."""
+
+    reason: Reason
+    wanted: int
+    allowed: int
+    detail: str = ""
+
+
+class Verdict(Struct, frozen=True):
+    """What one rule says.
+
+    `desired` is a capacity, or None where the rule does not vote (`reason` is then a problem, or the rule
+    only sets bounds). `floor`/`ceiling` bound the capacity now (schedules). `blocks_out` forbids scaling
+    out whatever other rules say (guards).
+    """
+
+    desired: int | None
+    reason: Reason
+    evidence: tuple[Evidence, ...] = ()
+    flips: tuple[Flip, ...] = ()
+    floor: int | None = None
+    ceiling: int | None = None
+    blocks_out: bool = False
+    note: str = ""
+
+
+class ScaleAction(Struct, frozen=True):
+    """An absolute, idempotent order; the message on the actions queue."""
+
+    action_id: str
+    target: str
+    from_capacity: int
+    to_capacity: int
+    decided_at: float
+    expires_at: float
+    reason: Reason
+    line: str = ""
+
+    @property
+    def direction(self) -> Direction:
+        return Direction.OUT if self.to_capacity > self.from_capacity else Direction.IN
+
+
+class Recommendation(Struct, frozen=True):
+    """The outcome of one evaluation of one target, with everything needed to explain it.
+
+    `proposed` is what the rules asked for before any constraint, `desired` what remains. `desired !=
+    current` means an action is due, unless `reason` is DRY_RUN.
+    """
+
+    decision_id: str
+    target: str
+    at: float
+    current: int | None
+    proposed: int | None
+    desired: int | None
+    minimum: int
+    maximum: int
+    reason: Reason
+    evidence: tuple[Evidence, ...] = ()
+    flips: tuple[Flip, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    note: str = ""
+
+    @property
+    def acts(self) -> bool:
+        """True when an action must be emitted."""
+        return (
+            self.reason is not Reason.DRY_RUN
+            and self.current is not None
+            and self.desired is not None
+            and self.desired != self.current
+        )
+
+
+class EffectOutcome(StrEnum):
+    """What became of an action."""
+
+    APPLIED = "applied"
+    ALREADY_THERE = "already_there"
+    LIMITED = "limited"  # the platform gave part of what was asked
+    FOREIGN_HAND = "foreign_hand"  # somebody moved the target since the decision: nothing was changed
+    EXPIRED = "expired"
+    SUPERSEDED = "superseded"  # the action is not (or no longer) the pending one
+    REFUSED = "refused"  # the platform or a safety check said no, for good
+    FAILED = "failed"  # an error that the next delivery may not meet
+
+
+MOVED: frozenset[EffectOutcome] = frozenset(
+    {EffectOutcome.APPLIED, EffectOutcome.ALREADY_THERE, EffectOutcome.LIMITED}
+)
+"""Outcomes after which the target stands where the effect says; only these start a cooldown."""
+
+
+class Effect(Struct, frozen=True):
+    """What the scaler did with an action, read back from the platform. `reached` is None where unknown."""
+
+    action_id: str
+    target: str
+    outcome: EffectOutcome
+    from_capacity: int
+    to_capacity: int
+    reached: int | None
+    at: float
+    detail: str = ""
+
+
+class EffectRecord(Struct, frozen=True, array_like=True):
+    """A past effect as the decision needs it; `level` is the plateau metric when it was decided."""
+
+    at: float
+    from_capacity: int
+    to_capacity: int
+    level: float | None = None
+
+
+class ForeignHand(Struct, frozen=True):
+    """Somebody else set the capacity to `seen` where we expected `expected`; first noticed at `at`."""
+
+    seen: int
+    expected: int
+    at: float
+
+
+class TargetState(Struct, frozen=True):
+    """What is remembered of one target between evaluations (one table row).
+
+    `evaluated` are the times of the newest reports already decided upon (ascending), which makes a second
+    delivery of a report recognisable. `recommendations` are (time, proposed) pairs for stabilization,
+    `effects` the newest effects, both ascending. `expected` is the capacity we believe in: last effect,
+    or last adopted reading. `pending_level` is the plateau metric at the time of the pending decision.
+    """
+
+    evaluated: tuple[float, ...] = ()
+    expected: int | None = None
+    capacity: Capacity | None = None
+    capacity_error: str | None = None
+    pending: ScaleAction | None = None
+    pending_level: float | None = None
+    effects: tuple[EffectRecord, ...] = ()
+    recommendations: tuple[tuple[float, int], ...] = ()
+    foreign: ForeignHand | None = None
+    missing_since: float | None = None
+    corrupt_since: float | None = None
+    last: Recommendation | None = None
+
+
+class Pause(Struct, frozen=True):
+    """No change in `direction` (both when None) until `until` (for good when None)."""
+
+    by: str
+    at: float
+    direction: Direction | None = None
+    until: float | None = None
+
+
+class Override(Struct, frozen=True):
+    """Hold the target at `capacity` until `until`."""
+
+    capacity: int
+    by: str
+    at: float
+    until: float
+
+
+class Controls(Struct, frozen=True):
+    """What operators have ordered for one target (one table row, written over HTTP)."""
+
+    pauses: tuple[Pause, ...] = ()
+    override: Override | None = None
+    dry_run: bool | None = None  # None: as configured
+    foreign_cleared_at: float | None = None  # resume also ends a foreign-hand hold
+
+
+NO_CONTROLS = Controls()
+
+
+class LogKind(StrEnum):
+    DECISION = "decision"
+    EFFECT = "effect"
+    CONTROL = "control"
+    VERIFY = "verify"
+
+
+class LogEntry(Struct, frozen=True):
+    """One row of the scaling log. `inputs` (decisions only) replays the decision: see `scaling.replay`."""
+
+    target: str
+    at: float
+    kind: LogKind
+    key: str  # unique per target and time; writing an entry again with the same key replaces it
+    line: str
+    reason: str
+    current: int | None = None
+    desired: int | None = None
+    recommendation: Recommendation | None = None
+    effect: Effect | None = None
+    by: str | None = None
+    metrics: dict[str, float] = {}
+    inputs: bytes | None = None
+
+
+def decision_id(target: str, at: float) -> DecisionId:
+    """The id of the decision about the report of `target` made at `at`, for example
+    `plan-orders@20261121T045000.000Z`.
+    """
+    moment = datetime.fromtimestamp(round(at, 3), UTC)
+    return DecisionId(f"{target}@{moment:%Y%m%dT%H%M%S}.{moment.microsecond // 1000:03d}Z")
+
+
+def parse_decision_id(text: str) -> tuple[str, float]:
+    """Target and report time of a decision id. Raises ValueError naming the form accepted."""
+    target, separator, stamp = text.rpartition("@")
+    try:
+        if not separator or not target:
+            raise ValueError(text)
+        moment = datetime.strptime(stamp, "%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
+    except ValueError as error:
+        raise ValueError(
+            f"'{text}' is not a decision id; expected <target>@<YYYYMMDDThhmmss.mmmZ>, "
+            "for example plan-orders@20261121T045000.000Z"
+        ) from error
+    return target, moment.timestamp()

@@ -1,0 +1,149 @@
+"""How fast a target may move: stabilization windows, cooldowns, steps, rate policies, plateau. Pure.
+
+Stabilization and rate policies are the HPA's (pkg/controller/podautoscaler/horizontal.go, functions
+stabilizeRecommendationWithBehaviors and calculateScale{Up,Down}LimitWithScalingRules), with the time as an
+argument. `effects` are always ascending by time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil, inf
+
+from scaling.model import Direction, EffectRecord, Limit, Reason
+from scaling.policy import Pace, Plateau
+
+
+def stabilized(
+    wanted: int,
+    current: int,
+    recommendations: Sequence[tuple[float, int]],
+    out: Pace,
+    inward: Pace,
+    now: float,
+) -> int:
+    """Out: no more than the lowest recommendation of its window; in: no less than the highest of its own."""
+    if wanted == current or not recommendations:
+        return wanted
+    up = down = wanted
+    up_cutoff, down_cutoff = now - out.stabilization, now - inward.stabilization
+    for at, recommended in recommendations:
+        if at > up_cutoff and recommended < up:
+            up = recommended
+        if at > down_cutoff and recommended > down:
+            down = recommended
+    if current < up:
+        return up
+    if current > down:
+        return down
+    return current
+
+
+def cooldown_until(
+    effects: Sequence[EffectRecord], direction: Direction, out: Pace, inward: Pace
+) -> float | None:
+    """When the cooldown for a change in `direction` ends; None when there is nothing to cool down from.
+
+    A scale-out waits for the last scale-out only; a scale-in for the last change of either kind.
+    """
+    if not effects:
+        return None
+    if direction is Direction.IN:
+        return effects[-1].at + inward.cooldown
+    for effect in reversed(effects):
+        if effect.to_capacity > effect.from_capacity:
+            return effect.at + out.cooldown
+    return None
+
+
+def _moved(effects: Sequence[EffectRecord], cutoff: float, *, out: bool) -> int:
+    """Units added (or removed) by the effects after `cutoff`."""
+    total = 0
+    for effect in reversed(effects):
+        if effect.at <= cutoff:
+            break
+        change = effect.to_capacity - effect.from_capacity
+        if (change > 0) == out:
+            total += abs(change)
+    return total
+
+
+def rate_bound(current: int, effects: Sequence[EffectRecord], pace: Pace, now: float, *, out: bool) -> float:
+    """The furthest capacity the rate policies allow now; without policies infinite (out) or 0 (in)."""
+    if pace.select == "disabled":
+        return current
+    if not pace.rates:
+        return inf if out else 0
+    bounds: list[float] = []
+    for rate in pace.rates:
+        moved = _moved(effects, now - rate.period, out=out)
+        if out:
+            start = current - moved
+            bounds.append(
+                start + rate.amount if rate.kind == "units" else ceil(start * (1 + rate.amount / 100))
+            )
+        else:
+            start = current + moved
+            bounds.append(
+                start - rate.amount if rate.kind == "units" else int(start * (1 - rate.amount / 100))
+            )
+    most_change = pace.select == "max"
+    return max(bounds) if most_change == out else min(bounds)
+
+
+def reduced(
+    wanted: int, current: int, effects: Sequence[EffectRecord], pace: Pace, now: float
+) -> tuple[int, list[Limit]]:
+    """`wanted` after the step limit and the rate policies, with each limit that bit. Never reverses."""
+    out, desired = wanted > current, wanted
+    limits: list[Limit] = []
+    if pace.step is not None and abs(desired - current) > pace.step:
+        allowed = current + pace.step if out else current - pace.step
+        limits.append(Limit(Reason.RATE_LIMITED, desired, allowed, f"step {pace.step}"))
+        desired = allowed
+    if pace.rates or pace.select == "disabled":
+        bound = rate_bound(current, effects, pace, now, out=out)
+        bound = max(bound, current) if out else min(bound, current)
+        allowed = int(min(desired, bound) if out else max(desired, bound))
+        if allowed != desired:
+            limits.append(Limit(Reason.RATE_LIMITED, desired, allowed, describe_rates(pace)))
+            desired = allowed
+    return desired, limits
+
+
+def describe_rates(pace: Pace) -> str:
+    """The rate policies in words: `max of 4 units per 15 s, 100 % per 15 s`."""
+    if pace.select == "disabled":
+        return "this direction is disabled"
+    texts = [
+        f"{rate.amount:g} {'units' if rate.kind == 'units' else '%'} per {rate.period:g} s"
+        for rate in pace.rates
+    ]
+    return texts[0] if len(texts) == 1 else f"{pace.select} of {', '.join(texts)}"
+
+
+def rate_free_at(effects: Sequence[EffectRecord], pace: Pace, now: float) -> float | None:
+    """The next moment at which an effect leaves a rate policy's period; None when none will."""
+    moments = [
+        effect.at + rate.period for rate in pace.rates for effect in effects if effect.at + rate.period > now
+    ]
+    return min(moments, default=None)
+
+
+def plateaued(effects: Sequence[EffectRecord], level: float, plateau: Plateau, now: float) -> float | None:
+    """The level the metric should have fallen below, when the last scale-outs had no effect; else None.
+
+    Looks at the newest run of scale-outs: with `plateau.effects` of them, the level now is compared with
+    the level at the first of these. An effect without a known level ends the run.
+    """
+    run: list[float] = []
+    for effect in reversed(effects):
+        if effect.to_capacity < effect.from_capacity or effect.level is None:
+            break
+        run.append(effect.level)
+        if len(run) == plateau.effects:
+            break
+    if len(run) < plateau.effects or not effects or now - effects[-1].at >= plateau.hold:
+        return None
+    needed = run[-1] * (1 - plateau.fall)
+    return None if level < needed else needed

@@ -1,0 +1,200 @@
+"""What the autoscaler needs from the outside. Adapters implement these; fakes in tests do, too.
+
+The same conformance suites (tests/conformance) run on the fakes and, over the wire, on the adapters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from scaling.model import (
+    Capacity,
+    Controls,
+    Effect,
+    LogEntry,
+    Reason,
+    ScaleAction,
+    TargetState,
+)
+from scaling.window import Window
+
+
+class CollectError(Exception):
+    """A metric could not be read. `reason` becomes the reason of the hold; never a made-up zero."""
+
+    def __init__(self, message: str, *, reason: Reason = Reason.COLLECT_FAILED) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class ScalerError(Exception):
+    """The management API failed in a way that the next try may not meet."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ConflictError(Exception):
+    """The stored row changed since it was loaded: load again and decide again."""
+
+
+class StoreUnavailableError(Exception):
+    """The store did not answer; nothing may be concluded."""
+
+
+class Reading(Struct, frozen=True):
+    """One look at one entity: every count it has, by name (`active`, `scheduled`, `dead_letter`, ...)."""
+
+    at: float
+    values: Mapping[str, float]
+
+
+class Collector(Protocol):
+    """Reads one entity. Metrics of any target that want counts of that entity share one read per tick."""
+
+    async def collect(self, *, now: float) -> Reading:
+        """Raises CollectError when the entity cannot be read or its state makes the counts misleading."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class Scaler(Protocol):
+    """Reads and sets the capacity of one kind of target. Safe to call twice with the same action."""
+
+    async def current(self, target: str, *, now: float) -> Capacity:
+        """Raises ScalerError when the capacity cannot be read."""
+        ...
+
+    async def apply(self, action: ScaleAction, *, now: float) -> Effect:
+        """Carries out an absolute action and reads the result back.
+
+        Does nothing and says so when the target already is where it should be (ALREADY_THERE) or somebody
+        else moved it (FOREIGN_HAND). Raises ScalerError where a later delivery may succeed.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class Snapshot(Struct, frozen=True):
+    """State, windows and controls of one target as loaded, with the tags that guard the write.
+
+    `corrupt` names rows that could not be decoded; they read as absent.
+    """
+
+    target: str
+    state: TargetState = TargetState()
+    windows: Mapping[str, Window] = {}
+    controls: Controls = Controls()
+    etags: Mapping[str, str] = {}
+    corrupt: tuple[str, ...] = ()
+
+
+class StateStore(Protocol):
+    """Windows and state per target; one atomic, guarded write per evaluation."""
+
+    async def load(self, target: str) -> Snapshot: ...
+
+    async def save(
+        self, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None
+    ) -> None:
+        """Writes the state row and the given windows in one transaction.
+
+        Raises ConflictError, having written nothing, when any of them changed since `loaded`.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class ControlStore(Protocol):
+    """Operators' orders per target."""
+
+    async def load(self, target: str) -> tuple[Controls, str | None]:
+        """The controls and the tag that guards a write (None where there are none yet)."""
+        ...
+
+    async def save(self, target: str, controls: Controls, etag: str | None) -> None:
+        """Raises ConflictError when the row changed since `etag`."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class LogPage(Struct, frozen=True):
+    """Newest first. `continuation` continues after the last entry; None at the end."""
+
+    entries: tuple[LogEntry, ...]
+    continuation: str | None = None
+
+
+class DecisionLog(Protocol):
+    """The scaling log: append-only for readers, idempotent for the writer."""
+
+    async def append(self, entries: Sequence[LogEntry]) -> None:
+        """Writes entries; one with a key already there replaces it."""
+        ...
+
+    async def read(
+        self,
+        target: str | None = None,
+        *,
+        since: float | None = None,
+        limit: int = 100,
+        continuation: str | None = None,
+    ) -> LogPage:
+        """Entries of one target (or all), newest first, not older than `since`.
+
+        `inputs` are left out. Raises ValueError for a continuation it did not issue.
+        """
+        ...
+
+    async def get(self, target: str, at: float, key: str) -> LogEntry | None:
+        """One entry, with its inputs."""
+        ...
+
+    async def purge(self, *, before: float) -> int:
+        """Deletes entries older than `before`; returns how many."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class PoisonMessage(Struct, frozen=True):
+    queue: str
+    message_id: str
+    inserted_at: float | None
+    body: str
+
+
+class PoisonQueues(Protocol):
+    """Messages the host gave up on; they stay until somebody removes them."""
+
+    async def peek(self, limit: int = 16) -> tuple[int, Sequence[PoisonMessage]]:
+        """How many there are in all, and the first few, undecoded."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class ActionSender(Protocol):
+    """Puts actions on the actions queue. Sending one twice is allowed by design."""
+
+    async def send(self, actions: Sequence[ScaleAction]) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Seconds since the epoch, UTC; only the shell asks for it."""
+
+    def __call__(self) -> float: ...
+
+
+Connections = Mapping[str, str]
+"""App settings: connection strings and identity settings by name."""

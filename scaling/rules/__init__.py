@@ -1,0 +1,118 @@
+"""The rules, by the name they have in tidemark.toml. A new rule is one file and one line in `RULES`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from scaling.rules.composite import CompositeRule
+from scaling.rules.guard import GuardRule
+from scaling.rules.schedule import ScheduleRule
+from scaling.rules.target_per_unit import TargetPerUnitRule
+from scaling.rules.threshold import ThresholdRule
+from scaling.rules.view import MetricsView, Rule
+
+__all__ = ["RULES", "MetricsView", "Rule", "RuleError", "build_rule", "rule_class"]
+
+RULES: dict[str, type[Any]] = {  # sorted; a test keeps it so
+    "composite": CompositeRule,
+    "guard": GuardRule,
+    "schedule": ScheduleRule,
+    "target_per_unit": TargetPerUnitRule,
+    "threshold": ThresholdRule,
+}
+
+
+class RuleError(ValueError):
+    """A rule cannot be built. `problems` maps option names (or '') to what is wrong with them."""
+
+    def __init__(self, problems: Mapping[str, str]) -> None:
+        super().__init__("; ".join(f"{key}: {text}" if key else text for key, text in problems.items()))
+        self.problems = dict(problems)
+
+
+def rule_class(kind: str) -> type[Any]:
+    """The class of a registered name or of `module:Class`. Raises RuleError."""
+    if kind in RULES:
+        return RULES[kind]
+    module_name, separator, class_name = kind.partition(":")
+    if not separator:
+        raise RuleError(
+            {"type": f"found '{kind}'; accepted are {', '.join(RULES)}, or your own class as 'module:Class'"}
+        )
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except ImportError as error:
+        raise RuleError({"type": f"module '{module_name}' cannot be imported: {error}"}) from error
+    except AttributeError:
+        raise RuleError({"type": f"module '{module_name}' has no class '{class_name}'"}) from None
+    if not callable(getattr(found, "evaluate", None)):
+        raise RuleError({"type": f"'{kind}' has no method evaluate(view) -> Verdict"})
+    return cast("type[Any]", found)
+
+
+def build_rule(kind: str, options: Mapping[str, Any], *, name: str) -> Rule:
+    """Builds a rule from its options. Raises RuleError naming every option at fault it can find."""
+    cls = rule_class(kind)
+    params_type = getattr(cls, "Params", None)
+    if params_type is None:
+        return _build_plain(cls, options, name)
+    params = _parse(params_type, options)
+    check = getattr(params, "problems", None)
+    if check is not None and (problems := check()):
+        raise RuleError(problems)
+    if cls is CompositeRule:
+        return _build_composite(params, name)
+    return cast("Rule", cls(params, name=name))
+
+
+def _build_plain(cls: type[Any], options: Mapping[str, Any], name: str) -> Rule:
+    """A user's class without Params takes its options as keyword arguments."""
+    try:
+        return cast("Rule", cls(**options))
+    except (TypeError, ValueError) as error:
+        raise RuleError({"": f"rule '{name}' ({cls.__name__}) refused its options: {error}"}) from error
+
+
+def _parse(params_type: Any, options: Mapping[str, Any]) -> Any:
+    """Converts option by option, so that one bad option does not hide the others."""
+    problems: dict[str, str] = {}
+    fields = {field.encode_name: field for field in msgspec.structs.fields(params_type)}
+    for option, value in options.items():
+        field = fields.get(option)
+        if field is None:
+            problems[option] = f"is not an option of this rule; accepted are {', '.join(fields)}"
+            continue
+        try:
+            msgspec.convert(value, field.type)
+        except msgspec.ValidationError as error:
+            problems[option] = f"found {value!r}: {error}"
+    for option, field in fields.items():
+        if field.required and option not in options:
+            problems[option] = "is missing"
+    if problems:
+        raise RuleError(problems)
+    return msgspec.convert(dict(options), params_type)
+
+
+def _build_composite(params: CompositeRule.Params, name: str) -> Rule:
+    nested: list[Rule] = []
+    problems: dict[str, str] = {}
+    for index, options in enumerate(params.rules):
+        rest = dict(options)
+        kind, own_name = rest.pop("type", None), rest.pop("name", f"{name}.{index}")
+        try:
+            if not isinstance(kind, str):
+                raise RuleError({"type": "is missing"})
+            nested.append(build_rule(kind, rest, name=own_name))
+        except RuleError as error:
+            problems.update({f"rules[{index}].{key}": text for key, text in error.problems.items()})
+    rule = CompositeRule(params, name=name, rules=nested)
+    if unknown := rule.unknown_statistics():
+        problems[""] = f"{', '.join(unknown)}: statistics are average, maximum, minimum, latest"
+    if problems:
+        raise RuleError(problems)
+    return rule

@@ -1,0 +1,201 @@
+"""Several rules or several metrics in one rule: any-out/all-in, or expressions over named metrics. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from typing import Any
+
+from msgspec import Struct
+
+from scaling.model import Evidence, Flip, Reason, Statistic, Verdict
+from scaling.rules.expression import Expression, ExpressionError
+from scaling.rules.view import MetricsView, Rule
+
+PROBLEMS = frozenset(
+    {
+        Reason.INCOMPLETE_WINDOW,
+        Reason.STALE_METRIC,
+        Reason.COLLECT_FAILED,
+        Reason.INVALID_METRIC,
+        Reason.ENTITY_DISABLED,
+        Reason.RULE_FAILED,
+    }
+)
+"""Reasons of a verdict that could not be reached; any of them makes scaling in impossible."""
+
+_CAPACITY_NAMES = ("instances", "ready", "minimum", "maximum")
+_STATISTICS = tuple(Statistic)
+
+
+def combine(verdicts: Sequence[Verdict], current: int) -> Verdict:
+    """Any-out/all-in: the highest of the proposals above `current`; else, if every rule voted for less and
+    none is missing data, the highest of those; else stay. Floors, ceilings and blocks of all are kept.
+    """
+    if len(verdicts) == 1:
+        return verdicts[0]
+    votes = [v for v in verdicts if v.desired is not None]
+    problems = [v for v in verdicts if v.desired is None and v.reason in PROBLEMS]
+    chosen = max(votes, key=lambda v: v.desired or 0, default=None)
+    if chosen is None:
+        desired: int | None = None
+        told = problems
+        reason = problems[0].reason if problems else Reason.WITHIN_TARGET
+    elif chosen.desired is not None and chosen.desired > current:
+        desired, reason, told = chosen.desired, chosen.reason, [chosen]
+    elif problems:
+        desired, reason, told = None, problems[0].reason, problems
+    else:
+        desired, reason = chosen.desired, chosen.reason
+        told = votes if reason is Reason.SCALE_IN else [v for v in votes if v.desired == desired]
+    return _merged(verdicts, desired, reason, told)
+
+
+def _merged(
+    verdicts: Sequence[Verdict], desired: int | None, reason: Reason, told: Sequence[Verdict]
+) -> Verdict:
+    floors = [v.floor for v in verdicts if v.floor is not None]
+    ceilings = [v.ceiling for v in verdicts if v.ceiling is not None]
+    notes = dict.fromkeys(v.note for v in verdicts if v.note and (v in told or v.desired is None))
+    return Verdict(
+        desired,
+        reason,
+        tuple(e for v in told for e in v.evidence),
+        tuple(f for v in told for f in v.flips),
+        max(floors, default=None),
+        min(ceilings, default=None),
+        any(v.blocks_out for v in verdicts),
+        "; ".join(notes),
+    )
+
+
+def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
+    """The rule's verdict; whatever it raises, or a verdict that is none, becomes RULE_FAILED."""
+    try:
+        verdict = rule.evaluate(view)
+        desired = verdict.desired
+    except Exception as error:  # noqa: BLE001 - user code may raise anything; it must not stop the loop
+        return Verdict(None, Reason.RULE_FAILED, note=f"{type(rule).__name__}: {error!r}"[:500])
+    if desired is not None and (type(desired) is not int or desired < 0):
+        text = f"{type(rule).__name__}: desired {desired!r} is not a whole number of 0 or more"
+        return Verdict(None, Reason.RULE_FAILED, note=text[:500])
+    return verdict
+
+
+class CompositeRule:
+    """Nested rules (`rules`), or expressions: `desired`, or `scale_out_when` / `scale_in_when` with a step.
+
+    Expressions read `metric.statistic`, a bare metric name (its latest value), and `instances`, `ready`,
+    `minimum`, `maximum`. While any metric an expression reads is missing, the rule does not vote; with a
+    gap in one of them it does not vote for less.
+    """
+
+    class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        rules: tuple[dict[str, Any], ...] = ()
+        desired: str | None = None
+        scale_out_when: str | None = None
+        scale_in_when: str | None = None
+        step: int = 1
+
+        def problems(self) -> dict[str, str]:
+            """Cross-field errors by option name."""
+            found: dict[str, str] = {}
+            forms = [
+                bool(self.rules),
+                self.desired is not None,
+                bool(self.scale_out_when or self.scale_in_when),
+            ]
+            if sum(forms) != 1:
+                found["rules"] = "give exactly one of 'rules', 'desired', or 'scale_out_when'/'scale_in_when'"
+            if self.step < 1:
+                found["step"] = f"found {self.step}; a step is 1 or more"
+            for option in ("desired", "scale_out_when", "scale_in_when"):
+                text = getattr(self, option)
+                if text is not None:
+                    try:
+                        Expression(text)
+                    except ExpressionError as error:
+                        found[option] = str(error)
+            return found
+
+    def __init__(self, params: Params, *, name: str, rules: Sequence[Rule] = ()) -> None:
+        self._name = name
+        self._rules = tuple(rules)
+        self._step = params.step
+        self._desired, self._out, self._in = (
+            Expression(text) if text is not None else None
+            for text in (params.desired, params.scale_out_when, params.scale_in_when)
+        )
+        self._names = tuple(
+            dict.fromkeys(
+                name
+                for expression in (self._desired, self._out, self._in)
+                if expression is not None
+                for name in expression.names
+                if name not in _CAPACITY_NAMES
+            )
+        )
+
+    def metrics(self) -> tuple[str, ...]:
+        own = (name.partition(".")[0] for name in self._names)
+        nested = (name for rule in self._rules for name in rule.metrics())
+        return tuple(dict.fromkeys((*own, *nested)))
+
+    def unknown_statistics(self) -> tuple[str, ...]:
+        """Names such as `backlog.median` whose statistic does not exist; configuration refuses them."""
+        return tuple(n for n in self._names if "." in n and n.partition(".")[2] not in _STATISTICS)
+
+    def evaluate(self, view: MetricsView, /) -> Verdict:
+        if self._rules:
+            return combine([safe_evaluate(rule, view) for rule in self._rules], view.current)
+        environment = {name: float(getattr(view, name)) for name in _CAPACITY_NAMES if name != "instances"}
+        environment["instances"] = float(view.current)
+        gap = False
+        for name in self._names:
+            metric, _, statistic = name.partition(".")
+            summary = view.metric(metric)
+            if summary.problem is not None:
+                return Verdict(None, summary.problem, note=f"{self._name}: {metric} {summary.problem}")
+            gap = gap or summary.gap
+            environment[name] = summary.statistic(statistic or Statistic.LATEST)
+        desired = self._wanted(environment, view.current)
+        if desired < view.current and gap:
+            return Verdict(None, Reason.INCOMPLETE_WINDOW, note="a sample is missing in the window")
+        return self._verdict(desired, view, environment)
+
+    def _wanted(self, environment: dict[str, float], current: int) -> int:
+        if self._desired is not None:
+            return max(ceil(self._desired(environment)), 0)
+        if self._out is not None and self._out(environment):
+            return current + self._step
+        if self._in is not None and self._in(environment):
+            return max(current - self._step, 0)
+        return current
+
+    def _verdict(self, desired: int, view: MetricsView, environment: dict[str, float]) -> Verdict:
+        current = view.current
+        reason = (
+            Reason.SCALE_OUT
+            if desired > current
+            else Reason.SCALE_IN
+            if desired < current
+            else Reason.WITHIN_TARGET
+        )
+        evidence = tuple(
+            Evidence(
+                self._name,
+                name.partition(".")[0],
+                name.partition(".")[2] or Statistic.LATEST,
+                environment[name],
+                "in",
+                0.0,
+                view.span(name.partition(".")[0]),
+                view.metric(name.partition(".")[0]).count,
+            )
+            for name in self._names
+        )
+        texts = [e.text for e in (self._desired, self._out, self._in) if e is not None]
+        flips = (
+            (Flip("expression", "!=", float(desired), Reason.WITHIN_TARGET),) if desired != current else ()
+        )
+        return Verdict(desired, reason, evidence, flips, note=f"{self._name}: {' | '.join(texts)}")

@@ -1,0 +1,60 @@
+"""A downstream metric that blocks scaling out: more workers would only hurt a struggling database. Pure."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from scaling.model import Evidence, Flip, Reason, Verdict
+from scaling.rules.level import LevelSpec, compile_level
+from scaling.rules.view import MetricsView
+
+
+class GuardRule:
+    """Blocks scaling out while a statistic is above a level; never asks for a change itself."""
+
+    class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        metric: str
+        block_out_above: LevelSpec
+        statistic: Literal["average", "maximum", "minimum", "latest"] = "average"
+        # Unknown is not zero: a database that cannot be read may be the one that is down.
+        when_missing: Literal["block", "allow"] = "block"
+
+        def problems(self) -> dict[str, str]:
+            """Cross-field errors by option name."""
+            try:
+                compile_level(self.block_out_above)
+            except ValueError as error:
+                return {"block_out_above": str(error)}
+            return {}
+
+    def __init__(self, params: Params, *, name: str) -> None:
+        self._name = name
+        self._params = params
+        self._level = compile_level(params.block_out_above)
+
+    def metrics(self) -> tuple[str, ...]:
+        return (self._params.metric,)
+
+    def evaluate(self, view: MetricsView, /) -> Verdict:
+        params = self._params
+        summary = view.metric(params.metric)
+        level = self._level(view.current)
+        if summary.problem is not None:
+            blocks = params.when_missing == "block"
+            note = f"{params.metric} unknown ({summary.problem})" if blocks else ""
+            return Verdict(
+                None, Reason.GUARDED if blocks else Reason.WITHIN_TARGET, blocks_out=blocks, note=note
+            )
+        value = summary.statistic(params.statistic)
+        if value <= level:
+            return Verdict(None, Reason.WITHIN_TARGET)
+        span = view.span(params.metric)
+        return Verdict(
+            None,
+            Reason.GUARDED,
+            (Evidence(self._name, params.metric, params.statistic, value, ">", level, span, summary.count),),
+            (Flip(f"{params.statistic} {params.metric}", "<=", level, Reason.SCALE_OUT),),
+            blocks_out=True,
+        )

@@ -1,0 +1,115 @@
+"""Proportional scaling as the Kubernetes Horizontal Pod Autoscaler v2 defines it. Pure.
+
+Formulas: pkg/controller/podautoscaler/replica_calculator.go. Stabilization windows and rate policies are
+the policy's (`[targets.X.out]`, `[targets.X.in]`, or `behavior = "hpa"`), since they hold for any rule.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import Literal
+
+from msgspec import Struct
+
+from scaling.model import Evidence, Flip, Reason, Verdict
+from scaling.rules.level import LevelSpec, compile_level
+from scaling.rules.view import MetricsView
+
+
+def desired_units(
+    value: float, target: float, current: int, ready: int, *, tolerance: float, mode: str
+) -> int:
+    """The capacity the HPA formula asks for.
+
+    `average_value`: ratio = value / (target * current); within `tolerance` of 1 keep, else
+    ceil(value / target). `value`: ratio = value / target; within tolerance keep, else ceil(ratio * ready),
+    or ceil(ratio) from zero.
+    """
+    if mode == "average_value":
+        if current and abs(1.0 - value / (target * current)) <= tolerance:
+            return current
+        return ceil(value / target)
+    ratio = value / target
+    if current == 0:
+        return ceil(ratio)
+    if abs(1.0 - ratio) <= tolerance:
+        return current
+    return ceil(ratio * ready)
+
+
+class TargetPerUnitRule:
+    """Keep `metric / capacity` near a target: queue length per instance, for example."""
+
+    class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        metric: str
+        target: LevelSpec
+        statistic: Literal["average", "maximum", "minimum", "latest"] = "latest"
+        mode: Literal["average_value", "value"] = "average_value"
+        tolerance: float = 0.1  # --horizontal-pod-autoscaler-tolerance of kube-controller-manager
+
+        def problems(self) -> dict[str, str]:
+            """Cross-field errors by option name."""
+            found: dict[str, str] = {}
+            if not 0 <= self.tolerance < 1:
+                found["tolerance"] = f"found {self.tolerance}; accepted are 0 to below 1"
+            try:
+                level = compile_level(self.target)
+                if any(level(instances) <= 0 for instances in range(1, 101)):
+                    found["target"] = "the target must be above 0 for every instance count"
+            except (ValueError, ArithmeticError) as error:
+                found["target"] = str(error)
+            return found
+
+    def __init__(self, params: Params, *, name: str) -> None:
+        self._name = name
+        self._params = params
+        self._target = compile_level(params.target)
+
+    def metrics(self) -> tuple[str, ...]:
+        return (self._params.metric,)
+
+    def evaluate(self, view: MetricsView, /) -> Verdict:
+        """Needs a complete window; scaling in also needs it free of gaps."""
+        params, current = self._params, view.current
+        summary = view.metric(params.metric)
+        if summary.problem is not None:
+            return Verdict(None, summary.problem)
+        value, target = summary.statistic(params.statistic), self._target(current)
+        desired = desired_units(
+            value, target, current, view.ready, tolerance=params.tolerance, mode=params.mode
+        )
+        # What one unit more or less would compare with, in the metric's own unit.
+        whole = target * current if params.mode == "average_value" else target
+        quantity = f"{params.statistic} {params.metric}"
+        span = view.span(params.metric)
+        if desired > current:
+            evidence = Evidence(
+                self._name, params.metric, params.statistic, value, ">", whole, span, summary.count
+            )
+            flip = Flip(quantity, "<=", whole * (1 + params.tolerance), Reason.WITHIN_TARGET)
+            return Verdict(desired, Reason.SCALE_OUT, (evidence,), (flip,))
+        if desired < current:
+            evidence = Evidence(
+                self._name, params.metric, params.statistic, value, "<", whole, span, summary.count
+            )
+            if summary.gap:
+                return Verdict(
+                    None, Reason.INCOMPLETE_WINDOW, (evidence,), note="a sample is missing in the window"
+                )
+            flip = Flip(quantity, ">", self._keeps_above(current, view.ready, target), Reason.WITHIN_TARGET)
+            return Verdict(desired, Reason.SCALE_IN, (evidence,), (flip,))
+        evidence = Evidence(
+            self._name, params.metric, params.statistic, value, "~", whole, span, summary.count
+        )
+        flips = (
+            Flip(quantity, ">", max(whole * (1 + params.tolerance), value), Reason.SCALE_OUT),
+            Flip(quantity, "<", self._keeps_above(current, view.ready, target), Reason.SCALE_IN),
+        )
+        return Verdict(current, Reason.WITHIN_TARGET, (evidence,), flips if current else flips[:1])
+
+    def _keeps_above(self, current: int, ready: int, target: float) -> float:
+        """The metric value above which the capacity is kept: under both the rounding and the tolerance."""
+        below_tolerance = 1 - self._params.tolerance
+        if self._params.mode == "average_value":
+            return min(target * (current - 1), target * current * below_tolerance)
+        return min(target * (current - 1) / max(ready, 1), target * below_tolerance)

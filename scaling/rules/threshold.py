@@ -1,0 +1,157 @@
+"""The rule the product came from: average above one threshold scales out, maximum below another in. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from scaling.model import Evidence, Flip, Reason, Verdict
+from scaling.rules.level import LevelSpec, compile_level
+from scaling.rules.view import MetricsView
+from scaling.window import Summary
+
+_COMBINED = {"sum": sum, "maximum": max, "minimum": min}
+
+
+class ThresholdRule:
+    """Scale out while a statistic of the window is above a threshold, in while one is below another.
+
+    Several metrics combine as `each` (any above: out; all below: in) or as their `sum`, `maximum` or
+    `minimum`. The sum of the windows' maxima is at least the maximum of their sum, so a scale-in by `sum`
+    is never early. Thresholds may depend on the instance count (`scaling.rules.level`).
+    """
+
+    class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """Defaults are the rule of the first article (Shilkov 2017): average out, maximum in, steps of 1."""
+
+        metric: str | None = None
+        metrics: tuple[str, ...] = ()
+        combine: Literal["each", "sum", "maximum", "minimum"] = "each"
+        scale_out_above: LevelSpec | None = None
+        scale_in_below: LevelSpec | None = None
+        out_statistic: Literal["average", "maximum", "minimum", "latest"] = "average"
+        in_statistic: Literal["average", "maximum", "minimum", "latest"] = "maximum"
+        step: int = 1
+        step_out: int | None = None
+        step_in: int | None = None
+
+        def problems(self) -> dict[str, str]:
+            """Cross-field errors by option name."""
+            found: dict[str, str] = {}
+            if (self.metric is None) == (not self.metrics):
+                found["metric"] = "name one metric, or several in 'metrics'"
+            if self.scale_out_above is None and self.scale_in_below is None:
+                found["scale_out_above"] = "give 'scale_out_above', 'scale_in_below' or both"
+            for option in ("step", "step_out", "step_in"):
+                value = getattr(self, option)
+                if value is not None and value < 1:
+                    found[option] = f"found {value}; a step is 1 or more"
+            for option in ("scale_out_above", "scale_in_below"):
+                value = getattr(self, option)
+                if value is not None:
+                    try:
+                        compile_level(value)
+                    except ValueError as error:
+                        found[option] = str(error)
+            return found
+
+    def __init__(self, params: Params, *, name: str) -> None:
+        self._name = name
+        self._params = params
+        self._metrics = params.metrics or ((params.metric,) if params.metric else ())
+        self._above = compile_level(params.scale_out_above) if params.scale_out_above is not None else None
+        self._below = compile_level(params.scale_in_below) if params.scale_in_below is not None else None
+        self._step_out = params.step_out or params.step
+        self._step_in = params.step_in or params.step
+
+    def metrics(self) -> tuple[str, ...]:
+        return self._metrics
+
+    def evaluate(self, view: MetricsView, /) -> Verdict:
+        """Out needs complete windows; in also needs them free of gaps. Out is tested first."""
+        readings = [(name, view.metric(name)) for name in self._metrics]
+        if self._params.combine != "each" and len(readings) > 1:
+            readings = [self._combined(readings)]
+        span = max(view.span(name) for name in self._metrics)
+        if self._above is not None:
+            verdict = self._out(view, readings, self._above(view.current), span)
+            if verdict is not None:
+                return verdict
+        for metric, summary in readings:
+            if summary.problem is not None:
+                return self._held(view, metric, summary, span)
+        return self._in_or_stay(view, readings, span)
+
+    def _combined(self, readings: Sequence[tuple[str, Summary]]) -> tuple[str, Summary]:
+        fold = _COMBINED[self._params.combine]
+        summaries = [summary for _, summary in readings]
+        values = {
+            statistic: float(fold([summary.statistic(statistic) for summary in summaries]))
+            for statistic in ("average", "maximum", "minimum", "latest")
+        }
+        summary = Summary(
+            count=min(s.count for s in summaries),
+            covered=min(s.covered for s in summaries),
+            age=max(s.age for s in summaries),
+            gap=any(s.gap for s in summaries),
+            problem=next((s.problem for s in summaries if s.problem is not None), None),
+            **values,
+        )
+        return f"{self._params.combine}({', '.join(name for name, _ in readings)})", summary
+
+    def _out(
+        self, view: MetricsView, readings: Sequence[tuple[str, Summary]], above: float, span: float
+    ) -> Verdict | None:
+        statistic = self._params.out_statistic
+        for metric, summary in readings:
+            value = summary.statistic(statistic)
+            if summary.problem is None and value > above:
+                return Verdict(
+                    view.current + self._step_out,
+                    Reason.SCALE_OUT,
+                    (Evidence(self._name, metric, statistic, value, ">", above, span, summary.count),),
+                    (Flip(f"{statistic} {metric}", "<=", above, Reason.WITHIN_TARGET),),
+                )
+        return None
+
+    def _held(self, view: MetricsView, metric: str, summary: Summary, span: float) -> Verdict:
+        assert summary.problem is not None  # noqa: S101 - the caller's condition, restated for the type checker
+        threshold = self._above(view.current) if self._above is not None else 0.0
+        statistic = self._params.out_statistic
+        evidence = Evidence(
+            self._name, metric, statistic, summary.statistic(statistic), "?", threshold, span, summary.count
+        )
+        return Verdict(None, summary.problem, (evidence,) if summary.count else ())
+
+    def _in_or_stay(self, view: MetricsView, readings: Sequence[tuple[str, Summary]], span: float) -> Verdict:
+        current, flips = view.current, []
+        statistic = self._params.in_statistic
+        if self._below is not None:
+            below = self._below(current)
+            highest = max(readings, key=lambda reading: reading[1].statistic(statistic))
+            metric, value = highest[0], highest[1].statistic(statistic)
+            if value < below:
+                evidence = Evidence(self._name, metric, statistic, value, "<", below, span, highest[1].count)
+                if any(summary.gap for _, summary in readings):
+                    return Verdict(
+                        None, Reason.INCOMPLETE_WINDOW, (evidence,), note="a sample is missing in the window"
+                    )
+                flip = Flip(f"{statistic} {metric}", ">=", below, Reason.WITHIN_TARGET)
+                return Verdict(max(current - self._step_in, 0), Reason.SCALE_IN, (evidence,), (flip,))
+            flips.append(Flip(f"{statistic} {metric}", "<", below, Reason.SCALE_IN))
+        return self._stay(current, readings, span, flips)
+
+    def _stay(
+        self, current: int, readings: Sequence[tuple[str, Summary]], span: float, flips: list[Flip]
+    ) -> Verdict:
+        if self._above is None:
+            return Verdict(current, Reason.WITHIN_TARGET, (), tuple(flips))
+        above, statistic = self._above(current), self._params.out_statistic
+        metric, summary = max(readings, key=lambda reading: reading[1].statistic(statistic))
+        evidence = Evidence(
+            self._name, metric, statistic, summary.statistic(statistic), "<=", above, span, summary.count
+        )
+        flips.insert(0, Flip(f"{statistic} {metric}", ">", above, Reason.SCALE_OUT))
+        return Verdict(current, Reason.WITHIN_TARGET, (evidence,), tuple(flips))

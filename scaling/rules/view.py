@@ -1,0 +1,69 @@
+"""What a rule sees, and what it must be. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from scaling.model import Verdict
+from scaling.window import EMPTY, Summary, Window, WindowSpec, summarize
+
+
+class MetricsView:
+    """One target at one moment: its capacity, its bounds, and summaries of its metric windows.
+
+    `current` is the capacity the decision starts from, `ready` the instances known to work already
+    (`current` where the platform does not tell). `minimum` and `maximum` are the policy's.
+    """
+
+    __slots__ = ("_specs", "_summaries", "_windows", "current", "maximum", "minimum", "now", "ready")
+
+    def __init__(
+        self,
+        *,
+        windows: Mapping[str, Window],
+        specs: Mapping[str, WindowSpec],
+        current: int,
+        ready: int,
+        minimum: int,
+        maximum: int,
+        now: float,
+    ) -> None:
+        self._windows = windows
+        self._specs = specs
+        self._summaries: dict[str, Summary] = {}
+        self.current = current
+        self.ready = ready
+        self.minimum = minimum
+        self.maximum = maximum
+        self.now = now
+
+    def metric(self, name: str) -> Summary:
+        """The summary of a metric as of `now`. Raises KeyError for a metric the target does not have."""
+        summary = self._summaries.get(name)
+        if summary is None:
+            summary = summarize(self._windows.get(name, EMPTY), self._specs[name], now=self.now)
+            self._summaries[name] = summary
+        return summary
+
+    def span(self, name: str) -> float:
+        """Length of a metric's window in seconds."""
+        return self._specs[name].span
+
+    def metrics(self) -> dict[str, Summary]:
+        """Every metric of the target with its summary."""
+        return {name: self.metric(name) for name in self._specs}
+
+
+class Rule(Protocol):
+    """Turns a view into a verdict; the same view must always give the same verdict.
+
+    A rule may be named in tidemark.toml by its registered name or as `module:Class`. It is built once with
+    its options and evaluated once per report. What it raises becomes a hold with Reason.RULE_FAILED.
+    """
+
+    def evaluate(self, view: MetricsView, /) -> Verdict: ...
+
+    def metrics(self) -> tuple[str, ...]:
+        """Names of the metrics the rule reads; configuration checks that they exist."""
+        ...
