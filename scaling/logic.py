@@ -254,7 +254,10 @@ class _Case:
         plateau = self.policy.spec.plateau
         if plateau is None:
             return None
-        level = self.view.metric(plateau.metric).latest
+        summary = self.view.metric(plateau.metric)
+        if summary.problem is not None:
+            return None
+        level = summary.latest
         found = pace.plateaued(self.state.effects, level, plateau, self.now)
         if found is None:
             return None

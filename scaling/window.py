@@ -167,7 +167,7 @@ def summarize(window: Window, spec: WindowSpec, *, now: float) -> Summary:
     count = len(times)
     if not count:
         problem = window.failure.reason if window.failure else Reason.INCOMPLETE_WINDOW
-        return Summary(0, _NAN, _NAN, _NAN, _NAN, 0.0, _NAN, True, problem)
+        return Summary(0, _NAN, _NAN, _NAN, _NAN, 0.0, _NAN, gap=True, problem=problem)
     newest = times[-1]
     covered = newest - times[0] + spec.interval
     age = now - newest

@@ -6,8 +6,7 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, cast
 
-import msgspec
-
+from scaling.config_reader import parse_params
 from scaling.rules.composite import CompositeRule
 from scaling.rules.guard import GuardRule
 from scaling.rules.schedule import ScheduleRule
@@ -60,9 +59,8 @@ def build_rule(kind: str, options: Mapping[str, Any], *, name: str) -> Rule:
     params_type = getattr(cls, "Params", None)
     if params_type is None:
         return _build_plain(cls, options, name)
-    params = _parse(params_type, options)
-    check = getattr(params, "problems", None)
-    if check is not None and (problems := check()):
+    params, problems = parse_params(params_type, options)
+    if problems:
         raise RuleError(problems)
     if cls is CompositeRule:
         return _build_composite(params, name)
@@ -75,27 +73,6 @@ def _build_plain(cls: type[Any], options: Mapping[str, Any], name: str) -> Rule:
         return cast("Rule", cls(**options))
     except (TypeError, ValueError) as error:
         raise RuleError({"": f"rule '{name}' ({cls.__name__}) refused its options: {error}"}) from error
-
-
-def _parse(params_type: Any, options: Mapping[str, Any]) -> Any:
-    """Converts option by option, so that one bad option does not hide the others."""
-    problems: dict[str, str] = {}
-    fields = {field.encode_name: field for field in msgspec.structs.fields(params_type)}
-    for option, value in options.items():
-        field = fields.get(option)
-        if field is None:
-            problems[option] = f"is not an option of this rule; accepted are {', '.join(fields)}"
-            continue
-        try:
-            msgspec.convert(value, field.type)
-        except msgspec.ValidationError as error:
-            problems[option] = f"found {value!r}: {error}"
-    for option, field in fields.items():
-        if field.required and option not in options:
-            problems[option] = "is missing"
-    if problems:
-        raise RuleError(problems)
-    return msgspec.convert(dict(options), params_type)
 
 
 def _build_composite(params: CompositeRule.Params, name: str) -> Rule:

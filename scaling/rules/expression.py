@@ -98,19 +98,19 @@ def _compile(node: ast.expr, names: set[str], depth: int) -> Evaluate:
     return handler(node, names, depth + 1)
 
 
-def _constant(node: ast.Constant, names: set[str], depth: int) -> Evaluate:
+def _constant(node: ast.Constant, _names: set[str], _depth: int) -> Evaluate:
     value = node.value
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e15:  # noqa: PLR2004 - beyond exact integers of a float
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e15:
         raise ExpressionError(f"'{ast.unparse(node)}' is not a number of at most 1e15")
     number = float(value)
     return lambda _environment: number
 
 
-def _name(node: ast.Name, names: set[str], depth: int) -> Evaluate:
+def _name(node: ast.Name, names: set[str], _depth: int) -> Evaluate:
     return _lookup(node.id, names)
 
 
-def _attribute(node: ast.Attribute, names: set[str], depth: int) -> Evaluate:
+def _attribute(node: ast.Attribute, names: set[str], _depth: int) -> Evaluate:
     if not isinstance(node.value, ast.Name):
         raise ExpressionError(f"'{ast.unparse(node)}' is not accepted; write metric.statistic")
     return _lookup(f"{node.value.id}.{node.attr}", names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -12,7 +12,7 @@ from scaling.rules.level import LevelSpec, compile_level
 from scaling.rules.view import MetricsView
 from scaling.window import Summary
 
-_COMBINED = {"sum": sum, "maximum": max, "minimum": min}
+_COMBINED: dict[str, Callable[[list[float]], float]] = {"sum": sum, "maximum": max, "minimum": min}
 
 
 class ThresholdRule:

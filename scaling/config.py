@@ -1,0 +1,365 @@
+"""tidemark.toml and app settings become typed policies; every problem is reported at once. Pure.
+
+Nothing else reads the file or the environment. `%NAME%` in any text of the file stands for an app setting.
+Messages show the file's own text, never a resolved setting, so secrets stay out of them.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from scaling.config_reader import (
+    ConfigError,
+    Problem,
+    Reader,
+    Shared,
+    as_bool,
+    as_text,
+    locate,
+    one_of,
+    parse_duration,
+    parse_params,
+    share,
+    whole,
+)
+from scaling.ncrontab import NcrontabSchedule
+from scaling.policy import (
+    HPA_IN,
+    HPA_OUT,
+    Fallback,
+    MetricSpec,
+    Pace,
+    Plateau,
+    Policy,
+    PolicySpec,
+    RateLimit,
+    RuleSpec,
+)
+from scaling.rules import RuleError, build_rule
+from scaling.window import MAX_SAMPLES, WindowSpec
+
+MAX_METRICS = 90
+"""Metrics per target: windows, state and controls share one transaction of at most 100 operations."""
+
+DEFAULT_SCHEDULE = "0 * * * * *"  # every minute, as the seed's collector
+DEFAULT_WINDOW = 600.0  # ten minutes, the seed's window
+DEFAULT_COOLDOWN = 600.0  # ten minutes, the seed's cooldown
+DEFAULT_RETENTION = 30 * 86_400.0
+
+
+class PlugIns(Protocol):
+    """Looks up collector and scaler classes by registered name or `module:Class`."""
+
+    def collector_class(self, kind: str) -> type[Any]:
+        """Raises ValueError naming what is accepted."""
+        ...
+
+    def scaler_class(self, kind: str) -> type[Any]:
+        """Raises ValueError naming what is accepted."""
+        ...
+
+
+class Config(Struct, frozen=True):
+    """Everything the shell needs, checked. `interval` is the collector's, `retention` the log's (seconds)."""
+
+    policies: Mapping[str, Policy]
+    interval: float
+    retention: float
+    collect_schedule: str
+    storage: str = "AzureWebJobsStorage"
+
+
+def load_config(text: str, *, name: str, settings: Mapping[str, str], plug_ins: PlugIns) -> Config:
+    """Parses and checks a configuration. Raises ConfigError with every problem found."""
+    shared = Shared(name, locate(text), settings)
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        shared.problem("", f"not valid TOML: {error}")
+        raise ConfigError(shared.problems) from None
+    root = Reader(tree, "", shared)
+    version = root.take("version", 1, whole(1))
+    if version != 1:
+        root.problem("version", f"found {version}; this release accepts 1")
+    schedule, interval = _schedule(shared, settings)
+    retention = _retention(shared, settings)
+    defaults = root.table("defaults")
+    targets = root.table("targets")
+    root.finish()
+    specs: dict[str, PolicySpec] = {}
+    if targets is None or not targets.names():
+        root.problem("targets", "no target is configured; add a table such as [targets.plan-orders]")
+    else:
+        for target in targets.names():
+            reader = targets.table(target, defaults=defaults)
+            if reader is not None:
+                specs[target] = _Target(reader, target, interval, plug_ins).read()
+    policies = _compiled(specs, shared)
+    if shared.problems:
+        raise ConfigError(shared.problems)
+    return Config(policies, interval, retention, schedule)
+
+
+def _schedule(shared: Shared, settings: Mapping[str, str]) -> tuple[str, float]:
+    schedule = settings.get("COLLECT_SCHEDULE", DEFAULT_SCHEDULE)
+    try:
+        return schedule, NcrontabSchedule.parse(schedule).smallest_interval()
+    except ValueError as error:
+        shared.problems.append(_setting_problem("COLLECT_SCHEDULE", str(error)))
+        return schedule, 60.0
+
+
+def _retention(shared: Shared, settings: Mapping[str, str]) -> float:
+    value = settings.get("SCALING_LOG_RETENTION")
+    if value is None:
+        return DEFAULT_RETENTION
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        shared.problems.append(_setting_problem("SCALING_LOG_RETENTION", str(error)))
+        return DEFAULT_RETENTION
+
+
+def _setting_problem(name: str, text: str) -> Problem:
+    return Problem(f"app setting {name}", text)
+
+
+def _compiled(specs: Mapping[str, PolicySpec], shared: Shared) -> dict[str, Policy]:
+    policies: dict[str, Policy] = {}
+    for name, spec in specs.items():
+        path = f"targets.{name}"
+        known = ", ".join(spec.metrics) or "none"
+        try:
+            policy = Policy(spec)
+        except RuleError:
+            continue  # noted rule by rule while reading
+        for index, rule in enumerate(policy.rules):
+            for metric in getattr(rule, "metrics", tuple)():
+                if metric not in spec.metrics:
+                    shared.problem(
+                        f"{path}.rules[{index}]", f"names metric '{metric}'; the target has {known}"
+                    )
+        if spec.plateau is not None and spec.plateau.metric not in spec.metrics:
+            shared.problem(f"{path}.plateau.metric", f"found '{spec.plateau.metric}'; the target has {known}")
+        policies[name] = policy
+    return policies
+
+
+class _Target:
+    """Reads one `[targets.NAME]` table."""
+
+    def __init__(self, reader: Reader, name: str, interval: float, plug_ins: PlugIns) -> None:
+        self._reader = reader
+        self._name = name
+        self._interval = interval
+        self._plug_ins = plug_ins
+
+    def read(self) -> PolicySpec:
+        reader = self._reader
+        if len(self._name) > 200 or any(ord(c) < 32 or c in "/\\#?@" for c in self._name):
+            reader.problem("", "target names have at most 200 characters and none of / \\ # ? @")
+        minimum = reader.take("minimum", 1, whole(0))
+        maximum = reader.require("maximum", max(minimum, 1), whole(1))
+        if minimum > maximum:
+            reader.problem("minimum", f"found {minimum}, above the maximum {maximum}")
+        out, inward = self._paces()
+        plateau, fallback = self._plateau(), self._fallback(minimum, maximum)
+        metrics, rules = self._metrics(), self._rules()
+        spec = PolicySpec(
+            target=self._name,
+            scaler=reader.require("scaler", "", as_text),
+            scaler_options={},
+            minimum=minimum,
+            maximum=maximum,
+            metrics=metrics,
+            rules=rules,
+            out=out,
+            inward=inward,
+            plateau=plateau,
+            fallback=fallback,
+            dry_run=reader.take("dry_run", False, as_bool),  # noqa: FBT003 - a default
+            action_ttl=reader.duration("action_ttl", 600.0),
+            effect_timeout=reader.duration("effect_timeout", 120.0),
+            foreign_hold=reader.duration("foreign_hold", 900.0),
+        )
+        return msgspec.structs.replace(spec, scaler_options=self._scaler_options(spec.scaler))
+
+    def _scaler_options(self, scaler: str) -> dict[str, Any]:
+        """What is left in the target's table belongs to its scaler."""
+        reader = self._reader
+        if not scaler:
+            return {}
+        try:
+            cls = self._plug_ins.scaler_class(scaler)
+        except ValueError as error:
+            reader.problem("scaler", str(error))
+            return {}
+        options = self._options(reader)
+        _, problems = parse_params(cls.Params, options)
+        for option, text in problems.items():
+            reader.problem(option, text)
+        return options
+
+    def _options(self, reader: Reader) -> dict[str, Any]:
+        options: dict[str, Any] = {}
+        for key in reader.names():
+            options[key] = reader.take(key, None, lambda value: value)
+        return {key: value for key, value in options.items() if value is not None}
+
+    def _paces(self) -> tuple[Pace, Pace]:
+        reader = self._reader
+        preset = reader.take("behavior", "", one_of(("hpa",)))
+        out, inward = (
+            (HPA_OUT, HPA_IN)
+            if preset
+            else (
+                Pace(cooldown=DEFAULT_COOLDOWN),
+                Pace(cooldown=DEFAULT_COOLDOWN),
+            )
+        )
+        return self._pace("out", out), self._pace("in", inward)
+
+    def _pace(self, key: str, default: Pace) -> Pace:
+        reader = self._reader.table(key)
+        if reader is None:
+            return default
+        step: int | None = reader.take("step", default.step, whole(1))
+        pace = Pace(
+            cooldown=reader.duration("cooldown", default.cooldown),
+            stabilization=reader.duration("stabilization", default.stabilization),
+            step=step,
+            rates=tuple(self._rate(rate) for rate in reader.tables("rates"))
+            if reader.has("rates")
+            else default.rates,
+            select=reader.take("select", default.select, one_of(("max", "min", "disabled"))),  # type: ignore[arg-type]
+        )
+        reader.finish()
+        return pace
+
+    def _rate(self, reader: Reader) -> RateLimit:
+        if reader.has("units") == reader.has("percent"):
+            reader.problem("", "give either 'units' or 'percent'")
+        kind = "percent" if reader.has("percent") else "units"
+        rate = RateLimit(
+            kind=kind,  # type: ignore[arg-type]
+            amount=reader.take(kind, 1, whole(1)),
+            period=reader.require("per", 60.0, parse_duration),
+        )
+        for other in ("units", "percent"):
+            reader.take(other, 1, whole(1))
+        reader.finish()
+        return rate
+
+    def _plateau(self) -> Plateau | None:
+        reader = self._reader.table("plateau")
+        if reader is None:
+            return None
+        plateau = Plateau(
+            metric=reader.require("metric", "", as_text),
+            effects=reader.take("effects", 3, whole(1, 32)),
+            fall=reader.take("fall", 0.05, share),
+            hold=reader.duration("hold", 1800.0),
+        )
+        reader.finish()
+        return plateau
+
+    def _fallback(self, minimum: int, maximum: int) -> Fallback | None:
+        reader = self._reader.table("fallback")
+        if reader is None:
+            return None
+        fallback = Fallback(
+            capacity=reader.require("capacity", minimum, whole(minimum, max(maximum, minimum))),
+            after=reader.duration("after", 300.0),
+        )
+        reader.finish()
+        return fallback
+
+    def _metrics(self) -> dict[str, MetricSpec]:
+        table = self._reader.table("metrics")
+        if table is None:
+            return {}
+        names = table.names()
+        if len(names) > MAX_METRICS:
+            table.problem("", f"found {len(names)} metrics; at most {MAX_METRICS} are accepted per target")
+        found: dict[str, MetricSpec] = {}
+        for name in names:
+            if not name.isidentifier():
+                table.problem(name, "metric names are identifiers (letters, digits, _), for expressions")
+            reader = table.table(name)
+            if reader is not None:
+                found[name] = self._metric(reader)
+        return found
+
+    def _metric(self, reader: Reader) -> MetricSpec:
+        kind = reader.require("collector", "", as_text)
+        window = self._window(reader)
+        unit = reader.take("unit", "messages", as_text)
+        per_instance = reader.take("per_instance", False, as_bool)  # noqa: FBT003 - a default
+        count = reader.take("count", "", as_text)
+        options = self._options(reader)
+        if kind:
+            count = self._check_collector(reader, kind, count, options)
+        return MetricSpec(
+            collector=kind, options=options, count=count, window=window, unit=unit, per_instance=per_instance
+        )
+
+    def _check_collector(self, reader: Reader, kind: str, count: str, options: Mapping[str, Any]) -> str:
+        try:
+            cls = self._plug_ins.collector_class(kind)
+        except ValueError as error:
+            reader.problem("collector", str(error))
+            return count
+        _, problems = parse_params(cls.Params, options)
+        for option, text in problems.items():
+            reader.problem(option, text)
+        if count and count not in cls.COUNTS:
+            reader.problem("count", f"found '{count}'; '{kind}' has {', '.join(cls.COUNTS)}")
+        return count or str(cls.DEFAULT_COUNT)
+
+    def _window(self, reader: Reader) -> WindowSpec:
+        interval = self._interval
+        span = reader.duration("window", DEFAULT_WINDOW)
+        if span < interval:
+            reader.problem(
+                "window",
+                f"found {span:g} s, below the collection interval of {interval:g} s (COLLECT_SCHEDULE)",
+            )
+        if span / interval > MAX_SAMPLES:
+            reader.problem(
+                "window",
+                f"{span:g} s at one sample every {interval:g} s are {span / interval:.0f} samples; "
+                f"a window holds at most {MAX_SAMPLES}",
+            )
+        possible = max(int(span / interval), 1)
+        # Five points, as the seed; fewer where the window cannot hold five.
+        samples = reader.take("min_samples", min(5, possible), whole(1))
+        if samples > possible:
+            reader.problem("min_samples", f"found {samples}; a window of {span:g} s holds {possible} samples")
+        return WindowSpec(
+            span=span, interval=interval, min_samples=samples, max_age=reader.duration("max_age", 0.0)
+        )
+
+    def _rules(self) -> tuple[RuleSpec, ...]:
+        found = []
+        for index, reader in enumerate(self._reader.tables("rules")):
+            kind = reader.require("type", "", as_text)
+            name = reader.take("name", kind.partition(":")[2] or kind or f"rule {index}", as_text)
+            options = self._options(reader)
+            if not kind:
+                continue
+            try:
+                build_rule(kind, options, name=name)
+            except RuleError as error:
+                for option, text in error.problems.items():
+                    reader.problem(option, text)
+            found.append(RuleSpec(type=kind, name=name, options=options))
+        if not found:
+            self._reader.problem(
+                "rules", 'no rule is configured; add a table such as [[...rules]] type = "threshold"'
+            )
+        return tuple(found)

@@ -1,0 +1,280 @@
+"""Typed reading of a TOML tree that collects every problem instead of stopping at the first. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+_SETTING = re.compile(r"%([A-Za-z_][A-Za-z0-9_]*)%")
+_DURATION = re.compile(
+    r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?"
+)
+_HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]#]+?)\s*\]\]?\s*(?:#.*)?$")
+_ASSIGNMENT = re.compile(r"^\s*([A-Za-z0-9_\-\"']+)\s*=")
+
+_T = TypeVar("_T")
+
+
+class Problem(Struct, frozen=True):
+    """One thing wrong: where (file, line where known, key path) and what was found and is accepted."""
+
+    where: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.text}"
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; `problems` has all of them at once."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        count = f"{len(self.problems)} problem{'s' if len(self.problems) != 1 else ''}"
+        super().__init__(f"{count} in the configuration:\n" + "\n".join(f"  {p}" for p in self.problems))
+
+
+def parse_duration(value: object) -> float:
+    """Seconds of `90s`, `10m`, `1h30m`, `2d`, or of a bare number of seconds. Raises ValueError."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        text = str(value).strip().replace(" ", "")
+        match = _DURATION.fullmatch(text)
+        if not text or match is None or not any(match.groups()):
+            raise ValueError(f"found {value!r}; accepted are durations such as '90s', '10m', '1h30m', '2d'")
+        factors = (86_400, 3_600, 60, 1)
+        seconds = sum(
+            float(part) * factor for part, factor in zip(match.groups(), factors, strict=True) if part
+        )
+    if not 0 <= seconds < 1e9:
+        raise ValueError(f"found {value!r}; a duration is 0 or more")
+    return seconds
+
+
+def locate(text: str) -> dict[str, int]:
+    """Line numbers by key path (`targets.a.rules[0].step`) of a TOML text; best effort, for messages only."""
+    lines: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    table = ""
+    for number, content in enumerate(text.splitlines(), start=1):
+        header = _HEADER.match(content)
+        if header:
+            table = _resolve(
+                header.group(2).replace('"', "").replace("'", ""), counts, many=header.group(1) == "[["
+            )
+            lines.setdefault(table, number)
+        elif assignment := _ASSIGNMENT.match(content):
+            key = assignment.group(1).strip("\"'")
+            lines.setdefault(f"{table}.{key}" if table else key, number)
+    return lines
+
+
+def _resolve(path: str, counts: dict[str, int], *, many: bool) -> str:
+    """A header's path with the index of the newest entry after every array of tables on the way."""
+    resolved = ""
+    parts = [part.strip() for part in path.split(".")]
+    for position, part in enumerate(parts):
+        resolved = f"{resolved}.{part}" if resolved else part
+        if many and position == len(parts) - 1:
+            counts[resolved] = counts.get(resolved, -1) + 1
+        if resolved in counts:
+            resolved = f"{resolved}[{counts[resolved]}]"
+    return resolved
+
+
+class Reader:
+    """Reads one table. Every `take` removes a key; `finish` reports the ones nobody asked for."""
+
+    def __init__(self, tree: Mapping[str, Any], path: str, shared: Shared) -> None:
+        self._rest = dict(tree)
+        self._known: list[str] = []
+        self.path = path
+        self.shared = shared
+
+    def problem(self, key: str, text: str) -> None:
+        """Notes a problem with a key of this table ('' for the table itself)."""
+        self.shared.problem(f"{self.path}.{key}".strip("."), text)
+
+    def has(self, key: str) -> bool:
+        return key in self._rest
+
+    def take(self, key: str, default: _T, convert: Callable[[Any], _T]) -> _T:
+        """The converted value; `default` when absent or wrong (wrong ones are noted)."""
+        self._known.append(key)
+        if key not in self._rest:
+            return default
+        raw = self._rest.pop(key)
+        try:
+            return convert(self.shared.resolved(raw))
+        except (ValueError, TypeError) as error:
+            self.problem(key, str(error))
+            return default
+
+    def require(self, key: str, default: _T, convert: Callable[[Any], _T]) -> _T:
+        """Like `take`, but an absent key is a problem."""
+        if key not in self._rest:
+            self._known.append(key)
+            self.problem(key, "is missing")
+            return default
+        return self.take(key, default, convert)
+
+    def duration(self, key: str, default: float) -> float:
+        return self.take(key, default, parse_duration)
+
+    def table(self, key: str, *, defaults: Reader | None = None) -> Reader | None:
+        """The sub-table, or None when absent; something else than a table is a problem.
+
+        Keys the sub-table lacks are taken from `defaults`.
+        """
+        self._known.append(key)
+        if key not in self._rest:
+            return None
+        raw = self._rest.pop(key)
+        if not isinstance(raw, Mapping):
+            self.problem(key, f"found {raw!r}; a table is accepted")
+            return None
+        base = defaults._rest if defaults is not None else {}  # noqa: SLF001 - the same class
+        return Reader({**base, **raw}, f"{self.path}.{key}".strip("."), self.shared)
+
+    def tables(self, key: str) -> list[Reader]:
+        """The tables of an array of tables; absent is empty."""
+        self._known.append(key)
+        raw = self._rest.pop(key, [])
+        if not isinstance(raw, list) or not all(isinstance(item, Mapping) for item in raw):
+            self.problem(key, f"found {raw!r}; a list of tables is accepted")
+            return []
+        return [Reader(item, f"{self.path}.{key}[{i}]", self.shared) for i, item in enumerate(raw)]
+
+    def names(self) -> tuple[str, ...]:
+        """The keys not taken yet."""
+        return tuple(self._rest)
+
+    def finish(self) -> None:
+        """Notes every key left over, with the nearest known one."""
+        for key in self._rest:
+            near = difflib.get_close_matches(key, self._known, n=1)
+            hint = f"; did you mean '{near[0]}'?" if near else f"; accepted are {', '.join(self._known)}"
+            self.problem(key, f"is not a setting here{hint}")
+
+
+class Shared:
+    """What all readers of one file share: its name, line numbers, app settings, and the problems found."""
+
+    def __init__(self, name: str, lines: Mapping[str, int], settings: Mapping[str, str]) -> None:
+        self.name = name
+        self.lines = lines
+        self.settings = settings
+        self.problems: list[Problem] = []
+
+    def problem(self, path: str, text: str) -> None:
+        line = self._line(path)
+        where = f"{self.name}:{line}" if line else self.name
+        self.problems.append(Problem(f"{where} {path}".strip(), text))
+
+    def _line(self, path: str) -> int | None:
+        while path:
+            if path in self.lines:
+                return self.lines[path]
+            path = path.rpartition(".")[0]
+        return None
+
+    def resolved(self, value: Any) -> Any:
+        """`%NAME%` replaced by the app setting NAME in every string. Raises ValueError naming a missing one."""
+        if isinstance(value, str):
+            return _SETTING.sub(self._setting, value)
+        if isinstance(value, Mapping):
+            return {key: self.resolved(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [self.resolved(item) for item in value]
+        return value
+
+    def _setting(self, match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name not in self.settings:
+            raise ValueError(f"app setting '{name}' (written %{name}%) is not set")
+        return self.settings[name]
+
+
+def as_text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"found {value!r}; text is accepted")
+    return value
+
+
+def as_bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"found {value!r}; true or false is accepted")  # noqa: TRY004 - all problems are ValueErrors
+    return value
+
+
+def whole(low: int, high: int | None = None) -> Callable[[Any], int]:
+    """A converter for whole numbers from `low` to `high`."""
+
+    def convert(value: Any) -> int:
+        if isinstance(value, str) and value.strip().isdigit():
+            value = int(value)  # an app setting is text
+        ok = isinstance(value, int) and not isinstance(value, bool) and value >= low
+        if not ok or (high is not None and value > high):
+            limit = f"{low} or more" if high is None else f"{low} to {high}"
+            raise ValueError(f"found {value!r}; accepted are whole numbers of {limit}")
+        return int(value)
+
+    return convert
+
+
+def share(value: Any) -> float:
+    """A number from 0 to 1, or a text such as `5%`."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        value = float(value.strip()[:-1]) / 100
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise ValueError(f"found {value!r}; accepted are 0 to 1 or '0%' to '100%'")
+    return float(value)
+
+
+def one_of(choices: Iterable[str]) -> Callable[[Any], str]:
+    accepted = tuple(choices)
+
+    def convert(value: Any) -> str:
+        if value not in accepted:
+            raise ValueError(f"found {value!r}; accepted are {', '.join(accepted)}")
+        return str(value)
+
+    return convert
+
+
+def parse_params(params_type: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
+    """Converts plug-in options one by one, so that one bad option does not hide the others.
+
+    Returns (params or None, problems by option name). `params_type` is a msgspec Struct type that may have
+    a method `problems()` for cross-field checks.
+    """
+    problems: dict[str, str] = {}
+    fields = {field.encode_name: field for field in msgspec.structs.fields(params_type)}
+    for option, value in options.items():
+        field = fields.get(option)
+        if field is None:
+            near = difflib.get_close_matches(option, fields, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"accepted are {', '.join(fields)}"
+            problems[option] = f"is not an option here; {hint}"
+            continue
+        try:
+            msgspec.convert(value, field.type)
+        except msgspec.ValidationError as error:
+            problems[option] = f"found {value!r}: {error}"
+    for option, field in fields.items():
+        if field.required and option not in options:
+            problems[option] = "is missing"
+    if problems:
+        return None, problems
+    try:
+        params = msgspec.convert(dict(options), params_type)
+    except msgspec.ValidationError as error:
+        return None, {"": str(error)}
+    check = getattr(params, "problems", None)
+    return params, dict(check()) if check is not None else {}

@@ -1,0 +1,127 @@
+"""Recommendations in words. Pure.
+
+A decision becomes one line that a person can read in the portal's log stream without a manual, for example
+
+    scaling plan-orders out 3 -> 4: average backlog 812 > 500 over 10 min (10 samples) [plan-orders@...]
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from scaling.model import REASONS, Effect, EffectOutcome, Evidence, Flip, Limit, Reason, Recommendation
+
+_ALONE = frozenset(
+    {
+        Reason.CAPACITY_UNKNOWN,
+        Reason.FOREIGN_HAND,
+        Reason.ACTION_PENDING,
+        Reason.STATE_CORRUPT,
+        Reason.OVERRIDDEN,
+        Reason.BELOW_MINIMUM,
+        Reason.ABOVE_MAXIMUM,
+        Reason.FALLBACK,
+    }
+)
+"""Reasons the rules' numbers had no part in."""
+
+
+def number_text(value: float) -> str:
+    """At most two decimals where they say something: 812, 0.25, 12000."""
+    return (
+        f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.2f}".rstrip("0").rstrip(".")
+    )
+
+
+def duration_text(seconds: float) -> str:
+    """`45 s`, `10 min`, `1 h 30 min`, `2 d`."""
+    whole = round(seconds)
+    if whole < 60 or (whole < 600 and whole % 60):
+        return f"{whole} s"
+    days, rest = divmod(whole, 86_400)
+    hours, rest = divmod(rest, 3_600)
+    parts = [(days, "d"), (hours, "h"), (round(rest / 60), "min")]
+    return " ".join(f"{count} {unit}" for count, unit in parts if count)
+
+
+def time_text(at: float) -> str:
+    """A moment in UTC, to the second."""
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """`average backlog 812 > 500 over 10 min (10 samples)`."""
+    samples = f"{evidence.samples} sample{'s' if evidence.samples != 1 else ''}"
+    over = f" over {duration_text(evidence.span)} ({samples})" if evidence.samples else ""
+    head = f"{evidence.statistic} {evidence.metric} {number_text(evidence.value)}"
+    if evidence.comparator in {"<", "<=", ">", ">=", "~"}:
+        return f"{head} {evidence.comparator} {number_text(evidence.threshold)}{over}"
+    return f"{head}{over}"
+
+
+def flip_text(flip: Flip) -> str:
+    """What would have changed the outcome: `scale out if average backlog > 500`."""
+    outcome = flip.outcome.replace("_", " ")
+    if flip.quantity == "time":
+        return f"{outcome} possible from {time_text(flip.value)}"
+    if flip.quantity == "control":
+        return f"{outcome} once an operator lifts it"
+    if flip.quantity == "expression":
+        return f"{outcome} if the expression gave another value than {number_text(flip.value)}"
+    return f"{outcome} if {flip.quantity} {flip.comparator} {number_text(flip.value)}"
+
+
+def limit_text(limit: Limit) -> str:
+    """One constraint: `rate limited: 12 -> 5 (step 2)`."""
+    change = f"{limit.wanted} -> {limit.allowed}" if limit.wanted != limit.allowed else f"{limit.wanted}"
+    detail = f" ({limit.detail})" if limit.detail else ""
+    return f"{limit.reason.replace('_', ' ')}: {change}{detail}"
+
+
+def line(recommendation: Recommendation) -> str:
+    """The one readable line of a decision."""
+    r = recommendation
+    if r.reason is Reason.DRY_RUN:
+        verb = f"would go {_way(r)}" if r.desired != r.current else f"hold {r.current}"
+        head = f"scaling {r.target} dry-run, {verb}"
+    elif r.acts:
+        head = f"scaling {r.target} {_way(r)}"
+    else:
+        head = f"scaling {r.target} hold {'?' if r.current is None else r.current}"
+    parts = [_why(r)]
+    if r.flips and not r.acts:
+        parts.append("; ".join(flip_text(flip) for flip in r.flips))
+    return f"{head}: {'; '.join(part for part in parts if part)} [{r.decision_id}]"
+
+
+def _way(r: Recommendation) -> str:
+    out = r.desired is not None and r.current is not None and r.desired > r.current
+    return f"{'out' if out else 'in'} {r.current} -> {r.desired}"
+
+
+def _why(r: Recommendation) -> str:
+    numbers = ", ".join(evidence_text(e) for e in r.evidence)
+    limits = ", ".join(limit_text(limit) for limit in r.limits)
+    if r.reason in (Reason.SCALE_OUT, Reason.SCALE_IN, Reason.DRY_RUN):
+        why = numbers or r.note or REASONS[r.reason]
+        return f"{why}; {limits}" if limits else why
+    name = r.reason.replace("_", " ")
+    if r.reason is Reason.WITHIN_TARGET:
+        return numbers or r.note or REASONS[r.reason]
+    detail = r.note or ("" if limits or numbers else REASONS[r.reason])
+    said = [name if not detail else f"{name}, {detail}"]
+    if limits:
+        said.append(limits)
+    if numbers and r.reason not in _ALONE:
+        said.append(numbers)
+    return "; ".join(said)
+
+
+def effect_line(effect: Effect) -> str:
+    """The one readable line of what became of an action."""
+    where = f"{effect.from_capacity} -> {effect.to_capacity}"
+    reached = "" if effect.reached is None else f", now {effect.reached}"
+    detail = f": {effect.detail}" if effect.detail else ""
+    name = effect.outcome.replace("_", " ")
+    verb = "scaled" if effect.outcome is EffectOutcome.APPLIED else name
+    return f"scaler {effect.target} {verb} {where}{reached}{detail} [{effect.action_id}]"
