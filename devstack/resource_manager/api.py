@@ -1,0 +1,303 @@
+"""What Resource Manager does, without HTTP: from a method, a path and a document to an Answer.
+
+Paths match whatever their case, as in Azure. Each route is also the name of a fault point
+(`devstack.faults`); the kinds of fault that need knowledge of a plan are handled here:
+
+    arm.put_plan   stuck_operation   accepted, ends after `seconds` as Failed, or never if 0
+                   failed_operation  accepted, ends as Failed when the operation is over
+                   ignored_capacity  accepted, ends as Succeeded, the capacity stays
+                   conflict          refused as if another operation were in progress
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from devstack.faults import Fault
+from devstack.resource_manager.documents import (
+    FAILED_MESSAGE,
+    Answer,
+    ArmError,
+    front_door_error,
+    operation_document,
+    plan_document,
+    provider_error,
+    refused,
+    skus_document,
+)
+from devstack.resource_manager.plans import (
+    NEVER,
+    Clock,
+    Ending,
+    Operation,
+    OperationStyle,
+    Plan,
+    Refusal,
+    RefusalCode,
+    Status,
+)
+from devstack.resource_manager.skus import find_sku
+
+API_VERSION = "2025-05-01"  # only written into the links to operations; any version is accepted
+SKU_IS_NULL = "The parameter SKU cannot be null."
+
+_SUBSCRIPTION = r"/subscriptions/(?P<subscription>[^/]+)"
+_GROUP = _SUBSCRIPTION + r"/resourceGroups/(?P<group>[^/]+)"
+_PLANS = r"/providers/Microsoft\.Web/serverfarms"
+_SETTINGS = r"/providers/Microsoft\.Insights/autoscalesettings"
+_WEB_LOCATION = _SUBSCRIPTION + r"/providers/Microsoft\.Web/locations/[^/]+"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request that found its route; `parts` holds subscription, group, name and id of the path."""
+
+    method: str
+    path: str
+    parts: dict[str, str]
+    document: Any = None
+    base_url: str = ""
+    fault: Fault | None = None
+
+
+Handler = Callable[["ResourceManagerApi", Call], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    point: str
+    method: str
+    pattern: re.Pattern[str]
+    handler: Handler
+
+
+@dataclass(slots=True)
+class ResourceManagerApi:
+    """The plans and autoscale settings, by lower-case id, and the answers about them."""
+
+    clock: Clock
+    plans: dict[str, Plan] = field(default_factory=dict)
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def knows_subscription(self, subscription: str) -> bool:
+        return any(plan.subscription.lower() == subscription.lower() for plan in self.plans.values())
+
+    # -- plans ------------------------------------------------------------------------------------
+
+    def find_plan(self, parts: dict[str, str]) -> Plan | None:
+        path = f"/subscriptions/{parts['subscription']}/resourceGroups/{parts['group']}"
+        self._check_group(parts)
+        return self.plans.get(f"{path}/providers/Microsoft.Web/serverfarms/{parts['name']}".lower())
+
+    def get_plan(self, call: Call) -> Answer:
+        return Answer(200, plan_document(self._plan(call)))
+
+    def get_skus(self, call: Call) -> Answer:
+        return Answer(200, skus_document(self._plan(call).sku))
+
+    def list_plans(self, call: Call) -> Answer:
+        plans = [plan_document(plan) for plan in self._plans_under(call.parts)]
+        return Answer(200, {"value": plans, "nextLink": None})
+
+    def patch_plan(self, call: Call) -> Answer:
+        """Always refused: a PATCH cannot carry a SKU, and the provider insists on one."""
+        self._plan(call)
+        raise provider_error(400, SKU_IS_NULL)
+
+    def put_plan(self, call: Call) -> Answer:
+        plan = self.find_plan(call.parts)
+        sku = _requested_sku(call.document)
+        if plan is None:
+            return self._create(call, sku)
+        if sku["name"].lower() != plan.sku.name.lower():
+            raise provider_error(
+                400,
+                "The local Resource Manager changes the number of workers only: "
+                f"sku.name is {sku['name']!r}, the plan has {plan.sku.name!r}.",
+            )
+        scales_async = (call.document.get("properties") or {}).get("asyncScalingEnabled")
+        if scales_async is not None:
+            plan.async_scaling_enabled = bool(scales_async)
+        try:
+            operation = _request(plan, sku.get("capacity"), call.fault)
+        except Refusal as refusal:
+            raise refused(refusal, plan) from None
+        return self._accepted(call, plan, operation)
+
+    def _create(self, call: Call, sku: dict[str, Any]) -> Answer:
+        if not call.document.get("location"):
+            raise front_door_error(400, "LocationRequired", "The location property is required.")
+        try:
+            plan = Plan(
+                subscription=call.parts["subscription"],
+                resource_group=call.parts["group"],
+                name=call.parts["name"],
+                location=call.document["location"],
+                sku=find_sku(sku["name"]),
+                initial_capacity=sku.get("capacity") or 1,
+                clock=self.clock,
+            )
+        except ValueError as error:
+            raise provider_error(400, str(error)) from None
+        self.plans[plan.id.lower()] = plan
+        return Answer(200, plan_document(plan))
+
+    def _accepted(self, call: Call, plan: Plan, operation: Operation) -> Answer:
+        status = operation.status(self.clock())
+        if status is Status.SUCCEEDED or plan.operation_style is OperationStyle.BODY:
+            return Answer(200, plan_document(plan))
+        return Answer(202, plan_document(plan), _links(call.base_url, plan, operation))
+
+    # -- operations -------------------------------------------------------------------------------
+
+    def get_operation(self, call: Call) -> Answer:
+        plan, operation = self._operation(call)
+        headers = {}
+        if operation.status(self.clock()) is Status.IN_PROGRESS:
+            headers["Retry-After"] = str(plan.poll_after)
+        return Answer(200, operation_document(call.path, operation, self.clock()), headers)
+
+    def get_operation_result(self, call: Call) -> Answer:
+        plan, operation = self._operation(call)
+        status = operation.status(self.clock())
+        if status is Status.IN_PROGRESS:
+            return Answer(202, None, _links(call.base_url, plan, operation))
+        if status is Status.FAILED:
+            raise provider_error(409, FAILED_MESSAGE)
+        return Answer(200, plan_document(plan))
+
+    # -- autoscale settings -----------------------------------------------------------------------
+
+    def list_settings(self, call: Call) -> Answer:
+        self._check_group(call.parts)
+        return Answer(200, {"value": self._settings_under(call.parts), "nextLink": None})
+
+    def get_setting(self, call: Call) -> Answer:
+        self._check_group(call.parts)
+        for setting in self._settings_under(call.parts):
+            if setting["name"].lower() == call.parts["name"].lower():
+                return Answer(200, setting)
+        raise _not_found(call.parts, "microsoft.insights/autoscalesettings")
+
+    # -- helpers ----------------------------------------------------------------------------------
+
+    def _plan(self, call: Call) -> Plan:
+        plan = self.find_plan(call.parts)
+        if plan is None:
+            raise _not_found(call.parts, "Microsoft.Web/serverfarms")
+        return plan
+
+    def _operation(self, call: Call) -> tuple[Plan, Operation]:
+        name, _, operation_id = call.parts["id"].partition("~")
+        for plan in self._plans_under(call.parts):
+            operation = plan.operation(operation_id)
+            if plan.name.lower() == name.lower() and operation is not None:
+                return plan, operation
+        raise front_door_error(404, "NotFound", f"Operation '{call.parts['id']}' was not found.")
+
+    def _check_group(self, parts: dict[str, str]) -> None:
+        if "group" in parts and not self._plans_under(parts):
+            raise front_door_error(
+                404, "ResourceGroupNotFound", f"Resource group '{parts['group']}' could not be found."
+            )
+
+    def _plans_under(self, parts: dict[str, str]) -> list[Plan]:
+        scope = _scope(parts)
+        return [plan for plan_id, plan in self.plans.items() if plan_id.startswith(scope)]
+
+    def _settings_under(self, parts: dict[str, str]) -> list[dict[str, Any]]:
+        scope = _scope(parts)
+        return [setting for setting_id, setting in self.settings.items() if setting_id.startswith(scope)]
+
+
+def _scope(parts: dict[str, str]) -> str:
+    group = f"/resourceGroups/{parts['group']}" if "group" in parts else ""
+    return f"/subscriptions/{parts['subscription']}{group}/".lower()
+
+
+def _not_found(parts: dict[str, str], kind: str) -> ArmError:
+    return front_door_error(
+        404,
+        "ResourceNotFound",
+        f"The Resource '{kind}/{parts['name']}' under resource group '{parts['group']}' was not found. "
+        "For more details please go to https://aka.ms/ARMResourceNotFoundFix",
+    )
+
+
+def _requested_sku(document: Any) -> dict[str, Any]:
+    sku = document.get("sku") if isinstance(document, dict) else None
+    if not isinstance(sku, dict) or not isinstance(sku.get("name"), str):
+        raise provider_error(400, SKU_IS_NULL)
+    capacity = sku.get("capacity")
+    if capacity is not None and (not isinstance(capacity, int) or isinstance(capacity, bool)):
+        raise provider_error(400, f"sku.capacity is {capacity!r}; accepted is a whole number.")
+    return sku
+
+
+def _request(plan: Plan, capacity: int | None, fault: Fault | None) -> Operation:
+    if fault is None:
+        return plan.request_capacity(capacity)
+    if fault.kind == "conflict":
+        raise Refusal(
+            RefusalCode.OPERATION_IN_PROGRESS,
+            "Cannot modify this web hosting plan because another operation is in progress.",
+        )
+    ending, seconds = {
+        "stuck_operation": (Ending.FAILED, fault.seconds or NEVER),
+        "failed_operation": (Ending.FAILED, None),
+        "ignored_capacity": (Ending.IGNORED, None),
+    }.get(fault.kind, (Ending.APPLIED, None))
+    return plan.request_capacity(capacity, ending=ending, seconds=seconds)
+
+
+def _links(base_url: str, plan: Plan, operation: Operation) -> dict[str, str]:
+    root = f"{base_url}/subscriptions/{plan.subscription}/providers/Microsoft.Web/locations/{plan.location}"
+    identifier = f"{plan.name}~{operation.id}?api-version={API_VERSION}"
+    links = {
+        "Location": f"{root}/operationresults/{identifier}",
+        "Retry-After": str(plan.poll_after),
+    }
+    if plan.operation_style is OperationStyle.AZURE_ASYNC_OPERATION:
+        links["Azure-AsyncOperation"] = f"{root}/operations/{identifier}"
+    return links
+
+
+def _route(point: str, method: str, path: str, handler: Handler) -> Route:
+    return Route(point, method, re.compile(path, re.IGNORECASE), handler)
+
+
+_NAME = r"/(?P<name>[^/]+)"
+_ID = r"/(?P<id>[^/]+)"
+_API = ResourceManagerApi
+ROUTES: tuple[Route, ...] = (
+    _route("arm.get_plan", "GET", _GROUP + _PLANS + _NAME, _API.get_plan),
+    _route("arm.put_plan", "PUT", _GROUP + _PLANS + _NAME, _API.put_plan),
+    _route("arm.patch_plan", "PATCH", _GROUP + _PLANS + _NAME, _API.patch_plan),
+    _route("arm.get_skus", "GET", _GROUP + _PLANS + _NAME + "/skus", _API.get_skus),
+    _route("arm.list_plans", "GET", _GROUP + _PLANS, _API.list_plans),
+    _route("arm.list_plans", "GET", _SUBSCRIPTION + _PLANS, _API.list_plans),
+    _route("arm.get_operation", "GET", _WEB_LOCATION + "/operations" + _ID, _API.get_operation),
+    _route("arm.get_operation", "GET", _WEB_LOCATION + "/operationresults" + _ID, _API.get_operation_result),
+    _route("arm.get_autoscale", "GET", _GROUP + _SETTINGS + _NAME, _API.get_setting),
+    _route("arm.list_autoscale", "GET", _GROUP + _SETTINGS, _API.list_settings),
+    _route("arm.list_autoscale", "GET", _SUBSCRIPTION + _SETTINGS, _API.list_settings),
+)
+
+
+def find_route(method: str, path: str) -> tuple[Route, dict[str, str]]:
+    """The route of a request and the parts of its path.
+
+    Raises ArmError: 404 for a path that is not served, 405 for a method it does not take.
+    """
+    path_is_known = False
+    for route in ROUTES:
+        match = route.pattern.fullmatch(path)
+        if match is None:
+            continue
+        if route.method == method:
+            return route, match.groupdict()
+        path_is_known = True
+    if path_is_known:
+        raise front_door_error(405, "MethodNotAllowed", f"{path} does not take {method}.")
+    raise front_door_error(404, "InvalidResourceType", f"The local Resource Manager does not serve {path}.")

@@ -1,0 +1,188 @@
+"""The JSON that Resource Manager and its providers answer with."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from devstack.resource_manager.plans import Operation, Plan, Refusal, RefusalCode, Status
+from devstack.resource_manager.skus import Sku, selectable
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer without the HTTP: `body` None sends no body."""
+
+    status: int
+    body: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class ArmError(Exception):
+    """Raised to answer with an error."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer)
+        self.answer = answer
+
+
+def front_door_error(
+    status: int, code: str, message: str, *, retry_after: float | None = None, **headers: str
+) -> ArmError:
+    """An error of Resource Manager itself: {"error": {"code", "message"}}.
+
+    Keyword names of headers are spelled with underscores.
+    """
+    sent = {name.replace("_", "-"): value for name, value in headers.items()}
+    if retry_after is not None:
+        sent["Retry-After"] = f"{retry_after:g}"
+    return ArmError(Answer(status, {"error": {"code": code, "message": message}}, sent))
+
+
+_REFUSAL_STATUS = {
+    RefusalCode.TOO_MANY_WORKERS: 409,
+    RefusalCode.NOT_ENOUGH_SERVERS: 429,
+    RefusalCode.TOO_MANY_CHANGES: 429,  # the status is not documented; 429 is what fits the text
+    RefusalCode.BAD_CAPACITY: 400,
+}
+
+
+def refused(refusal: Refusal, plan: Plan) -> ArmError:
+    """The refusal in the words of the App Service provider.
+
+    Its errors are not wrapped in "error" and begin with capitals, so that the SDK finds no code in
+    them: a client must read the body. (Body as reported in azure-sdk-for-java#1827.)
+    """
+    headers = {}
+    if refusal.code is RefusalCode.OPERATION_IN_PROGRESS:
+        status = plan.conflict_status
+        headers["Retry-After"] = str(plan.conflict_retry_after)
+    else:
+        status = _REFUSAL_STATUS[refusal.code]
+    return provider_error(status, refusal.message, extended_code=_extended(refusal.code), headers=headers)
+
+
+def _extended(code: RefusalCode) -> str | None:
+    return code.value if code.value.isdigit() else None
+
+
+def provider_error(
+    status: int, message: str, *, extended_code: str | None = None, headers: dict[str, str] | None = None
+) -> ArmError:
+    """An error as the App Service provider words it; its Code is "BadRequest" for 400, else "Conflict"."""
+    code = "BadRequest" if status == 400 else "Conflict"
+    entity: dict[str, Any] = {
+        "ExtendedCode": extended_code,
+        "MessageTemplate": message,
+        "Parameters": [],
+        "Code": code,
+        "Message": message,
+    }
+    body = {
+        "Code": code,
+        "Message": message,
+        "Target": None,
+        "Details": [{"Message": message}, {"Code": code}, {"ErrorEntity": entity}],
+        "Innererror": None,
+    }
+    return ArmError(Answer(status, body, headers or {}))
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    sku, capacity = plan.sku, plan.capacity
+    return {
+        "id": plan.id,
+        "name": plan.name,
+        "type": "Microsoft.Web/serverfarms",
+        "kind": "elastic" if sku.is_elastic else "linux",
+        "location": plan.location,
+        "tags": dict(plan.tags),
+        "properties": {
+            "status": "Ready",
+            "subscription": plan.subscription,
+            "resourceGroup": plan.resource_group,
+            "geoRegion": plan.location,
+            "numberOfWorkers": capacity,
+            "maximumNumberOfWorkers": sku.maximum,
+            "maximumElasticWorkerCount": sku.maximum if plan.elastic_scale_enabled else 1,
+            "numberOfSites": plan.number_of_sites,
+            "perSiteScaling": False,
+            "elasticScaleEnabled": plan.elastic_scale_enabled,
+            "asyncScalingEnabled": plan.async_scaling_enabled,
+            "zoneRedundant": plan.zone_redundant,
+            "reserved": True,
+            "targetWorkerCount": plan.target_worker_count,
+            "targetWorkerSizeId": 0,
+            "provisioningState": plan.provisioning_state.value,
+        },
+        "sku": {
+            "name": sku.name,
+            "tier": sku.tier,
+            "size": sku.name,
+            "family": sku.family,
+            "capacity": capacity,
+        },
+    }
+
+
+def skus_document(sku: Sku) -> dict[str, Any]:
+    """What `get_server_farm_skus` returns untyped: a page of the SDK's SkuInfo, capacities included."""
+    return {"value": [_sku_info(other) for other in selectable(sku)], "nextLink": None}
+
+
+def _sku_info(sku: Sku) -> dict[str, Any]:
+    scales = "None" if sku.maximum == 1 else "Elastic" if sku.is_elastic else "Manual"
+    capacity: dict[str, Any] = {"minimum": 1, "maximum": sku.maximum, "default": 1, "scaleType": scales}
+    if sku.is_elastic:
+        capacity["elasticMaximum"] = sku.maximum
+    return {
+        "resourceType": "Microsoft.Web/serverfarms",
+        "sku": {"name": sku.name, "tier": sku.tier, "size": sku.name, "family": sku.family},
+        "capacity": capacity,
+    }
+
+
+def operation_document(path: str, operation: Operation, now: float) -> dict[str, Any]:
+    status = operation.status(now)
+    document: dict[str, Any] = {
+        "id": path,
+        "name": operation.id,
+        "status": status.value,
+        "startTime": _timestamp(operation.started_at),
+    }
+    if status is not Status.IN_PROGRESS:
+        document["endTime"] = _timestamp(operation.ends_at)
+    if status is Status.FAILED:
+        document["error"] = {"code": "Conflict", "message": FAILED_MESSAGE}
+    return document
+
+
+FAILED_MESSAGE = "The operation to change the number of workers failed. Please retry later."
+
+
+def autoscale_document(plan: Plan, name: str, *, enabled: bool) -> dict[str, Any]:
+    """An Azure Monitor autoscale setting that targets the plan, with one profile and no rules.
+
+    The target is spelled "serverFarms", as portals and templates do: it equals the id of the plan
+    only when case is ignored.
+    """
+    capacity = {"minimum": "1", "maximum": str(plan.sku.maximum), "default": "1"}
+    return {
+        "id": f"/subscriptions/{plan.subscription}/resourceGroups/{plan.resource_group}"
+        f"/providers/microsoft.insights/autoscalesettings/{name}",
+        "name": name,
+        "type": "Microsoft.Insights/autoscaleSettings",
+        "location": plan.location,
+        "tags": {},
+        "properties": {
+            "name": name,
+            "enabled": enabled,
+            "targetResourceUri": plan.id.replace("/serverfarms/", "/serverFarms/"),
+            "targetResourceLocation": plan.location,
+            "profiles": [{"name": "default", "capacity": capacity, "rules": []}],
+            "notifications": [],
+        },
+    }
+
+
+def _timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()

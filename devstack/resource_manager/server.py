@@ -1,0 +1,321 @@
+"""Resource Manager on local sockets: HTTPS for the SDKs, plain HTTP for managed identity and for control.
+
+Fault points (devstack.faults) are the names of the routes in `api.ROUTES` and "identity.token".
+At every route:
+
+    latency           waits `seconds`, then answers as usual
+    error             answers `status` with code `condition` and `retry_after`, nothing is done
+    drop_connection   closes the connection, nothing is done
+    drop_ack          does what was asked, then closes the connection: the outcome is unknown
+
+and at arm.put_plan those listed in `api`. Another kind is answered with 500 that names it.
+"""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from aiohttp import web
+
+from devstack.certificates import Certificate
+from devstack.faults import Fault, FaultRegistry
+from devstack.resource_manager.api import Call, ResourceManagerApi, find_route
+from devstack.resource_manager.control import control_application
+from devstack.resource_manager.documents import Answer, ArmError, autoscale_document, front_door_error
+from devstack.resource_manager.identity import ENDPOINT_PATH, IdentityEndpoint, TokenIssuer
+from devstack.resource_manager.plans import Clock, Plan
+from devstack.resource_manager.skus import find_sku
+from devstack.resource_manager.throttling import READS, WRITES, BucketSize, Throttle
+
+DROPPED = 0  # the status in the ledger of a request that was not answered
+HOST = "127.0.0.1"
+_COMMON_KINDS = {"latency", "error", "drop_connection", "drop_ack"}
+_PUT_KINDS = {"stuck_operation", "failed_operation", "ignored_capacity", "conflict"}
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """One request to Resource Manager, answered or refused. `at` is the injected clock's.
+
+    `capacity` is sku.capacity of the document sent, if it had one. `status` is 0 when the connection
+    was dropped.
+    """
+
+    at: float
+    method: str
+    path: str
+    status: int
+    capacity: int | None
+    principal: str | None
+
+
+class ResourceManagerServer:
+    """Serves plans and autoscale settings added with `add_plan` and `add_autoscale_setting`.
+
+    `reads` and `writes` limit the calls of each principal to each subscription; the defaults are the
+    published sizes, None switches a limit off. Ports of 0 are chosen by the system. Addresses are
+    known once started.
+    """
+
+    def __init__(
+        self,
+        *,
+        certificate: Certificate,
+        port: int = 0,
+        identity_port: int = 0,
+        control_port: int = 0,
+        clock: Clock = time.time,
+        faults: FaultRegistry | None = None,
+        reads: BucketSize | None = READS,
+        writes: BucketSize | None = WRITES,
+    ) -> None:
+        self.faults = FaultRegistry() if faults is None else faults
+        self._throttle = Throttle(reads, writes)
+        self.ledger: list[LedgerEntry] = []
+        self.tokens = TokenIssuer()
+        self.identity = IdentityEndpoint(self.tokens, self.faults)
+        self._api = ResourceManagerApi(clock)
+        self._clock = clock
+        self._certificate = certificate
+        self._wanted_ports = (port, identity_port, control_port)
+        self._ports: tuple[int, int, int] | None = None
+        self._runners: list[web.AppRunner] = []
+
+    # -- addresses --------------------------------------------------------------------------------
+
+    @property
+    def base_url(self) -> str:
+        return f"https://localhost:{self._started()[0]}"
+
+    @property
+    def ca_path(self) -> Path:
+        return self._certificate.ca_path
+
+    @property
+    def identity_endpoint(self) -> str:
+        """The value of IDENTITY_ENDPOINT in the app's environment."""
+        return f"http://localhost:{self._started()[1]}{ENDPOINT_PATH}"
+
+    @property
+    def identity_header(self) -> str:
+        """The value of IDENTITY_HEADER in the app's environment."""
+        return self.identity.header
+
+    @property
+    def control_url(self) -> str:
+        return f"http://localhost:{self._started()[2]}"
+
+    def _started(self) -> tuple[int, int, int]:
+        if self._ports is None:
+            raise RuntimeError("the server has no address before start()")
+        return self._ports
+
+    # -- contents ---------------------------------------------------------------------------------
+
+    def add_plan(
+        self,
+        subscription: str,
+        resource_group: str,
+        name: str,
+        *,
+        sku: str = "P1v3",
+        capacity: int = 1,
+        **settings: Any,
+    ) -> str:
+        """Adds a plan and returns its resource id. `settings` are the public fields of Plan.
+
+        Raises ValueError for an unknown SKU or a capacity it does not allow.
+        """
+        plan = Plan(
+            subscription=subscription,
+            resource_group=resource_group,
+            name=name,
+            sku=find_sku(sku),
+            initial_capacity=capacity,
+            clock=self._clock,
+            **settings,
+        )
+        self._api.plans[plan.id.lower()] = plan
+        return plan.id
+
+    def plan(self, plan_id: str) -> Plan:
+        """The plan with this resource id, whatever its case. Raises KeyError."""
+        return self._api.plans[plan_id.lower()]
+
+    @property
+    def plans(self) -> list[Plan]:
+        return list(self._api.plans.values())
+
+    def remove_plan(self, plan_id: str) -> None:
+        del self._api.plans[plan_id.lower()]
+
+    def add_autoscale_setting(self, plan_id: str, name: str, *, enabled: bool = True) -> str:
+        """Adds an Azure Monitor autoscale setting that targets the plan and returns its resource id."""
+        document = autoscale_document(self.plan(plan_id), name, enabled=enabled)
+        setting_id: str = document["id"]
+        self._api.settings[setting_id.lower()] = document
+        return setting_id
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Opens the three ports; if one cannot be had, none stays open."""
+        arm = web.Application()
+        arm.router.add_route("*", "/{path:.*}", self._handle)
+        applications = (
+            arm,
+            self.identity.application(),
+            control_application(lambda: self.plans, self.faults),
+        )
+        contexts = (self._certificate.server_context(), None, None)
+        ports = []
+        try:
+            for app, context, port in zip(applications, contexts, self._wanted_ports, strict=True):
+                runner = web.AppRunner(app, access_log=None)
+                self._runners.append(runner)
+                await runner.setup()
+                await web.TCPSite(runner, HOST, port, ssl_context=context, shutdown_timeout=1).start()
+                ports.append(runner.addresses[0][1])
+        except BaseException:
+            await self.stop()
+            raise
+        self._ports = (ports[0], ports[1], ports[2])
+
+    async def stop(self) -> None:
+        self._ports = None
+        while self._runners:
+            await self._runners.pop().cleanup()
+
+    # -- requests ---------------------------------------------------------------------------------
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        document = await _document(request)
+        principal: str | None = None
+        headers: dict[str, str] = {}
+        try:
+            principal = self._authenticate(request)
+            self._admit(request, principal, headers)
+            answer = await self._answer(request, document)
+        except ArmError as error:
+            answer = error.answer
+        status = DROPPED if answer is None else answer.status
+        self.ledger.append(
+            LedgerEntry(
+                self._clock(), request.method, request.path, status, _sent_capacity(document), principal
+            )
+        )
+        if answer is None:
+            return _drop(request)
+        return _response(answer, headers)
+
+    def _authenticate(self, request: web.Request) -> str:
+        try:
+            return self.tokens.principal(request.headers.get("Authorization", ""))
+        except PermissionError as error:
+            raise front_door_error(
+                401,
+                "InvalidAuthenticationToken",
+                str(error),
+                WWW_Authenticate='Bearer authorization_uri="https://login.windows.net/common", '
+                'error="invalid_token"',
+            ) from None
+
+    def _admit(self, request: web.Request, principal: str, headers: dict[str, str]) -> None:
+        """What Resource Manager checks before the provider: version, subscription, number of calls."""
+        if "api-version" not in request.query:
+            raise front_door_error(
+                400,
+                "MissingApiVersionParameter",
+                "The api-version query parameter (?api-version=) is required for all requests.",
+            )
+        _, parts = find_route(request.method, request.path)
+        subscription = parts["subscription"]
+        if not self._api.knows_subscription(subscription):
+            raise front_door_error(
+                404, "SubscriptionNotFound", f"The subscription '{subscription}' could not be found."
+            )
+        is_read = request.method == "GET"
+        bucket = self._throttle.bucket(subscription, principal, is_read=is_read)
+        if bucket is None:
+            return
+        wait = bucket.take(self._clock())
+        kind = "read" if is_read else "write"
+        headers[f"x-ms-ratelimit-remaining-subscription-{kind}s"] = str(bucket.remaining)
+        if wait:
+            seconds = int(wait) + 1
+            raise front_door_error(
+                429,
+                "SubscriptionRequestsThrottled",
+                f"Number of '{kind}' requests for subscription '{subscription}' and principal '{principal}' "
+                f"exceeded. Please try again after '{seconds}' seconds after additional tokens are available. "
+                "Refer to https://aka.ms/arm-throttling for additional information.",
+                retry_after=seconds,
+            )
+
+    async def _answer(self, request: web.Request, document: Any) -> Answer | None:
+        """The provider's answer; None when a fault has the connection dropped."""
+        route, parts = find_route(request.method, request.path)
+        fault = self.faults.take(route.point)
+        if fault is not None:
+            _check_kind(fault, route.point)
+            await asyncio.sleep(fault.seconds if fault.kind == "latency" else 0)
+            if fault.kind == "drop_connection":
+                return None
+            if fault.kind == "error":
+                raise front_door_error(
+                    fault.status,
+                    fault.condition or "InjectedFault",
+                    "A fault was asked for.",
+                    retry_after=fault.retry_after,
+                )
+        answer = route.handler(
+            self._api, Call(request.method, request.path, parts, document, self.base_url, fault)
+        )
+        return None if fault is not None and fault.kind == "drop_ack" else answer
+
+
+def _check_kind(fault: Fault, point: str) -> None:
+    accepted = _COMMON_KINDS | (_PUT_KINDS if point == "arm.put_plan" else set())
+    if fault.kind not in accepted:
+        raise front_door_error(
+            500,
+            "UnknownFault",
+            f"{point} knows no fault {fault.kind!r}, accepted: {', '.join(sorted(accepted))}",
+        )
+
+
+async def _document(request: web.Request) -> Any:
+    """The JSON sent; None when there is none or it is not JSON."""
+    try:
+        return json.loads(await request.text())
+    except ValueError:
+        return None
+
+
+def _sent_capacity(document: Any) -> int | None:
+    sku = document.get("sku") if isinstance(document, dict) else None
+    capacity = sku.get("capacity") if isinstance(sku, dict) else None
+    return capacity if isinstance(capacity, int) else None
+
+
+def _response(answer: Answer, headers: dict[str, str]) -> web.Response:
+    sent = {**headers, **answer.headers}
+    if answer.body is None:
+        return web.Response(status=answer.status, headers=sent)
+    return web.json_response(answer.body, status=answer.status, headers=sent)
+
+
+def _drop(request: web.Request) -> web.Response:
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()  # goes nowhere: the connection is gone
