@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from scaling import pace
+from scaling.controls import active_pause
 from scaling.model import (
     NO_CONTROLS,
     Controls,
@@ -160,7 +161,7 @@ class _Case:
         else:
             return None
         direction = Direction.OUT if wanted > current else Direction.IN
-        paused = self._paused(direction)
+        paused = active_pause(self.controls, direction, self.now)
         if paused is not None:
             limit, flip = self._pause_limit(paused, wanted)
             return self._hold(Reason.PAUSED, (flip,), "", limits=(limit,), proposed=wanted)
@@ -274,7 +275,7 @@ class _Case:
         return limit, self._time(until, _REASON_OF[direction])
 
     def _pause_blocker(self, direction: Direction, wanted: int) -> tuple[Limit, Flip | None] | None:
-        paused = self._paused(direction)
+        paused = active_pause(self.controls, direction, self.now)
         return self._pause_limit(paused, wanted) if paused is not None else None
 
     def _pause_limit(self, paused: Pause, wanted: int) -> tuple[Limit, Flip]:
@@ -283,12 +284,6 @@ class _Case:
         if paused.until is not None:
             return limit, self._time(paused.until, outcome)
         return limit, Flip("control", "!=", 0.0, outcome)
-
-    def _paused(self, direction: Direction) -> Pause | None:
-        for pause in self.controls.pauses:
-            if pause.direction in (None, direction) and (pause.until is None or self.now < pause.until):
-                return pause
-        return None
 
     def _reduced(self, wanted: int, stable: int, direction: Direction, reason: Reason) -> Recommendation:
         """Step 5: step and rate limits, then the bounds. None of them can reverse the direction."""

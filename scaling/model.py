@@ -285,6 +285,7 @@ class EffectRecord(Struct, frozen=True, array_like=True):
     from_capacity: int
     to_capacity: int
     level: float | None = None
+    action_id: str = ""
 
 
 class ForeignHand(Struct, frozen=True):

@@ -167,14 +167,15 @@ def record_effect(state: TargetState, effect: Effect) -> TargetState:
     pending = state.pending
     mine = pending is not None and pending.action_id == effect.action_id
     made = effect.outcome in {EffectOutcome.APPLIED, EffectOutcome.LIMITED}
-    if effect.outcome is EffectOutcome.FAILED or not (mine or made):
+    known = any(record.action_id == effect.action_id for record in state.effects)
+    if effect.outcome is EffectOutcome.FAILED or known or not (mine or made):
         return state
     replace = msgspec.structs.replace
     level = state.pending_level if mine else None
     if mine:
         state = replace(state, pending=None, pending_level=None)
     if effect.outcome in MOVED and effect.reached is not None:
-        record = EffectRecord(effect.at, effect.from_capacity, effect.reached, level)
+        record = EffectRecord(effect.at, effect.from_capacity, effect.reached, level, effect.action_id)
         moved = (*state.effects, record) if effect.reached != effect.from_capacity else state.effects
         return replace(state, expected=effect.reached, effects=moved[-EFFECTS_KEPT:], foreign=None)
     if effect.outcome is EffectOutcome.FOREIGN_HAND and effect.reached is not None:
