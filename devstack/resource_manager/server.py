@@ -181,10 +181,10 @@ class ResourceManagerServer:
         ports = []
         try:
             for app, context, port in zip(applications, contexts, self._wanted_ports, strict=True):
-                runner = web.AppRunner(app, access_log=None)
+                runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
                 self._runners.append(runner)
                 await runner.setup()
-                await web.TCPSite(runner, HOST, port, ssl_context=context, shutdown_timeout=1).start()
+                await web.TCPSite(runner, HOST, port, ssl_context=context).start()
                 ports.append(runner.addresses[0][1])
         except BaseException:
             await self.stop()
@@ -194,7 +194,7 @@ class ResourceManagerServer:
     async def stop(self) -> None:
         self._ports = None
         while self._runners:
-            await self._runners.pop().cleanup()
+            await _close(self._runners.pop())
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -282,6 +282,21 @@ class ResourceManagerServer:
             self._api, Call(request.method, request.path, parts, document, self.base_url, fault)
         )
         return None if fault is not None and fault.kind == "drop_ack" else answer
+
+
+async def _close(runner: web.AppRunner) -> None:
+    """Stops serving and leaves no transport behind.
+
+    A TLS connection closes only when its peer agrees, and a client that still holds an unread answer
+    never does: what is open after the orderly close is aborted.
+    """
+    connections = [] if runner.server is None else runner.server.connections
+    transports = [connection.transport for connection in connections]
+    await runner.cleanup()
+    for transport in transports:
+        if transport is not None:
+            transport.abort()
+    await asyncio.sleep(0)  # the sockets are closed by callbacks of the aborts
 
 
 def _check_kind(fault: Fault, point: str) -> None:
