@@ -114,8 +114,8 @@ class Autoscaler:
         """Reads every entity and every capacity once; one report per target."""
         now = self.clock()
         readings, capacities = await asyncio.gather(
-            _each(self.ports.collectors, lambda _, collector: _reading(collector, now)),
-            _each(self.ports.scalers, lambda target, scaler: _capacity(scaler, target, now)),
+            each(self.ports.collectors, lambda _, collector: _reading(collector, now)),
+            each(self.ports.scalers, lambda target, scaler: _capacity(scaler, target, now)),
         )
         messages: list[str] = []
         lines: list[str] = []
@@ -252,7 +252,7 @@ class Autoscaler:
     async def verify(self) -> Outcome:
         """Compares requested with reached for every target; emits lost actions again; prunes the log."""
         now = self.clock()
-        results = await _each(self.ports.scalers, lambda target, scaler: self._verify(target, scaler, now))
+        results = await each(self.ports.scalers, lambda target, scaler: self._verify(target, scaler, now))
         removed = await self.ports.log.purge(before=now - self.config.retention)
         lines = [f"scaling log: {removed} entries older than the retention removed"] if removed else []
         messages = tuple(m for outcome in results.values() for m in outcome.messages)
@@ -312,7 +312,7 @@ class _Decided(Struct, frozen=True):
     warnings: tuple[str, ...]
 
 
-async def _each(
+async def each(
     items: Mapping[str, _Item], work: Callable[[str, _Item], Awaitable[_Result]]
 ) -> dict[str, _Result]:
     """`work` on every item, at most CONCURRENT_READS at a time. The first error cancels the rest."""

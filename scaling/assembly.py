@@ -1,0 +1,118 @@
+"""Puts an Autoscaler together from app settings and tidemark.toml; one per process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from scaling import registry
+from scaling.config import Config, load_config
+from scaling.config_reader import ConfigError, Problem, parse_params
+from scaling.control_store import TableControlStore
+from scaling.decision_log import TableDecisionLog
+from scaling.ports import Collector, Scaler
+from scaling.queues import QueuePoisonQueues
+from scaling.runner import Autoscaler, MetricSource, Ports
+from scaling.state_store import TableStateStore
+
+STORAGE = "AzureWebJobsStorage"
+"""Prefix of the settings of the storage account that holds queues, state and log: the host's own."""
+
+QUEUES = ("metrics", "actions")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
+    """The configuration named by the setting TIDEMARK_CONFIG (default tidemark.toml beside host.json).
+
+    Raises ConfigError with every problem found.
+    """
+    path = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem(str(path), f"cannot be read: {error}")]) from error
+    return load_config(text, name=path.name, settings=settings, plug_ins=registry)
+
+
+def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:
+    """Builds adapters for everything the configuration names. Clients connect on first use.
+
+    Raises ConfigError, also for connection settings that are missing.
+    """
+    config = read_config(settings, root=root)
+    problems: list[Problem] = []
+    collectors, sources = _collectors(config, settings, problems)
+    scalers = _scalers(config, settings, problems)
+    if problems:
+        raise ConfigError(problems)
+    try:
+        ports = Ports(
+            collectors=collectors,
+            sources=sources,
+            scalers=scalers,
+            states=TableStateStore(settings, STORAGE),
+            controls=TableControlStore(settings, STORAGE),
+            log=TableDecisionLog(settings, STORAGE),
+            poison=QueuePoisonQueues(settings, STORAGE, queues=QUEUES),
+        )
+    except ValueError as error:
+        raise ConfigError([Problem(f"app setting {STORAGE}", str(error))]) from error
+    return Autoscaler(config, ports, clock=time.time)
+
+
+def _collectors(
+    config: Config, settings: Mapping[str, str], problems: list[Problem]
+) -> tuple[dict[str, Collector], list[MetricSource]]:
+    """One collector per entity, whatever the number of metrics read from it."""
+    collectors: dict[str, Collector] = {}
+    sources: list[MetricSource] = []
+    for target, policy in config.policies.items():
+        for metric, spec in policy.spec.metrics.items():
+            cls = registry.collector_class(spec.collector)
+            params, _ = parse_params(cls.Params, spec.options)
+            entity = f"{spec.collector} {cls.entity(params)}"
+            try:
+                if entity not in collectors:
+                    collectors[entity] = cls(params, settings)
+            except ValueError as error:
+                problems.append(Problem(f"targets.{target}.metrics.{metric}", str(error)))
+            sources.append(MetricSource(target, metric, entity, spec.count))
+    return collectors, sources
+
+
+def _scalers(config: Config, settings: Mapping[str, str], problems: list[Problem]) -> dict[str, Scaler]:
+    scalers: dict[str, Scaler] = {}
+    for target, policy in config.policies.items():
+        cls = registry.scaler_class(policy.spec.scaler)
+        params, _ = parse_params(cls.Params, policy.spec.scaler_options)
+        try:
+            scalers[target] = cls(params, settings)
+        except ValueError as error:
+            problems.append(Problem(f"targets.{target}", str(error)))
+    return scalers
+
+
+_instance: Autoscaler | None = None
+
+
+def autoscaler() -> Autoscaler:
+    """The process's autoscaler, built on the first call. Raises ConfigError as long as it cannot be."""
+    global _instance  # noqa: PLW0603 - a Functions worker process hosts exactly one app
+    if _instance is None:
+        _instance = assemble(dict(os.environ))
+    return _instance
+
+
+async def close() -> None:
+    """Closes the process's autoscaler, if there is one (local hosts and tests; Azure just ends the process)."""
+    global _instance
+    instance, _instance = _instance, None
+    if instance is not None:
+        await instance.aclose()
+
+
+__all__ = ["ROOT", "STORAGE", "assemble", "autoscaler", "close", "read_config"]

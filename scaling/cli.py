@@ -1,0 +1,233 @@
+"""`tidemark`: read the decisions, check the rules, replay a decision. Installed with the package."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from scaling import explain
+from scaling.assembly import ROOT, assemble, read_config
+from scaling.config_reader import ConfigError, parse_duration
+from scaling.lint import Severity, lint
+from scaling.model import LogEntry, LogKind, parse_decision_id
+from scaling.ports import StoreUnavailableError
+from scaling.replay import ReplayError, decode_inputs, replay, same
+from scaling.rules import RuleError
+from scaling.runner import Autoscaler, each
+from scaling.views import TargetView, target_view
+
+app = typer.Typer(
+    name="tidemark",
+    help="Autoscaling for Azure event-driven workloads that explains every decision.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+console = Console()
+errors = Console(stderr=True)
+
+_T = TypeVar("_T")
+
+Root = Annotated[Path, typer.Option("--root", help="Folder of host.json, tidemark.toml, local.settings.json.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def settings_of(root: Path) -> dict[str, str]:
+    """App settings as the Functions host sees them: local.settings.json, overridden by the environment."""
+    values: dict[str, str] = {}
+    path = root / "local.settings.json"
+    if path.exists():
+        try:
+            loaded = json.loads(path.read_text(encoding="utf-8")).get("Values", {})
+            values = {str(name): str(value) for name, value in loaded.items()}
+        except (OSError, ValueError, AttributeError) as error:
+            raise typer.BadParameter(f"{path} cannot be read: {error}") from None
+    return {**values, **os.environ}
+
+
+def _run(root: Path, work: Callable[[Autoscaler], Coroutine[Any, Any, _T]]) -> _T:
+    """Runs `work` with an autoscaler and closes it; expected errors become one message and exit status 1."""
+
+    async def main() -> _T:
+        autoscaler = assemble(settings_of(root), root=root)
+        try:
+            return await work(autoscaler)
+        finally:
+            await autoscaler.aclose()
+
+    try:
+        return asyncio.run(main())
+    except (ConfigError, StoreUnavailableError, ReplayError, RuleError) as error:
+        errors.print(f"[red]error:[/] {escape(str(error))}")
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def status(root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a command-line flag
+    """Every target: capacity, reason, metrics, orders."""
+
+    async def work(autoscaler: Autoscaler) -> list[TargetView]:
+        loaded = await each(autoscaler.config.policies, lambda target, _: autoscaler.ports.states.load(target))
+        now = autoscaler.clock()
+        return [target_view(autoscaler.config.policies[name], s, now=now) for name, s in loaded.items()]
+
+    views = _run(root, work)
+    if json_:
+        _print_json(views)
+        return
+    table = Table("target", "now", "wanted", "bounds", "reason", "metrics", "last decision")
+    for view in views:
+        metrics = "\n".join(
+            f"{m.name} {'?' if m.latest is None else explain.number_text(m.latest)} ({m.quality})" for m in view.metrics
+        )
+        table.add_row(
+            escape(view.target),
+            _text(view.current),
+            _text(view.desired),
+            f"{view.minimum}..{view.maximum}",
+            _text(view.reason),
+            escape(metrics),
+            escape(view.line or "no report yet: the collector runs on COLLECT_SCHEDULE"),
+        )
+    console.print(table)
+
+
+@app.command()
+def log(
+    target: Annotated[str | None, typer.Option(help="Only this target.")] = None,
+    since: Annotated[str, typer.Option(help="How far back: 30m, 2h, 7d.")] = "1h",
+    limit: Annotated[int, typer.Option(min=1, help="Newest entries to show.")] = 50,
+    changes: Annotated[bool, typer.Option("--changes", help="Leave out holds.")] = False,  # noqa: FBT002 - a flag
+    root: Root = ROOT,
+    json_: Json = False,  # noqa: FBT002 - a command-line flag
+) -> None:
+    """The scaling log, oldest first, so that the newest line stands at the prompt."""
+    try:
+        back = parse_duration(since)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--since") from None
+
+    async def work(autoscaler: Autoscaler) -> list[LogEntry]:
+        return await _newest(autoscaler, target, autoscaler.clock() - back, limit, changes=changes)
+
+    entries = _run(root, work)
+    if json_:
+        _print_json(entries)
+        return
+    for entry in reversed(entries):
+        style = _STYLES.get(entry.kind, "")
+        console.print(f"[dim]{explain.time_text(entry.at)}[/] [{style}]{escape(entry.line)}[/]", soft_wrap=True)
+    if not entries:
+        console.print(f"no entries in the last {explain.duration_text(back)}")
+
+
+_STYLES = {
+    LogKind.DECISION: "default",
+    LogKind.EFFECT: "green",
+    LogKind.CONTROL: "magenta",
+    LogKind.VERIFY: "yellow",
+}
+
+
+async def _newest(
+    autoscaler: Autoscaler, target: str | None, since: float, limit: int, *, changes: bool
+) -> list[LogEntry]:
+    found: list[LogEntry] = []
+    continuation: str | None = None
+    while len(found) < limit:
+        page = await autoscaler.ports.log.read(target, since=since, limit=min(limit, 500), continuation=continuation)
+        found += [e for e in page.entries if not changes or e.kind is not LogKind.DECISION or e.current != e.desired]
+        continuation = page.continuation
+        if continuation is None:
+            break
+    return found[:limit]
+
+
+@app.command("lint")
+def lint_command(
+    root: Root = ROOT,
+    json_: Json = False,  # noqa: FBT002 - a command-line flag
+) -> None:
+    """Checks tidemark.toml and shows the instance counts at which rules must flap. Exit status 1 on errors."""
+    try:
+        config = read_config(settings_of(root), root=root)
+    except ConfigError as error:
+        errors.print(f"[red]error:[/] {escape(str(error))}")
+        raise typer.Exit(1) from None
+    findings = [finding for policy in config.policies.values() for finding in lint(policy)]
+    if json_:
+        _print_json(findings)
+    else:
+        for finding in findings:
+            colour = {Severity.ERROR: "red", Severity.WARNING: "yellow"}.get(finding.severity, "cyan")
+            console.print(f"[{colour}]{finding.severity}[/] {escape(finding.text)}", soft_wrap=True)
+        targets = len(config.policies)
+        console.print(f"{targets} target{'s' if targets != 1 else ''} checked, {len(findings)} findings")
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise typer.Exit(1)
+
+
+@app.command("replay")
+def replay_command(
+    decision: Annotated[str, typer.Argument(help="A decision id, as in the log's brackets.")],
+    root: Root = ROOT,
+    json_: Json = False,  # noqa: FBT002 - a command-line flag
+) -> None:
+    """Decides again from the logged inputs and compares byte for byte. Exit status 1 when they differ."""
+    try:
+        target, at = parse_decision_id(decision)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="decision id") from None
+
+    async def work(autoscaler: Autoscaler) -> LogEntry | None:
+        return await autoscaler.ports.log.find(target, decision, at)
+
+    entry = _run(root, work)
+    if entry is None or entry.inputs is None or entry.recommendation is None:
+        errors.print(f"[red]error:[/] the scaling log has no decision {escape(decision)}")
+        raise typer.Exit(1)
+    try:
+        inputs = decode_inputs(entry.inputs)
+        again = replay(inputs)
+    except (ReplayError, RuleError) as error:
+        errors.print(f"[red]error:[/] {escape(str(error))}")
+        raise typer.Exit(1) from None
+    equal = same(entry.recommendation, again)
+    if json_:
+        _print_json({"same": equal, "recorded": entry.recommendation, "replayed": again, "inputs": inputs})
+    else:
+        console.print(f"recorded  {escape(explain.line(entry.recommendation))}", soft_wrap=True)
+        console.print(f"replayed  {escape(explain.line(again))}", soft_wrap=True)
+        for name, window in inputs.windows.items():
+            values = ", ".join(explain.number_text(value) for value in window.values)
+            console.print(f"  {escape(name)}: {values or 'no samples'}", soft_wrap=True)
+        console.print("[green]identical, byte for byte[/]" if equal else "[red]different[/]")
+    if not equal:
+        raise typer.Exit(1)
+
+
+def _print_json(value: object) -> None:
+    import msgspec
+
+    typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+def _text(value: object) -> str:
+    return "?" if value is None else escape(str(value))
+
+
+def main() -> None:
+    """The entry point of the installed command."""
+    app()
+
+
+if __name__ == "__main__":
+    main()
