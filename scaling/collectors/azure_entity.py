@@ -1,0 +1,95 @@
+"""What the collectors over Azure SDKs have in common: a client opened late, a deadline, errors in words."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Generic, Protocol, TypeVar
+
+from scaling.ports import CollectError, Reading
+
+DEADLINE = 20.0
+"""Seconds for one read with all its requests and retries: a third of the one-minute tick."""
+
+
+class Closable(Protocol):
+    async def close(self) -> None: ...
+
+
+Client = TypeVar("Client", bound=Closable)
+
+
+class AzureEntityCollector(ABC, Generic[Client]):
+    """Reads one entity through one SDK client.
+
+    The client is opened by the first read, in a thread, because importing an SDK takes half a second.
+    It belongs to the event loop of that read and is closed by `aclose`.
+    """
+
+    ROLE: str
+    """The least role that may read the counts, named when the read is forbidden."""
+
+    def __init__(self, label: str, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
+        self._label = label
+        self._settings = settings
+        self._deadline = deadline
+        self._client: Client | None = None
+        self._opening = asyncio.Lock()
+
+    @abstractmethod
+    def _open(self) -> Client:
+        """Imports the SDK and builds a client; runs in a thread. Raises ValueError naming a bad setting."""
+
+    @abstractmethod
+    async def _read(self, client: Client) -> Mapping[str, float]:
+        """All counts by name. May raise the SDK's errors."""
+
+    async def collect(self, *, now: float) -> Reading:
+        """One look at the entity, at most `deadline` seconds long. Raises CollectError naming the entity."""
+        try:
+            async with asyncio.timeout(self._deadline):
+                return Reading(at=now, values=await self._read(await self._opened()))
+        except CollectError:
+            raise
+        except TimeoutError:
+            raise CollectError(f"{self._label}: no answer within {self._deadline:g} s") from None
+        except Exception as error:  # whatever an SDK raises, this metric is unknown and others go on
+            raise CollectError(self._explain(error)) from error
+
+    async def aclose(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def _opened(self) -> Client:
+        async with self._opening:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._open)
+            return self._client
+
+    def _explain(self, error: Exception) -> str:
+        from azure.core.exceptions import (  # noqa: PLC0415 - an SDK raised the error, so it is loaded
+            ClientAuthenticationError,
+            ResourceNotFoundError,
+        )
+
+        response = getattr(error, "response", None)
+        status = getattr(response, "status_code", None)
+        story = " ".join(str(getattr(error, "message", None) or error).split())[:300]
+        wait = _retry_after(response)
+        after = f"; it asks to wait {wait} s" if wait else ""
+        if isinstance(error, ResourceNotFoundError):  # Service Bus answers 200 with an empty feed
+            return f"{self._label}: does not exist"
+        if status in {401, 403} or isinstance(error, ClientAuthenticationError):
+            return f"{self._label}: access refused; reading the counts needs {self.ROLE} ({story})"
+        if status == 429 or (status == 503 and "busy" in story.casefold()):
+            return f"{self._label}: the service throttles its management requests{after} ({story})"
+        if status is not None:
+            return f"{self._label}: the service answered {status}{after} ({story})"
+        return f"{self._label}: {story or type(error).__name__}"
+
+
+def _retry_after(response: Any) -> str | None:
+    headers = getattr(response, "headers", None)
+    return headers.get("Retry-After") if headers is not None else None

@@ -1,0 +1,146 @@
+"""Backlogs of Service Bus queues and subscriptions, from the administration API.
+
+Counts are kept apart, because they mean different work: `active` waits for a receiver now (deferred
+messages are counted in it by the service), `scheduled` becomes active later, `dead_letter` waits for
+people. Messages scheduled for a topic are counted by the topic, not by its subscriptions, until due.
+
+One read takes two requests for a queue and three for a subscription, with no repetition of refused
+ones: reading the counters more often than about once a minute can throttle a whole namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import msgspec
+
+from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
+from scaling.model import Reason
+from scaling.ports import CollectError
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+# An entity that does not hand out messages cannot be drained by more instances. SendDisabled can.
+_STOPS_RECEIVING = frozenset({"disabled", "receivedisabled"})
+
+# A refusal is an answer: the next tick is the retry, and it keeps to Retry-After better than a read with
+# a deadline could. Broken connections are worth two more tries.
+_RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_factor": 0.5}
+
+
+class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"]):
+    ROLE = "the 'Azure Service Bus Data Owner' role, or a connection string with the Manage right"
+
+    def __init__(self, connection: str, label: str, settings: Mapping[str, str], deadline: float) -> None:
+        super().__init__(f"{label} (connection {connection})", settings, deadline=deadline)
+        self._connection = connection
+
+    def _open(self) -> ServiceBusAdministrationClient:
+        from azure.servicebus.aio.management import (  # noqa: PLC0415 - half a second, only when needed
+            ServiceBusAdministrationClient,
+        )
+
+        from scaling.connections import service_bus_endpoint, transport_options  # noqa: PLC0415 - as above
+
+        endpoint = service_bus_endpoint(self._settings, self._connection)
+        options = {**_RETRIES, **transport_options(self._settings)}
+        if endpoint.connection_string is not None:
+            return ServiceBusAdministrationClient.from_connection_string(
+                endpoint.connection_string, **options
+            )
+        if endpoint.credential is None:
+            raise ValueError(f"{self._connection} has neither a connection string nor an identity")
+        return ServiceBusAdministrationClient(endpoint.namespace, endpoint.credential, **options)
+
+    def _require_receiving(self, status: Any, entity: str) -> None:
+        """Raises CollectError when `entity` hands out no messages, so that its backlog moves nothing."""
+        name = str(getattr(status, "value", status))
+        if name.casefold() in _STOPS_RECEIVING:
+            raise CollectError(
+                f"{self._label}: {entity} has the status {name}, so nothing can be received from it",
+                reason=Reason.ENTITY_DISABLED,
+            )
+
+
+class ServiceBusQueueCollector(_ServiceBusCollector):
+    """The counts of one queue. Any reading raises CollectError while the queue's receiving is disabled."""
+
+    COUNTS: ClassVar[tuple[str, ...]] = (
+        "active",
+        "scheduled",
+        "dead_letter",
+        "transfer",
+        "transfer_dead_letter",
+        "total",
+    )
+    DEFAULT_COUNT: ClassVar[str] = "active"
+
+    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        connection: Name
+        queue: Name
+
+    def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
+        super().__init__(params.connection, f"queue '{params.queue}'", settings, deadline)
+        self._params = params
+
+    @staticmethod
+    def entity(params: Params) -> str:
+        return f"service_bus_queue:{params.connection}/{params.queue}"
+
+    async def _read(self, client: ServiceBusAdministrationClient) -> dict[str, float]:
+        queue = self._params.queue
+        self._require_receiving((await client.get_queue(queue)).status, "the queue")
+        counts = await client.get_queue_runtime_properties(queue)
+        return {**_common_counts(counts), "scheduled": _count(counts.scheduled_message_count, "scheduled")}
+
+
+class ServiceBusSubscriptionCollector(_ServiceBusCollector):
+    """The counts of one subscription.
+
+    Any reading raises CollectError while its receiving is disabled; a disabled topic disables it, too.
+    """
+
+    COUNTS: ClassVar[tuple[str, ...]] = ("active", "dead_letter", "transfer", "transfer_dead_letter", "total")
+    DEFAULT_COUNT: ClassVar[str] = "active"
+
+    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        connection: Name
+        topic: Name
+        subscription: Name
+
+    def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
+        label = f"subscription '{params.subscription}' of topic '{params.topic}'"
+        super().__init__(params.connection, label, settings, deadline)
+        self._params = params
+
+    @staticmethod
+    def entity(params: Params) -> str:
+        return f"service_bus_subscription:{params.connection}/{params.topic}/{params.subscription}"
+
+    async def _read(self, client: ServiceBusAdministrationClient) -> dict[str, float]:
+        topic, subscription = self._params.topic, self._params.subscription
+        self._require_receiving(
+            (await client.get_subscription(topic, subscription)).status, "the subscription"
+        )
+        self._require_receiving((await client.get_topic(topic)).status, "its topic")
+        return _common_counts(await client.get_subscription_runtime_properties(topic, subscription))
+
+
+def _common_counts(counts: Any) -> dict[str, float]:
+    return {
+        "active": _count(counts.active_message_count, "active"),
+        "dead_letter": _count(counts.dead_letter_message_count, "dead-letter"),
+        "transfer": _count(counts.transfer_message_count, "transfer"),
+        "transfer_dead_letter": _count(counts.transfer_dead_letter_message_count, "transfer dead-letter"),
+        "total": _count(counts.total_message_count, "total"),
+    }
+
+
+def _count(value: int | None, name: str) -> float:
+    if value is None:
+        raise ValueError(f"the answer holds no {name} count")
+    return float(value)
