@@ -36,7 +36,9 @@ errors = Console(stderr=True)
 
 _T = TypeVar("_T")
 
-Root = Annotated[Path, typer.Option("--root", help="Folder of host.json, tidemark.toml, local.settings.json.")]
+Root = Annotated[
+    Path, typer.Option("--root", help="Folder of host.json, tidemark.toml, local.settings.json.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -75,7 +77,9 @@ def status(root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a 
     """Every target: capacity, reason, metrics, orders."""
 
     async def work(autoscaler: Autoscaler) -> list[TargetView]:
-        loaded = await each(autoscaler.config.policies, lambda target, _: autoscaler.ports.states.load(target))
+        loaded = await each(
+            autoscaler.config.policies, lambda target, _: autoscaler.ports.states.load(target)
+        )
         now = autoscaler.clock()
         return [target_view(autoscaler.config.policies[name], s, now=now) for name, s in loaded.items()]
 
@@ -86,7 +90,8 @@ def status(root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a 
     table = Table("target", "now", "wanted", "bounds", "reason", "metrics", "last decision")
     for view in views:
         metrics = "\n".join(
-            f"{m.name} {'?' if m.latest is None else explain.number_text(m.latest)} ({m.quality})" for m in view.metrics
+            f"{m.name} {'?' if m.latest is None else explain.number_text(m.latest)} ({m.quality})"
+            for m in view.metrics
         )
         table.add_row(
             escape(view.target),
@@ -124,7 +129,9 @@ def log(
         return
     for entry in reversed(entries):
         style = _STYLES.get(entry.kind, "")
-        console.print(f"[dim]{explain.time_text(entry.at)}[/] [{style}]{escape(entry.line)}[/]", soft_wrap=True)
+        console.print(
+            f"[dim]{explain.time_text(entry.at)}[/] [{style}]{escape(entry.line)}[/]", soft_wrap=True
+        )
     if not entries:
         console.print(f"no entries in the last {explain.duration_text(back)}")
 
@@ -143,8 +150,12 @@ async def _newest(
     found: list[LogEntry] = []
     continuation: str | None = None
     while len(found) < limit:
-        page = await autoscaler.ports.log.read(target, since=since, limit=min(limit, 500), continuation=continuation)
-        found += [e for e in page.entries if not changes or e.kind is not LogKind.DECISION or e.current != e.desired]
+        page = await autoscaler.ports.log.read(
+            target, since=since, limit=min(limit, 500), continuation=continuation
+        )
+        found += [
+            e for e in page.entries if not changes or e.kind is not LogKind.DECISION or e.current != e.desired
+        ]
         continuation = page.continuation
         if continuation is None:
             break
@@ -188,7 +199,7 @@ def replay_command(
         raise typer.BadParameter(str(error), param_hint="decision id") from None
 
     async def work(autoscaler: Autoscaler) -> LogEntry | None:
-        return await autoscaler.ports.log.find(target, decision, at)
+        return await autoscaler.ports.log.get(target, at, "decision")
 
     entry = _run(root, work)
     if entry is None or entry.inputs is None or entry.recommendation is None:

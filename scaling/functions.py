@@ -13,6 +13,7 @@ import azure.functions as func
 
 from scaling import api
 from scaling.assembly import autoscaler
+from scaling.config_reader import ConfigError
 from scaling.ports import StoreUnavailableError
 from scaling.runner import Autoscaler, Outcome
 

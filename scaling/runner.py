@@ -112,7 +112,7 @@ class Autoscaler:
 
     async def collect(self) -> Outcome:
         """Reads every entity and every capacity once; one report per target."""
-        now = self.clock()
+        now = round(self.clock(), 3)  # the decision id names the report's time to the millisecond
         readings, capacities = await asyncio.gather(
             each(self.ports.collectors, lambda _, collector: _reading(collector, now)),
             each(self.ports.scalers, lambda target, scaler: _capacity(scaler, target, now)),
