@@ -1,0 +1,45 @@
+# Two commands: `make demo` and `make test`. Both set up all they need below this folder.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test start lint lock bench setup clean help
+
+help:  ## Show the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+
+demo: setup  ## Scale a local App Service Plan on a real load trace, with everything embedded
+	@exec $(BIN)/python -m devstack demo
+
+test: setup  ## Run all tests
+	@$(BIN)/python -m devstack browser
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+start: setup  ## Start the local stack and the functions (with func where it is on PATH)
+	@exec $(BIN)/python -m devstack start
+
+lint: $(READY)  ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup  ## Run the benchmarks
+	$(BIN)/python -m benchmarks
+
+lock: $(READY)  ## Resolve the dependencies anew and write the lock files
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --upgrade pyproject.toml -o requirements.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --upgrade --extra dev pyproject.toml -o requirements.lock
+
+setup: $(READY)  ## Install Python and Node packages
+	@$(BIN)/python -m devstack setup
+
+$(READY): pyproject.toml requirements.lock requirements-worker.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 14) else "Tidemark needs Python 3.11 to 3.13; found %d.%d. Name another one: make PYTHON=python3.12 ..." % v)'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --ignore-requires-python -r requirements-worker.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(READY)
+
+clean:  ## Remove everything the commands above made
+	rm -rf .venv .devstack demo-report devstack/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
