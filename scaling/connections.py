@@ -1,0 +1,281 @@
+"""From app settings to the Azure SDKs' clients: connection strings, or an identity settings family.
+
+A connection is named by a prefix, as in a trigger's `connection`: `AzureWebJobsStorage`, or any other such
+as `OrdersServiceBus`. The setting of that very name holds a connection string; without it, the identity
+family `<prefix>__accountName`, `<prefix>__tableServiceUri`, ... is read (`:` works in place of `__`, and
+case does not matter, as in the Functions host, which also lets the connection string win). Messages and
+reprs name settings and never show their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from azure.core.credentials import AccessToken
+from azure.core.credentials_async import AsyncTokenCredential
+from azure.data.tables.aio import TableServiceClient
+from azure.identity.aio import DefaultAzureCredential, ManagedIdentityCredential
+from azure.storage.queue import TextBase64EncodePolicy
+from azure.storage.queue.aio import QueueClient
+from msgspec import Struct
+
+CA_BUNDLE = "TIDEMARK_CA_BUNDLE"
+"""Setting with the path of a PEM file; it replaces the system's certificate authorities."""
+
+# The SDKs' defaults (10 retries up to 2 minutes apart for tables, 15 s and more for queues, 300 s to
+# connect) outlast a one-minute tick. The next tick is our real retry.
+RETRIES = 3
+CONNECT_TIMEOUT = 5.0
+READ_TIMEOUT = 30.0
+
+Settings = Mapping[str, str]
+
+
+class ConnectionSettingsError(ValueError):
+    """A connection's settings are missing or malformed; the message names them, not their values."""
+
+
+class ServiceBusEndpoint(Struct, frozen=True):
+    """How to reach a Service Bus namespace: by connection string or by `credential`; one of them is set."""
+
+    namespace: str
+    connection_string: str | None = None
+    credential: AsyncTokenCredential | None = None
+
+    def __repr__(self) -> str:
+        by = "a connection string" if self.connection_string else "identity"
+        return f"ServiceBusEndpoint({self.namespace!r} by {by})"
+
+
+class StorageEndpoint(Struct, frozen=True):
+    """How to reach one service of a storage account: by connection string, or by `url` and `credential`."""
+
+    connection_string: str | None = None
+    url: str | None = None
+    credential: AsyncTokenCredential | None = None
+
+    def __repr__(self) -> str:
+        return f"StorageEndpoint({self.url!r})" if self.url else "StorageEndpoint(by a connection string)"
+
+
+class IdentityCredential:
+    """Fetches each token with a credential of its own and closes that, so that there is nothing to close.
+
+    Clients keep a token until shortly before it expires, which makes this one token chain per client
+    and hour; in return no client has to own, share or outlive a credential.
+    """
+
+    def __init__(self, *, managed: bool = False, client_id: str | None = None) -> None:
+        self._managed = managed
+        self._client_id = client_id
+
+    def _open(self) -> DefaultAzureCredential | ManagedIdentityCredential:
+        if self._managed:
+            return ManagedIdentityCredential(client_id=self._client_id)
+        if self._client_id:
+            return DefaultAzureCredential(managed_identity_client_id=self._client_id)
+        return DefaultAzureCredential()
+
+    async def get_token(
+        self,
+        *scopes: str,
+        claims: str | None = None,
+        tenant_id: str | None = None,
+        enable_cae: bool = False,
+        **kwargs: Any,
+    ) -> AccessToken:
+        async with self._open() as credential:
+            return await credential.get_token(
+                *scopes, claims=claims, tenant_id=tenant_id, enable_cae=enable_cae, **kwargs
+            )
+
+    async def close(self) -> None:
+        """Does nothing: no resource outlives a call."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"IdentityCredential({'managed identity' if self._managed else 'default chain'})"
+
+
+def identity_setting(settings: Settings, prefix: str, name: str) -> str | None:
+    """The value of `<prefix>__<name>` (or `<prefix>:<name>`), any case; None where missing or blank."""
+    wanted = f"{prefix}__{name}".casefold()
+    for key, value in settings.items():
+        if key.replace(":", "__").casefold() == wanted and value.strip():
+            return value.strip()
+    return None
+
+
+def connection_string(settings: Settings, prefix: str) -> str | None:
+    """The setting called `prefix`, or None where missing or blank. Treat the result as a secret."""
+    return settings.get(prefix, "").strip() or None
+
+
+def credential(settings: Settings, prefix: str) -> IdentityCredential:
+    """The identity of a connection: the default chain, or managed identity when its settings say so.
+
+    Raises ConnectionSettingsError for an unknown `<prefix>__credential`.
+    """
+    kind = identity_setting(settings, prefix, "credential")
+    if kind is not None and kind.casefold() != "managedidentity":
+        raise ConnectionSettingsError(
+            f"{prefix}__credential is not known; accepted: managedidentity, or no such setting for the "
+            "default credential chain"
+        )
+    return IdentityCredential(
+        managed=kind is not None, client_id=identity_setting(settings, prefix, "clientId")
+    )
+
+
+def transport_options(settings: Settings) -> dict[str, Any]:
+    """Keyword arguments for any azure-core client: `connection_verify` when TIDEMARK_CA_BUNDLE is set.
+
+    The file replaces the system's authorities, so it must hold every authority this app has to trust.
+    Raises ConnectionSettingsError when there is no such file.
+    """
+    bundle = settings.get(CA_BUNDLE, "").strip()
+    if not bundle:
+        return {}
+    if not Path(bundle).is_file():
+        raise ConnectionSettingsError(
+            f"{CA_BUNDLE} names '{bundle}', which is no file; expected the path of a PEM file of certificate "
+            "authorities"
+        )
+    return {"connection_verify": bundle}
+
+
+def storage_endpoint(settings: Settings, prefix: str, service: str) -> StorageEndpoint:
+    """The endpoint of `service` (`table`, `queue` or `blob`) of a storage connection.
+
+    Raises ConnectionSettingsError naming the missing or malformed setting and all that is accepted.
+    """
+    text = connection_string(settings, prefix)
+    if text is not None:
+        _check_storage(text, prefix, service)
+        return StorageEndpoint(connection_string=text)
+    url = identity_setting(settings, prefix, f"{service}ServiceUri")
+    account = identity_setting(settings, prefix, "accountName")
+    if url is not None:
+        _check_url(url, f"{prefix}__{service}ServiceUri", f"https://<account>.{service}.core.windows.net")
+    elif account is not None:
+        if not (account.isascii() and account.isalnum()):
+            raise ConnectionSettingsError(
+                f"{prefix}__accountName is not a storage account's name; expected letters and digits only"
+            )
+        url = f"https://{account}.{service}.core.windows.net"
+    else:
+        raise ConnectionSettingsError(
+            f"no storage connection '{prefix}': set {prefix} to a connection string (or "
+            f"UseDevelopmentStorage=true), or, for identity, {prefix}__{service}ServiceUri or "
+            f"{prefix}__accountName (optionally with {prefix}__credential=managedidentity and "
+            f"{prefix}__clientId)"
+        )
+    return StorageEndpoint(url=url.rstrip("/"), credential=credential(settings, prefix))
+
+
+def table_service(settings: Settings, prefix: str, **options: Any) -> TableServiceClient:
+    """A client of the account's Table service; `options` go to its constructor. The caller closes it."""
+    arguments = {
+        "retry_total": RETRIES,
+        "retry_backoff_factor": 0.5,
+        "connection_timeout": CONNECT_TIMEOUT,
+        "read_timeout": READ_TIMEOUT,
+        **transport_options(settings),
+        **options,
+    }
+    endpoint = storage_endpoint(settings, prefix, "table")
+    if endpoint.connection_string is not None:
+        return TableServiceClient.from_connection_string(endpoint.connection_string, **arguments)
+    return TableServiceClient(str(endpoint.url), credential=endpoint.credential, **arguments)
+
+
+def queue_client(settings: Settings, prefix: str, name: str, **options: Any) -> QueueClient:
+    """A client of the queue `name`; the caller closes it.
+
+    It encodes text as base64 on sending, as the Functions queue trigger expects, and hands received
+    messages out as stored, because not everybody who writes to a queue encodes. `options` go to the
+    constructor.
+    """
+    arguments = {
+        "retry_total": RETRIES,
+        "initial_backoff": 1,
+        "increment_base": 2,
+        "random_jitter_range": 1,
+        "connection_timeout": CONNECT_TIMEOUT,
+        "read_timeout": READ_TIMEOUT,
+        "message_encode_policy": TextBase64EncodePolicy(),
+        **transport_options(settings),
+        **options,
+    }
+    endpoint = storage_endpoint(settings, prefix, "queue")
+    if endpoint.connection_string is not None:
+        return QueueClient.from_connection_string(endpoint.connection_string, name, **arguments)
+    return QueueClient(str(endpoint.url), name, credential=endpoint.credential, **arguments)
+
+
+def service_bus_endpoint(settings: Settings, prefix: str) -> ServiceBusEndpoint:
+    """How to reach the Service Bus namespace of a connection.
+
+    Raises ConnectionSettingsError naming the missing or malformed setting and all that is accepted.
+    """
+    text = connection_string(settings, prefix)
+    if text is not None:
+        parts = _parts(text)
+        signed = {"sharedaccesskeyname", "sharedaccesskey"} <= parts.keys()
+        host = urlsplit(parts.get("endpoint", "")).netloc
+        if not host or not (signed or "sharedaccesssignature" in parts):
+            raise ConnectionSettingsError(
+                f"{prefix} is not a Service Bus connection string; expected Endpoint=sb://<namespace>/ with "
+                "SharedAccessKeyName and SharedAccessKey, or with SharedAccessSignature"
+            )
+        return ServiceBusEndpoint(host, connection_string=text)
+    namespace = identity_setting(settings, prefix, "fullyQualifiedNamespace")
+    if namespace is None:
+        raise ConnectionSettingsError(
+            f"no Service Bus connection '{prefix}': set {prefix} to a connection string, or, for identity, "
+            f"{prefix}__fullyQualifiedNamespace to <namespace>.servicebus.windows.net (optionally with "
+            f"{prefix}__credential=managedidentity and {prefix}__clientId)"
+        )
+    # A pasted sb:// or https:// address means the same namespace.
+    host = urlsplit(namespace if "://" in namespace else f"sb://{namespace}").netloc
+    return ServiceBusEndpoint(host, credential=credential(settings, prefix))
+
+
+def _parts(text: str) -> dict[str, str]:
+    pairs = (piece.partition("=") for piece in text.split(";"))
+    return {key.strip().casefold(): value.strip() for key, _, value in pairs if value.strip()}
+
+
+def _check_storage(text: str, prefix: str, service: str) -> None:
+    parts = _parts(text)
+    if parts.get("usedevelopmentstorage", "").casefold() == "true":
+        return
+    keyed = {"accountname", "accountkey"} <= parts.keys()
+    shared = "sharedaccesssignature" in parts and (f"{service}endpoint" in parts or "accountname" in parts)
+    if not (keyed or shared):
+        raise ConnectionSettingsError(
+            f"{prefix} is not a storage connection string; expected AccountName and AccountKey, or "
+            f"{service.capitalize()}Endpoint and SharedAccessSignature, or UseDevelopmentStorage=true"
+        )
+
+
+def _check_url(url: str, setting: str, example: str) -> None:
+    parsed = urlsplit(url)
+    if parsed.scheme != "https" or not parsed.netloc or parsed.query:
+        raise ConnectionSettingsError(
+            f"{setting} is not an https address without a query; expected for example {example}"
+        )

@@ -1,0 +1,224 @@
+"""App settings become clients; what is wrong is said by name, and never by value."""
+
+import asyncio
+
+import pytest
+from azure.core.credentials import AccessToken
+
+from scaling import connections
+from scaling.connections import (
+    ConnectionSettingsError,
+    credential,
+    identity_setting,
+    queue_client,
+    service_bus_endpoint,
+    storage_endpoint,
+    table_service,
+    transport_options,
+)
+
+KEY = "c2VjcmV0LXNlY3JldC1zZWNyZXQ="
+STORAGE = f"DefaultEndpointsProtocol=https;AccountName=acme;AccountKey={KEY};EndpointSuffix=core.windows.net"
+BUS = f"Endpoint=sb://acme.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey={KEY}"
+
+
+async def test_a_connection_string_gives_clients_of_its_account():
+    settings = {"AzureWebJobsStorage": STORAGE}
+
+    async with (
+        table_service(settings, "AzureWebJobsStorage") as tables,
+        queue_client(settings, "AzureWebJobsStorage", "actions") as queue,
+    ):
+        assert tables.url == "https://acme.table.core.windows.net"
+        assert queue.url == "https://acme.queue.core.windows.net/actions"
+
+
+async def test_development_storage_is_accepted_by_tables_and_queues():
+    settings = {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}
+
+    async with (
+        table_service(settings, "AzureWebJobsStorage") as tables,
+        queue_client(settings, "AzureWebJobsStorage", "actions") as queue,
+    ):
+        assert tables.account_name == queue.account_name == "devstoreaccount1"
+
+
+@pytest.mark.parametrize("form", ["Orders__accountName", "Orders:accountName", "orders__ACCOUNTNAME"])
+async def test_an_account_name_in_any_spelling_of_its_setting_gives_identity_clients(form):
+    async with (
+        table_service({form: "acme"}, "Orders") as tables,
+        queue_client({form: "acme"}, "Orders", "actions") as queue,
+    ):
+        assert tables.url == "https://acme.table.core.windows.net"
+        assert queue.url == "https://acme.queue.core.windows.net/actions"
+        assert repr(tables.credential) == "IdentityCredential(default chain)"
+
+
+async def test_a_service_address_wins_over_the_account_name_for_its_service_only():
+    settings = {"Orders__accountName": "acme", "Orders__tableServiceUri": "https://acme.table.example/"}
+
+    assert storage_endpoint(settings, "Orders", "table").url == "https://acme.table.example"
+    assert storage_endpoint(settings, "Orders", "queue").url == "https://acme.queue.core.windows.net"
+    assert storage_endpoint(settings, "Orders", "blob").url == "https://acme.blob.core.windows.net"
+
+
+def test_a_connection_string_wins_over_the_identity_family():
+    settings = {"Orders": STORAGE, "Orders__accountName": "other"}
+
+    endpoint = storage_endpoint(settings, "Orders", "table")
+
+    assert endpoint.connection_string == STORAGE
+    assert endpoint.credential is None
+
+
+def test_blank_settings_count_as_missing():
+    assert identity_setting({"Orders__accountName": "  "}, "Orders", "accountName") is None
+    with pytest.raises(ConnectionSettingsError, match="no storage connection 'Orders'"):
+        storage_endpoint({"Orders": " "}, "Orders", "table")
+
+
+def test_a_missing_storage_connection_lists_everything_accepted():
+    with pytest.raises(ConnectionSettingsError) as caught:
+        storage_endpoint({}, "Orders", "queue")
+
+    message = str(caught.value)
+    for accepted in (
+        "UseDevelopmentStorage=true",
+        "Orders__queueServiceUri",
+        "Orders__accountName",
+        "Orders__credential=managedidentity",
+        "Orders__clientId",
+    ):
+        assert accepted in message
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"Orders": f"AccountKey={KEY}"}, "Orders is not a storage connection string"),
+        ({"Orders": KEY}, "Orders is not a storage connection string"),
+        ({"Orders__tableServiceUri": f"http://a.example?sig={KEY}"}, "Orders__tableServiceUri"),
+        ({"Orders__tableServiceUri": f"https://a.example?sig={KEY}"}, "Orders__tableServiceUri"),
+        ({"Orders__accountName": f"acme.{KEY}"}, "Orders__accountName"),
+        ({"Orders__accountName": "acme", "Orders__credential": KEY}, "Orders__credential"),
+    ],
+)
+def test_a_malformed_storage_setting_is_named_and_its_value_is_not_shown(settings, named):
+    with pytest.raises(ConnectionSettingsError) as caught:
+        storage_endpoint(settings, "Orders", "table")
+
+    assert named in str(caught.value)
+    assert KEY not in str(caught.value)
+
+
+def test_a_service_bus_connection_string_names_its_namespace_and_hides_its_key():
+    endpoint = service_bus_endpoint({"OrdersServiceBus": BUS}, "OrdersServiceBus")
+
+    assert endpoint.namespace == "acme.servicebus.windows.net"
+    assert endpoint.connection_string == BUS
+    assert KEY not in repr(endpoint)
+    assert KEY not in repr(storage_endpoint({"Orders": STORAGE}, "Orders", "table"))
+
+
+@pytest.mark.parametrize("value", ["acme.servicebus.windows.net", "sb://acme.servicebus.windows.net/"])
+def test_a_namespace_setting_gives_an_identity_endpoint(value):
+    endpoint = service_bus_endpoint({"Bus__fullyQualifiedNamespace": value}, "Bus")
+
+    assert endpoint.namespace == "acme.servicebus.windows.net"
+    assert endpoint.connection_string is None
+    assert repr(endpoint.credential) == "IdentityCredential(default chain)"
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({}, "Bus__fullyQualifiedNamespace"),
+        ({"Bus": f"Endpoint=sb://x/;SharedAccessKey={KEY}"}, "SharedAccessKeyName"),
+        ({"Bus": f"SharedAccessKeyName=a;SharedAccessKey={KEY}"}, "Endpoint=sb://"),
+    ],
+)
+def test_a_service_bus_connection_that_cannot_work_is_refused_by_name(settings, named):
+    with pytest.raises(ConnectionSettingsError) as caught:
+        service_bus_endpoint(settings, "Bus")
+
+    assert "'Bus'" in str(caught.value) or str(caught.value).startswith("Bus ")
+    assert named in str(caught.value)
+    assert KEY not in str(caught.value)
+
+
+class RecordingCredential:
+    """Stands in for azure-identity: counts what is opened, asked and closed."""
+
+    opened: list
+
+    def __init__(self, **options):
+        self.options = options
+        self.closed = False
+        self.opened.append(self)
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *details):
+        self.closed = True
+
+    async def get_token(self, *scopes, **options):
+        return AccessToken(",".join(scopes), 4102444800)
+
+
+@pytest.fixture
+def recorded(monkeypatch):
+    RecordingCredential.opened = []
+    monkeypatch.setattr(connections, "DefaultAzureCredential", type("Default", (RecordingCredential,), {}))
+    monkeypatch.setattr(connections, "ManagedIdentityCredential", type("Managed", (RecordingCredential,), {}))
+    return RecordingCredential.opened
+
+
+@pytest.mark.parametrize(
+    ("extra", "kind", "options"),
+    [
+        ({}, "Default", {}),
+        ({"P__clientId": "42"}, "Default", {"managed_identity_client_id": "42"}),
+        ({"P__credential": "ManagedIdentity"}, "Managed", {"client_id": None}),
+        ({"P__credential": "managedidentity", "P__clientId": "42"}, "Managed", {"client_id": "42"}),
+    ],
+)
+async def test_the_identity_settings_choose_the_credential_and_it_is_closed_after_use(
+    recorded, extra, kind, options
+):
+    token = await credential(extra, "P").get_token("https://storage.azure.com/.default")
+
+    assert token.token == "https://storage.azure.com/.default"
+    [used] = recorded
+    assert type(used).__name__ == kind
+    assert used.options == options
+    assert used.closed
+
+
+async def test_concurrent_token_requests_do_not_share_a_credential(recorded):
+    identity = credential({}, "P")
+
+    await asyncio.gather(identity.get_token("a"), identity.get_token("b"))
+
+    assert [used.closed for used in recorded] == [True, True]
+
+
+async def test_a_ca_bundle_is_handed_to_the_clients(tmp_path, monkeypatch):
+    bundle = tmp_path / "ca.pem"
+    bundle.write_text("certificates")
+    seen = {}
+
+    class Client:
+        def __init__(self, endpoint, **options):
+            seen.update(options)
+
+    monkeypatch.setattr(connections, "TableServiceClient", Client)
+    table_service({"TIDEMARK_CA_BUNDLE": str(bundle), "P__accountName": "acme"}, "P")
+
+    assert seen["connection_verify"] == str(bundle)
+    assert transport_options({}) == {}
+
+
+def test_a_ca_bundle_that_is_no_file_is_refused_by_name(tmp_path):
+    with pytest.raises(ConnectionSettingsError, match="TIDEMARK_CA_BUNDLE names"):
+        transport_options({"TIDEMARK_CA_BUNDLE": str(tmp_path)})
