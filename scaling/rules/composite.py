@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from math import ceil
 from typing import Any
 
@@ -10,7 +11,7 @@ from msgspec import Struct
 
 from scaling.model import Evidence, Flip, Reason, Statistic, Verdict
 from scaling.rules.expression import Expression, ExpressionError
-from scaling.rules.view import MetricsView, Rule
+from scaling.rules.view import LevelLine, MetricsView, Rule
 
 PROBLEMS = frozenset(
     {
@@ -82,6 +83,19 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
     return verdict
 
 
+def levels_of(rules: Sequence[Rule], current: int) -> tuple[LevelLine, ...]:
+    """The levels to draw at an instance count, of all rules that tell theirs. Drawing must not fail: a rule
+    that raises has no lines.
+    """
+    lines: list[LevelLine] = []
+    for rule in rules:
+        levels = getattr(rule, "levels", None)
+        if levels is not None:
+            with suppress(Exception):
+                lines.extend(line for line in levels(current) if isinstance(line, LevelLine))
+    return tuple(lines)
+
+
 class CompositeRule:
     """Nested rules (`rules`), or expressions: `desired`, or `scale_out_when` / `scale_in_when` with a step.
 
@@ -140,6 +154,10 @@ class CompositeRule:
         own = (name.partition(".")[0] for name in self._names)
         nested = (name for rule in self._rules for name in rule.metrics())
         return tuple(dict.fromkeys((*own, *nested)))
+
+    def levels(self, current: int) -> tuple[LevelLine, ...]:
+        """The levels of the nested rules; an expression has none that could be drawn."""
+        return levels_of(self._rules, current)
 
     def unknown_statistics(self) -> tuple[str, ...]:
         """Names such as `backlog.median` whose statistic does not exist; configuration refuses them."""

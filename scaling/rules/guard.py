@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from scaling.model import Evidence, Flip, Reason, Verdict
 from scaling.rules.level import LevelSpec, compile_level
-from scaling.rules.view import MetricsView
+from scaling.rules.view import LevelLine, MetricsView
 
 
 class GuardRule:
@@ -36,6 +36,10 @@ class GuardRule:
 
     def metrics(self) -> tuple[str, ...]:
         return (self._params.metric,)
+
+    def levels(self, current: int) -> tuple[LevelLine, ...]:
+        """The level above which scaling out is blocked, at an instance count."""
+        return (LevelLine(self._params.metric, self._params.statistic, "guard", self._level(current)),)
 
     def evaluate(self, view: MetricsView, /) -> Verdict:
         params = self._params

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from scaling.model import Evidence, Flip, Reason, Verdict
 from scaling.rules.level import LevelSpec, compile_level
-from scaling.rules.view import MetricsView
+from scaling.rules.view import LevelLine, MetricsView
 
 
 def desired_units(
@@ -67,6 +67,17 @@ class TargetPerUnitRule:
 
     def metrics(self) -> tuple[str, ...]:
         return (self._params.metric,)
+
+    def levels(self, current: int) -> tuple[LevelLine, ...]:
+        """Where the formula, tolerance included, asks for one unit more or less, all units being ready."""
+        params, target = self._params, self._target(current)
+        if current == 0:  # from zero, anything at all asks for a unit
+            return (LevelLine(params.metric, params.statistic, "out", 0.0),)
+        whole = target * current if params.mode == "average_value" else target
+        return (
+            LevelLine(params.metric, params.statistic, "out", whole * (1 + params.tolerance)),
+            LevelLine(params.metric, params.statistic, "in", self._keeps_above(current, current, target)),
+        )
 
     def evaluate(self, view: MetricsView, /) -> Verdict:
         """Needs a complete window; scaling in also needs it free of gaps."""

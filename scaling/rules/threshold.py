@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from scaling.model import Evidence, Flip, Reason, Verdict
 from scaling.rules.level import LevelSpec, compile_level
-from scaling.rules.view import MetricsView
+from scaling.rules.view import LevelLine, MetricsView
 from scaling.window import Summary
 
 _COMBINED: dict[str, Callable[[list[float]], float]] = {"sum": sum, "maximum": max, "minimum": min}
@@ -69,6 +69,23 @@ class ThresholdRule:
     def metrics(self) -> tuple[str, ...]:
         return self._metrics
 
+    def levels(self, current: int) -> tuple[LevelLine, ...]:
+        """Both thresholds at an instance count, for every metric or for their combination."""
+        params, names = self._params, self._metrics
+        if params.combine != "each" and len(names) > 1:
+            names = (self._combined_name(),)
+        lines: list[LevelLine] = []
+        if self._above is not None:
+            above = self._above(current)
+            lines.extend(LevelLine(name, params.out_statistic, "out", above) for name in names)
+        if self._below is not None:
+            below = self._below(current)
+            lines.extend(LevelLine(name, params.in_statistic, "in", below) for name in names)
+        return tuple(lines)
+
+    def _combined_name(self) -> str:
+        return f"{self._params.combine}({', '.join(self._metrics)})"
+
     def evaluate(self, view: MetricsView, /) -> Verdict:
         """Out needs complete windows; in also needs them free of gaps. Out is tested first."""
         readings = [(name, view.metric(name)) for name in self._metrics]
@@ -99,7 +116,7 @@ class ThresholdRule:
             problem=next((s.problem for s in summaries if s.problem is not None), None),
             **values,
         )
-        return f"{self._params.combine}({', '.join(name for name, _ in readings)})", summary
+        return self._combined_name(), summary
 
     def _out(
         self, view: MetricsView, readings: Sequence[tuple[str, Summary]], above: float, span: float

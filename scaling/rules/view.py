@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
+
+from msgspec import Struct
 
 from scaling.model import Verdict
 from scaling.window import EMPTY, Summary, Window, WindowSpec, summarize
@@ -53,6 +55,19 @@ class MetricsView:
     def metrics(self) -> dict[str, Summary]:
         """Every metric of the target with its summary."""
         return {name: self.metric(name) for name in self._specs}
+
+
+class LevelLine(Struct, frozen=True):
+    """A level to draw into a chart: where `statistic` of `metric` makes a rule act at one instance count.
+
+    A rule that has levels offers `levels(current) -> tuple[LevelLine, ...]`; the method is optional. `metric`
+    is named as in the rule's evidence, so a combination of several reads `sum(a, b)`.
+    """
+
+    metric: str
+    statistic: str
+    direction: Literal["out", "in", "guard"]
+    value: float
 
 
 class Rule(Protocol):
