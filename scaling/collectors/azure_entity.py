@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
+from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
+
 from scaling.ports import CollectError, Reading
 
 DEADLINE = 20.0
@@ -69,11 +71,6 @@ class AzureEntityCollector(ABC, Generic[Client]):
             return self._client
 
     def _explain(self, error: Exception) -> str:
-        from azure.core.exceptions import (  # noqa: PLC0415 - an SDK raised the error, so it is loaded
-            ClientAuthenticationError,
-            ResourceNotFoundError,
-        )
-
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
         story = " ".join(str(getattr(error, "message", None) or error).split())[:300]

@@ -1,0 +1,1 @@
+"""Scalers: adapters that read and set the capacity of one kind of target. `scaling.registry` lists them."""

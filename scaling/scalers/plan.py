@@ -1,0 +1,145 @@
+"""What is known about App Service Plans without asking: ids, limits, and which plans can be scaled."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import Struct
+
+# Instances per plan by tier, lower case: published App Service limits. Only used when neither the SKU call
+# nor the plan itself tells; scale-out limits of tiers not listed are left to the platform.
+DOCUMENTED_MAXIMUM: dict[str, int] = {
+    "basic": 3,
+    "standard": 10,
+    "premium": 20,
+    "premiumv2": 30,
+    "premiumv3": 30,
+    "premiummv3": 30,
+    "isolated": 100,
+    "isolatedv2": 100,
+}
+
+# Why a plan of this tier (lower case) is refused, and what to do instead.
+_REFUSED_TIERS: dict[str, str] = {
+    "dynamic": "the platform itself scales a Consumption plan; use a Basic, Standard or Premium plan",
+    "flexconsumption": (
+        "the platform itself scales a Flex Consumption plan; use a Basic, Standard or Premium plan"
+    ),
+    "elasticpremium": (
+        "changes of sku.capacity are ignored on Elastic Premium plans; set the app's always-ready instances, "
+        "or move the app to a Premium v3 plan"
+    ),
+    "workflowstandard": (
+        "changes of sku.capacity are ignored on Workflow Standard plans, which the platform scales itself"
+    ),
+    "free": "a Free plan has one shared instance; move it to Basic or above",
+    "shared": "a Shared plan has one shared instance; move it to Basic or above",
+}
+_TIER_OF_FAMILY: tuple[tuple[str, str], ...] = (
+    ("Y", "dynamic"),
+    ("FC", "flexconsumption"),
+    ("EP", "elasticpremium"),
+    ("WS", "workflowstandard"),
+    ("F", "free"),
+    ("D", "shared"),
+)
+
+_PARTS = ("subscriptions", "resourceGroups", "providers", "serverfarms")
+_EXAMPLE = "/subscriptions/<subscription>/resourceGroups/<group>/providers/Microsoft.Web/serverfarms/<plan>"
+_GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+
+
+class PlanId(Struct, frozen=True):
+    subscription: str
+    resource_group: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str) -> PlanId:
+        """The parts of a resource id, whatever its case. Raises ValueError naming the part at fault."""
+        parts = text.strip().split("/")
+        if parts[0] or len(parts) != 9:
+            raise ValueError(f"found '{text}'; accepted is the full resource id {_EXAMPLE}")
+        _, *pairs = parts
+        for keyword, index in zip(_PARTS, (0, 2, 4, 6), strict=True):
+            if pairs[index].casefold() != keyword.casefold():
+                raise ValueError(f"found '{pairs[index]}' where '{keyword}' belongs; accepted is {_EXAMPLE}")
+        if pairs[5].casefold() != "microsoft.web":
+            raise ValueError(f"found provider '{pairs[5]}'; accepted is Microsoft.Web, as in {_EXAMPLE}")
+        subscription, group, name = pairs[1], pairs[3], pairs[7]
+        if not _GUID.fullmatch(subscription):
+            raise ValueError(f"found subscription '{subscription}'; accepted is a GUID")
+        if not group or not name:
+            raise ValueError(f"the {'resource group' if not group else 'plan name'} is empty; see {_EXAMPLE}")
+        return cls(subscription, group, name)
+
+    def __str__(self) -> str:
+        return (
+            f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
+            f"/providers/Microsoft.Web/serverfarms/{self.name}"
+        )
+
+
+class PlanFacts(Struct, frozen=True):
+    """One reading of a plan. `floor` and `ceiling` are the platform's; `told_by_plan` is the maximum that the
+    plan itself names, which may lie below its SKU's.
+    """
+
+    capacity: int
+    floor: int
+    ceiling: int | None
+    ready: int | None
+    pending: bool
+    told_by_plan: int | None
+
+
+def why_refused(plan: Any) -> str | None:
+    """Why instances of this plan cannot be set, and what to do instead; None for a plan that can be."""
+    sku = plan.sku
+    if sku is None or sku.name is None:
+        return "the platform does not tell its SKU"
+    tier = (sku.tier or "").replace(" ", "").casefold()
+    if tier not in DOCUMENTED_MAXIMUM and tier not in _REFUSED_TIERS:
+        tier = next((tier for start, tier in _TIER_OF_FAMILY if _is_family(sku.name, start)), tier)
+    reason = _REFUSED_TIERS.get(tier)
+    if reason is None and plan.elastic_scale_enabled:
+        reason = "App Service automatic scaling is on (elasticScaleEnabled), which ignores sku.capacity; turn it off"
+    return None if reason is None else f"SKU {sku.name}: {reason}"
+
+
+def _is_family(sku_name: str, start: str) -> bool:
+    return re.fullmatch(rf"{start}\d+", sku_name, re.IGNORECASE) is not None
+
+
+def sku_maximum(document: Any, sku_name: str) -> int | None:
+    """The maximum the SKU call tells for `sku_name`; None when it does not.
+
+    The call is untyped; lists under `value` and under `skus` have both been published.
+    """
+    entries = document.get("value") or document.get("skus") or [] if isinstance(document, dict) else []
+    for entry in entries:
+        if str((entry.get("sku") or {}).get("name", "")).casefold() == sku_name.casefold():
+            maximum = (entry.get("capacity") or {}).get("maximum")
+            return int(maximum) if maximum else None
+    return None
+
+
+def facts_of(plan: Any, told_maximum: int | None, zone_redundant_minimum: int) -> PlanFacts:
+    """Reads a plan. Raises ValueError when the platform does not tell the capacity."""
+    capacity = plan.sku.capacity
+    if capacity is None:
+        raise ValueError("the answer holds no sku.capacity")
+    tier = (plan.sku.tier or "").replace(" ", "").casefold()
+    ceiling = told_maximum or plan.maximum_number_of_workers or DOCUMENTED_MAXIMUM.get(tier)
+    floor = zone_redundant_minimum if plan.zone_redundant else 1
+    state = str(getattr(plan.provisioning_state, "value", plan.provisioning_state) or "").casefold()
+    growing = bool(plan.async_scaling_enabled) and (plan.target_worker_count or 0) > capacity
+    return PlanFacts(
+        capacity=capacity,
+        floor=floor if ceiling is None else min(floor, ceiling),
+        ceiling=ceiling,
+        ready=plan.number_of_workers or None,  # assigned workers; 0 means not told
+        pending=state == "inprogress" or growing,
+        told_by_plan=plan.maximum_number_of_workers or None,
+    )

@@ -1,0 +1,191 @@
+"""Reads one App Service Plan: its capacity, its limits, and who else moves it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from azure.core.exceptions import AzureError
+from msgspec import Struct
+
+from scaling.ports import ScalerError
+from scaling.scalers.arm import ArmClients, open_clients
+from scaling.scalers.arm_errors import Failure, Kind, classify
+from scaling.scalers.plan import PlanFacts, PlanId, facts_of, sku_maximum, why_refused
+
+if TYPE_CHECKING:
+    from azure.core.pipeline.transport import AsyncHttpTransport
+    from azure.mgmt.web.aio import WebSiteManagementClient
+    from azure.mgmt.web.models import AppServicePlan
+
+logger = logging.getLogger(__name__)
+
+READ_DEADLINE = 20.0
+"""Seconds for one reading of the plan with its limits, and for one of the autoscale settings."""
+
+MAXIMUM_AGE = 3600.0
+"""Seconds the maximum of a SKU is remembered; it changes about never."""
+
+HOLDER_AGE = 300.0
+"""Seconds autoscale settings are remembered by default; they are edited by hand."""
+
+READER = "the 'Reader' role on the plan"
+
+
+class TargetRefusedError(ScalerError):
+    """The plan is of a kind whose instances cannot be set. The message says what to do."""
+
+
+class TargetUnreadableError(ScalerError):
+    """The plan cannot be read, and will not be until somebody changes something."""
+
+
+class _Maximum(Struct, frozen=True):
+    value: int | None
+    until: float
+
+
+class _Holder(Struct, frozen=True):
+    name: str | None
+    read_at: float
+
+
+class PlanReader:
+    """The reading side of one plan. Opens the SDK clients when first used; `aclose` closes them."""
+
+    def __init__(
+        self,
+        plan: PlanId,
+        settings: Mapping[str, str],
+        *,
+        zone_redundant_minimum: int,
+        transport: AsyncHttpTransport[Any, Any] | None = None,
+    ) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._zone_redundant_minimum = zone_redundant_minimum
+        self._transport = transport
+        self._clients: ArmClients | None = None
+        self._opening = asyncio.Lock()
+        self._maximum: dict[str, _Maximum] = {}
+        self._holder: _Holder | None = None
+        self._noted_unreadable = False
+
+    async def clients(self) -> ArmClients:
+        """Raises ValueError naming a setting at fault."""
+        async with self._opening:
+            if self._clients is None:
+                self._clients = await asyncio.to_thread(
+                    open_clients, self._settings, self._plan.subscription, self._transport
+                )
+            return self._clients
+
+    async def aclose(self) -> None:
+        clients, self._clients = self._clients, None
+        if clients is not None:
+            await clients.close()
+
+    async def read(self, now: float) -> tuple[AppServicePlan, PlanFacts]:
+        """The plan as the SDK has it, and what it says.
+
+        Raises TargetRefusedError or TargetUnreadableError when asking again is of no use, else ScalerError.
+        """
+        label = f"plan '{self._plan.name}'"
+        try:
+            async with asyncio.timeout(READ_DEADLINE):
+                return await self._read(label, now)
+        except ScalerError:
+            raise
+        except TimeoutError:
+            raise ScalerError(f"{label}: no answer within {READ_DEADLINE:g} s") from None
+        except AzureError as error:
+            raise _read_error(label, classify(error)) from error
+        except ValueError as error:  # a setting at fault, or an answer that tells no capacity
+            raise ScalerError(f"{label}: {error}") from error
+
+    async def _read(self, label: str, now: float) -> tuple[AppServicePlan, PlanFacts]:
+        web = (await self.clients()).web
+        plan = await web.app_service_plans.get(self._plan.resource_group, self._plan.name)
+        refusal = why_refused(plan)
+        if refusal is not None:
+            raise TargetRefusedError(f"{label} cannot be scaled: {refusal}")
+        maximum = await self._sku_maximum(web, plan.sku.name if plan.sku else None, now)
+        return plan, facts_of(plan, maximum, self._zone_redundant_minimum)
+
+    async def _sku_maximum(self, web: WebSiteManagementClient, sku: str | None, now: float) -> int | None:
+        """The maximum that the SKU call tells; None where it does not, or may not be made."""
+        if sku is None:
+            return None
+        known = self._maximum.get(sku)
+        if known is None or known.until <= now:
+            self._maximum[sku] = known = await self._ask_sku_maximum(web, sku, now)
+        return known.value
+
+    async def _ask_sku_maximum(self, web: WebSiteManagementClient, sku: str, now: float) -> _Maximum:
+        plan = self._plan
+        try:
+            document = await web.app_service_plans.get_server_farm_skus(plan.resource_group, plan.name)
+        except AzureError as error:  # the plan's own maximum has to do for a while
+            logger.info("plan '%s': its SKUs could not be read: %s", plan.name, classify(error).story)
+            return _Maximum(None, now + HOLDER_AGE)
+        return _Maximum(sku_maximum(document, sku), now + MAXIMUM_AGE)
+
+    async def holder(self, now: float, *, age: float = HOLDER_AGE) -> str | None:
+        """The name of an enabled autoscale setting that targets the plan, known for at most `age` seconds.
+
+        Not being allowed to look is not fatal, and noted once; after other errors the last answer holds.
+        """
+        seen = self._holder
+        if seen is None or seen.read_at + age <= now:
+            name = None if seen is None else seen.name
+            try:
+                async with asyncio.timeout(READ_DEADLINE):
+                    name = await self._ask_holder()
+                self._noted_unreadable = False
+            except (AzureError, TimeoutError) as error:
+                self._note_unreadable(classify(error))
+            self._holder = seen = _Holder(name, now)
+        return seen.name
+
+    async def _ask_holder(self) -> str | None:
+        monitor, wanted = (await self.clients()).monitor, str(self._plan).casefold()
+        async for setting in monitor.autoscale_settings.list_by_resource_group(self._plan.resource_group):
+            if setting.enabled and (setting.target_resource_uri or "").rstrip("/").casefold() == wanted:
+                return str(setting.name)
+        return None
+
+    def _note_unreadable(self, failure: Failure) -> None:
+        if self._noted_unreadable:
+            return
+        self._noted_unreadable = True
+        advice = (
+            "; give the identity the 'Monitoring Reader' role on the resource group to have them respected"
+            if failure.kind is Kind.FORBIDDEN
+            else ""
+        )
+        logger.warning(
+            "plan '%s': Azure Monitor autoscale settings cannot be read (%s)%s",
+            self._plan.name,
+            failure.story,
+            advice,
+        )
+
+
+def advice(failure: Failure, role: str) -> str:
+    """The failure in words, with what to do where somebody can do something."""
+    if failure.kind is Kind.FORBIDDEN:
+        return f"access refused; the identity needs {role} ({failure.story})"
+    if failure.kind is Kind.NOT_FOUND:
+        return f"not found; check resource_id and the identity's access ({failure.story})"
+    if failure.kind is Kind.NO_IDENTITY:
+        return f"no token for Resource Manager: {failure.story}"
+    return failure.story
+
+
+def _read_error(label: str, failure: Failure) -> ScalerError:
+    text = f"{label}: {advice(failure, READER)}"
+    if failure.kind in {Kind.FORBIDDEN, Kind.NOT_FOUND}:
+        return TargetUnreadableError(text)
+    return ScalerError(text, retry_after=failure.retry_after)
