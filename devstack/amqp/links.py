@@ -1,0 +1,226 @@
+"""The two kinds of link, seen from the listener, and what a service has to offer them.
+
+An IncomingLink carries messages from the peer to a Sink, an OutgoingLink from a Source to
+the peer. All callbacks run on the event loop and must not block.
+"""
+
+from typing import TYPE_CHECKING, Protocol
+
+from devstack.amqp.errors import MESSAGE_TOO_LARGE, AmqpError, ProtocolError
+from devstack.amqp.performatives import Attach, Detach, Disposition, Flow, Transfer
+from devstack.amqp.values import Described, ULong
+
+if TYPE_CHECKING:
+    from devstack.amqp.session import Session
+
+PRE_SETTLED = 1  # snd-settle-mode "settled"
+_CREDIT = 1000  # Azure grants 1000 to senders of Service Bus
+
+ACCEPTED = Described(ULong(0x24), [])
+RELEASED = Described(ULong(0x26), [])
+
+
+def rejected(error: AmqpError) -> Described:
+    """The outcome that carries a refusal."""
+    return Described(ULong(0x25), [error.described()])
+
+
+class Delivery:
+    """One whole message from the peer."""
+
+    __slots__ = ("_link", "delivery_id", "message_format", "payload", "settled")
+
+    def __init__(self, link: "IncomingLink", first: Transfer, payload: bytes, *, settled: bool) -> None:
+        self._link = link
+        self.delivery_id = first.delivery_id or 0
+        self.message_format = first.message_format or 0
+        self.payload = payload
+        self.settled = settled
+
+    def settle(self, outcome: Described) -> None:
+        """Tell the peer the outcome, unless it does not want to know or is gone."""
+        if not self.settled:
+            self._link.session.send(
+                Disposition(role=True, first=self.delivery_id, settled=True, state=outcome)
+            )
+
+
+class Settlement:
+    """The peer's decision about a delivery of ours."""
+
+    __slots__ = ("_delivery_id", "_session", "outcome", "settled", "tag")
+
+    def __init__(
+        self, session: "Session", delivery_id: int, tag: bytes, outcome: Described | None, *, settled: bool
+    ) -> None:
+        self._session = session
+        self._delivery_id = delivery_id
+        self.tag = tag
+        self.outcome = outcome
+        self.settled = settled
+
+    def confirm(self, outcome: Described | None) -> None:
+        """Tell the peer what became of its decision, unless it does not want to know or is gone."""
+        if not self.settled:
+            self._session.send(Disposition(role=False, first=self._delivery_id, settled=True, state=outcome))
+
+
+class Sink(Protocol):
+    """Takes the messages of an incoming link."""
+
+    def on_message(self, delivery: Delivery) -> None: ...
+
+    def on_detached(self) -> None: ...
+
+
+class Source(Protocol):
+    """Gives messages to an outgoing link."""
+
+    def on_credit(self) -> None:
+        """The link may take more messages: `link.ready` says whether it still does."""
+
+    def on_settlement(self, settlement: Settlement) -> None: ...
+
+    def on_detached(self) -> None: ...
+
+
+class Service(Protocol):
+    """What a listener puts behind the links of one connection. Both raise AmqpError to refuse a link."""
+
+    def attach_sink(self, link: "IncomingLink") -> Sink: ...
+
+    def attach_source(self, link: "OutgoingLink") -> Source: ...
+
+
+def _address(terminus: Described | None) -> str:
+    """The address of a source or target, without scheme and host."""
+    fields = terminus.value if terminus is not None else None
+    address = fields[0] if isinstance(fields, list) and fields else None
+    if not isinstance(address, str):
+        return ""
+    if "://" in address:
+        address = address.split("://", 1)[1].partition("/")[2]
+    return address.strip("/")
+
+
+class Link:
+    """What both kinds have in common."""
+
+    role: bool  # of our end: True if we receive
+
+    def __init__(self, session: "Session", attach: Attach) -> None:
+        self.session = session
+        self.name = attach.name
+        self.handle = attach.handle  # we answer with the handle that the peer chose
+        self.attach = attach
+        self.attached = True
+
+    def detach(self, error: AmqpError | None = None) -> None:
+        """Close the link from our end; the sink or source is told as if the peer had done it."""
+        if self.attached:
+            self.session.send(
+                Detach(handle=self.handle, closed=True, error=error.described() if error else None)
+            )
+            self.session.forget(self)
+
+    def on_flow(self, flow: Flow) -> None:
+        raise NotImplementedError
+
+    def on_detached(self) -> None:
+        raise NotImplementedError
+
+
+class IncomingLink(Link):
+    role = True
+    sink: Sink
+
+    def __init__(self, session: "Session", attach: Attach, max_message_size: int) -> None:
+        super().__init__(session, attach)
+        self.address = _address(attach.target)
+        self.max_message_size = max_message_size
+        self._delivery_count = attach.initial_delivery_count or 0
+        self._credit = 0
+        self._first: Transfer | None = None
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def grant_credit(self) -> None:
+        """Allow the peer to send on."""
+        self._credit = _CREDIT
+        self.session.send_flow(self.handle, self._delivery_count, self._credit)
+
+    def on_flow(self, flow: Flow) -> None:
+        if flow.echo:
+            self.session.send_flow(self.handle, self._delivery_count, self._credit)
+
+    def on_transfer(self, transfer: Transfer, payload: bytes) -> None:
+        """Collect the parts of a message; whole, it goes to the sink."""
+        first = self._first
+        if first is None:
+            if transfer.delivery_id is None:
+                raise ProtocolError("the first transfer of a delivery has no delivery-id")
+            first = self._first = transfer
+        self._parts.append(payload)
+        self._size += len(payload)
+        if transfer.more and not transfer.aborted:
+            if self._size > self.max_message_size:
+                self._parts.clear()  # its size is refused below, once the peer has said all
+            return
+        whole = payload if len(self._parts) == 1 else b"".join(self._parts)
+        size, settled = self._size, bool(transfer.settled or first.settled)
+        self._first, self._size = None, 0
+        self._parts.clear()
+        if not transfer.aborted:
+            self._pass_on(Delivery(self, first, whole, settled=settled), size)
+
+    def _pass_on(self, delivery: Delivery, size: int) -> None:
+        self._delivery_count += 1
+        self._credit -= 1
+        if size > self.max_message_size:
+            text = f"a message of {size} bytes, accepted: up to {self.max_message_size}"
+            delivery.settle(rejected(AmqpError(MESSAGE_TOO_LARGE, text)))
+        else:
+            self.sink.on_message(delivery)
+        # Some senders send on without credit; the count only has to keep the others going.
+        if self._credit <= _CREDIT // 2 and self.attached:
+            self.grant_credit()
+
+    def on_detached(self) -> None:
+        self.sink.on_detached()
+
+
+class OutgoingLink(Link):
+    role = False
+    source: Source
+
+    def __init__(self, session: "Session", attach: Attach) -> None:
+        super().__init__(session, attach)
+        self.address = _address(attach.source)
+        self.reply_address = _address(attach.target)
+        self.pre_settled = attach.snd_settle_mode == PRE_SETTLED
+        self._delivery_count = 0
+        self._credit = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether a message may be sent now."""
+        return self._credit > 0 and self.attached and self.session.open_for_transfers
+
+    def send(self, tag: bytes, payload: bytes) -> None:
+        """Send one message; call it only when ready."""
+        self._credit -= 1
+        self._delivery_count += 1
+        self.session.send_transfer(self, tag, payload)
+
+    def on_flow(self, flow: Flow) -> None:
+        if flow.link_credit is not None:
+            self._credit = (flow.delivery_count or 0) + flow.link_credit - self._delivery_count
+        self.source.on_credit()
+        if flow.drain and self.attached:
+            self._delivery_count += max(self._credit, 0)
+            self._credit = 0
+        if (flow.drain or flow.echo) and self.attached:
+            self.session.send_flow(self.handle, self._delivery_count, self._credit, drain=bool(flow.drain))
+
+    def on_detached(self) -> None:
+        self.source.on_detached()

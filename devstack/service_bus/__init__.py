@@ -1,0 +1,35 @@
+"""Azure Service Bus on one machine, for the unmodified SDK.
+
+    messages.py    a message as the broker keeps it
+    queue.py       one queue: locks, deliveries, dead letters, schedule (pure, with a clock)
+    broker.py      queues, topics, subscriptions by name and address (pure)
+    management.py  operations of $management
+    peer.py        an AMQP connection's senders and receivers
+    atom.py        entities as Atom documents
+    admin.py       the administration API
+    server.py      all of it on one port
+
+Left out: sessions, rules of subscriptions (each gets every message), duplicate detection,
+forwarding, transactions, partitions, persistence. Peeking does not show scheduled messages.
+A subscription collects messages whatever its status is.
+
+Fault points (see devstack.faults), each followed by the address of its entity as the client
+wrote it, such as "send:orders" or "settle:news/Subscriptions/all"; "send:*" is all of them:
+
+    put-token   error
+    attach:     error, drop_connection
+    send:       error (rejects), drop_connection, detach (both before the message is stored),
+                drop_ack (stored, not answered), latency
+    deliver:    drop_connection, detach (the message stays available)
+    settle:     error (rejects), drop_connection, detach (not applied),
+                drop_ack (applied, not answered), latency
+    manage:     error, drop_connection, drop_ack (applied, not answered), latency
+
+`condition` is the AMQP condition to answer with, com.microsoft:server-busy if there is none.
+The points of the administration API are listed in admin.py.
+"""
+
+from devstack.service_bus.queue import Counts, QueueSettings
+from devstack.service_bus.server import ServiceBusServer
+
+__all__ = ["Counts", "QueueSettings", "ServiceBusServer"]

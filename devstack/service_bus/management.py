@@ -1,0 +1,136 @@
+"""The operations on an entity's $management node, by name."""
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from devstack.amqp.errors import NOT_FOUND, NOT_IMPLEMENTED, UNAUTHORIZED, AmqpError, ProtocolError
+from devstack.amqp.messages import Request
+from devstack.amqp.values import Array, Int, Symbol, Timestamp
+from devstack.service_bus.broker import Broker
+from devstack.service_bus.messages import Message, Sent, to_milliseconds
+from devstack.service_bus.queue import LOCK_LOST, MESSAGE_NOT_FOUND
+
+ARGUMENT_ERROR = "com.microsoft:argument-error"
+
+_STATUS = {
+    NOT_FOUND: 404,
+    MESSAGE_NOT_FOUND: 404,
+    LOCK_LOST: 410,
+    UNAUTHORIZED: 401,
+    NOT_IMPLEMENTED: 501,
+    ARGUMENT_ERROR: 400,
+    "com.microsoft:server-busy": 503,
+    "com.microsoft:timeout": 408,
+}
+_RECEIVE_AND_DELETE = 0  # receiver-settle-mode "first"
+
+Response = tuple[dict[str, Any], Any]
+"""Application properties and value."""
+
+
+def respond(broker: Broker, entity: str, request: Request, refusal: AmqpError | None = None) -> Response:
+    """Carry out a request, or refuse it with `refusal`; errors become part of the response."""
+    operation = request.application_properties.get("operation")
+    try:
+        if refusal is not None:
+            raise refusal
+        if operation not in _OPERATIONS:
+            raise AmqpError(NOT_IMPLEMENTED, f"operation {operation!r}, accepted: {', '.join(_OPERATIONS)}")
+        if not isinstance(request.value, dict):
+            raise AmqpError(ARGUMENT_ERROR, f"the body of {operation} is {request.value!r}, accepted: a map")
+        value = _OPERATIONS[operation](broker, entity, request.value)
+    except AmqpError as error:
+        return {
+            "statusCode": Int(_STATUS.get(error.condition, 400)),
+            "statusDescription": error.description,
+            "errorCondition": Symbol(error.condition),
+        }, None
+    if value is None:
+        return {"statusCode": Int(204), "statusDescription": "No Content"}, None
+    return {"statusCode": Int(200), "statusDescription": "OK"}, value
+
+
+def _elements(body: dict[Any, Any], name: str, kind: type) -> list[Any]:
+    """A field of the body that lists values of one kind; raises AmqpError if it does not."""
+    value = body.get(name)
+    if not isinstance(value, list) or not all(isinstance(element, kind) for element in value):
+        raise AmqpError(ARGUMENT_ERROR, f"{name} is {value!r}, accepted: {kind.__name__} elements")
+    return value
+
+
+def _integer(body: dict[Any, Any], name: str) -> int:
+    value = body.get(name)
+    if not isinstance(value, int):
+        raise AmqpError(ARGUMENT_ERROR, f"{name} is {value!r}, accepted: a number")
+    return value
+
+
+def _renew_lock(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
+    queue = broker.source(entity)
+    tokens = _elements(body, "lock-tokens", UUID)
+    return {"expirations": Array(Timestamp(to_milliseconds(queue.renew(token.bytes_le))) for token in tokens)}
+
+
+def _peek(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any] | None:
+    found = broker.source(entity).peek(
+        _integer(body, "from-sequence-number"), _integer(body, "message-count")
+    )
+    return {"messages": [{"message": message.encode()} for message in found]} if found else None
+
+
+def _update_disposition(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
+    queue, status = broker.source(entity), body.get("disposition-status")
+    reason = str(body.get("deadletter-reason") or "")
+    description = str(body.get("deadletter-description") or "")
+    decisions: dict[Any, Callable[[bytes], None]] = {
+        "completed": queue.complete,
+        "abandoned": queue.abandon,
+        "defered": queue.defer,  # as the clients spell it
+        "suspended": lambda token: queue.dead_letter(token, reason, description),
+    }
+    if status not in decisions:
+        raise AmqpError(ARGUMENT_ERROR, f"disposition-status is {status!r}, accepted: {', '.join(decisions)}")
+    for token in _elements(body, "lock-tokens", UUID):
+        decisions[status](token.bytes_le)
+    return {}
+
+
+def _schedule(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
+    broker.check_sends(entity)
+    entries = _elements(body, "messages", dict)
+    try:
+        messages = [Sent.parse(bytes(entry["message"])) for entry in entries]
+    except (KeyError, TypeError, ProtocolError) as error:
+        raise AmqpError(ARGUMENT_ERROR, f"messages holds something that is no message: {error}") from None
+    target = broker.target(entity)
+    return {"sequence-numbers": Array(target.send(message) for message in messages)}
+
+
+def _cancel_scheduled(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
+    broker.target(entity).cancel_scheduled(_elements(body, "sequence-numbers", int))
+    return {}
+
+
+def _receive_by_number(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
+    broker.check_receives(entity)
+    lock = _integer(body, "receiver-settle-mode") != _RECEIVE_AND_DELETE
+    found = broker.source(entity).receive_deferred(_elements(body, "sequence-numbers", int), lock=lock)
+    return {"messages": [_received(message) for message in found]}
+
+
+def _received(message: Message) -> dict[str, Any]:
+    entry: dict[str, Any] = {"message": message.encode()}
+    if message.lock_token is not None:
+        entry["lock-token"] = UUID(bytes_le=message.lock_token)
+    return entry
+
+
+_OPERATIONS: dict[Any, Callable[[Broker, str, dict[Any, Any]], dict[str, Any] | None]] = {
+    "com.microsoft:cancel-scheduled-message": _cancel_scheduled,
+    "com.microsoft:peek-message": _peek,
+    "com.microsoft:receive-by-sequence-number": _receive_by_number,
+    "com.microsoft:renew-lock": _renew_lock,
+    "com.microsoft:schedule-message": _schedule,
+    "com.microsoft:update-disposition": _update_disposition,
+}

@@ -1,0 +1,317 @@
+"""What one AMQP connection to the namespace may do: its senders, receivers and tokens."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from devstack.amqp.connection import Connection
+from devstack.amqp.errors import DETACH_FORCED, UNAUTHORIZED, AmqpError
+from devstack.amqp.links import (
+    ACCEPTED,
+    Delivery,
+    IncomingLink,
+    OutgoingLink,
+    Settlement,
+    Sink,
+    Source,
+    rejected,
+)
+from devstack.amqp.messages import BATCH_FORMAT, Request, batched
+from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
+from devstack.amqp.values import Described, ULong
+from devstack.faults import Fault, FaultRegistry
+from devstack.service_bus.broker import Broker
+from devstack.service_bus.management import respond
+from devstack.service_bus.messages import Sent
+from devstack.service_bus.queue import Clock, Queue
+
+SERVER_BUSY = "com.microsoft:server-busy"
+_MANAGEMENT_SUFFIX = "/$management"
+_REJECTED = Described(ULong(0x25), [None])  # without an error: a rejection that was asked for
+
+
+class Namespace:
+    """What all connections share."""
+
+    def __init__(self, broker: Broker, faults: FaultRegistry, clock: Clock, key: str) -> None:
+        self.broker = broker
+        self.faults = faults
+        self.clock = clock
+        self.key = key
+        self._dispatchers: dict[Queue, Dispatcher] = {}
+        self._timers: set[asyncio.TimerHandle] = set()
+
+    def dispatcher(self, queue: Queue) -> "Dispatcher":
+        if queue not in self._dispatchers:
+            self._dispatchers[queue] = Dispatcher(queue)
+        return self._dispatchers[queue]
+
+    def detach_disabled(self) -> None:
+        """Detach the receivers of entities that give no messages any more or are gone."""
+        for dispatcher in list(self._dispatchers.values()):
+            for source in dispatcher.sources():
+                try:
+                    self.broker.check_receives(source.link.address)
+                except AmqpError as error:
+                    source.link.detach(error)
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do something later, unless the namespace is closed before."""
+
+        def run() -> None:
+            self._timers.discard(timer)
+            action()
+
+        timer = asyncio.get_running_loop().call_later(seconds, run)
+        self._timers.add(timer)
+
+    def close(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+
+
+class Dispatcher:
+    """Hands the messages of one queue to its receivers in turn."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self._sources: deque[QueueSource] = deque()
+        queue.available = self.pump
+
+    def sources(self) -> "list[QueueSource]":
+        return list(self._sources)
+
+    def add(self, source: "QueueSource") -> None:
+        self._sources.append(source)
+
+    def remove(self, source: "QueueSource") -> None:
+        self._sources.remove(source)
+
+    def pump(self) -> None:
+        """Deliver until there is no message or nobody who wants one."""
+        passed = 0
+        while passed < len(self._sources):
+            source = self._sources[0]
+            self._sources.rotate(-1)
+            if not source.link.ready:
+                passed += 1
+            elif source.deliver_next():
+                passed = 0
+            else:
+                return
+
+
+class QueueSource:
+    """A receiver's end of a queue."""
+
+    def __init__(self, namespace: Namespace, queue: Queue, link: OutgoingLink) -> None:
+        self.link = link
+        self._namespace = namespace
+        self._queue = queue
+        self._dispatcher = namespace.dispatcher(queue)
+        self._dispatcher.add(self)
+
+    def deliver_next(self) -> bool:
+        """Deliver one message; False if there is none or a fault kept it back."""
+        message = self._queue.receive()
+        if message is None or message.lock_token is None:
+            return False
+        tag = message.lock_token
+        fault = self._namespace.faults.take(f"deliver:{self.link.address}")
+        if fault is not None:
+            _break(fault, self.link)
+            self._queue.release(tag)
+            return False
+        if self.link.pre_settled:
+            self._queue.complete(tag)
+        self.link.send(tag, message.encode())
+        return True
+
+    def on_credit(self) -> None:
+        self._dispatcher.pump()
+
+    def on_settlement(self, settlement: Settlement) -> None:
+        fault = self._namespace.faults.take(f"settle:{self.link.address}")
+        if fault is None:
+            settlement.confirm(self._apply(settlement))
+        elif fault.kind == "error":
+            settlement.confirm(rejected(refusal(fault)))
+        elif fault.kind == "latency":
+            self._namespace.later(fault.seconds, lambda: settlement.confirm(self._apply(settlement)))
+        elif fault.kind == "drop_ack":
+            self._apply(settlement)
+        else:
+            _break(fault, self.link)
+
+    def on_detached(self) -> None:
+        """Locks stay until they run out, as the service has it."""
+        self._dispatcher.remove(self)
+
+    def _apply(self, settlement: Settlement) -> Described | None:
+        """Do what the peer decided; returns the outcome to confirm."""
+        outcome = settlement.outcome
+        code = outcome.descriptor if outcome is not None else None
+        fields: list[Any] = outcome.value if outcome is not None and isinstance(outcome.value, list) else []
+        try:
+            if code == 0x24:
+                self._queue.complete(settlement.tag)
+            elif code == 0x25:
+                self._queue.dead_letter(settlement.tag, *_reason(fields))
+                return _REJECTED
+            elif code == 0x27 and fields[1:2] == [True]:
+                self._queue.defer(settlement.tag)
+            elif code == 0x27 and fields[:1] == [True]:
+                self._queue.abandon(settlement.tag)
+            else:
+                self._queue.release(settlement.tag)
+        except AmqpError as error:
+            return rejected(error)
+        return outcome
+
+
+class EntitySink:
+    """A sender's end of a queue or topic."""
+
+    def __init__(self, namespace: Namespace, link: IncomingLink) -> None:
+        self._namespace = namespace
+        self._link = link
+
+    def on_message(self, delivery: Delivery) -> None:
+        fault = self._namespace.faults.take(f"send:{self._link.address}")
+        if fault is None:
+            delivery.settle(self._store(delivery))
+        elif fault.kind == "error":
+            delivery.settle(rejected(refusal(fault)))
+        elif fault.kind == "latency":
+            self._namespace.later(fault.seconds, lambda: delivery.settle(self._store(delivery)))
+        elif fault.kind == "drop_ack":
+            self._store(delivery)
+        else:
+            _break(fault, self._link)
+
+    def on_detached(self) -> None:
+        """Nothing is kept per sender."""
+
+    def _store(self, delivery: Delivery) -> Described:
+        """Enqueue; returns the outcome. Of a batch either all messages are taken or none."""
+        broker, address = self._namespace.broker, self._link.address
+        try:
+            broker.check_sends(address)
+            batch = delivery.message_format == BATCH_FORMAT
+            messages = [
+                Sent.parse(part) for part in (batched(delivery.payload) if batch else [delivery.payload])
+            ]
+        except AmqpError as error:
+            return rejected(error)
+        entity = broker.target(address)
+        for message in messages:
+            entity.send(message)
+        return ACCEPTED
+
+
+class Peer:
+    """The service behind the links of one connection.
+
+    Entities are open to a connection once one token was accepted on it; the audience and the
+    expiry of the token are not looked at again.
+    """
+
+    def __init__(self, namespace: Namespace, connection: Connection) -> None:
+        self._namespace = namespace
+        self._connection = connection
+        self._authorized = False
+        self._cbs = cbs_node(self._verify)
+        self._management: dict[str, RequestNode] = {}
+
+    def attach_sink(self, link: IncomingLink) -> Sink:
+        node = self._request_node(link.address)
+        if node is not None:
+            return node.attach_sink(link)
+        self._admit(link.address)
+        self._namespace.broker.check_sends(link.address)
+        return EntitySink(self._namespace, link)
+
+    def attach_source(self, link: OutgoingLink) -> Source:
+        node = self._request_node(link.address)
+        if node is not None:
+            return node.attach_source(link)
+        self._admit(link.address)
+        self._namespace.broker.check_receives(link.address)
+        return QueueSource(self._namespace, self._namespace.broker.source(link.address), link)
+
+    def _request_node(self, address: str) -> RequestNode | None:
+        if address == CBS_ADDRESS:
+            return self._cbs
+        if not address.endswith(_MANAGEMENT_SUFFIX):
+            return None
+        entity = address[: -len(_MANAGEMENT_SUFFIX)]
+        self._admit(address)
+        if entity not in self._management:
+            self._management[entity] = RequestNode(
+                lambda request, reply: self._manage(entity, request, reply)
+            )
+        return self._management[entity]
+
+    def _admit(self, address: str) -> None:
+        """Raises AmqpError for a link that may not be attached."""
+        if not self._authorized:
+            raise AmqpError(UNAUTHORIZED, f"no accepted token on this connection for {address!r}")
+        fault = self._namespace.faults.take(f"attach:{address}")
+        if fault is not None:
+            if fault.kind == "drop_connection":
+                self._connection.drop()
+            raise refusal(fault)
+
+    def _verify(self, token_type: str, token: str) -> str | None:
+        fault = self._namespace.faults.take("put-token")
+        if fault is not None:
+            return fault.condition or "refused by a fault"
+        refused = None
+        if token_type.endswith("sastoken"):
+            refused = verify_sas(token, self._namespace.key, self._namespace.clock())
+        self._authorized = self._authorized or refused is None
+        return refused
+
+    def _manage(self, entity: str, request: Request, reply: Reply) -> None:
+        fault = self._namespace.faults.take(f"manage:{entity}")
+
+        def answer() -> None:
+            reply(*respond(self._namespace.broker, entity, request))
+
+        if fault is None:
+            answer()
+        elif fault.kind == "latency":
+            self._namespace.later(fault.seconds, answer)
+        elif fault.kind == "error":
+            reply(*respond(self._namespace.broker, entity, request, refusal(fault)))
+        elif fault.kind == "drop_ack":
+            respond(self._namespace.broker, entity, request)
+        else:
+            self._connection.drop()
+
+
+def refusal(fault: Fault) -> AmqpError:
+    return AmqpError(fault.condition or SERVER_BUSY, "refused by a fault")
+
+
+def _break(fault: Fault, link: IncomingLink | OutgoingLink) -> None:
+    """Detach the link, or drop the connection under it."""
+    if fault.kind == "detach":
+        link.detach(AmqpError(fault.condition or DETACH_FORCED, "detached by a fault"))
+    else:
+        link.session.connection.drop()
+
+
+def _reason(fields: list[Any]) -> tuple[str, str]:
+    """Reason and description of a rejection, as clients put them into the info of its error."""
+    error = fields[0].value if fields and isinstance(fields[0], Described) else []
+    if not isinstance(error, list):
+        return "", ""
+    _, description, info = [*error, None, None, None][:3]
+    named: dict[Any, Any] = info if isinstance(info, dict) else {}
+    return (
+        str(named.get("DeadLetterReason") or ""),
+        str(named.get("DeadLetterErrorDescription") or description or ""),
+    )

@@ -1,0 +1,309 @@
+"""One queue of messages: a queue, a subscription, or the dead letters of either.
+
+Pure: time comes from the clock it is given, and nothing happens by itself. `advance` does
+what has become due - locks that ran out, messages that expired or were scheduled for now.
+"""
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from uuid import uuid4
+
+from devstack.amqp.errors import NOT_ALLOWED, AmqpError
+from devstack.service_bus.messages import DeadLetter, Message, Sent
+
+Clock = Callable[[], float]
+"""Seconds since 1970."""
+
+LOCK_LOST = "com.microsoft:message-lock-lost"
+MESSAGE_NOT_FOUND = "com.microsoft:message-not-found"
+
+STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """What can be set for a queue or subscription. Defaults are those of the service."""
+
+    lock_duration: float = 60.0  # seconds
+    max_delivery_count: int = 10
+    default_ttl: float | None = None  # seconds; None: messages do not expire
+    dead_letter_on_expiration: bool = False
+    status: str = "Active"
+
+    def __post_init__(self) -> None:
+        if self.lock_duration <= 0:
+            raise ValueError(f"lock_duration is {self.lock_duration}, accepted: more than 0 seconds")
+        if self.max_delivery_count < 1:
+            raise ValueError(f"max_delivery_count is {self.max_delivery_count}, accepted: 1 or more")
+        check_status(self.status)
+
+    @property
+    def sends(self) -> bool:
+        return self.status in ("Active", "ReceiveDisabled")
+
+    @property
+    def receives(self) -> bool:
+        return self.status in ("Active", "SendDisabled")
+
+
+def check_status(status: str) -> None:
+    """Raises ValueError for a status that an entity cannot be set to."""
+    if status not in STATUSES:
+        raise ValueError(f"status is {status!r}, accepted: {', '.join(STATUSES)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """`active` includes locked and deferred messages, as the service counts them."""
+
+    active: int = 0
+    scheduled: int = 0
+    dead_letter: int = 0
+    transfer: int = 0
+    transfer_dead_letter: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.active + self.scheduled + self.dead_letter + self.transfer + self.transfer_dead_letter
+
+
+@dataclass(slots=True)
+class Schedule:
+    """Messages that are to be enqueued later, by the number they were given."""
+
+    _waiting: dict[int, Sent] = field(default_factory=dict)
+    _due: list[tuple[float, int]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, number: int, sent: Sent, due: float) -> None:
+        self._waiting[number] = sent
+        heapq.heappush(self._due, (due, number))
+
+    def cancel(self, numbers: list[int]) -> None:
+        """Raises AmqpError, with nothing cancelled, if one of them does not wait any more."""
+        for number in numbers:
+            if number not in self._waiting:
+                raise AmqpError(MESSAGE_NOT_FOUND, f"no scheduled message has the number {number}")
+        for number in numbers:
+            del self._waiting[number]
+
+    def pop_due(self, now: float) -> list[Sent]:
+        due = []
+        while self._due and self._due[0][0] <= now:
+            _, number = heapq.heappop(self._due)
+            if number in self._waiting:
+                due.append(self._waiting.pop(number))
+        return due
+
+
+class Queue:
+    """Every method brings the queue up to date first.
+
+    `available` is called whenever a message may be received that could not be before.
+    """
+
+    def __init__(
+        self, name: str, settings: QueueSettings, clock: Clock, *, is_dead_letter: bool = False
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.available: Callable[[], None] = lambda: None
+        self.dead_letters: Queue | None = None
+        if not is_dead_letter:
+            self.dead_letters = Queue(f"{name}/$deadletterqueue", settings, clock, is_dead_letter=True)
+        self.created_at = self.updated_at = clock()
+        self.properties: dict[str, str] = {}  # said of it by clients, and not acted upon
+        self._clock = clock
+        self._messages: dict[int, Message] = {}
+        self._ready: list[int] = []  # heap; may name messages that are gone
+        self._locks: dict[bytes, Message] = {}
+        self._deadlines: list[tuple[float, int]] = []  # heap of (when, sequence number); may be stale
+        self._schedule = Schedule()
+        self._last_number = 0
+
+    def update(self, settings: QueueSettings) -> None:
+        """Change the settings for what happens from now on; locks that are held keep their time."""
+        self.settings = settings
+        self.updated_at = self._clock()
+        if self.dead_letters is not None:
+            self.dead_letters.update(settings)
+
+    # --- in ---
+
+    def send(self, sent: Sent) -> int:
+        """Enqueue now, or at the time the message is scheduled for; returns its number."""
+        now = self._clock()
+        self.advance()
+        self._last_number += 1
+        if sent.scheduled_for is not None and sent.scheduled_for > now:
+            self._schedule.add(self._last_number, sent, sent.scheduled_for)
+            return self._last_number
+        limits = [ttl for ttl in (sent.ttl, self.settings.default_ttl) if ttl is not None]
+        message = Message(sent, self._last_number, now, now + min(limits) if limits else None)
+        self._put(message)
+        return message.sequence_number
+
+    def cancel_scheduled(self, numbers: list[int]) -> None:
+        self.advance()
+        self._schedule.cancel(numbers)
+
+    # --- out ---
+
+    def receive(self) -> Message | None:
+        """The next message, locked for the lock duration; None if there is none."""
+        message = self._next()
+        if message is not None:
+            self._lock(message)
+        return message
+
+    def receive_deferred(self, numbers: list[int], *, lock: bool) -> list[Message]:
+        """Deferred messages by number, locked or removed.
+
+        Raises AmqpError, with nothing done, if one of them is not deferred or is locked.
+        """
+        self.advance()
+        messages = [self._messages.get(number) for number in numbers]
+        found = [m for m in messages if m is not None and m.deferred and m.lock_token is None]
+        if len(found) != len(numbers):
+            raise AmqpError(MESSAGE_NOT_FOUND, f"not all of {numbers} are deferred in {self.name!r}")
+        for message in found:
+            if lock:
+                self._lock(message)
+            else:
+                del self._messages[message.sequence_number]
+        return found
+
+    def peek(self, from_number: int, count: int) -> list[Message]:
+        """Up to `count` messages from this number on, locked and deferred ones included."""
+        self.advance()
+        numbers = heapq.nsmallest(count, (number for number in self._messages if number >= from_number))
+        return [self._messages[number] for number in numbers]
+
+    # --- decisions about a locked message; AmqpError if the lock is lost ---
+
+    def complete(self, token: bytes) -> None:
+        message = self._unlock(token)
+        del self._messages[message.sequence_number]
+
+    def abandon(self, token: bytes) -> None:
+        """Make it available again, or a dead letter when it has failed too often."""
+        self._failed(self._unlock(token))
+
+    def release(self, token: bytes) -> None:
+        """Make it available again as if it had not been delivered."""
+        self._restore(self._unlock(token))
+
+    def defer(self, token: bytes) -> None:
+        """Set it aside; only its number gets it back."""
+        message = self._unlock(token)
+        message.deferred = True
+        message.delivery_count += 1
+
+    def dead_letter(self, token: bytes, reason: str, description: str) -> None:
+        if self.dead_letters is None:
+            raise AmqpError(NOT_ALLOWED, f"{self.name!r} holds dead letters already")
+        self._bury(self._unlock(token), reason, description)
+
+    def renew(self, token: bytes) -> float:
+        """Lock it for another lock duration; returns until when."""
+        message = self._locked(token)
+        message.locked_until = self._clock() + self.settings.lock_duration
+        heapq.heappush(self._deadlines, (message.locked_until, message.sequence_number))
+        return message.locked_until
+
+    # --- state ---
+
+    def counts(self) -> Counts:
+        self.advance()
+        dead = 0 if self.dead_letters is None else self.dead_letters.counts().active
+        return Counts(active=len(self._messages), scheduled=len(self._schedule), dead_letter=dead)
+
+    @property
+    def size_in_bytes(self) -> int:
+        return sum(len(message.sent.bare) for message in self._messages.values())
+
+    def advance(self) -> None:
+        """Do everything that is due by now."""
+        now = self._clock()
+        for sent in self._schedule.pop_due(now):
+            self.send(replace(sent, scheduled_for=None))
+        while self._deadlines and self._deadlines[0][0] <= now:
+            _, number = heapq.heappop(self._deadlines)
+            message = self._messages.get(number)
+            if message is None:
+                continue
+            if message.lock_token is None:
+                if message.expires_at is not None and message.expires_at <= now:
+                    self._expire(message)
+            elif message.locked_until <= now:
+                del self._locks[message.lock_token]
+                message.lock_token = None
+                self._failed(message)
+
+    def _next(self) -> Message | None:
+        self.advance()
+        while self._ready:
+            message = self._messages.get(heapq.heappop(self._ready))
+            if message is not None and message.lock_token is None and not message.deferred:
+                return message
+        return None
+
+    def _lock(self, message: Message) -> None:
+        # UUIDs travel in .NET's byte order.
+        token = uuid4().bytes_le
+        message.lock_token, self._locks[token] = token, message
+        message.locked_until = self._clock() + self.settings.lock_duration
+        heapq.heappush(self._deadlines, (message.locked_until, message.sequence_number))
+
+    def _locked(self, token: bytes) -> Message:
+        self.advance()
+        message = self._locks.get(token)
+        if message is None:
+            raise AmqpError(LOCK_LOST, f"the lock on the message in {self.name!r} has expired or is unknown")
+        return message
+
+    def _unlock(self, token: bytes) -> Message:
+        message = self._locked(token)
+        del self._locks[token]
+        message.lock_token = None
+        return message
+
+    def _put(self, message: Message) -> None:
+        self._messages[message.sequence_number] = message
+        if message.expires_at is not None:
+            heapq.heappush(self._deadlines, (message.expires_at, message.sequence_number))
+        heapq.heappush(self._ready, message.sequence_number)
+        self.available()
+
+    def _restore(self, message: Message) -> None:
+        """Make an unlocked message available, unless its time is over."""
+        if message.expires_at is not None and message.expires_at <= self._clock():
+            self._expire(message)
+        elif not message.deferred:
+            heapq.heappush(self._ready, message.sequence_number)
+            self.available()
+
+    def _expire(self, message: Message) -> None:
+        if self.settings.dead_letter_on_expiration and self.dead_letters is not None:
+            self._bury(message, "TTLExpiredException", "The message expired and was dead lettered.")
+        else:
+            del self._messages[message.sequence_number]
+
+    def _failed(self, message: Message) -> None:
+        message.delivery_count += 1
+        limit = self.settings.max_delivery_count
+        if self.dead_letters is not None and message.delivery_count >= limit:
+            text = f"Message could not be consumed after {limit} delivery attempts."
+            self._bury(message, "MaxDeliveryCountExceeded", text)
+        else:
+            self._restore(message)
+
+    def _bury(self, message: Message, reason: str, description: str) -> None:
+        assert self.dead_letters is not None  # noqa: S101 - the callers have checked
+        del self._messages[message.sequence_number]
+        message.dead_letter = DeadLetter(reason, description, self.name)
+        message.deferred, message.expires_at = False, None
+        self.dead_letters._put(message)  # noqa: SLF001 - the same class
