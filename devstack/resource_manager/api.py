@@ -153,10 +153,10 @@ class ResourceManagerApi:
 
     def get_operation(self, call: Call) -> Answer:
         plan, operation = self._operation(call)
-        headers = {}
-        if operation.status(self.clock()) is Status.IN_PROGRESS:
-            headers["Retry-After"] = str(plan.poll_after)
-        return Answer(200, operation_document(call.path, operation, self.clock()), headers)
+        now = self.clock()
+        running = operation.status(now) is Status.IN_PROGRESS
+        headers = {"Retry-After": str(plan.poll_after)} if running else {}
+        return Answer(200, operation_document(call.path, operation, now), headers)
 
     def get_operation_result(self, call: Call) -> Answer:
         plan, operation = self._operation(call)

@@ -88,7 +88,9 @@ def provider_error(
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
-    sku, capacity = plan.sku, plan.capacity
+    # The state is read before the capacity: time may pass in between, and "Succeeded" beside the old
+    # capacity would be a lie.
+    sku, state, capacity = plan.sku, plan.provisioning_state, plan.capacity
     return {
         "id": plan.id,
         "name": plan.name,
@@ -112,7 +114,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "reserved": True,
             "targetWorkerCount": plan.target_worker_count,
             "targetWorkerSizeId": 0,
-            "provisioningState": plan.provisioning_state.value,
+            "provisioningState": state.value,
         },
         "sku": {
             "name": sku.name,

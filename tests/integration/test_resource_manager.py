@@ -231,10 +231,12 @@ async def test_a_capacity_that_is_put_reads_back(sdk, server, plan):
 async def test_the_poller_follows_a_long_operation_of_every_style_to_its_end(sdk, server, plan, clock, style):
     clock.step = 0.25
     plan.operation_seconds, plan.operation_style = 10, style
-    after = await set_capacity(sdk, 5)
-    polls = [entry for entry in server.ledger if entry.method == "GET"][1:-1]
+    wanted = await read(sdk)
+    wanted.sku.capacity = 5
+    result = await sdk.put(wanted)
+    polls = [entry for entry in server.ledger if entry.method == "GET"][1:]
 
-    assert after.sku.capacity == 5
+    assert (result.sku.capacity, result.provisioning_state) == (5, "Succeeded")
     assert len(polls) >= 2
     assert statuses(server, "PUT") == [200 if style is OperationStyle.BODY else 202]
 
@@ -253,8 +255,10 @@ async def test_the_poller_reports_an_operation_that_ends_as_failed(sdk, server, 
 
 async def test_a_failure_tells_its_reason_through_the_operation_resource(sdk, server, plan):
     server.faults.add(Fault("arm.put_plan", "failed_operation"))
-    with pytest.raises(HttpResponseError, match="change the number of workers failed"):
+    with pytest.raises(HttpResponseError, match="change the number of workers failed") as caught:
         await set_capacity(sdk, 5)
+
+    assert caught.value.error.code == "Conflict"
 
 
 async def test_plans_are_listed_by_group_and_by_subscription(sdk, server):
@@ -378,6 +382,7 @@ async def test_the_typed_patch_fails_for_it_has_no_sku(sdk):
     [
         (None, "The parameter SKU cannot be null"),
         ({"name": "P1v3", "capacity": "4"}, "sku.capacity is '4'"),
+        ({"name": "P1v3", "capacity": True}, "sku.capacity is True"),
         ({"name": "P1v3", "capacity": 0}, "sku.capacity is 0"),
         ({"name": "P2v3", "capacity": 2}, "sku.name is 'P2v3'"),
     ],
@@ -590,6 +595,16 @@ async def test_the_sdk_waits_and_sends_again_even_a_409_when_it_carries_retry_af
     assert statuses(server, "PUT") == [409, 200]
 
 
+async def test_the_sdk_outwaits_an_operation_in_progress(server, plan, clock, sdk_class):
+    clock.step, plan.operation_seconds, plan.conflict_retry_after = 1, 20, 0
+    plan.request_capacity(3)
+    async with connected(sdk_class, server, retry_total=20, retry_status=20, retry_backoff_factor=0) as sdk:
+        after = await set_capacity(sdk, 5)
+
+    assert after.sku.capacity == 5
+    assert set(statuses(server, "PUT")) == {429, 202}
+
+
 async def test_a_fault_the_server_does_not_know_is_named(sdk, server):
     server.faults.add(Fault("arm.get_plan", "stuck_operation"))
     with pytest.raises(
@@ -617,13 +632,13 @@ async def test_autoscale_settings_are_listed_by_group_and_subscription_with_thei
 
 
 async def test_one_autoscale_setting_is_read_by_name_and_a_missing_one_is_not_found(sdk, server, plan):
-    server.add_autoscale_setting(plan.id, "by-cpu")
+    server.add_autoscale_setting(plan.id, "by-Cpu")
     get = sdk.monitor.autoscale_settings.get
     setting = await sdk.call(get, GROUP, "BY-CPU")
     with pytest.raises(ResourceNotFoundError):
         await sdk.call(get, GROUP, "by-night")
 
-    assert setting.name == "by-cpu"
+    assert setting.name == "by-Cpu"
 
 
 # -- managed identity ---------------------------------------------------------------------------------
@@ -724,6 +739,18 @@ async def test_the_control_port_refuses_what_makes_no_sense(server, plan, name, 
 
     assert (response.status, plan.capacity) == (status, 2)
     assert message in document["error"]
+
+
+async def test_the_control_port_does_not_guess_between_plans_of_one_name(server, plan):
+    server.add_plan(SUBSCRIPTION, "rg-other", NAME)
+    async with (
+        aiohttp.ClientSession(server.control_url) as session,
+        session.post(f"/plans/{NAME}/capacity", json={"capacity": 3}) as response,
+    ):
+        document = await response.json()
+
+    assert (response.status, document) == (409, {"error": f"2 plans are called '{NAME}'"})
+    assert plan.capacity == 2
 
 
 async def test_faults_are_added_over_the_control_port(sdk, server):

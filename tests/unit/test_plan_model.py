@@ -66,7 +66,7 @@ def test_a_change_takes_effect_when_its_operation_ends_not_when_somebody_looks(c
 
     assert before == (1, Status.IN_PROGRESS)
     assert plan.history == [(1000.0, 1), (1010.0, 2)]
-    assert plan.instances()[1].ready_at == 1015.0
+    assert (plan.instances()[1].asked_at, plan.instances()[1].ready_at) == (1000.0, 1015.0)
     assert plan.provisioning_state is Status.SUCCEEDED
 
 
