@@ -1,0 +1,93 @@
+"""`python -m devstack`: set up the local tools, run the demo, or start the whole stack."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from devstack.processes import ProcessError
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+console = Console()
+
+
+@app.command()
+def setup() -> None:
+    """Find or install Node.js, and install Azurite."""
+    from devstack.node import NodeError, ensure_node, ensure_packages  # noqa: PLC0415 - each command loads what it needs
+
+    try:
+        with console.status("installing Azurite (about a minute, the first time)"):
+            ensure_packages(ensure_node())
+    except NodeError as error:
+        console.print(f"[red]error:[/] {error}")
+        raise typer.Exit(1) from None
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+
+
+@app.command()
+def browser() -> None:
+    """Find a Chromium for the dashboard's tests; install Debian's where that is possible without asking."""
+    if any(shutil.which(name) for name in BROWSERS):
+        return
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        console.print("[yellow]no Chromium found: the dashboard's browser tests will be skipped[/]")
+        return
+    with console.status("installing Chromium for the dashboard's tests"):
+        for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", "chromium"]):
+            done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+            if done.returncode != 0:
+                console.print(f"[yellow]{' '.join(command)} failed; the browser tests will be skipped[/]")
+                return
+
+
+@app.command()
+def demo() -> None:
+    """Scale a local App Service Plan on a real load trace; ends by itself."""
+    from devstack import demo as demo_module  # noqa: PLC0415 - each command loads what it needs
+
+    try:
+        raise typer.Exit(asyncio.run(demo_module.run(console)))
+    except* ProcessError as errors:
+        console.print(f"[red]error:[/] {errors.exceptions[0]}")
+        sys.exit(1)
+
+
+@app.command()
+def start(
+    *, func: Annotated[bool, typer.Option(help="Use Azure Functions Core Tools when on PATH.")] = True
+) -> None:
+    """Start the local servers on the ports of local.settings.json, and the functions; until Ctrl-C."""
+    from devstack.local import run  # noqa: PLC0415 - each command loads what it needs
+
+    try:
+        raise typer.Exit(asyncio.run(run(console, prefer_func=func)))
+    except ProcessError as error:
+        console.print(f"[red]error:[/] {error}")
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def send(
+    count: Annotated[int, typer.Argument(min=1, help="How many messages.")] = 1000,
+) -> None:
+    """Send messages to the local subscription that `start` watches, to see the autoscaler act."""
+    from devstack.local import send as send_messages  # noqa: PLC0415 - each command loads what it needs
+
+    asyncio.run(send_messages(count))
+    console.print(f"{count} messages sent to topic 'orders'")
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    app()

@@ -1,0 +1,78 @@
+"""`make start`: the local stack on its fixed ports, a small fleet that drains the backlog, and the functions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import signal
+import time
+
+from azure.servicebus.aio import ServiceBusClient
+from rich.console import Console
+
+from devstack.supervisor import RESOURCE_GROUP, ROOT, SUBSCRIPTION, FunctionsProcess, Stack, StackPorts
+from devstack.traffic import Fleet, Ledger, send_messages
+
+TOPIC, QUEUE_SUBSCRIPTION, PLAN = "orders", "fulfilment", "plan-orders"
+PORT = 7071  # of `func start`
+START_DELAY = 30.0
+CONCURRENCY = 16
+PROCESSING = 4.0  # a saturated instance serves 4 messages per second: a few hundred messages make a backlog
+
+
+async def run(console: Console, *, prefer_func: bool) -> int:
+    """Runs until Ctrl-C; returns the exit status."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    with console.status("starting the local servers"):
+        stack = await Stack(StackPorts(), location=ROOT / ".devstack" / "azurite").__aenter__()
+    try:
+        stack.service_bus.create_topic(TOPIC)
+        stack.service_bus.create_subscription(TOPIC, QUEUE_SUBSCRIPTION)
+        arm = stack.resource_manager
+        plan = arm.plan(arm.add_plan(SUBSCRIPTION, RESOURCE_GROUP, PLAN, capacity=1, start_delay=START_DELAY))
+        fleet = Fleet(
+            stack.service_bus.connection_string,
+            TOPIC,
+            QUEUE_SUBSCRIPTION,
+            Ledger(),
+            ready=lambda: [i.id for i in plan.instances() if i.ready_at <= time.time()],
+            concurrency=CONCURRENCY,
+            processing=PROCESSING,
+        )
+        async with FunctionsProcess(local_settings(), port=PORT, prefer_func=prefer_func) as functions:
+            console.print(
+                f"functions ({functions.host}): {functions.url}\n"
+                f"dashboard: {functions.url}/dashboard\n"
+                f"faults and plans: {arm.control_url}/plans, {arm.control_url}/faults\n"
+                "make a backlog with: .venv/bin/python -m devstack send 2000; stop with Ctrl-C"
+            )
+            draining = asyncio.create_task(fleet.follow(stop=stop))
+            while not stop.is_set() and functions.running and not draining.done():
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), 1.0)
+            crashed = not functions.running
+            if crashed:
+                console.print(f"[red]the functions ended by themselves:[/]\n{functions.output_tail(40)}")
+            stop.set()
+            await draining
+            return int(crashed)
+    finally:
+        await stack.__aexit__(None, None, None)
+
+
+def local_settings() -> dict[str, str]:
+    """The values of local.settings.json."""
+    text = (ROOT / "local.settings.json").read_text(encoding="utf-8")
+    values: dict[str, str] = json.loads(text)["Values"]
+    return values
+
+
+async def send(count: int) -> None:
+    """Sends `count` messages to the local topic."""
+    client = ServiceBusClient.from_connection_string(local_settings()["OrdersServiceBus"])
+    async with client, client.get_topic_sender(TOPIC) as sender:
+        await send_messages(sender, Ledger(), count)

@@ -1,0 +1,140 @@
+"""Starts and stops the whole local stack: Azurite, Service Bus, Resource Manager, and the functions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self
+
+from msgspec import Struct
+
+from devstack.azurite import Azurite
+from devstack.certificates import ensure_certificate
+from devstack.processes import ChildProcess, free_ports
+from devstack.resource_manager import ResourceManagerServer
+from devstack.service_bus import ServiceBusServer
+
+ROOT = Path(__file__).resolve().parent.parent
+SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
+RESOURCE_GROUP = "local"
+READY_WITHIN = 60.0
+
+
+class StackPorts(Struct, frozen=True):
+    """Ports of the stack; 0 lets the system choose. The defaults are those of local.settings.json."""
+
+    azurite: int = 10000
+    service_bus: int = 5672
+    resource_manager: int = 8443
+    identity: int = 8444
+    control: int = 8445
+
+
+ANY_PORTS = StackPorts(0, 0, 0, 0, 0)
+
+
+class Stack:
+    """The local servers in this process, Azurite beside it. Use as an async context manager."""
+
+    def __init__(self, ports: StackPorts = ANY_PORTS, *, location: Path | None = None) -> None:
+        """`location` keeps Azurite's data in a folder; None keeps it in memory."""
+        folder = ROOT / ".devstack" / "certificates"
+        certificate = ensure_certificate(folder)
+        self.azurite = Azurite(ports.azurite, location)
+        self.service_bus = ServiceBusServer(port=ports.service_bus, ca_dir=folder)
+        self.resource_manager = ResourceManagerServer(
+            certificate=certificate,
+            port=ports.resource_manager,
+            identity_port=ports.identity,
+            control_port=ports.control,
+        )
+        self._running = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as starting:
+            await starting.enter_async_context(self.azurite)
+            await starting.enter_async_context(self.service_bus)
+            await starting.enter_async_context(self.resource_manager)
+            self._running = starting.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._running.aclose()
+
+    def settings(self) -> dict[str, str]:
+        """App settings that point the functions at this stack; against Azure, only these differ."""
+        arm = self.resource_manager
+        return {
+            "AzureWebJobsStorage": self.azurite.connection_string,
+            "OrdersServiceBus": self.service_bus.connection_string,
+            "AZURE_RESOURCE_MANAGER_ENDPOINT": arm.base_url,
+            "IDENTITY_ENDPOINT": arm.identity_endpoint,
+            "IDENTITY_HEADER": arm.identity_header,
+            "TIDEMARK_CA_BUNDLE": str(arm.ca_path),
+        }
+
+
+class FunctionsProcess:
+    """The functions in a process of their own: `func` where wanted and on PATH, else the dev host."""
+
+    def __init__(self, settings: Mapping[str, str], *, port: int = 0, prefer_func: bool = False) -> None:
+        self.port = port or free_ports(1)[0]
+        func = shutil.which("func") if prefer_func else None
+        self.host = "func" if func else "dev host"
+        argv: list[str | Path] = (
+            [func, "start", "--port", str(self.port)]
+            if func
+            else [
+                sys.executable,
+                "-m",
+                "devstack.function_host",
+                "--root",
+                str(ROOT),
+                "--port",
+                str(self.port),
+            ]
+        )
+        # `func` runs the app with the Python of the active virtual environment.
+        environment = {
+            **settings,
+            "VIRTUAL_ENV": sys.prefix,
+            "PATH": f"{sys.prefix}/bin:{os.environ['PATH']}",
+        }
+        self._process = ChildProcess(f"functions ({self.host})", argv, cwd=ROOT, env=environment)
+
+    @property
+    def url(self) -> str:
+        return f"http://localhost:{self.port}/api"
+
+    @property
+    def running(self) -> bool:
+        return self._process.running
+
+    def output_tail(self, lines: int = 20) -> str:
+        return self._process.output_tail(lines)
+
+    async def __aenter__(self) -> Self:
+        self._process.start()
+        try:
+            await asyncio.to_thread(self._process.wait_until_ready, self._answers, timeout_s=READY_WITHIN)
+        except BaseException:
+            await self._process.stop_async()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._process.stop_async(grace_s=10.0)
+
+    def _answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/dashboard", timeout=1) as answer:  # noqa: S310 - our own port
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
