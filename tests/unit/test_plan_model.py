@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from devstack.resource_manager.documents import plan_document
 from devstack.resource_manager.plans import (
     NEVER,
     Ending,
@@ -191,6 +192,22 @@ def test_the_limit_of_changes_counts_the_last_hour_and_not_the_requests_that_cha
     assert refusal.code is RefusalCode.TOO_MANY_CHANGES
     assert "(2 changes and limit is 2)" in refusal.message
     assert plan.capacity == 4
+
+
+@pytest.mark.parametrize("seconds", [0.5 + reading for reading in range(8)])
+def test_a_plan_never_shows_succeeded_beside_the_capacity_it_is_about_to_leave(clock, seconds):
+    plan = make_plan(clock, operation_seconds=seconds)
+    plan.request_capacity(5)
+
+    def moving_clock() -> float:
+        clock.now += 1
+        return clock.now
+
+    plan.clock = moving_clock
+    document = plan_document(plan)
+
+    assert (document["properties"]["provisioningState"], document["sku"]["capacity"]) != ("Succeeded", 1)
+    assert document["properties"]["numberOfWorkers"] == document["sku"]["capacity"]
 
 
 def test_a_failed_operation_leaves_the_capacity_and_says_failed(clock):
