@@ -6,12 +6,13 @@ ignored; a higher version is refused by name, so that the message ends, readable
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from scaling.model import MetricsReport, ScaleAction
+from scaling.model import MetricFailure, MetricSample, MetricsReport, Reason, ScaleAction
 
 VERSION = 1
 MAX_BYTES = 48 * 1024
@@ -35,8 +36,19 @@ _action = msgspec.json.Decoder(ScaleAction)
 
 
 def encode_report(report: MetricsReport) -> str:
-    """The message of a report. Raises MessageError above MAX_BYTES (a target with very many metrics)."""
+    """The message of a report. Raises MessageError above MAX_BYTES (a target with very many metrics).
+
+    A value that JSON cannot carry (NaN, infinity) travels as the failure it is.
+    """
+    if not all(isfinite(sample.value) for sample in report.samples):
+        good = tuple(sample for sample in report.samples if isfinite(sample.value))
+        bad = tuple(_failure(sample, report.at) for sample in report.samples if not isfinite(sample.value))
+        report = structs.replace(report, samples=good, failures=(*report.failures, *bad))
     return _encode("report", report)
+
+
+def _failure(sample: MetricSample, at: float) -> MetricFailure:
+    return MetricFailure(sample.metric, at, f"value {sample.value} is not finite", Reason.INVALID_METRIC)
 
 
 def encode_action(action: ScaleAction) -> str:
@@ -70,5 +82,5 @@ def _decode(kind: str, text: str | bytes, decoder: msgspec.json.Decoder[_Message
         if envelope.v != VERSION:
             raise MessageError(f"found message version {envelope.v}; this release accepts {VERSION}")
         return decoder.decode(envelope.body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise MessageError(f"not a {kind} message: {error}; found {text[:200]!r}") from None

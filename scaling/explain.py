@@ -8,6 +8,7 @@ A decision becomes one line that a person can read in the portal's log stream wi
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from math import isfinite
 
 from scaling.model import REASONS, Effect, EffectOutcome, Evidence, Flip, Limit, Reason, Recommendation
 
@@ -27,10 +28,10 @@ _ALONE = frozenset(
 
 
 def number_text(value: float) -> str:
-    """At most two decimals where they say something: 812, 0.25, 12000."""
-    return (
-        f"{value:.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.2f}".rstrip("0").rstrip(".")
-    )
+    """At most two decimals, or two digits, where they say something: 812, 0.25, 12000, 0.0041."""
+    if not isfinite(value) or abs(value) >= 100 or value == int(value):
+        return f"{value:.0f}"
+    return f"{value:.2f}".rstrip("0").rstrip(".") if abs(value) >= 0.1 else f"{value:.2g}"
 
 
 def duration_text(seconds: float) -> str:
@@ -38,9 +39,9 @@ def duration_text(seconds: float) -> str:
     whole = round(seconds)
     if whole < 60 or (whole < 600 and whole % 60):
         return f"{whole} s"
-    days, rest = divmod(whole, 86_400)
-    hours, rest = divmod(rest, 3_600)
-    parts = [(days, "d"), (hours, "h"), (round(rest / 60), "min")]
+    days, rest = divmod(round(whole / 60), 1_440)
+    hours, minutes = divmod(rest, 60)
+    parts = [(days, "d"), (hours, "h"), (minutes, "min")]
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
@@ -50,13 +51,16 @@ def time_text(at: float) -> str:
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """`average backlog 812 > 500 over 10 min (10 samples)`."""
+    """`average backlog 812 > 500 over 10 min (10 samples)`; never `500 > 500` for 500.4 > 500."""
     samples = f"{evidence.samples} sample{'s' if evidence.samples != 1 else ''}"
     over = f" over {duration_text(evidence.span)} ({samples})" if evidence.samples else ""
-    head = f"{evidence.statistic} {evidence.metric} {number_text(evidence.value)}"
+    value, threshold = number_text(evidence.value), number_text(evidence.threshold)
+    if value == threshold and evidence.value != evidence.threshold:
+        value, threshold = repr(evidence.value), repr(evidence.threshold)
+    head = f"{evidence.statistic} {evidence.metric}"
     if evidence.comparator in {"<", "<=", ">", ">=", "~"}:
-        return f"{head} {evidence.comparator} {number_text(evidence.threshold)}{over}"
-    return f"{head}{over}"
+        return f"{head} {value} {evidence.comparator} {threshold}{over}"
+    return f"{head} {number_text(evidence.value)}{over}"
 
 
 def flip_text(flip: Flip) -> str:

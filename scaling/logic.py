@@ -299,7 +299,9 @@ class _Case:
             bound = Reason.AT_MAXIMUM if clamped < desired else Reason.AT_MINIMUM
             limits.append(Limit(bound, desired, clamped, f"{self.low}..{self.high}"))
         if clamped == current:
-            until = pace.rate_free_at(self.state.effects, mine, self.now)
+            until = pace.rate_free_at(
+                current, self.state.effects, mine, self.now, out=direction is Direction.OUT
+            )
             flips = (self._time(until, _REASON_OF[direction]),) if until is not None else ()
             return self._hold(
                 limits[-1].reason, flips, self.verdict.note, limits=tuple(limits), proposed=wanted

@@ -56,11 +56,11 @@ def cooldown_until(
     return None
 
 
-def _moved(effects: Sequence[EffectRecord], cutoff: float, *, out: bool) -> int:
-    """Units added (or removed) by the effects after `cutoff`."""
+def _moved(effects: Sequence[EffectRecord], period: float, now: float, *, out: bool) -> int:
+    """Units added (or removed) by the effects of the last `period` seconds, its begin excluded."""
     total = 0
     for effect in reversed(effects):
-        if effect.at <= cutoff:
+        if effect.at + period <= now:  # the sum that `rate_free_at` names as the moment
             break
         change = effect.to_capacity - effect.from_capacity
         if (change > 0) == out:
@@ -76,7 +76,7 @@ def rate_bound(current: int, effects: Sequence[EffectRecord], pace: Pace, now: f
         return inf if out else 0
     bounds: list[float] = []
     for rate in pace.rates:
-        moved = _moved(effects, now - rate.period, out=out)
+        moved = _moved(effects, rate.period, now, out=out)
         if out:
             start = current - moved
             bounds.append(
@@ -122,12 +122,16 @@ def describe_rates(pace: Pace) -> str:
     return texts[0] if len(texts) == 1 else f"{pace.select} of {', '.join(texts)}"
 
 
-def rate_free_at(effects: Sequence[EffectRecord], pace: Pace, now: float) -> float | None:
-    """The next moment at which an effect leaves a rate policy's period; None when none will."""
-    moments = [
-        effect.at + rate.period for rate in pace.rates for effect in effects if effect.at + rate.period > now
-    ]
-    return min(moments, default=None)
+def rate_free_at(
+    current: int, effects: Sequence[EffectRecord], pace: Pace, now: float, *, out: bool
+) -> float | None:
+    """The next moment at which the rate policies allow a change from `current`; None when none will."""
+    moments = {effect.at + rate.period for rate in pace.rates for effect in effects}
+    for moment in sorted(moment for moment in moments if moment > now):
+        bound = rate_bound(current, effects, pace, moment, out=out)
+        if (bound > current) if out else (bound < current):
+            return moment
+    return None
 
 
 def plateaued(effects: Sequence[EffectRecord], level: float, plateau: Plateau, now: float) -> float | None:

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from math import isfinite
 from operator import sub
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from scaling.model import MetricFailure, MetricSample, Reason
 
@@ -24,6 +24,9 @@ GAP_INTERVALS = 1.5
 
 STALE_INTERVALS = 3.0
 """Default age, in intervals, after which the newest sample is no longer evidence of the present."""
+
+MAX_VALUE = 1e15
+"""Largest value believed. Above about 9e15 a float no longer counts units, and sums could overflow."""
 
 COVERAGE_SLACK = 0.5
 """Share of one interval by which the covered span may fall short: timers fire with jitter."""
@@ -61,7 +64,7 @@ EMPTY = Window()
 
 
 def check_sample(sample: MetricSample, spec: WindowSpec, *, now: float) -> str | None:
-    """What is wrong with a sample, or None: it must be finite, not negative, and not from the future.
+    """What is wrong with a sample, or None: it must be finite, 0 to MAX_VALUE, and not from the future.
 
     One interval of clock difference between the collector and this machine is tolerated.
     """
@@ -69,6 +72,8 @@ def check_sample(sample: MetricSample, spec: WindowSpec, *, now: float) -> str |
         return f"value {sample.value} at {sample.at} is not finite"
     if sample.value < 0:
         return f"value {sample.value:g} is negative"
+    if sample.value > MAX_VALUE:
+        return f"value {sample.value:g} is above {MAX_VALUE:g}"
     if sample.at > now + max(spec.interval, 1.0):
         return f"sample is {sample.at - now:.0f} s in the future"
     return None
@@ -125,14 +130,22 @@ def fail(window: Window, failure: MetricFailure) -> Window:
 
 
 def observe(window: Window, sample: MetricSample | MetricFailure, spec: WindowSpec, *, now: float) -> Window:
-    """The window after one report about its metric; bad samples become failures with their reason."""
+    """The window after one report about its metric; bad samples become failures with their reason.
+
+    A failure of the future counts as one of now, else it would outlast every sample until then.
+    """
     if isinstance(sample, MetricFailure):
-        return fail(window, sample)
+        at = _past(sample.at, now)
+        return fail(window, sample if at == sample.at else structs.replace(sample, at=at))
     problem = check_sample(sample, spec, now=now)
     if problem:
-        at = sample.at if isfinite(sample.at) and sample.at <= now else now
+        at = _past(sample.at, now)
         return fail(window, MetricFailure(sample.metric, at, problem, Reason.INVALID_METRIC))
     return insert(window, sample, spec)
+
+
+def _past(at: float, now: float) -> float:
+    return at if isfinite(at) and at <= now else now
 
 
 class Summary(Struct, frozen=True):
@@ -172,11 +185,12 @@ def summarize(window: Window, spec: WindowSpec, *, now: float) -> Summary:
     covered = newest - times[0] + spec.interval
     age = now - newest
     gap = count > 1 and max(map(sub, times[1:], times)) > GAP_INTERVALS * spec.interval
+    highest, lowest = max(values), min(values)
     return Summary(
         count,
-        sum(values) / count,
-        max(values),
-        min(values),
+        min(max(sum(values) / count, lowest), highest),  # rounding must not lift a mean above its values
+        highest,
+        lowest,
         values[-1],
         covered,
         age,

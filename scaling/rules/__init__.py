@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, cast
 
+from msgspec import Struct
+
 from scaling.config_reader import parse_params
 from scaling.rules.composite import CompositeRule
 from scaling.rules.guard import GuardRule
@@ -44,10 +46,11 @@ def rule_class(kind: str) -> type[Any]:
         )
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except ImportError as error:
-        raise RuleError({"type": f"module '{module_name}' cannot be imported: {error}"}) from error
     except AttributeError:
         raise RuleError({"type": f"module '{module_name}' has no class '{class_name}'"}) from None
+    except Exception as error:  # the user's module may raise anything while it is imported
+        text = f"module '{module_name}' cannot be imported: {type(error).__name__}: {error}"
+        raise RuleError({"type": text}) from error
     if not callable(getattr(found, "evaluate", None)):
         raise RuleError({"type": f"'{kind}' has no method evaluate(view) -> Verdict"})
     return cast("type[Any]", found)
@@ -58,21 +61,23 @@ def build_rule(kind: str, options: Mapping[str, Any], *, name: str) -> Rule:
     cls = rule_class(kind)
     params_type = getattr(cls, "Params", None)
     if params_type is None:
-        return _build_plain(cls, options, name)
+        return _built(cls, name, **options)  # a user's class without Params takes keyword arguments
+    if not (isinstance(params_type, type) and issubclass(params_type, Struct)):
+        raise RuleError({"type": f"Params of '{kind}' is not a msgspec.Struct"})
     params, problems = parse_params(params_type, options)
     if problems:
         raise RuleError(problems)
     if cls is CompositeRule:
         return _build_composite(params, name)
-    return cast("Rule", cls(params, name=name))
+    return _built(cls, name, params, name=name)
 
 
-def _build_plain(cls: type[Any], options: Mapping[str, Any], name: str) -> Rule:
-    """A user's class without Params takes its options as keyword arguments."""
+def _built(cls: type[Any], rule: str, /, *args: Any, **kwargs: Any) -> Rule:
     try:
-        return cast("Rule", cls(**options))
-    except (TypeError, ValueError) as error:
-        raise RuleError({"": f"rule '{name}' ({cls.__name__}) refused its options: {error}"}) from error
+        return cast("Rule", cls(*args, **kwargs))
+    except Exception as error:  # user code may raise anything
+        text = f"rule '{rule}' ({cls.__name__}) refused its options: {error!r}"
+        raise RuleError({"": text}) from error
 
 
 def _build_composite(params: CompositeRule.Params, name: str) -> Rule:
@@ -84,10 +89,12 @@ def _build_composite(params: CompositeRule.Params, name: str) -> Rule:
         try:
             if not isinstance(kind, str):
                 raise RuleError({"type": "is missing"})
+            if not isinstance(own_name, str):
+                raise RuleError({"name": f"found {own_name!r}; text is accepted"})
             nested.append(build_rule(kind, rest, name=own_name))
         except RuleError as error:
             problems.update({f"rules[{index}].{key}": text for key, text in error.problems.items()})
-    rule = CompositeRule(params, name=name, rules=nested)
+    rule = CompositeRule(params, name=name, rules=nested)  # checked even when a nested rule is missing
     if unknown := rule.unknown_statistics():
         problems[""] = f"{', '.join(unknown)}: statistics are average, maximum, minimum, latest"
     if problems:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from math import ceil
+from math import ceil, isfinite
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from scaling.model import Evidence, Flip, Reason, Statistic, Verdict
 from scaling.rules.expression import Expression, ExpressionError
@@ -27,6 +27,9 @@ PROBLEMS = frozenset(
 
 _CAPACITY_NAMES = ("instances", "ready", "minimum", "maximum")
 _STATISTICS = tuple(Statistic)
+
+
+_NO_VOTE = Verdict(None, Reason.WITHIN_TARGET)
 
 
 def combine(verdicts: Sequence[Verdict], current: int) -> Verdict:
@@ -71,16 +74,55 @@ def _merged(
 
 
 def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
-    """The rule's verdict; whatever it raises, or a verdict that is none, becomes RULE_FAILED."""
+    """The rule's verdict; whatever it raises, or a verdict that is none, becomes RULE_FAILED.
+
+    The reason of a vote is always the direction of the vote, whatever the rule said.
+    """
     try:
         verdict = rule.evaluate(view)
-        desired = verdict.desired
+        fault = _fault(verdict)
     except Exception as error:  # noqa: BLE001 - user code may raise anything; it must not stop the loop
-        return Verdict(None, Reason.RULE_FAILED, note=f"{type(rule).__name__}: {error!r}"[:500])
-    if desired is not None and (type(desired) is not int or desired < 0):
-        text = f"{type(rule).__name__}: desired {desired!r} is not a whole number of 0 or more"
-        return Verdict(None, Reason.RULE_FAILED, note=text[:500])
-    return verdict
+        verdict, fault = _NO_VOTE, repr(error)
+    if fault is not None:
+        return Verdict(None, Reason.RULE_FAILED, note=f"{type(rule).__name__}: {fault}"[:500])
+    desired, current = verdict.desired, view.current
+    if desired is None:
+        return verdict
+    reason = direction_reason(desired, current)
+    return verdict if verdict.reason is reason else structs.replace(verdict, reason=reason)
+
+
+def direction_reason(desired: int, current: int) -> Reason:
+    """SCALE_OUT, SCALE_IN or WITHIN_TARGET, as `desired` is above, below or at `current`."""
+    if desired > current:
+        return Reason.SCALE_OUT
+    return Reason.SCALE_IN if desired < current else Reason.WITHIN_TARGET
+
+
+def _fault(verdict: Verdict) -> str | None:
+    """What makes a verdict unusable, or None. Numbers that are not finite could not be stored."""
+    if not isinstance(verdict, Verdict):
+        return f"returned {verdict!r}, not a Verdict"
+    for what, value in (
+        ("desired", verdict.desired),
+        ("floor", verdict.floor),
+        ("ceiling", verdict.ceiling),
+    ):
+        if value is not None and (type(value) is not int or value < 0):
+            return f"{what} {value!r} is not a whole number of 0 or more"
+    for evidence in verdict.evidence:
+        if not (isfinite(evidence.value) and isfinite(evidence.threshold)):
+            return f"{evidence.statistic} {evidence.metric} in its evidence is not finite"
+    for flip in verdict.flips:
+        if not isfinite(flip.value):
+            return f"{flip.quantity} in its flips is not finite"
+    return None
+
+
+def metrics_of(rule: Rule) -> tuple[str, ...]:
+    """The metrics a rule says it reads; none for a user's rule without that method."""
+    metrics = getattr(rule, "metrics", None)
+    return tuple(metrics()) if metrics is not None else ()
 
 
 def levels_of(rules: Sequence[Rule], current: int) -> tuple[LevelLine, ...]:
@@ -152,7 +194,7 @@ class CompositeRule:
 
     def metrics(self) -> tuple[str, ...]:
         own = (name.partition(".")[0] for name in self._names)
-        nested = (name for rule in self._rules for name in rule.metrics())
+        nested = (name for rule in self._rules for name in metrics_of(rule))
         return tuple(dict.fromkeys((*own, *nested)))
 
     def levels(self, current: int) -> tuple[LevelLine, ...]:
@@ -192,13 +234,6 @@ class CompositeRule:
 
     def _verdict(self, desired: int, view: MetricsView, environment: dict[str, float]) -> Verdict:
         current = view.current
-        reason = (
-            Reason.SCALE_OUT
-            if desired > current
-            else Reason.SCALE_IN
-            if desired < current
-            else Reason.WITHIN_TARGET
-        )
         evidence = tuple(
             Evidence(
                 self._name,
@@ -216,4 +251,10 @@ class CompositeRule:
         flips = (
             (Flip("expression", "!=", float(desired), Reason.WITHIN_TARGET),) if desired != current else ()
         )
-        return Verdict(desired, reason, evidence, flips, note=f"{self._name}: {' | '.join(texts)}")
+        return Verdict(
+            desired,
+            direction_reason(desired, current),
+            evidence,
+            flips,
+            note=f"{self._name}: {' | '.join(texts)}",
+        )

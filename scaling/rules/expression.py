@@ -80,7 +80,10 @@ class Expression:
 
     def __call__(self, environment: Environment) -> float:
         """The value. Raises ArithmeticError (division by zero, a result that is not finite) or KeyError."""
-        value = float(self._evaluate(environment))
+        try:
+            value = float(self._evaluate(environment))
+        except ValueError as error:  # ceil(), floor() and round() of NaN
+            raise ArithmeticError(f"'{self.text}': {error}") from None
         if not math.isfinite(value):
             raise ArithmeticError(f"'{self.text}' is {value}")
         return value
@@ -92,16 +95,24 @@ def _compile(node: ast.expr, names: set[str], depth: int) -> Evaluate:
     handler = _HANDLERS.get(type(node))
     if handler is None:
         raise ExpressionError(
-            f"'{ast.unparse(node)}' is not accepted; use numbers, metric.statistic, + - * / // %, "
+            f"'{_text(node)}' is not accepted; use numbers, metric.statistic, + - * / // %, "
             "comparisons, and/or/not, 'a if b else c', and " + ", ".join(sorted(_FUNCTIONS))
         )
     return handler(node, names, depth + 1)
 
 
+def _text(node: ast.expr) -> str:
+    """The part of the expression at fault, for messages."""
+    try:
+        return ast.unparse(node)
+    except RecursionError:  # hundreds of nested operators inside a part that is refused anyway
+        return "a deeply nested part"
+
+
 def _constant(node: ast.Constant, _names: set[str], _depth: int) -> Evaluate:
     value = node.value
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > 1e15:
-        raise ExpressionError(f"'{ast.unparse(node)}' is not a number of at most 1e15")
+        raise ExpressionError(f"'{_text(node)}' is not a number of at most 1e15")
     number = float(value)
     return lambda _environment: number
 
@@ -112,7 +123,7 @@ def _name(node: ast.Name, names: set[str], _depth: int) -> Evaluate:
 
 def _attribute(node: ast.Attribute, names: set[str], _depth: int) -> Evaluate:
     if not isinstance(node.value, ast.Name):
-        raise ExpressionError(f"'{ast.unparse(node)}' is not accepted; write metric.statistic")
+        raise ExpressionError(f"'{_text(node)}' is not accepted; write metric.statistic")
     return _lookup(f"{node.value.id}.{node.attr}", names)
 
 
@@ -124,7 +135,7 @@ def _lookup(name: str, names: set[str]) -> Evaluate:
 def _binary(node: ast.BinOp, names: set[str], depth: int) -> Evaluate:
     function = _BINARY.get(type(node.op))
     if function is None:
-        raise ExpressionError(f"'{ast.unparse(node)}': operator is not one of + - * / // %")
+        raise ExpressionError(f"'{_text(node)}': operator is not one of + - * / // %")
     left, right = _compile(node.left, names, depth), _compile(node.right, names, depth)
     return lambda environment: function(left(environment), right(environment))
 
@@ -132,7 +143,7 @@ def _binary(node: ast.BinOp, names: set[str], depth: int) -> Evaluate:
 def _unary(node: ast.UnaryOp, names: set[str], depth: int) -> Evaluate:
     function = _UNARY.get(type(node.op))
     if function is None:
-        raise ExpressionError(f"'{ast.unparse(node)}': operator is not one of - + not")
+        raise ExpressionError(f"'{_text(node)}': operator is not one of - + not")
     operand = _compile(node.operand, names, depth)
     return lambda environment: function(operand(environment))
 
@@ -140,21 +151,35 @@ def _unary(node: ast.UnaryOp, names: set[str], depth: int) -> Evaluate:
 def _compare(node: ast.Compare, names: set[str], depth: int) -> Evaluate:
     functions = [_COMPARE.get(type(op)) for op in node.ops]
     if None in functions:
-        raise ExpressionError(f"'{ast.unparse(node)}': comparison is not one of < <= > >= == !=")
-    operands = [_compile(operand, names, depth) for operand in (node.left, *node.comparators)]
+        raise ExpressionError(f"'{_text(node)}': comparison is not one of < <= > >= == !=")
+    first, *others = [_compile(operand, names, depth) for operand in (node.left, *node.comparators)]
+    steps = [(function, operand) for function, operand in zip(functions, others, strict=True) if function]
 
     def evaluate(environment: Environment) -> float:
-        values = [operand(environment) for operand in operands]
-        return all(f(a, b) for f, a, b in zip(functions, values, values[1:], strict=False) if f is not None)
+        left = first(environment)
+        for function, operand in steps:
+            right = operand(environment)
+            if not function(left, right):
+                return False
+            left = right
+        return True
 
     return evaluate
 
 
 def _boolean(node: ast.BoolOp, names: set[str], depth: int) -> Evaluate:
-    operands = [_compile(operand, names, depth) for operand in node.values]
-    if isinstance(node.op, ast.And):
-        return lambda environment: all(operand(environment) for operand in operands)
-    return lambda environment: any(operand(environment) for operand in operands)
+    """The deciding operand, as in Python; the operands after it are not evaluated."""
+    *others, last = [_compile(operand, names, depth) for operand in node.values]
+    decisive = isinstance(node.op, ast.Or)
+
+    def evaluate(environment: Environment) -> float:
+        for operand in others:
+            value = operand(environment)
+            if bool(value) is decisive:
+                return value
+        return last(environment)
+
+    return evaluate
 
 
 def _conditional(node: ast.IfExp, names: set[str], depth: int) -> Evaluate:
@@ -166,11 +191,11 @@ def _call(node: ast.Call, names: set[str], depth: int) -> Evaluate:
     entry = _FUNCTIONS.get(node.func.id) if isinstance(node.func, ast.Name) else None
     if entry is None or node.keywords:
         raise ExpressionError(
-            f"'{ast.unparse(node)}' is not accepted; functions are " + ", ".join(sorted(_FUNCTIONS))
+            f"'{_text(node)}' is not accepted; functions are " + ", ".join(sorted(_FUNCTIONS))
         )
     function, fewest, most = entry
     if not fewest <= len(node.args) <= most:
-        raise ExpressionError(f"'{ast.unparse(node)}' takes {fewest} to {most} arguments")
+        raise ExpressionError(f"'{_text(node)}' takes {fewest} to {most} arguments")
     arguments = [_compile(argument, names, depth) for argument in node.args]
     return lambda environment: function(*(argument(environment) for argument in arguments))
 

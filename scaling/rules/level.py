@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
+from math import isfinite
 
 from scaling.rules.expression import Expression, ExpressionError
 
@@ -34,13 +35,22 @@ def compile_level(spec: LevelSpec) -> Level:
         except (ExpressionError, ArithmeticError) as error:
             raise LevelError(str(error)) from None
         return lambda instances: expression({"instances": float(instances)})
-    number = float(spec)
+    number = _finite(spec)
     return lambda _instances: number
+
+
+def _finite(value: float) -> float:
+    number = float(value)
+    if not isfinite(number):
+        raise LevelError(f"found {number}; accepted are finite numbers")
+    return number
 
 
 def _steps(spec: Mapping[str, float]) -> Level:
     try:
-        entries = sorted((int(count), float(value)) for count, value in spec.items())
+        entries = sorted((int(count), _finite(value)) for count, value in spec.items())
+    except LevelError:
+        raise
     except ValueError:
         raise LevelError(
             f"keys {', '.join(map(repr, spec))} must be instance counts, for example {{ 1 = 300, 4 = 1000 }}"

@@ -16,6 +16,10 @@ from scaling.rules.level import LevelSpec, compile_level
 from scaling.rules.view import LevelLine, MetricsView
 
 
+_COUNTS_CHECKED = 100
+"""Instance counts at which a target must be above 0; no App Service Plan grows larger."""
+
+
 def desired_units(
     value: float, target: float, current: int, ready: int, *, tolerance: float, mode: str
 ) -> int:
@@ -23,7 +27,7 @@ def desired_units(
 
     `average_value`: ratio = value / (target * current); within `tolerance` of 1 keep, else
     ceil(value / target). `value`: ratio = value / target; within tolerance keep, else ceil(ratio * ready),
-    or ceil(ratio) from zero.
+    or ceil(ratio) from zero; units that are not ready never turn "too much" into fewer units.
     """
     if mode == "average_value":
         if current and abs(1.0 - value / (target * current)) <= tolerance:
@@ -34,7 +38,8 @@ def desired_units(
         return ceil(ratio)
     if abs(1.0 - ratio) <= tolerance:
         return current
-    return ceil(ratio * ready)
+    desired = ceil(ratio * ready)
+    return current if (desired < current) == (ratio > 1.0) else desired
 
 
 class TargetPerUnitRule:
@@ -54,7 +59,7 @@ class TargetPerUnitRule:
                 found["tolerance"] = f"found {self.tolerance}; accepted are 0 to below 1"
             try:
                 level = compile_level(self.target)
-                if any(level(instances) <= 0 for instances in range(1, 101)):
+                if any(level(instances) <= 0 for instances in range(1, _COUNTS_CHECKED + 1)):
                     found["target"] = "the target must be above 0 for every instance count"
             except (ValueError, ArithmeticError) as error:
                 found["target"] = str(error)

@@ -145,7 +145,7 @@ class ThresholdRule:
     def _in_or_stay(self, view: MetricsView, readings: Sequence[tuple[str, Summary]], span: float) -> Verdict:
         current, flips = view.current, []
         statistic = self._params.in_statistic
-        if self._below is not None:
+        if self._below is not None and current > 0:
             below = self._below(current)
             highest = max(readings, key=lambda reading: reading[1].statistic(statistic))
             metric, value = highest[0], highest[1].statistic(statistic)
