@@ -6,8 +6,10 @@ Messages show the file's own text, never a resolved setting, so secrets stay out
 
 from __future__ import annotations
 
+import keyword
 import tomllib
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -15,15 +17,18 @@ from msgspec import Struct
 
 from scaling.config_reader import (
     ConfigError,
+    Options,
     Problem,
     Reader,
     Shared,
     as_bool,
     as_text,
+    in_words_of_the_file,
     locate,
     one_of,
     parse_duration,
     parse_params,
+    positive_duration,
     share,
     whole,
 )
@@ -41,6 +46,7 @@ from scaling.policy import (
     RuleSpec,
 )
 from scaling.rules import RuleError, build_rule
+from scaling.rules.composite import CAPACITY_NAMES, metrics_of
 from scaling.window import MAX_SAMPLES, WindowSpec
 
 MAX_METRICS = 90
@@ -139,7 +145,7 @@ def _compiled(specs: Mapping[str, PolicySpec], shared: Shared) -> dict[str, Poli
         except RuleError:
             continue  # noted rule by rule while reading
         for index, rule in enumerate(policy.rules):
-            for metric in getattr(rule, "metrics", tuple)():
+            for metric in metrics_of(rule):
                 if metric not in spec.metrics:
                     shared.problem(
                         f"{path}.rules[{index}]", f"names metric '{metric}'; the target has {known}"
@@ -148,6 +154,14 @@ def _compiled(specs: Mapping[str, PolicySpec], shared: Shared) -> dict[str, Poli
             shared.problem(f"{path}.plateau.metric", f"found '{spec.plateau.metric}'; the target has {known}")
         policies[name] = policy
     return policies
+
+
+def _rule_problems(kind: str, name: str, options: Mapping[str, Any]) -> Mapping[str, str]:
+    try:
+        build_rule(kind, options, name=name)
+    except RuleError as error:
+        return error.problems
+    return {}
 
 
 class _Target:
@@ -183,8 +197,8 @@ class _Target:
             plateau=plateau,
             fallback=fallback,
             dry_run=reader.take("dry_run", False, as_bool),  # noqa: FBT003 - a default
-            action_ttl=reader.duration("action_ttl", 600.0),
-            effect_timeout=reader.duration("effect_timeout", 120.0),
+            action_ttl=reader.take("action_ttl", 600.0, positive_duration),
+            effect_timeout=reader.take("effect_timeout", 120.0, positive_duration),
             foreign_hold=reader.duration("foreign_hold", 900.0),
         )
         return msgspec.structs.replace(spec, scaler_options=self._scaler_options(spec.scaler))
@@ -199,17 +213,15 @@ class _Target:
         except ValueError as error:
             reader.problem("scaler", str(error))
             return {}
-        options = self._options(reader)
-        _, problems = parse_params(cls.Params, options)
-        for option, text in problems.items():
-            reader.problem(option, text)
-        return options
+        options = reader.options()
+        self._check_params(reader, cls, options)
+        return options.values
 
-    def _options(self, reader: Reader) -> dict[str, Any]:
-        options: dict[str, Any] = {}
-        for key in reader.names():
-            options[key] = reader.take(key, None, lambda value: value)
-        return {key: value for key, value in options.items() if value is not None}
+    def _check_params(self, reader: Reader, cls: type[Any], options: Options) -> None:
+        _, problems = parse_params(cls.Params, options.values)
+        again = in_words_of_the_file(problems, options, lambda written: parse_params(cls.Params, written)[1])
+        for option, text in again.items():
+            reader.problem(option, text)
 
     def _paces(self) -> tuple[Pace, Pace]:
         reader = self._reader
@@ -248,7 +260,7 @@ class _Target:
         rate = RateLimit(
             kind=kind,  # type: ignore[arg-type]
             amount=reader.take(kind, 1, whole(1)),
-            period=reader.require("per", 60.0, parse_duration),
+            period=reader.require("per", 60.0, positive_duration),
         )
         for other in ("units", "percent"):
             reader.take(other, 1, whole(1))
@@ -288,8 +300,12 @@ class _Target:
             table.problem("", f"found {len(names)} metrics; at most {MAX_METRICS} are accepted per target")
         found: dict[str, MetricSpec] = {}
         for name in names:
-            if not name.isidentifier():
-                table.problem(name, "metric names are identifiers (letters, digits, _), for expressions")
+            if not name.isidentifier() or keyword.iskeyword(name) or name in CAPACITY_NAMES:
+                table.problem(
+                    name,
+                    "metric names are words of letters, digits and _, for expressions; not a word of the "
+                    f"language ('and', 'if', ...), nor {', '.join(CAPACITY_NAMES)}",
+                )
             reader = table.table(name)
             if reader is not None:
                 found[name] = self._metric(reader)
@@ -301,22 +317,25 @@ class _Target:
         unit = reader.take("unit", "messages", as_text)
         per_instance = reader.take("per_instance", False, as_bool)  # noqa: FBT003 - a default
         count = reader.take("count", "", as_text)
-        options = self._options(reader)
+        options = reader.options()
         if kind:
             count = self._check_collector(reader, kind, count, options)
         return MetricSpec(
-            collector=kind, options=options, count=count, window=window, unit=unit, per_instance=per_instance
+            collector=kind,
+            options=options.values,
+            count=count,
+            window=window,
+            unit=unit,
+            per_instance=per_instance,
         )
 
-    def _check_collector(self, reader: Reader, kind: str, count: str, options: Mapping[str, Any]) -> str:
+    def _check_collector(self, reader: Reader, kind: str, count: str, options: Options) -> str:
         try:
             cls = self._plug_ins.collector_class(kind)
         except ValueError as error:
             reader.problem("collector", str(error))
             return count
-        _, problems = parse_params(cls.Params, options)
-        for option, text in problems.items():
-            reader.problem(option, text)
+        self._check_params(reader, cls, options)
         if count and count not in cls.COUNTS:
             reader.problem("count", f"found '{count}'; '{kind}' has {', '.join(cls.COUNTS)}")
         return count or str(cls.DEFAULT_COUNT)
@@ -335,7 +354,7 @@ class _Target:
                 f"{span:g} s at one sample every {interval:g} s are {span / interval:.0f} samples; "
                 f"a window holds at most {MAX_SAMPLES}",
             )
-        possible = max(int(span / interval), 1)
+        possible = max(int(span / interval + 1e-9), 1)
         # Five points, as the seed; fewer where the window cannot hold five.
         samples = reader.take("min_samples", min(5, possible), whole(1))
         if samples > possible:
@@ -349,15 +368,14 @@ class _Target:
         for index, reader in enumerate(self._reader.tables("rules")):
             kind = reader.require("type", "", as_text)
             name = reader.take("name", kind.partition(":")[2] or kind or f"rule {index}", as_text)
-            options = self._options(reader)
+            options = reader.options()
             if not kind:
                 continue
-            try:
-                build_rule(kind, options, name=name)
-            except RuleError as error:
-                for option, text in error.problems.items():
-                    reader.problem(option, text)
-            found.append(RuleSpec(type=kind, name=name, options=options))
+            problems = _rule_problems(kind, name, options.values)
+            again = partial(_rule_problems, kind, name)
+            for option, text in in_words_of_the_file(problems, options, again).items():
+                reader.problem(option, text)
+            found.append(RuleSpec(type=kind, name=name, options=options.values))
         if not found:
             self._reader.problem(
                 "rules", 'no rule is configured; add a table such as [[...rules]] type = "threshold"'

@@ -15,7 +15,7 @@ _DURATION = re.compile(
     r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?"
 )
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]#]+?)\s*\]\]?\s*(?:#.*)?$")
-_ASSIGNMENT = re.compile(r"^\s*([A-Za-z0-9_\-\"']+)\s*=")
+_ASSIGNMENT = re.compile(r"^\s*([A-Za-z0-9_\-\"'.]+)\s*=")
 
 _T = TypeVar("_T")
 
@@ -70,7 +70,7 @@ def locate(text: str) -> dict[str, int]:
             )
             lines.setdefault(table, number)
         elif assignment := _ASSIGNMENT.match(content):
-            key = assignment.group(1).strip("\"'")
+            key = assignment.group(1).replace('"', "").replace("'", "")
             lines.setdefault(f"{table}.{key}" if table else key, number)
     return lines
 
@@ -111,9 +111,14 @@ class Reader:
             return default
         raw = self._rest.pop(key)
         try:
-            return convert(self.shared.resolved(raw))
-        except (ValueError, TypeError) as error:
+            value = self.shared.resolved(raw)
+        except ValueError as error:
             self.problem(key, str(error))
+            return default
+        try:
+            return convert(value)
+        except (ValueError, TypeError) as error:
+            self.problem(key, str(error) if value == raw else _without_setting(raw, convert))
             return default
 
     def require(self, key: str, default: _T, convert: Callable[[Any], _T]) -> _T:
@@ -155,12 +160,38 @@ class Reader:
         """The keys not taken yet."""
         return tuple(self._rest)
 
+    def options(self) -> Options:
+        """Takes all that is left, for a plug-in to check."""
+        written = dict(self._rest)
+        values = {key: self.take(key, None, lambda value: value) for key in written}
+        values = {key: value for key, value in values.items() if value is not None}
+        return Options(values, {key: written[key] for key in values})
+
     def finish(self) -> None:
         """Notes every key left over, with the nearest known one."""
         for key in self._rest:
             near = difflib.get_close_matches(key, self._known, n=1)
             hint = f"; did you mean '{near[0]}'?" if near else f"; accepted are {', '.join(self._known)}"
             self.problem(key, f"is not a setting here{hint}")
+
+
+class Options(Struct, frozen=True):
+    """Options of a plug-in: `values` as it gets them, `written` as the file has them (for messages)."""
+
+    values: dict[str, Any]
+    written: dict[str, Any]
+
+
+def _without_setting(raw: Any, convert: Callable[[Any], Any]) -> str:
+    """What is wrong with a value that came from an app setting, said of the file's text instead."""
+    try:
+        convert(raw)
+    except (ValueError, TypeError) as error:
+        return str(error)
+    return f"found {raw!r}; {_HIDDEN}"
+
+
+_HIDDEN = "the value of its app setting is not accepted here"
 
 
 class Shared:
@@ -171,18 +202,30 @@ class Shared:
         self.lines = lines
         self.settings = settings
         self.problems: list[Problem] = []
+        self._used: dict[str, str] = {}
 
     def problem(self, path: str, text: str) -> None:
         line = self._line(path)
         where = f"{self.name}:{line}" if line else self.name
-        self.problems.append(Problem(f"{where} {path}".strip(), text))
+        self.problems.append(Problem(f"{where} {path}".strip(), self._masked(text)))
 
     def _line(self, path: str) -> int | None:
+        """The line of a key, else of the nearest table or list around it."""
         while path:
             if path in self.lines:
                 return self.lines[path]
-            path = path.rpartition(".")[0]
+            path = path[: path.rindex("[")] if path.endswith("]") else path.rpartition(".")[0]
         return None
+
+    def _masked(self, text: str) -> str:
+        """`text` with the values of app settings this file uses put back to their names. Shorter values
+        than four characters hide nothing and would garble the message.
+        """
+        for name, value in self._used.items():
+            for form in {value, repr(value)[1:-1], value.strip()}:
+                if len(form) >= 4:
+                    text = text.replace(form, f"%{name}%")
+        return text
 
     def resolved(self, value: Any) -> Any:
         """`%NAME%` replaced by the app setting NAME in every string. Raises ValueError naming a missing one."""
@@ -198,7 +241,16 @@ class Shared:
         name = match.group(1)
         if name not in self.settings:
             raise ValueError(f"app setting '{name}' (written %{name}%) is not set")
+        self._used[name] = self.settings[name]
         return self.settings[name]
+
+
+def positive_duration(value: object) -> float:
+    """Like `parse_duration`, and above 0."""
+    seconds = parse_duration(value)
+    if not seconds:
+        raise ValueError(f"found {value!r}; the duration must be above 0")
+    return seconds
 
 
 def as_text(value: Any) -> str:
@@ -246,6 +298,20 @@ def one_of(choices: Iterable[str]) -> Callable[[Any], str]:
         return str(value)
 
     return convert
+
+
+def in_words_of_the_file(
+    problems: Mapping[str, str], options: Options, again: Callable[[Mapping[str, Any]], Mapping[str, str]]
+) -> dict[str, str]:
+    """The problems of a plug-in's options without values of app settings.
+
+    `again` gives the problems of the options as the file has them; a problem it does not find is told
+    without its values.
+    """
+    if not problems or options.values == options.written:
+        return dict(problems)
+    told = again(options.written)
+    return {key: told.get(key, _HIDDEN) for key in problems}
 
 
 def parse_params(params_type: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:

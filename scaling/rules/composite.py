@@ -25,7 +25,7 @@ PROBLEMS = frozenset(
 )
 """Reasons of a verdict that could not be reached; any of them makes scaling in impossible."""
 
-_CAPACITY_NAMES = ("instances", "ready", "minimum", "maximum")
+CAPACITY_NAMES = ("instances", "ready", "minimum", "maximum")
 _STATISTICS = tuple(Statistic)
 
 
@@ -188,7 +188,7 @@ class CompositeRule:
                 for expression in (self._desired, self._out, self._in)
                 if expression is not None
                 for name in expression.names
-                if name not in _CAPACITY_NAMES
+                if name not in CAPACITY_NAMES
             )
         )
 
@@ -208,7 +208,7 @@ class CompositeRule:
     def evaluate(self, view: MetricsView, /) -> Verdict:
         if self._rules:
             return combine([safe_evaluate(rule, view) for rule in self._rules], view.current)
-        environment = {name: float(getattr(view, name)) for name in _CAPACITY_NAMES if name != "instances"}
+        environment = {name: float(getattr(view, name)) for name in CAPACITY_NAMES if name != "instances"}
         environment["instances"] = float(view.current)
         gap = False
         for name in self._names:

@@ -15,7 +15,6 @@ from scaling.model import Evidence, Flip, Reason, Verdict
 from scaling.rules.level import LevelSpec, compile_level
 from scaling.rules.view import LevelLine, MetricsView
 
-
 _COUNTS_CHECKED = 100
 """Instance counts at which a target must be above 0; no App Service Plan grows larger."""
 
