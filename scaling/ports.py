@@ -46,6 +46,10 @@ class StoreUnavailableError(Exception):
     """The store did not answer; nothing may be concluded."""
 
 
+class NewerStateError(StoreUnavailableError):
+    """A newer release wrote the stored row: it is neither read nor overwritten."""
+
+
 class Reading(Struct, frozen=True):
     """One look at one entity: every count it has, by name (`active`, `scheduled`, `dead_letter`, ...)."""
 

@@ -1,0 +1,107 @@
+"""States and windows in Table Storage: one partition per target, one guarded transaction per evaluation.
+
+Rows of a partition: `state`, `window:<metric>`, `controls` (written by `scaling.control_store`) and
+`corrupt:<row>:<inverted time of its last write>`. The last are copies of rows that could not be read: they
+are made when the damage is met, before anybody can write over it, and stay until an operator deletes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from azure.data.tables import TableEntity
+
+from scaling.connections import Settings
+from scaling.model import Controls, TargetState
+from scaling.ports import Snapshot
+from scaling.serial import (
+    CorruptRowError,
+    Properties,
+    inverted,
+    key_of,
+    read_controls,
+    read_state,
+    read_window,
+    state_row,
+    window_row,
+    window_row_name,
+)
+from scaling.tables import Table, etag_of, guarded, replaced
+from scaling.window import Window
+
+TABLE = "ScalingState"
+
+
+class TableStateStore:
+    """A load is one request, a save is one request.
+
+    A save whose answer got lost is repeated by the SDK and then conflicts with itself: ConflictError does not
+    promise that the loser is somebody else, only that the state has to be loaded and decided again.
+    """
+
+    def __init__(self, settings: Settings, prefix: str, *, table: str = TABLE, **options: Any) -> None:
+        """`options` go to the SDK's client. Raises ConnectionSettingsError."""
+        self._table = Table(settings, prefix, table, **options)
+
+    async def load(self, target: str) -> Snapshot:
+        """Absent rows read as defaults; unreadable ones too, but are named in `corrupt`.
+
+        Raises NewerStateError, StoreUnavailableError.
+        """
+        partition = key_of(target)
+        # The corrupt copies are skipped by the service: they may be large, and nobody here reads them.
+        rows = await self._table.rows(
+            f"PartitionKey eq '{partition}' and (RowKey lt 'corrupt:' or RowKey ge 'corrupt;')"
+        )
+        state, controls = TargetState(), Controls()
+        windows: dict[str, Window] = {}
+        etags: dict[str, str] = {}
+        corrupt: list[str] = []
+        for row in rows:
+            name = row_name(row)
+            etags[name] = etag_of(row)
+            try:
+                if name == "state":
+                    state = read_state(row)
+                elif name == "controls":
+                    controls = read_controls(row)
+                elif name.startswith("window:"):
+                    metric, window = read_window(row)
+                    windows[metric] = window
+            except CorruptRowError:
+                await set_aside(self._table, row)
+                corrupt.append(name)
+        return Snapshot(target, state, windows, controls, etags, tuple(corrupt))
+
+    async def save(
+        self, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None
+    ) -> None:
+        """Raises ConflictError, TooLargeError and StoreUnavailableError; after the first two nothing was written."""
+        rows: dict[str, Properties] = {"state": state_row(state)}
+        for metric, window in (windows or {}).items():
+            rows[window_row_name(metric)] = window_row(metric, window)
+        await self._table.submit(
+            [guarded(entity(loaded.target, name, row), loaded.etags.get(name)) for name, row in rows.items()]
+        )
+
+    async def aclose(self) -> None:
+        await self._table.aclose()
+
+
+def entity(target: str, name: str, row: Properties) -> dict[str, Any]:
+    """The entity of a named row (`state`, `window:backlog`, `controls`); `Name` keeps what its key encodes."""
+    return {"PartitionKey": key_of(target), "RowKey": key_of(name), "Name": name, **row}
+
+
+def row_name(row: TableEntity) -> str:
+    """The name of a row: from its column, when that fits the key, so that damage cannot rename a row."""
+    name = row.get("Name")
+    return name if isinstance(name, str) and key_of(name) == row["RowKey"] else str(row["RowKey"])
+
+
+async def set_aside(table: Table, row: TableEntity) -> None:
+    """Copies an unreadable row under a key made of its last write, so that one damage makes one copy."""
+    written = row.metadata["timestamp"]
+    key = f"corrupt:{row['RowKey']}:{inverted(written.timestamp() if written else 0.0)}"
+    await table.submit([replaced({**row, "RowKey": key})])

@@ -1,0 +1,190 @@
+"""One table of Table Storage as the stores use it: opened on first use, created when missing, its errors ours."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from azure.core import MatchConditions
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.data.tables import TableEntity, UpdateMode
+from azure.data.tables.aio import TableClient, TableServiceClient
+
+from scaling.connections import Settings, storage_endpoint, table_service
+from scaling.ports import ConflictError, StoreUnavailableError
+from scaling.serial import TRANSACTION_BYTES, TRANSACTION_ROWS, TooLargeError, wire_size_of
+
+Operation = tuple[Any, ...]
+"""An entry of `TableClient.submit_transaction`."""
+
+_T = TypeVar("_T")
+_TOO_LARGE = {"EntityTooLarge", "RequestBodyTooLarge", "PropertyValueTooLarge", "TooManyProperties"}
+_CHANGED = {
+    "EntityAlreadyExists",
+    "UpdateConditionNotSatisfied",
+    "ConditionNotMet",
+    "ResourceNotFound",
+    "EntityNotFound",
+}
+
+
+class RowStream:
+    """Rows one at a time; `fetch` gives a page and whether more follow."""
+
+    def __init__(self, fetch: Callable[[], Awaitable[tuple[list[TableEntity], bool]]]) -> None:
+        self._fetch = fetch
+        self._page: deque[TableEntity] = deque()
+        self._more = True
+
+    async def next(self) -> TableEntity | None:
+        """The next row, or None at the end."""
+        while not self._page and self._more:
+            rows, self._more = await self._fetch()
+            self._page.extend(rows)
+        return self._page.popleft() if self._page else None
+
+
+class Table:
+    """A table by name. Raises ConnectionSettingsError when the connection's settings cannot work."""
+
+    def __init__(self, settings: Settings, prefix: str, name: str, **options: Any) -> None:
+        storage_endpoint(settings, prefix, "table")
+        self.name = name
+        self._settings = settings
+        self._prefix = prefix
+        self._options = options
+        self._service: TableServiceClient | None = None
+        self.created = 0
+        """How often the table was missing: what is known of its content is then void."""
+
+    def _client(self) -> TableClient:
+        if self._service is None:
+            self._service = table_service(self._settings, self._prefix, **self._options)
+        return self._service.get_table_client(self.name)
+
+    async def aclose(self) -> None:
+        service, self._service = self._service, None
+        if service is not None:
+            await service.close()
+
+    async def rows(
+        self, query: str, *, select: list[str] | None = None, limit: int | None = None
+    ) -> list[TableEntity]:
+        """All rows of a query (or the first `limit`), in key order; one request per 1,000 rows or limit."""
+
+        async def read(client: TableClient) -> list[TableEntity]:
+            found: list[TableEntity] = []
+            async for row in client.query_entities(query, select=select, results_per_page=limit):
+                found.append(row)
+                if len(found) == limit:
+                    break
+            return found
+
+        return await self._call(read)
+
+    def stream(self, query: str, *, select: list[str] | None = None, page: int) -> RowStream:
+        """The rows of a query in key order, fetched a page at a time as they are asked for."""
+        token: Any = None
+
+        async def fetch(client: TableClient) -> tuple[list[TableEntity], Any]:
+            pages = client.query_entities(query, select=select, results_per_page=page).by_page(token)
+            found: list[TableEntity] = []
+            async for rows in pages:
+                found = [row async for row in rows]
+                break
+            return found, getattr(pages, "continuation_token", None)
+
+        async def following() -> tuple[list[TableEntity], bool]:
+            nonlocal token
+            rows, token = await self._call(fetch)
+            return rows, bool(token)
+
+        return RowStream(following)
+
+    async def get(self, partition: str, row: str) -> TableEntity | None:
+        async def read(client: TableClient) -> TableEntity | None:
+            try:
+                return await client.get_entity(partition, row)
+            except ResourceNotFoundError as error:
+                if _code(error) == "TableNotFound":
+                    raise
+                return None
+
+        return await self._call(read)
+
+    async def submit(self, operations: Sequence[Operation]) -> None:
+        """One transaction within one partition: all of it, or an error and nothing.
+
+        Raises ConflictError when a guarded row changed, TooLargeError beyond the service's limits (checked
+        here, before anything is sent).
+        """
+        if len(operations) > TRANSACTION_ROWS:
+            raise TooLargeError(
+                f"{len(operations)} rows of table '{self.name}' in one transaction; accepted are up to "
+                f"{TRANSACTION_ROWS}"
+            )
+        size = sum(wire_size_of(operation[1]) for operation in operations)
+        if size > TRANSACTION_BYTES:
+            raise TooLargeError(
+                f"a transaction of {size} bytes on table '{self.name}'; accepted are up to {TRANSACTION_BYTES}"
+            )
+        await self._call(lambda client: client.submit_transaction(operations))
+
+    async def _call(self, operation: Callable[[TableClient], Awaitable[_T]]) -> _T:
+        try:
+            try:
+                return await operation(self._client())
+            except HttpResponseError as error:
+                if _code(error) != "TableNotFound":
+                    raise
+            await self._create()
+            return await operation(self._client())
+        except (AzureError, OSError) as error:  # the transport lets time-outs of the loop through
+            raise self._translated(error) from error
+
+    async def _create(self) -> None:
+        self.created += 1
+        try:
+            await self._client().create_table()
+        except ResourceExistsError as error:
+            # Somebody else was faster; a table being deleted stays an error for some seconds.
+            if _code(error) != "TableAlreadyExists":
+                raise
+
+    def _translated(self, error: Exception) -> Exception:
+        account = self._service.account_name if self._service else "?"
+        where = f"table '{self.name}' of storage account '{account}' (connection {self._prefix})"
+        if not isinstance(error, HttpResponseError):
+            # Network errors name hosts; they know no keys.
+            return StoreUnavailableError(f"{where} cannot be reached: {type(error).__name__}: {error}")
+        code = _code(error)
+        if error.status_code == 412 or code in _CHANGED:
+            return ConflictError(f"a row of {where} changed since it was read ({code})")
+        if error.status_code == 413 or code in _TOO_LARGE:
+            return TooLargeError(f"{where} refused the size of what was to be written ({code})")
+        return StoreUnavailableError(f"{where} answered {error.status_code} {code}")
+
+
+def _code(error: HttpResponseError) -> str:
+    code = getattr(error, "error_code", None) or ""
+    return str(getattr(code, "value", code))
+
+
+def guarded(entity: Mapping[str, Any], etag: str | None) -> Operation:
+    """Creates the row when there is no `etag`, else replaces it if it still has that tag."""
+    if etag is None:
+        return ("create", entity)
+    return (
+        "update",
+        entity,
+        {"mode": UpdateMode.REPLACE, "etag": etag, "match_condition": MatchConditions.IfNotModified},
+    )
+
+
+def replaced(entity: Mapping[str, Any]) -> Operation:
+    return ("upsert", entity, {"mode": UpdateMode.REPLACE})
+
+
+def etag_of(entity: TableEntity) -> str:
+    return str(entity.metadata["etag"])

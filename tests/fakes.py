@@ -1,0 +1,243 @@
+"""In-memory stores and queues with the semantics of the adapters; tests/conformance holds both to it.
+
+Every port call runs `before(name)` and `after(name)`, with names such as `state.save`: a hook that raises is
+a crash (or an outage) before, or after, the call took effect. `None` does nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count
+
+from scaling.codec import encode_action
+from scaling.decision_log import (
+    PURGED_PER_CALL,
+    Position,
+    check_limit,
+    decode_position,
+    encode_position,
+    rows_after,
+)
+from scaling.model import NO_CONTROLS, Controls, LogEntry, ScaleAction, TargetState
+from scaling.ports import ConflictError, LogPage, PoisonMessage, Snapshot
+from scaling.queues import shown
+from scaling.serial import (
+    TRANSACTION_BYTES,
+    TRANSACTION_ROWS,
+    CorruptRowError,
+    TooLargeError,
+    after,
+    controls_row,
+    key_of,
+    log_row,
+    log_row_key,
+    read_controls,
+    read_log_row,
+    read_state,
+    read_window,
+    state_row,
+    window_row,
+    window_row_name,
+    wire_size_of,
+)
+from scaling.window import Window
+
+Hook = Callable[[str], None]
+
+
+class Hooked:
+    """Base of all fakes: counts calls by name and runs the hooks around them."""
+
+    def __init__(self, *, before: Hook | None = None, after: Hook | None = None) -> None:
+        self.before = before
+        self.after = after
+        self.calls: list[str] = []
+        self.closed = False
+
+    @contextmanager
+    def call(self, name: str):
+        self.calls.append(name)
+        if self.before:
+            self.before(name)
+        yield
+        if self.after:
+            self.after(name)
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+class MemoryStateStore(Hooked):
+    """Rows as the adapter encodes them, by target and name; `corrupt` and `rows` are there to be tampered with."""
+
+    def __init__(self, *, before: Hook | None = None, after: Hook | None = None) -> None:
+        super().__init__(before=before, after=after)
+        self.rows: dict[str, dict[str, tuple[str, dict]]] = {}
+        self.aside: dict[tuple[str, str, str], dict] = {}
+        self._tags = count(1)
+
+    async def load(self, target: str) -> Snapshot:
+        with self.call("state.load"):
+            return self._load(target)
+
+    def _load(self, target: str) -> Snapshot:
+        state, controls, windows = TargetState(), Controls(), {}
+        etags, corrupt = {}, []
+        for name, (etag, row) in sorted(self.rows.get(target, {}).items()):
+            etags[name] = etag
+            try:
+                if name == "state":
+                    state = read_state(row)
+                elif name == "controls":
+                    controls = read_controls(row)
+                else:
+                    metric, window = read_window(row)
+                    windows[metric] = window
+            except CorruptRowError:
+                self.set_aside(target, name)
+                corrupt.append(name)
+        return Snapshot(target, state, windows, controls, etags, tuple(corrupt))
+
+    async def save(
+        self, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None
+    ) -> None:
+        with self.call("state.save"):
+            rows = {"state": state_row(state)}
+            rows |= {window_row_name(metric): window_row(metric, w) for metric, w in (windows or {}).items()}
+            if len(rows) > TRANSACTION_ROWS or sum(map(wire_size_of, rows.values())) > TRANSACTION_BYTES:
+                raise TooLargeError(
+                    f"{len(rows)} rows in one transaction; accepted are up to {TRANSACTION_ROWS}, of up to "
+                    f"{TRANSACTION_BYTES} bytes in all"
+                )
+            self.put(loaded.target, rows, {name: loaded.etags.get(name) for name in rows})
+
+    def put(self, target: str, rows: Mapping[str, dict], guards: Mapping[str, str | None]) -> None:
+        stored = self.rows.setdefault(target, {})
+        for name, etag in guards.items():
+            if (stored[name][0] if name in stored else None) != etag:
+                raise ConflictError(f"row '{name}' of '{target}' changed since it was read")
+        for name, row in rows.items():
+            stored[name] = (f"tag-{next(self._tags)}", dict(row))
+
+    def set_aside(self, target: str, name: str) -> None:
+        etag, row = self.rows[target][name]
+        self.aside[target, name, etag] = row
+
+
+class MemoryControlStore(Hooked):
+    """The `controls` rows of a MemoryStateStore, so that a snapshot shows what operators ordered."""
+
+    def __init__(
+        self, states: MemoryStateStore | None = None, *, before: Hook | None = None, after: Hook | None = None
+    ) -> None:
+        super().__init__(before=before, after=after)
+        self.states = states or MemoryStateStore()
+
+    async def load(self, target: str) -> tuple[Controls, str | None]:
+        with self.call("controls.load"):
+            if "controls" not in self.states.rows.get(target, {}):
+                return NO_CONTROLS, None
+            etag, row = self.states.rows[target]["controls"]
+            try:
+                return read_controls(row), etag
+            except CorruptRowError:
+                self.states.set_aside(target, "controls")
+                return NO_CONTROLS, etag
+
+    async def save(self, target: str, controls: Controls, etag: str | None) -> None:
+        with self.call("controls.save"):
+            self.states.put(target, {"controls": controls_row(controls)}, {"controls": etag})
+
+
+class MemoryDecisionLog(Hooked):
+    """Log rows as the adapter encodes them, by partition and row key."""
+
+    def __init__(self, *, before: Hook | None = None, after: Hook | None = None) -> None:
+        super().__init__(before=before, after=after)
+        self.rows: dict[tuple[str, str], dict] = {}
+
+    async def append(self, entries: Sequence[LogEntry]) -> None:
+        with self.call("log.append"):
+            for entry in entries:
+                key = (key_of(entry.target), log_row_key(entry.at, entry.key))
+                self.rows[key] = {"PartitionKey": key[0], "RowKey": key[1], **log_row(entry)}
+
+    async def read(
+        self,
+        target: str | None = None,
+        *,
+        since: float | None = None,
+        limit: int = 100,
+        continuation: str | None = None,
+    ) -> LogPage:
+        with self.call("log.read"):
+            check_limit(limit)
+            position = decode_position(continuation, target) if continuation else None
+            keys = sorted(self.rows, key=lambda key: (key[1][:18], key[0], key[1]))
+            if target is not None:
+                keys = [key for key in keys if key[0] == key_of(target)]
+            if since is not None:
+                keys = [key for key in keys if key[1] < after(since)]
+            if position is not None:
+                keys = [key for key in keys if _is_after(position, *key)]
+            page = keys[:limit]
+            more = encode_position(Position(target, *page[-1])) if len(keys) > limit else None
+            return LogPage(tuple(read_log_row(self.rows[key]) for key in page), more)
+
+    async def get(self, target: str, at: float, key: str) -> LogEntry | None:
+        with self.call("log.get"):
+            try:
+                row = self.rows.get((key_of(target), log_row_key(at, key)))
+            except ValueError:
+                return None
+            return None if row is None else read_log_row(row, inputs=True)
+
+    async def purge(self, *, before: float) -> int:
+        with self.call("log.purge"):
+            old = [key for key in sorted(self.rows) if key[1] >= after(before)][:PURGED_PER_CALL]
+            for key in old:
+                del self.rows[key]
+            return len(old)
+
+
+def _is_after(position: Position, partition: str, row: str) -> bool:
+    comparison, first = rows_after(position, partition)
+    return row > first if comparison == "gt" else row >= first
+
+
+class MemoryActionSender(Hooked):
+    """`sent` holds the actions, `messages` their text, in the order sent."""
+
+    def __init__(self, *, before: Hook | None = None, after: Hook | None = None) -> None:
+        super().__init__(before=before, after=after)
+        self.sent: list[ScaleAction] = []
+        self.messages: list[str] = []
+
+    async def send(self, actions: Sequence[ScaleAction]) -> None:
+        with self.call("actions.send"):
+            texts = [encode_action(action) for action in actions]
+            self.sent.extend(actions)
+            self.messages.extend(texts)
+
+
+class MemoryPoisonQueues(Hooked):
+    """Poison messages by queue name (without the suffix); a queue that is not there holds none."""
+
+    def __init__(
+        self, *, queues: Sequence[str] = (), before: Hook | None = None, after: Hook | None = None
+    ) -> None:
+        super().__init__(before=before, after=after)
+        self.queues = queues
+        self.messages: dict[str, list[tuple[float | None, str]]] = {}
+
+    async def peek(self, limit: int = 16) -> tuple[int, Sequence[PoisonMessage]]:
+        with self.call("poison.peek"):
+            stored = {name: self.messages.get(name, []) for name in self.queues}
+            in_turn = [
+                PoisonMessage(
+                    f"{name}-poison", f"{name}-{index}", stored[name][index][0], shown(stored[name][index][1])
+                )
+                for index in range(max(map(len, stored.values()), default=0))
+                for name in self.queues
+                if index < len(stored[name])
+            ]
+            return sum(map(len, stored.values())), in_turn[:limit]
