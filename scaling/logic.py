@@ -6,12 +6,13 @@ Order of the steps, each with its own Reason:
 2. What the operator or the rules want: an override, else the rules combined any-out/all-in, else the
    fallback for metrics missing long.
 3. What bounds always enforce: minimum and maximum (with schedules and the platform's own limits).
-4. What holds a wanted change back: the bound already reached, stabilization, guards, plateau, cooldown,
-   a pause.
+4. What holds a wanted change back: stabilization, the bound already reached, guards and plateau (out),
+   missing metrics (in), cooldown, a pause. All of them are told, the first one is the reason.
 5. What reduces it: step, rate policies, bounds.
 6. Dry-run turns an action into a note.
 
-A scale-out beats a scale-in; nothing is ever scaled in while any metric is missing.
+A scale-out beats a scale-in; no rule and no bound ever scales in while any metric is missing. Every hold
+names, as flips, what together would have ended it.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Mapping, Sequence
 
 from scaling import pace
 from scaling.controls import active_pause
+from scaling.missing import first_missing, missing_flips
 from scaling.model import (
     NO_CONTROLS,
     Controls,
@@ -60,6 +62,7 @@ def decide(
             policy.minimum,
             policy.maximum,
             Reason.CAPACITY_UNKNOWN,
+            flips=(Flip("capacity", ">=", 0.0, Reason.WITHIN_TARGET),),
             note=state.capacity_error or "the capacity has never been read",
         )
     current = state.expected
@@ -72,15 +75,28 @@ def decide(
         maximum=policy.maximum,
         now=now,
     )
-    verdict = combine([safe_evaluate(rule, view) for rule in policy.rules], current)
-    case = _Case(policy, state, controls, view, verdict, now, decision_id)
-    return case.blocked() or case.ordered() or case.bounded() or case.ruled()
+    verdicts = [safe_evaluate(rule, view) for rule in policy.rules]
+    case = _Case(policy, state, controls, view, verdicts, now, decision_id)
+    return case.blocked() or case.free()
 
 
 class _Case:
     """One decision in the making: the inputs of the steps, and the limits met so far."""
 
-    __slots__ = ("controls", "decision_id", "high", "low", "now", "policy", "state", "verdict", "view")
+    __slots__ = (
+        "controls",
+        "decision_id",
+        "high",
+        "high_is",
+        "low",
+        "now",
+        "policy",
+        "proposed",
+        "state",
+        "verdict",
+        "verdicts",
+        "view",
+    )
 
     def __init__(
         self,
@@ -88,7 +104,7 @@ class _Case:
         state: TargetState,
         controls: Controls,
         view: MetricsView,
-        verdict: Verdict,
+        verdicts: Sequence[Verdict],
         now: float,
         decision_id: str,
     ) -> None:
@@ -96,109 +112,152 @@ class _Case:
         self.state = state
         self.controls = controls
         self.view = view
-        self.verdict = verdict
+        self.verdicts = verdicts
+        self.verdict = verdict = combine(verdicts, view.current)
         self.now = now
         self.decision_id = decision_id
+        self.proposed = verdict.desired
+        if verdict.desired is None and verdict.reason not in PROBLEMS:
+            self.proposed = view.current
         capacity = state.capacity
-        high = policy.maximum
-        low = policy.minimum
-        if verdict.ceiling is not None and verdict.ceiling < high:
-            high = verdict.ceiling
-        if verdict.floor is not None and verdict.floor > low:
-            low = verdict.floor
+        highs = [(policy.maximum, "maximum"), (verdict.ceiling, "ceiling of the schedule")]
+        lows = [policy.minimum, verdict.floor]
         if capacity is not None:
-            if capacity.ceiling is not None and capacity.ceiling < high:
-                high = capacity.ceiling
-            low = max(low, capacity.floor)
-        self.high = high
-        self.low = min(low, high)  # a maximum protects the bill: it wins over any floor
+            highs.append((capacity.ceiling, "ceiling of the platform"))
+            lows.append(capacity.floor)
+        high, self.high_is = min((h for h in highs if h[0] is not None), key=lambda h: h[0] or 0)
+        self.high = max(high or 0, 0)
+        # A maximum protects the bill: it wins over any floor.
+        self.low = min(max(low for low in lows if low is not None), self.high)
 
     # Steps 1 to 4: each returns a recommendation, or None to go on.
 
     def blocked(self) -> Recommendation | None:
         """Step 1: nothing may be changed whatever the rules say."""
-        state, capacity = self.state, self.state.capacity
-        if state.corrupt_since is not None:
-            until = state.corrupt_since + max(
-                self.policy.spec.out.cooldown, self.policy.spec.inward.cooldown, 60.0
-            )
-            if self.now < until:
-                return self._hold(Reason.STATE_CORRUPT, (self._time(until),), "stored state was unreadable")
+        return self._distrusted() or self._moved_by_others() or self._moving()
+
+    def _distrusted(self) -> Recommendation | None:
+        since, spec = self.state.corrupt_since, self.policy.spec
+        if since is None:
+            return None
+        # What was forgotten: effects (for cooldowns), recommendations (for stabilization).
+        until = since + max(spec.out.cooldown, spec.inward.cooldown, self.policy.memory, 60.0)
+        if self.now >= until:
+            return None
+        return self._hold(
+            Reason.STATE_CORRUPT, (self._time(until, self._after(until)),), "stored state was unreadable"
+        )
+
+    def _moved_by_others(self) -> Recommendation | None:
+        capacity, foreign = self.state.capacity, self.state.foreign
         if capacity is not None and capacity.held_by is not None:
-            return self._hold(Reason.FOREIGN_HAND, (), f"held by {capacity.held_by}")
-        if state.foreign is not None:
-            until = state.foreign.at + self.policy.spec.foreign_hold
-            note = f"set to {state.foreign.seen} by somebody else, expected {state.foreign.expected}"
-            return self._hold(Reason.FOREIGN_HAND, (self._time(until, Reason.WITHIN_TARGET),), note)
-        pending = state.pending
+            flip = Flip("control", "!=", 0.0, self._after(self.now))
+            return self._hold(Reason.FOREIGN_HAND, (flip,), f"held by {capacity.held_by}")
+        if foreign is None:
+            return None
+        # Then the capacity is taken over, and decided upon anew; what will come of it is not known yet.
+        flip = self._time(foreign.at + self.policy.spec.foreign_hold, Reason.WITHIN_TARGET)
+        note = f"set to {foreign.seen} by somebody else, expected {foreign.expected}"
+        return self._hold(Reason.FOREIGN_HAND, (flip,), note)
+
+    def _moving(self) -> Recommendation | None:
+        pending, capacity = self.state.pending, self.state.capacity
         if pending is not None and self.now < pending.expires_at:
             note = f"{pending.from_capacity} -> {pending.to_capacity} [{pending.action_id}]"
-            return self._hold(Reason.ACTION_PENDING, (self._time(pending.expires_at),), note)
+            flip = self._time(pending.expires_at, self._after(pending.expires_at))
+            return self._hold(Reason.ACTION_PENDING, (flip,), note)
         if capacity is not None and capacity.pending:
-            return self._hold(Reason.ACTION_PENDING, (), "the platform is still changing the capacity")
+            flip = Flip("pending", "==", 0.0, self._after(self.now))
+            return self._hold(Reason.ACTION_PENDING, (flip,), "the platform is still changing the capacity")
         return None
 
+    def free(self) -> Recommendation:
+        """Steps 2 to 6."""
+        return self.ordered() or self.bounded() or self.ruled()
+
+    def _after(self, until: float) -> Reason:
+        """What the same metrics would lead to at `until`, nothing blocking any more."""
+        later = _Case(
+            self.policy,
+            self.state,
+            self.controls,
+            self.view,
+            self.verdicts,
+            until,
+            self.decision_id,
+        )
+        return later.free().reason
+
     def ordered(self) -> Recommendation | None:
-        """Step 2a: an operator's override."""
+        """Step 2a: an operator's override. It stands above a pause: both are orders, and it is the exact one."""
         override = self.controls.override
         if override is None or self.now >= override.until:
             return None
         wanted = min(max(override.capacity, self.low), self.high)
         note = f"override to {override.capacity} by {override.by}"
+        flips = (self._time(override.until, self._after(override.until)),)
         if wanted == self.view.current:
-            return self._hold(Reason.OVERRIDDEN, (self._time(override.until, Reason.WITHIN_TARGET),), note)
-        return self._act(wanted, Reason.OVERRIDDEN, (), note)
+            return self._hold(Reason.OVERRIDDEN, flips, note)
+        return self._act(wanted, Reason.OVERRIDDEN, (), note, flips=flips)
 
     def bounded(self) -> Recommendation | None:
-        """Step 3: a capacity outside its bounds goes to the bound, without cooldown."""
+        """Step 3: a capacity outside its bounds goes to the bound, without cooldown. Where the rules may go
+        further than the minimum, they decide.
+        """
         current = self.view.current
         if current < self.low:
+            ruled = self.ruled()
+            if ruled.desired is not None and ruled.desired > self.low:
+                return ruled
             wanted, reason = self.low, Reason.BELOW_MINIMUM
-            if self.verdict.desired is not None:
-                wanted = min(max(wanted, self.verdict.desired), self.high)
-        elif current > self.high and self.verdict.reason not in PROBLEMS:
+            flip = Flip("minimum", "<=", float(current), ruled.reason)
+        elif current > self.high and first_missing(self.view) is None:
             wanted, reason = self.high, Reason.ABOVE_MAXIMUM
+            flip = Flip("maximum", ">=", float(current), self.ruled().reason)
         else:
             return None
         direction = Direction.OUT if wanted > current else Direction.IN
         paused = active_pause(self.controls, direction, self.now)
         if paused is not None:
-            limit, flip = self._pause_limit(paused, wanted)
-            return self._hold(Reason.PAUSED, (flip,), "", limits=(limit,), proposed=wanted)
-        return self._act(wanted, reason, (), self.verdict.note)
+            limit, flips = self._pause_limit(paused, wanted, reason)
+            return self._hold(Reason.PAUSED, flips, limits=(limit,))
+        return self._act(wanted, reason, (), self.verdict.note, flips=(flip,))
 
     def ruled(self) -> Recommendation:
         """Steps 2b, 4, 5 and 6: what the rules want, held back and reduced."""
         wanted, reason = self._wanted()
-        current = self.view.current
+        current, spec = self.view.current, self.policy.spec
         if wanted is None:
-            return self._hold(reason, self._missing_flips(), self.verdict.note)
-        stable = pace.stabilized(
-            wanted,
-            current,
-            self.state.recommendations,
-            self.policy.spec.out,
-            self.policy.spec.inward,
-            self.now,
-        )
+            flips = missing_flips(self.view, self.policy.windows, Reason.WITHIN_TARGET, gaps=True)
+            return self._hold(reason, flips, self.verdict.note)
+        if wanted == current:
+            return self._hold(Reason.WITHIN_TARGET, self.verdict.flips, self.verdict.note)
+        recommendations = self.state.recommendations
+        stable = pace.stabilized(wanted, current, recommendations, spec.out, spec.inward, self.now)
         if stable == current:
-            if wanted == current:
-                return self._hold(
-                    Reason.WITHIN_TARGET, self.verdict.flips, self.verdict.note, proposed=wanted
-                )
-            limit = Limit(
-                Reason.STABILIZING, wanted, current, "the most cautious recommendation of the window"
+            until = pace.stable_until(wanted, current, recommendations, spec.out, spec.inward)
+            out = wanted > current
+            return self._hold(
+                Reason.STABILIZING,
+                (self._time(until, Reason.SCALE_OUT if out else Reason.SCALE_IN),),
+                self.verdict.note,
+                limits=(
+                    Limit(
+                        Reason.STABILIZING,
+                        wanted,
+                        current,
+                        f"the {'lowest' if out else 'highest'} recommendation of the window",
+                    ),
+                ),
             )
-            return self._hold(Reason.STABILIZING, (), self.verdict.note, limits=(limit,), proposed=wanted)
         direction = Direction.OUT if stable > current else Direction.IN
         blockers = [b for b in self._blockers(direction, stable) if b is not None]
         if blockers:
             return self._hold(
                 blockers[0][0].reason,
-                tuple(flip for _, flip in blockers if flip is not None),
+                tuple(flip for _, flips in blockers for flip in flips),
                 self.verdict.note,
                 limits=tuple(limit for limit, _ in blockers),
-                proposed=wanted,
             )
         return self._reduced(wanted, stable, direction, reason)
 
@@ -219,39 +278,50 @@ class _Case:
             return fallback.capacity, Reason.FALLBACK
         return None, verdict.reason
 
-    def _blockers(self, direction: Direction, wanted: int) -> Sequence[tuple[Limit, Flip | None] | None]:
+    def _blockers(self, direction: Direction, wanted: int) -> Sequence[_Blocker | None]:
         """Step 4: everything that forbids the change, in the order it is reported."""
         out = direction is Direction.OUT
         return (
             self._at_bound(wanted, out=out),
             self._guarded(wanted) if out else None,
             self._plateaued(wanted) if out else None,
+            None if out else self._unknown(wanted),
             self._cooling(direction, wanted),
             self._pause_blocker(direction, wanted),
         )
 
-    def _at_bound(self, wanted: int, *, out: bool) -> tuple[Limit, Flip | None] | None:
+    def _at_bound(self, wanted: int, *, out: bool) -> _Blocker | None:
         current = self.view.current
         if out and current >= self.high:
-            limit = Limit(Reason.AT_MAXIMUM, wanted, current, f"maximum {self.high}")
-            return limit, Flip("maximum", ">", float(self.high), Reason.SCALE_OUT)
+            limit = Limit(Reason.AT_MAXIMUM, wanted, current, f"{self.high_is} {self.high}")
+            return limit, (Flip("maximum", ">", float(current), Reason.SCALE_OUT),)
         if not out and current <= self.low:
             limit = Limit(Reason.AT_MINIMUM, wanted, current, f"minimum {self.low}")
-            return limit, Flip("minimum", "<", float(self.low), Reason.SCALE_IN)
+            return limit, (Flip("minimum", "<", float(current), Reason.SCALE_IN),)
         return None
 
-    def _guarded(self, wanted: int) -> tuple[Limit, Flip | None] | None:
-        if not self.verdict.blocks_out:
+    def _guarded(self, wanted: int) -> _Blocker | None:
+        guards = [v for v in self.verdicts if v.blocks_out]
+        if not guards:
             return None
-        # `combine` keeps only the winning rule's evidence, so the guard is asked again for its own numbers.
-        guards = [v for v in (safe_evaluate(r, self.view) for r in self.policy.rules) if v.blocks_out]
-        evidence = next((e for v in guards for e in v.evidence), None)
-        flip = next((f for v in guards for f in v.flips), None)
+        evidence = next((e for v in guards if v.reason is Reason.GUARDED for e in v.evidence), None)
+        flips = tuple(f for v in guards if v.reason is Reason.GUARDED for f in v.flips)
+        if not flips:
+            flips = missing_flips(self.view, self.policy.windows, Reason.SCALE_OUT, gaps=False)
         note = next((v.note for v in guards if v.note), "")
         text = f"{evidence.metric} {evidence.value:g} > {evidence.threshold:g}" if evidence else note
-        return Limit(Reason.GUARDED, wanted, self.view.current, text), flip
+        return Limit(Reason.GUARDED, wanted, self.view.current, text), flips
 
-    def _plateaued(self, wanted: int) -> tuple[Limit, Flip | None] | None:
+    def _unknown(self, wanted: int) -> _Blocker | None:
+        """A missing metric forbids scaling in, also where the rules did not need it."""
+        missing = first_missing(self.view)
+        if missing is None:
+            return None
+        name, reason = missing
+        flips = missing_flips(self.view, self.policy.windows, Reason.SCALE_IN, gaps=True)
+        return Limit(reason, wanted, self.view.current, name), flips
+
+    def _plateaued(self, wanted: int) -> _Blocker | None:
         plateau = self.policy.spec.plateau
         if plateau is None:
             return None
@@ -264,26 +334,27 @@ class _Case:
             return None
         text = f"{plateau.metric} {level:g} did not fall below {found:g} over {plateau.effects} scale-outs"
         flip = Flip(f"latest {plateau.metric}", "<", found, Reason.SCALE_OUT)
-        return Limit(Reason.PLATEAU, wanted, self.view.current, text), flip
+        return Limit(Reason.PLATEAU, wanted, self.view.current, text), (flip,)
 
-    def _cooling(self, direction: Direction, wanted: int) -> tuple[Limit, Flip | None] | None:
+    def _cooling(self, direction: Direction, wanted: int) -> _Blocker | None:
         spec = self.policy.spec
         until = pace.cooldown_until(self.state.effects, direction, spec.out, spec.inward)
         if until is None or self.now >= until:
             return None
         limit = Limit(Reason.COOLING_DOWN, wanted, self.view.current, f"{until - self.now:.0f} s left")
-        return limit, self._time(until, _REASON_OF[direction])
+        return limit, (self._time(until, _REASON_OF[direction]),)
 
-    def _pause_blocker(self, direction: Direction, wanted: int) -> tuple[Limit, Flip | None] | None:
+    def _pause_blocker(self, direction: Direction, wanted: int) -> _Blocker | None:
         paused = active_pause(self.controls, direction, self.now)
-        return self._pause_limit(paused, wanted) if paused is not None else None
+        return self._pause_limit(paused, wanted, _REASON_OF[direction]) if paused is not None else None
 
-    def _pause_limit(self, paused: Pause, wanted: int) -> tuple[Limit, Flip]:
+    def _pause_limit(self, paused: Pause, wanted: int, outcome: Reason) -> _Blocker:
         limit = Limit(Reason.PAUSED, wanted, self.view.current, f"paused by {paused.by}")
-        outcome = Reason.SCALE_OUT if wanted > self.view.current else Reason.SCALE_IN
-        if paused.until is not None:
-            return limit, self._time(paused.until, outcome)
-        return limit, Flip("control", "!=", 0.0, outcome)
+        direction = Direction.OUT if wanted > self.view.current else Direction.IN
+        ends = [p.until for p in self.controls.pauses if p.direction in {None, direction}]
+        if None in ends:
+            return limit, (Flip("control", "!=", 0.0, outcome),)
+        return limit, (self._time(max(end for end in ends if end is not None), outcome),)
 
     def _reduced(self, wanted: int, stable: int, direction: Direction, reason: Reason) -> Recommendation:
         """Step 5: step and rate limits, then the bounds. None of them can reverse the direction."""
@@ -302,28 +373,19 @@ class _Case:
             until = pace.rate_free_at(
                 current, self.state.effects, mine, self.now, out=direction is Direction.OUT
             )
-            flips = (self._time(until, _REASON_OF[direction]),) if until is not None else ()
-            return self._hold(
-                limits[-1].reason, flips, self.verdict.note, limits=tuple(limits), proposed=wanted
-            )
-        return self._act(clamped, reason, tuple(limits), self.verdict.note, proposed=wanted)
+            outcome = _REASON_OF[direction]
+            flip = Flip("step", ">", 0.0, outcome) if until is None else self._time(until, outcome)
+            return self._hold(limits[-1].reason, (flip,), self.verdict.note, limits=tuple(limits))
+        if reason is Reason.FALLBACK:
+            flips = missing_flips(self.view, self.policy.windows, Reason.WITHIN_TARGET, gaps=False)
+        else:
+            flips = self.verdict.flips
+        return self._act(clamped, reason, tuple(limits), self.verdict.note, flips=flips)
 
     # Building the answer.
 
-    def _time(self, until: float, outcome: Reason = Reason.WITHIN_TARGET) -> Flip:
+    def _time(self, until: float, outcome: Reason) -> Flip:
         return Flip("time", ">=", until, outcome)
-
-    def _missing_flips(self) -> tuple[Flip, ...]:
-        """What an incomplete window still needs."""
-        if self.verdict.reason is not Reason.INCOMPLETE_WINDOW:
-            return ()
-        for name, spec in self.policy.windows.items():
-            summary = self.view.metric(name)
-            if summary.problem is Reason.INCOMPLETE_WINDOW:
-                if summary.count < spec.min_samples:
-                    return (Flip(f"samples {name}", ">=", float(spec.min_samples), Reason.WITHIN_TARGET),)
-                return (Flip(f"span {name}", ">=", spec.span, Reason.WITHIN_TARGET),)
-        return ()
 
     def _hold(
         self,
@@ -332,7 +394,6 @@ class _Case:
         note: str = "",
         *,
         limits: tuple[Limit, ...] = (),
-        proposed: int | None = None,
     ) -> Recommendation:
         current = self.view.current
         return Recommendation(
@@ -340,7 +401,7 @@ class _Case:
             self.policy.target,
             self.now,
             current,
-            proposed if proposed is not None else self.verdict.desired,
+            self.proposed,
             current,
             self.low,
             self.high,
@@ -358,7 +419,7 @@ class _Case:
         limits: tuple[Limit, ...],
         note: str,
         *,
-        proposed: int | None = None,
+        flips: tuple[Flip, ...],
     ) -> Recommendation:
         """Step 6 included: in dry-run the desired capacity is shown, but the reason is DRY_RUN."""
         dry_run = self.policy.spec.dry_run if self.controls.dry_run is None else self.controls.dry_run
@@ -369,16 +430,19 @@ class _Case:
             self.policy.target,
             self.now,
             self.view.current,
-            proposed if proposed is not None else desired,
+            self.proposed,
             desired,
             self.low,
             self.high,
             Reason.DRY_RUN if dry_run else reason,
             self.verdict.evidence,
-            self.verdict.flips if not dry_run else (Flip("control", "==", 0.0, reason),),
+            flips if not dry_run else (Flip("control", "==", 0.0, reason),),
             limits,
             note,
         )
 
+
+_Blocker = tuple[Limit, tuple[Flip, ...]]
+"""What forbids a change, and what together would lift it."""
 
 _REASON_OF = {Direction.OUT: Reason.SCALE_OUT, Direction.IN: Reason.SCALE_IN}

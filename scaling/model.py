@@ -160,8 +160,10 @@ class Evidence(Struct, frozen=True):
 class Flip(Struct, frozen=True):
     """The value that would have changed the outcome: had `quantity` been `comparator value`, then `outcome`.
 
-    `quantity` is `<statistic> <metric>` (for every sample of the window), or one of `time`, `maximum`,
-    `minimum`, `samples`, `span`, `step`, `control`, `capacity`. For `time` the value is an epoch time.
+    `quantity` is `<statistic> <metric>` (for every sample of the window); `samples <metric>`, `span <metric>`,
+    `age <metric>` or `failures <metric>`; or one of `time` (an epoch time, the metrics staying as they are),
+    `maximum`, `minimum`, `step`, `capacity`, `pending`, `failures`, `expression`, and `control` (an order of
+    an operator, or another controller, goes away). Several flips of the same outcome belong together.
     """
 
     quantity: str

@@ -13,6 +13,9 @@ from math import ceil, inf
 from scaling.model import Direction, EffectRecord, Limit, Reason
 from scaling.policy import Pace, Plateau
 
+TICK = 0.001
+"""Added to the moment something leaves a window, so that rounding of large epoch times cannot keep it in."""
+
 
 def stabilized(
     wanted: int,
@@ -37,6 +40,19 @@ def stabilized(
     if current > down:
         return down
     return current
+
+
+def stable_until(
+    wanted: int, current: int, recommendations: Sequence[tuple[float, int]], out: Pace, inward: Pace
+) -> float:
+    """When the last recommendation that holds `wanted` back at `current` has left its window."""
+    if wanted > current:
+        return max(at for at, recommended in recommendations if recommended <= current) + (
+            out.stabilization + TICK
+        )
+    return max(at for at, recommended in recommendations if recommended >= current) + (
+        inward.stabilization + TICK
+    )
 
 
 def cooldown_until(
@@ -125,11 +141,16 @@ def describe_rates(pace: Pace) -> str:
 def rate_free_at(
     current: int, effects: Sequence[EffectRecord], pace: Pace, now: float, *, out: bool
 ) -> float | None:
-    """The next moment at which the rate policies allow a change from `current`; None when none will."""
-    moments = {effect.at + rate.period for rate in pace.rates for effect in effects}
-    for moment in sorted(moment for moment in moments if moment > now):
+    """The first moment at which the rate policies allow a change, if nothing else happens; None for never."""
+    moments = sorted(
+        moment
+        for rate in pace.rates
+        for effect in effects
+        if (moment := effect.at + rate.period + TICK) > now
+    )
+    for moment in moments:
         bound = rate_bound(current, effects, pace, moment, out=out)
-        if (bound > current) if out else (bound < current):
+        if bound >= current + 1 if out else bound <= current - 1:
             return moment
     return None
 
