@@ -52,6 +52,7 @@ class _Order(msgspec.Struct):
     now: float
     started: float  # of the monotonic clock, as `until`
     until: float
+    asked: bool = False  # a PUT was sent, so a capacity found there later is ours
     waits: int = 0
     cap: int | None = None
     lesson: str = ""
@@ -145,7 +146,8 @@ class AppServicePlanScaler:
         """The capacity to ask for, or the effect of an action that needs no asking."""
         action, here = order.action, facts.capacity
         if here == action.to_capacity:
-            return self._effect(order, EffectOutcome.ALREADY_THERE, here, "")
+            outcome = EffectOutcome.APPLIED if order.asked else EffectOutcome.ALREADY_THERE
+            return self._effect(order, outcome, here, "")
         holder = await self._reader.holder(order.now, age=0.0)
         if holder is not None:
             text = f"the Azure Monitor autoscale setting '{holder}' moves this plan; disable one of the two"
@@ -177,14 +179,17 @@ class AppServicePlanScaler:
         plan.sku.capacity = wanted
         plans = (await self._reader.clients()).web.app_service_plans
         remaining = max(order.until - self._monotonic(), 1.0)
-        accepted = False
+        accepted, order.asked = False, True
         try:
             async with asyncio.timeout(remaining):
-                # No second PUT by the SDK: if the first one's answer is lost, the plan is asked.
+                # No second PUT by the SDK: if the first one's answer is lost, the plan is asked. (The
+                # HTTP client still sends one, on a kept connection that breaks; it is the same order.)
+                # Asynchronous scaling lasts until servers turn up: what it gave at once is our effect.
                 poller = await plans.begin_create_or_update(
                     self._plan.resource_group,
                     self._plan.name,
                     plan,
+                    polling=not plan.async_scaling_enabled,
                     polling_interval=self._params.poll_interval_seconds,
                     retry_total=0,
                 )

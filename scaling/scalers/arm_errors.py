@@ -47,9 +47,10 @@ class Failure(Struct, frozen=True):
 def classify(error: AzureError | TimeoutError) -> Failure:
     """The failure behind an SDK error."""
     response: Any = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
+    if isinstance(error, ClientAuthenticationError) and status not in {401, 403}:  # the identity endpoint's
+        return Failure(Kind.NO_IDENTITY, _one_line(error.message))
     if response is None:
-        if isinstance(error, ClientAuthenticationError):
-            return Failure(Kind.NO_IDENTITY, _one_line(str(error)))
         return Failure(Kind.UNKNOWN, _one_line(str(error)) or type(error).__name__)
     text = _text(response)
     story = _story(error, text)

@@ -1,0 +1,239 @@
+"""What the App Service scaler knows without a network: ids, limits, refusals, errors, addresses."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    HttpResponseError,
+    ServiceRequestError,
+)
+
+from scaling.config_reader import parse_params
+from scaling.scalers import arm
+from scaling.scalers.app_service_plan import AppServicePlanScaler
+from scaling.scalers.arm_errors import Kind, classify
+from scaling.scalers.plan import PlanId, facts_of, sku_maximum, why_refused
+
+SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
+ID = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg/providers/Microsoft.Web/serverfarms/plan"
+
+
+def test_a_resource_id_is_read_whatever_its_case():
+    found = PlanId.parse(ID.replace("serverfarms", "serverFarms").replace("resourceGroups", "resourcegroups"))
+
+    assert found == PlanId(SUBSCRIPTION, "rg", "plan")
+    assert str(found) == ID
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("plan", "full resource id"),
+        (ID + "/extra", "full resource id"),
+        (ID.replace("/subscriptions", "/subscription"), "found 'subscription' where 'subscriptions' belongs"),
+        (ID.replace("serverfarms", "sites"), "found 'sites' where 'serverfarms' belongs"),
+        (ID.replace("Microsoft.Web", "Microsoft.Compute"), "found provider 'Microsoft.Compute'"),
+        (ID.replace(SUBSCRIPTION, "prod"), "found subscription 'prod'; accepted is a GUID"),
+        (ID.replace("/rg/", "//"), "the resource group is empty"),
+        (ID.removesuffix("plan"), "the plan name is empty"),
+    ],
+)
+def test_a_malformed_resource_id_names_the_part_at_fault(text, words):
+    with pytest.raises(ValueError) as raised:
+        PlanId.parse(text)
+
+    assert words in str(raised.value)
+
+
+def test_the_configuration_reports_a_malformed_resource_id_under_its_option():
+    _, problems = parse_params(AppServicePlanScaler.Params, {"resource_id": "plan"})
+
+    assert list(problems) == ["resource_id"]
+    assert "full resource id" in problems["resource_id"]
+
+
+def plan(name="S1", tier="Standard", capacity: int | None = 2, **options):
+    properties = {
+        "elastic_scale_enabled": False,
+        "maximum_number_of_workers": 10,
+        "number_of_workers": 2,
+        "zone_redundant": False,
+        "provisioning_state": "Succeeded",
+        "async_scaling_enabled": None,
+        "target_worker_count": 0,
+        **options,
+    }
+    return SimpleNamespace(sku=SimpleNamespace(name=name, tier=tier, capacity=capacity), **properties)
+
+
+@pytest.mark.parametrize(
+    ("name", "tier"),
+    [
+        ("B1", "Basic"),
+        ("S1", "Standard"),
+        ("P1v2", "PremiumV2"),
+        ("P0v3", "Premium0V3"),
+        ("P1v4", "PremiumV4"),
+        ("I1v2", "IsolatedV2"),
+    ],
+)
+def test_plans_with_instances_of_their_own_are_accepted(name, tier):
+    assert why_refused(plan(name, tier)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "tier", "words"),
+    [
+        ("Y1", "Dynamic", "Consumption"),
+        ("FC1", "FlexConsumption", "Flex Consumption"),
+        ("EP2", "ElasticPremium", "Elastic Premium"),
+        ("EP2", None, "Elastic Premium"),
+        ("WS1", "WorkflowStandard", "Workflow Standard"),
+        ("F1", "Free", "Free"),
+        ("D1", "Shared", "Shared"),
+    ],
+)
+def test_plans_without_instances_of_their_own_are_refused_with_advice(name, tier, words):
+    assert words in why_refused(plan(name, tier))
+
+
+def test_automatic_scaling_is_refused_and_a_plan_without_sku_too():
+    assert "turn it off" in why_refused(plan("P1v3", "PremiumV3", elastic_scale_enabled=True))
+    assert why_refused(SimpleNamespace(sku=None)) == "the platform does not tell its SKU"
+
+
+@pytest.mark.parametrize("key", ["value", "skus"])
+def test_the_maximum_is_found_under_either_published_name(key):
+    document = {
+        key: [
+            {"sku": {"name": "S1"}, "capacity": {"maximum": 10}},
+            {"sku": {"name": "P1v3"}, "capacity": {"maximum": 30}},
+            {"sku": {"name": "X"}},
+        ]
+    }
+
+    assert sku_maximum(document, "p1V3") == 30
+    assert sku_maximum(document, "X") is None
+    assert sku_maximum(document, "B1") is None
+    assert sku_maximum(None, "S1") is None
+
+
+def test_the_ceiling_comes_from_the_sku_call_then_the_plan_then_the_documentation():
+    assert facts_of(plan(), 20, 2).ceiling == 20
+    assert facts_of(plan(maximum_number_of_workers=9), None, 2).ceiling == 9
+    assert facts_of(plan(maximum_number_of_workers=0), None, 2).ceiling == 10
+    assert facts_of(plan(maximum_number_of_workers=None, tier="PremiumV9"), None, 2).ceiling is None
+
+
+def test_floor_and_pending_are_read_from_the_plan():
+    assert facts_of(plan(), None, 3).floor == 1
+    assert facts_of(plan(zone_redundant=True), None, 3).floor == 3
+    assert not facts_of(plan(), None, 2).pending
+    assert facts_of(plan(provisioning_state="InProgress"), None, 2).pending
+    assert facts_of(plan(async_scaling_enabled=True, target_worker_count=5), None, 2).pending
+    assert not facts_of(plan(async_scaling_enabled=True, target_worker_count=2), None, 2).pending
+    assert facts_of(plan(number_of_workers=0), None, 2).ready is None
+
+
+def test_a_plan_without_a_capacity_is_an_error_not_a_zero():
+    with pytest.raises(ValueError, match=r"sku\.capacity"):
+        facts_of(plan(capacity=None), None, 2)
+
+
+def refusal(status: int, text: str, kind=HttpResponseError, **headers: str):
+    response = SimpleNamespace(
+        status_code=status, reason="", headers=headers, text=lambda encoding=None: text, request=None
+    )
+    return kind(response=response)
+
+
+def provider(message: str, code: str | None = None) -> str:
+    entity = {"ErrorEntity": {"ExtendedCode": code, "Message": message}}
+    return json.dumps({"Code": "Conflict", "Message": message, "Details": [entity]})
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "kind", "number"),
+    [
+        (429, provider("Cannot modify this plan.", "59205"), Kind.BUSY, None),
+        (409, provider("because another operation is in progress. Details: 7"), Kind.BUSY, None),
+        (409, provider("Number of Web workers exceeds the maximum.", "03002"), Kind.OVER_MAXIMUM, None),
+        (409, provider("Number of workers exceeds the maximum of 7.", "03002"), Kind.OVER_MAXIMUM, 7),
+        (
+            429,
+            provider(
+                "Not enough available reserved instance servers to satisfy this request. "
+                "Currently 3 instances are available. then you can add extra 2 instances at this moment."
+            ),
+            Kind.NO_SERVERS,
+            2,
+        ),
+        (
+            429,
+            provider("Not enough available reserved instance servers. Currently 3 instances are available."),
+            Kind.NO_SERVERS,
+            3,
+        ),
+        (429, provider("exceeded the maximum amount of scale changes (20)"), Kind.TOO_MANY_CHANGES, None),
+        (429, "", Kind.THROTTLED, None),
+        (409, "not json", Kind.BUSY, None),
+        (401, "", Kind.FORBIDDEN, None),
+        (403, "", Kind.FORBIDDEN, None),
+        (404, "", Kind.NOT_FOUND, None),
+        (400, provider("The parameter SKU cannot be null."), Kind.INVALID, None),
+        (503, "", Kind.UNKNOWN, None),
+        (200, '{"status": "Failed"}', Kind.UNKNOWN, None),
+    ],
+)
+def test_refusals_are_told_apart_by_text_before_status(status, text, kind, number):
+    failure = classify(refusal(status, text))
+
+    assert (failure.kind, failure.number) == (kind, number)
+
+
+def test_a_refusal_tells_its_words_and_how_long_to_wait():
+    failure = classify(refusal(429, provider("Please wait."), **{"Retry-After": "17"}))
+
+    assert (failure.story, failure.retry_after) == ("429: Please wait.", 17.0)
+    assert classify(refusal(429, "", **{"Retry-After": "soon"})).retry_after is None
+
+
+def test_what_never_got_an_answer_is_unknown_and_a_missing_token_is_not():
+    assert classify(ServiceRequestError("connection reset")).kind is Kind.UNKNOWN
+    assert classify(TimeoutError()).kind is Kind.UNKNOWN
+    assert classify(ClientAuthenticationError("no managed identity")).kind is Kind.NO_IDENTITY
+    assert classify(refusal(400, "", ClientAuthenticationError)).kind is Kind.NO_IDENTITY
+    assert classify(refusal(401, "", ClientAuthenticationError)).kind is Kind.FORBIDDEN
+
+
+@pytest.mark.parametrize(
+    ("settings", "address", "scope"),
+    [
+        ({}, "https://management.azure.com", "https://management.azure.com/.default"),
+        (
+            {arm.ENDPOINT: "https://management.chinacloudapi.cn/"},
+            "https://management.chinacloudapi.cn",
+            "https://management.chinacloudapi.cn/.default",
+        ),
+        (
+            {arm.ENDPOINT: "https://localhost:9000"},
+            "https://localhost:9000",
+            "https://management.azure.com/.default",
+        ),
+        (
+            {arm.ENDPOINT: "https://arm.stack.local", arm.AUDIENCE: "https://management.stack.local/id"},
+            "https://arm.stack.local",
+            "https://management.stack.local/id/.default",
+        ),
+    ],
+)
+def test_each_cloud_has_its_address_and_audience(settings, address, scope):
+    assert (arm.endpoint(settings), arm.scope(settings)) == (address, scope)
+
+
+@pytest.mark.parametrize("text", ["http://localhost:1", "management.azure.com", "https://host/path"])
+def test_a_malformed_address_names_its_setting(text):
+    with pytest.raises(ValueError, match=arm.ENDPOINT):
+        arm.endpoint({arm.ENDPOINT: text})
