@@ -34,7 +34,7 @@ def sections(payload: bytes) -> Iterator[tuple[int, int, int, int]]:
         if payload[start] != 0:
             raise ProtocolError(f"no message section begins at byte {start}")
         descriptor, value_start = decode(payload, start + 1)
-        if descriptor not in _SECTIONS:
+        if not isinstance(descriptor, ULong) or descriptor not in _SECTIONS:
             raise ProtocolError(f"{descriptor!r} at byte {start} is no message section")
         end = skip(payload, value_start)
         yield int(descriptor), start, value_start, end
