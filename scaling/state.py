@@ -30,7 +30,6 @@ from scaling.model import (
     TargetState,
 )
 from scaling.policy import EFFECTS_KEPT, Policy
-from scaling.rules.composite import PROBLEMS
 from scaling.window import EMPTY, Window, observe
 
 REPORTS_REMEMBERED = 32
@@ -80,6 +79,9 @@ def _reconciled(
     if state.capacity is not None and capacity.at < state.capacity.at:
         return state  # a late report; a newer reading is already known
     state = msgspec.structs.replace(state, capacity=capacity, capacity_error=None)
+    pending = state.pending
+    if pending is not None and now >= pending.expires_at and _in_place(pending, capacity):
+        state = record_effect(state, found_in_place(pending, capacity.at))
     return believe(policy, state, capacity, now=now, controls=controls)
 
 
@@ -88,8 +90,14 @@ def believe(
 ) -> TargetState:
     """Reconciles a reading with what we expect. Somebody else's change is noted, held on, then adopted."""
     replace = msgspec.structs.replace
-    if state.expected is None or capacity.current == state.expected:
-        return replace(state, expected=capacity.current, foreign=None)
+    if state.expected is None:
+        # As the HPA does: the first capacity seen counts as recommended, so that a start is not a scale-in.
+        first = ((now, capacity.current),) if policy.memory > 0 else ()
+        return replace(state, expected=capacity.current, recommendations=first, foreign=None)
+    if capacity.current == state.expected:
+        return replace(state, foreign=None)
+    if capacity.pending:
+        return state  # on its way, it is not known where to
     if state.effects and capacity.at <= state.effects[-1].at:
         return state  # read before our own last effect
     if state.pending is not None and capacity.current == state.pending.to_capacity:
@@ -125,23 +133,35 @@ def advance(
             *(r for r in recommendations[-RECOMMENDATIONS_KEPT:] if r[0] > cutoff),
             (now, recommendation.proposed),
         )
-    missing = recommendation.reason in PROBLEMS or recommendation.reason is Reason.FALLBACK
     pending = state.pending
-    if pending is not None and now >= pending.expires_at:
-        pending = None
+    given_up = pending is not None and now >= pending.expires_at
+    if given_up and recommendation.reason not in {Reason.ACTION_PENDING, Reason.CAPACITY_UNKNOWN}:
+        pending = None  # otherwise the platform may still be at it
     return (
         msgspec.structs.replace(
             state,
             evaluated=tuple(sorted((*state.evaluated, report_at)))[-REPORTS_REMEMBERED:],
             pending=action or pending,
-            pending_level=level if action else state.pending_level,
+            pending_level=level if action else state.pending_level if pending else None,
             recommendations=recommendations,
-            missing_since=(state.missing_since or now) if missing else None,
-            corrupt_since=state.corrupt_since if recommendation.reason is Reason.STATE_CORRUPT else None,
+            missing_since=_missing_since(state, recommendation),
+            corrupt_since=state.corrupt_since if recommendation.reason in _STILL_CORRUPT else None,
             last=recommendation,
         ),
         action,
     )
+
+
+_STILL_CORRUPT = frozenset({Reason.STATE_CORRUPT, Reason.CAPACITY_UNKNOWN})
+
+
+def _missing_since(state: TargetState, r: Recommendation) -> float | None:
+    """Since when the rules could not propose anything, whatever else held the decision back meanwhile."""
+    if r.reason is Reason.CAPACITY_UNKNOWN:
+        return state.missing_since  # the rules were not asked
+    if r.proposed is not None:
+        return None
+    return r.at if state.missing_since is None else state.missing_since
 
 
 def _action(policy: Policy, r: Recommendation) -> ScaleAction:
@@ -177,6 +197,7 @@ def record_effect(state: TargetState, effect: Effect) -> TargetState:
     if effect.outcome in MOVED and effect.reached is not None:
         record = EffectRecord(effect.at, effect.from_capacity, effect.reached, level, effect.action_id)
         moved = (*state.effects, record) if effect.reached != effect.from_capacity else state.effects
+        moved = tuple(sorted(moved, key=lambda known: known.at))  # clocks of instances differ
         return replace(state, expected=effect.reached, effects=moved[-EFFECTS_KEPT:], foreign=None)
     if effect.outcome is EffectOutcome.FOREIGN_HAND and effect.reached is not None:
         expected = state.expected if state.expected is not None else effect.from_capacity
@@ -190,6 +211,7 @@ class Review(Struct, frozen=True):
 
     state: TargetState
     emit: ScaleAction | None = None
+    effect: Effect | None = None
     findings: tuple[tuple[Reason, str], ...] = ()
 
 
@@ -198,9 +220,9 @@ def review(
 ) -> Review:
     """Compares what was requested with what was reached.
 
-    A pending action whose effect is there gets it recorded; one without effect after `effect_timeout` is
-    emitted again until it expires, then given up (it burns no cooldown). A capacity nobody here asked for
-    is a foreign hand.
+    A pending action whose effect is there gets it recorded (and told as `effect`); one without effect after
+    `effect_timeout` is emitted again until it expires, then given up (it burns no cooldown), unless the
+    platform is still at it. A capacity nobody here asked for is a foreign hand.
     """
     pending = state.pending
     if pending is not None:
@@ -215,34 +237,49 @@ def review(
     )
     if after.foreign is not None and (before is None or before.seen != after.foreign.seen):
         text = f"expected {after.foreign.expected}, found {after.foreign.seen}: somebody else changed it"
-        return Review(after, None, ((Reason.FOREIGN_HAND, text),))
+        return Review(after, findings=((Reason.FOREIGN_HAND, text),))
     if before is not None and after.foreign is None:
         text = f"capacity {after.expected} is taken over after somebody else set it"
-        return Review(after, None, ((Reason.FOREIGN_HAND, text),))
+        return Review(after, findings=((Reason.FOREIGN_HAND, text),))
     return Review(after)
+
+
+def _in_place(pending: ScaleAction, capacity: Capacity) -> bool:
+    """True when a reading made since the decision shows what was asked for."""
+    return (
+        capacity.current == pending.to_capacity and not capacity.pending and capacity.at >= pending.decided_at
+    )
+
+
+def found_in_place(action: ScaleAction, at: float) -> Effect:
+    """The effect of an action nobody lived to record."""
+    return Effect(
+        action.action_id,
+        action.target,
+        EffectOutcome.ALREADY_THERE,
+        action.from_capacity,
+        action.to_capacity,
+        action.to_capacity,
+        at,
+        "found in place",
+    )
 
 
 def _review_pending(
     policy: Policy, state: TargetState, pending: ScaleAction, capacity: Capacity, now: float
 ) -> Review:
     where = f"{pending.from_capacity} -> {pending.to_capacity} [{pending.action_id}]"
-    if capacity.current == pending.to_capacity and not capacity.pending:
-        effect = Effect(
-            pending.action_id,
-            pending.target,
-            EffectOutcome.ALREADY_THERE,
-            pending.from_capacity,
-            pending.to_capacity,
-            capacity.current,
-            now,
-        )
+    if _in_place(pending, capacity):
+        effect = found_in_place(pending, capacity.at)
         text = f"effect of {where} found in place and recorded"
-        return Review(record_effect(state, effect), None, ((Reason.ACTION_PENDING, text),))
+        return Review(record_effect(state, effect), None, effect, ((Reason.ACTION_PENDING, text),))
+    if capacity.pending or capacity.at < pending.decided_at:
+        return Review(state)
     if now >= pending.expires_at:
         state = msgspec.structs.replace(state, pending=None, pending_level=None)
         text = f"{where} expired without effect; the capacity is {capacity.current}"
-        return Review(state, None, ((Reason.ACTION_PENDING, text),))
+        return Review(state, findings=((Reason.ACTION_PENDING, text),))
     if now - pending.decided_at >= policy.spec.effect_timeout:
         text = f"{where} has no effect after {now - pending.decided_at:.0f} s; emitted again"
-        return Review(state, pending, ((Reason.ACTION_PENDING, text),))
+        return Review(state, pending, findings=((Reason.ACTION_PENDING, text),))
     return Review(state)

@@ -46,7 +46,9 @@ def combine(verdicts: Sequence[Verdict], current: int) -> Verdict:
         told = problems
         reason = problems[0].reason if problems else Reason.WITHIN_TARGET
     elif chosen.desired is not None and chosen.desired > current:
-        desired, reason, told = chosen.desired, chosen.reason, [chosen]
+        desired, reason = chosen.desired, chosen.reason
+        # All of them are told, the winner first: only if none of them asked would the outcome be another.
+        told = [chosen, *(v for v in votes if v is not chosen and (v.desired or 0) > current)]
     elif problems:
         desired, reason, told = None, problems[0].reason, problems
     else:
