@@ -13,7 +13,7 @@ import azure.functions as func
 import typer
 
 from devstack.function_host.host import FunctionHost
-from devstack.function_host.settings import HostError, load_host_json, load_settings
+from devstack.function_host.settings import HostError, load_host_json, load_settings, overridden
 
 
 def load_app(root: Path) -> func.FunctionApp:
@@ -47,7 +47,7 @@ def main(
         host = FunctionHost(
             load_app(root),
             settings=settings,
-            host_json=load_host_json(root),
+            host_json=overridden(load_host_json(root), settings),
             port=port,
             admin_key=admin_key,
             function_key=function_key,

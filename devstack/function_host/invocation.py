@@ -162,6 +162,10 @@ def _check_returned(name: str, value: object, binding: Mapping[str, Any] | None)
     """Refuse what the worker refuses."""
     if binding is None and value is not None:
         raise TypeError(f"function {name} has no $return binding but returned {type(value).__name__}")
+    if binding is not None and binding["type"] == "queue" and value is None:
+        raise TypeError(
+            f"function {name} has a queue as $return but returned None; use func.Out where none may be sent"
+        )
     if binding is not None and binding["type"] == "http" and not isinstance(value, str | func.HttpResponse):
         raise TypeError(
             f"function {name} answers HTTP with HttpResponse or str, but returned {type(value).__name__}"

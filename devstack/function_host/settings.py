@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 _MAX_BATCH_SIZE = 32  # what the storage service hands out at once
-_DURATION = re.compile(r"(\d\d):([0-5]\d):([0-5]\d)")
+_DURATION = re.compile(r"(\d\d):([0-5]\d):([0-5]\d(?:\.\d{1,7})?)")
+_OVERRIDE = "AzureFunctionsJobHost__"
 _PLACEHOLDER = re.compile(r"%([^%]+)%")
 
 
@@ -85,6 +86,19 @@ def load_settings(root: Path, environment: Mapping[str, str]) -> dict[str, str]:
     return {**values, **environment}
 
 
+def overridden(host_json: Mapping[str, Any], settings: Mapping[str, str]) -> dict[str, Any]:
+    """host.json with the settings `AzureFunctionsJobHost__section__name` put over its values, as the platform does."""
+    document: dict[str, Any] = json.loads(json.dumps(host_json))
+    for setting, value in settings.items():
+        if setting.startswith(_OVERRIDE):
+            *sections, name = setting.removeprefix(_OVERRIDE).split("__")
+            place = document
+            for section in sections:
+                place = place.setdefault(section, {})
+            place[name] = int(value) if value.isdigit() else value
+    return document
+
+
 def resolve(text: str, settings: Mapping[str, str], *, where: str) -> str:
     """Replace each %NAME% by that setting. Raises HostError naming a missing one and `where` it is used."""
 
@@ -132,6 +146,6 @@ def _seconds(section: Mapping[str, Any], name: str, default: float) -> float:
         return default
     match = _DURATION.fullmatch(str(value))
     if match is None:
-        raise HostError(f'host.json {name} is {value!r}, accepted: "hh:mm:ss"')
-    hours, minutes, seconds = (int(part) for part in match.groups())
+        raise HostError(f'host.json {name} is {value!r}, accepted: "hh:mm:ss" or "hh:mm:ss.fff"')
+    hours, minutes, seconds = (float(part) for part in match.groups())
     return 3600.0 * hours + 60.0 * minutes + seconds

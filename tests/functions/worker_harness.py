@@ -1,0 +1,178 @@
+"""Index and invoke a function app with the library that runs Python functions in Azure (azure-functions-runtime).
+
+    python worker_harness.py APP_FOLDER < requests.json
+
+Standard input: a JSON list of invocations, possibly empty. Standard output: one JSON document. Run it as a process for
+each app: the library keeps what it indexed in module state. This file is the only place that knows that library's
+internals, for the one version in SUPPORTED_VERSION.
+
+A request:  {"function": name, "timer": {"IsPastDue": false}}
+            {"function": name, "queue": body text, "metadata": {"Id": "..", "DequeueCount": 1, ...}}
+            {"function": name, "http": {"method", "url", "headers", "query", "params", "body"}}    all optional
+
+The answer: {"error": null, "functions": [{"name", "bindings", "is_async"}], "invocations": [{...}]}, an invocation being
+            {"ok", "return": datum or null, "outputs": {name: datum}, "error", "traceback"}, a datum {"type", "value"}.
+If the app cannot be indexed, "error" tells why and the lists are empty, as in Azure, where all functions are missing.
+"""
+
+# ruff: noqa: PLC0415 - run_worker() is imported by tests where the library may be missing
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import subprocess
+import sys
+import traceback
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+SUPPORTED_VERSION = "1.3.0"
+
+
+def _message(**fields):
+    """Stands in for a protobuf message: the library only fills them, we only read them."""
+    return SimpleNamespace(**fields)
+
+
+# The numbers of BindingInfo.Direction in FunctionRpc.proto, which binding.direction of the SDK uses too. "in" being a
+# keyword, this cannot be a class statement.
+_BindingInfo = type("_BindingInfo", (SimpleNamespace,), {"in": 0, "out": 1, "inout": 2, "undefined": 0})
+
+_PROTOS = SimpleNamespace(BindingInfo=_BindingInfo, RpcFunctionMetadata=_message, RpcRetryOptions=_message)
+
+
+def index(folder):
+    """Index the app in a folder as the worker does at its start; the metadata it would send to the host."""
+    from azure_functions_runtime import handle_event
+    from azure_functions_runtime.bindings.meta import load_binding_registry
+    from azure_functions_runtime.utils.threadpool import start_threadpool_executor
+
+    installed = metadata.version("azure-functions-runtime")
+    if installed != SUPPORTED_VERSION:
+        raise RuntimeError(f"azure-functions-runtime is {installed}, this harness knows {SUPPORTED_VERSION}")
+    os.chdir(folder)
+    sys.path.insert(0, folder)
+    handle_event.protos = _PROTOS
+    load_binding_registry()
+    start_threadpool_executor()
+    handle_event.load_function_metadata(folder, caller_info="worker_harness")
+    if not handle_event._metadata_result:
+        raise RuntimeError(f"no functions found in {folder}")
+    return handle_event._metadata_result
+
+
+def describe(function):
+    from azure_functions_runtime.handle_event import _functions
+
+    return {
+        "name": function.name,
+        "bindings": [json.loads(binding) for binding in function.raw_bindings],
+        "is_async": _functions.get_function(function.function_id).is_async,
+    }
+
+
+async def invoke(request, functions):
+    from azure_functions_runtime.native_invocation import invocation_request_native
+
+    function = functions[request["function"]]
+    trigger = next(
+        name for name, binding in function.bindings.items() if str(binding.type).endswith("Trigger")
+    )
+    datum, trigger_metadata = trigger_input(request)
+    ok, returned, outputs, error, trace = await invocation_request_native(
+        "00000000-0000-0000-0000-000000000001", function.function_id, [(trigger, datum)], trigger_metadata
+    )
+    return {
+        "ok": ok,
+        "return": plain(returned),
+        "outputs": {name: plain(value) for name, value in outputs},
+        "error": error,
+        "traceback": trace,
+    }
+
+
+def trigger_input(request):
+    """The trigger's datum and metadata as the host would send them."""
+    from azure_functions_runtime.bindings.datumdef import Datum
+
+    if "timer" in request:
+        return Datum(json.dumps(request["timer"]), "json"), {}
+    if "queue" in request:
+        described = {
+            name: Datum(json.dumps(value), "json") for name, value in request.get("metadata", {}).items()
+        }
+        return Datum(request["queue"], "string"), described
+    http = request["http"]
+    texts = {
+        name: {key: Datum(value, "string") for key, value in http.get(name, {}).items()}
+        for name in ("headers", "query", "params")
+    }
+    parts = {
+        "method": Datum(http.get("method", "GET"), "string"),
+        "url": Datum(http.get("url", "http://localhost/"), "string"),
+        "body": Datum(http.get("body", "").encode(), "bytes"),
+    }
+    return Datum({**texts, **parts}, "http"), {}
+
+
+def plain(value):
+    """A datum, or anything holding data, as JSON values."""
+    if hasattr(value, "type") and hasattr(value, "value"):
+        return {"type": value.type, "value": plain(value.value)}
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, bytes):
+        return value.decode()
+    return value
+
+
+async def serve(folder, requests):
+    try:
+        indexed = index(folder)
+    except Exception as error:  # noqa: BLE001 - whatever the app or the library raises is the answer
+        text = "".join(traceback.format_exception(error))
+        return {
+            "error": f"{type(error).__name__}: {error}",
+            "traceback": text,
+            "functions": [],
+            "invocations": [],
+        }
+    functions = {function.name: function for function in indexed}
+    return {
+        "error": None,
+        "functions": [describe(function) for function in indexed],
+        "invocations": [await invoke(request, functions) for request in requests],
+    }
+
+
+def run_worker(folder, requests=(), settings=None):
+    """For tests: this harness on an app folder in a process of its own, with settings added to the environment."""
+    finished = subprocess.run(
+        [sys.executable, __file__, str(folder)],
+        input=json.dumps(list(requests)),
+        env={**os.environ, **(settings or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return json.loads(finished.stdout)
+
+
+def main():
+    from azure_functions_runtime.utils.threadpool import stop_threadpool_executor
+
+    logging.basicConfig(stream=sys.stderr)
+    requests = json.load(sys.stdin)
+    with contextlib.redirect_stdout(sys.stderr):  # what the app prints must not mix with the answer
+        answer = asyncio.run(serve(str(Path(sys.argv[1]).resolve()), requests))
+        stop_threadpool_executor()
+    json.dump(answer, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
