@@ -1,0 +1,58 @@
+// Requests to the page's own origin. Keys go into a header, never into an address the page makes itself.
+
+const REQUEST_TIMEOUT = 10_000; // ms; a poll that takes longer counts as a failed one
+const KEY = "tidemark.key";
+const FUNCTION_KEY = new URLSearchParams(location.search).get("code"); // the page's own; passed on to reads
+
+/** The server answered with an error, or not at all (`status` 0). */
+class ApiError extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+
+  get wantsKey() {
+    return this.status === 401 || this.status === 403;
+  }
+}
+
+const storedKey = () => sessionStorage.getItem(KEY);
+const keepKey = (key) => sessionStorage.setItem(KEY, key);
+
+function readApi(path, parameters = {}) {
+  const url = new URL(`scaling/${path}`, location.href);
+  url.search = "";
+  for (const [name, value] of Object.entries(parameters)) {
+    if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, value);
+  }
+  if (FUNCTION_KEY) url.searchParams.set("code", FUNCTION_KEY);
+  return request(url, { method: "GET" });
+}
+
+function orderApi(target, order, body) {
+  const url = new URL(`scaling/${encodeURIComponent(target)}/${order}`, location.href);
+  url.search = "";
+  return request(url, { method: "POST", body: JSON.stringify(body) });
+}
+
+async function request(url, options) {
+  const headers = { Accept: "application/json" };
+  if (options.body) headers["Content-Type"] = "application/json";
+  if (storedKey()) headers["x-functions-key"] = storedKey();
+  let response, text;
+  try {
+    response = await fetch(url, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(REQUEST_TIMEOUT) });
+    text = await response.text();
+  } catch (error) {
+    const timedOut = error.name === "TimeoutError";
+    throw new ApiError(timedOut ? `no answer within ${REQUEST_TIMEOUT / 1000} s` : "the server cannot be reached", 0);
+  }
+  let answer = null;
+  try {
+    answer = JSON.parse(text);
+  } catch {
+    if (response.ok) throw new ApiError("the answer is not JSON", response.status);
+  }
+  if (!response.ok) throw new ApiError(answer?.error ?? `HTTP ${response.status}`, response.status);
+  return answer;
+}

@@ -1,0 +1,159 @@
+// One target: a summary row that is always there, and details that are built when it is opened.
+
+const LATE_INTERVALS = 3; // collector ticks without a decision before it is called late
+const LATE_SLACK = 30; // s; queue and host take their time
+
+/** [text, tone, title] of everything that is unusual about a target. */
+function chipsOf(view, now, interval) {
+  const until = (at) => (at === null ? "until resumed" : `until ${momentText(at, now)}`);
+  const left = (at) => durationText(at - now);
+  const found = [];
+  const add = (condition, build) => { if (condition) found.push(build()); };
+  add(view.capacity_error, () => ["capacity unknown", "bad", view.capacity_error]);
+  add(view.corrupt.length, () => [`unreadable rows: ${view.corrupt.join(", ")}`, "bad"]);
+  add(view.foreign, () => [`set to ${view.foreign.seen} by somebody else, expected ${view.foreign.expected}`, "warn"]);
+  add(view.held_by, () => [`held by ${view.held_by}`, "warn"]);
+  add(view.override, () => [`override ${view.override.capacity} ${until(view.override.until)} by ${view.override.by}`, "guard"]);
+  for (const pause of view.pauses) found.push([`paused ${pause.direction ?? "both ways"} ${until(pause.until)} by ${pause.by}`, "warn"]);
+  add(view.dry_run, () => ["dry-run", "guard", "decides and logs, changes nothing"]);
+  add(view.pending, () => [`pending ${view.pending.from_capacity} → ${view.pending.to_capacity}`, "out", view.pending?.action_id]);
+  for (const metric of view.metrics) {
+    if (metric.quality !== "ok") found.push([`${metric.name}: ${look(metric.quality).text}`, metric.quality === "gap" ? "warn" : look(metric.quality).tone, metric.failure]);
+  }
+  add(view.missing_since !== null, () => [`metrics missing for ${durationText(now - view.missing_since)}`, "bad"]);
+  add(view.cooldown_out_until !== null && view.cooldown_out_until > now, () => [`cooldown out ${left(view.cooldown_out_until)}`, "hold"]);
+  add(view.cooldown_in_until !== null && view.cooldown_in_until > now, () => [`cooldown in ${left(view.cooldown_in_until)}`, "hold"]);
+  const age = view.decided_at === null ? 0 : now - view.decided_at;
+  add(age > LATE_INTERVALS * interval + LATE_SLACK, () => [`no decision for ${durationText(age)}`, "bad"]);
+  return found;
+}
+
+function numbersOf(view) {
+  const changes = view.desired !== null && view.desired !== view.current;
+  return h("span", { className: "numbers" },
+    h("span", { className: "current" }, numberText(view.current)),
+    h("span", { className: "arrow", "aria-label": "to" }, "→"),
+    h("span", { className: changes ? "desired" : "desired same" }, numberText(view.desired)),
+    h("span", { className: "bounds" }, `of ${view.minimum}..${view.maximum}`));
+}
+
+function metricsTable(view) {
+  const heads = [["metric", ""], ["latest", "num"], ["average", "num"], ["max", "num"], ["window", ""], ["quality", ""]];
+  const rows = view.metrics.map((metric) => h("tr", {},
+    h("th", { scope: "row" }, metric.name, metric.failure ? h("span", { className: "failure" }, metric.failure) : null),
+    h("td", { className: "num" }, numberText(metric.latest)),
+    h("td", { className: "num" }, numberText(metric.average)),
+    h("td", { className: "num" }, numberText(metric.maximum)),
+    h("td", { title: metric.age === null ? "no sample" : `newest ${durationText(metric.age)} old` }, `${durationText(metric.covered)} of ${durationText(metric.span)}, ${metric.count} samples`),
+    h("td", {}, chip(look(metric.quality).text, metric.quality === "ok" ? "hold" : metric.quality === "gap" ? "warn" : look(metric.quality).tone)),
+  ));
+  return h("table", { className: "metrics" },
+    h("thead", {}, h("tr", {}, heads.map(([name, className]) => h("th", { scope: "col", className }, name)))), h("tbody", {}, rows));
+}
+
+class Card {
+  /** `app` gives `now()`, `interval`, `range`, `log`, `accept(view)` and `showDecisions(target)`. */
+  constructor(view, app) {
+    this.app = app;
+    this.view = view;
+    const id = `card-${Card.count = (Card.count ?? 0) + 1}`;
+    this.numbers = h("span");
+    this.reason = h("span");
+    this.chips = h("span", { className: "chips" });
+    this.button = h("button", { type: "button", className: "summary", "aria-expanded": "false", "aria-controls": id, onclick: () => this.toggle() },
+      h("span", { className: "chevron", "aria-hidden": "true" }), h("span", { className: "name" }, view.target), this.numbers, this.reason, this.chips);
+    this.detail = h("div", { className: "detail", id, hidden: true });
+    this.element = h("article", { className: "card", "aria-label": view.target }, h("h3", {}, this.button), this.detail);
+  }
+
+  get open() {
+    return !this.detail.hidden;
+  }
+
+  update(view) {
+    const changed = view.current !== this.view.current || view.desired !== this.view.desired;
+    this.view = view;
+    const now = this.app.now();
+    rebuild(this.numbers, [view.current, view.desired, view.minimum, view.maximum], () => numbersOf(view));
+    rebuild(this.reason, view.reason, () => (view.reason ? badge(view.reason, view.reason_text) : chip("no decision yet", "warn")));
+    const chips = chipsOf(view, now, this.app.interval);
+    rebuild(this.chips, chips, () => chips.map(([text, tone, title]) => chip(text, tone, title)));
+    if (changed) this.flash();
+    if (this.open) this.updateDetail();
+  }
+
+  flash() {
+    this.button.classList.remove("flash");
+    void this.button.offsetWidth; // restarts the animation
+    this.button.classList.add("flash");
+  }
+
+  toggle(open = !this.open) {
+    this.detail.hidden = !open;
+    this.button.setAttribute("aria-expanded", String(open));
+    if (!open) return this.close();
+    this.buildDetail();
+    this.updateDetail();
+    return this.loadRange();
+  }
+
+  close() {
+    this.plots?.close();
+    this.plots = null;
+    this.detail.replaceChildren();
+  }
+
+  buildDetail() {
+    this.plots = new Plots(this.view.target);
+    this.told = h("div", { className: "why" });
+    const order = (name, text) => h("button", { type: "button", "aria-label": `${text} ${this.view.target}`, onclick: () => askOrder(name, this.view, (view) => this.app.accept(view)) }, text);
+    const actions = h("div", { className: "actions", role: "group", "aria-label": `Orders for ${this.view.target}` },
+      order("pause", "Pause…"), order("resume", "Resume…"), order("override", "Override…"), order("dry-run", "Dry-run…"),
+      h("button", { type: "button", className: "plain", "aria-label": `Decisions of ${this.view.target}`, onclick: () => this.app.showDecisions(this.view.target) }, "Decisions ↓"));
+    this.detail.replaceChildren(h("div", { className: "why" }, this.told, actions), this.plots.element);
+  }
+
+  updateDetail() {
+    const { view, app } = this;
+    const now = app.now();
+    rebuild(this.told, [view, momentText(now, now)], () => this.tell(view, now));
+    const from = now - app.range;
+    const entries = app.log.list(view.target);
+    const complete = app.log.scope(view.target).floor <= from;
+    const note = this.loading ? "loading the past…" : complete || app.log.atEnd(view.target) ? "" : "older decisions are not loaded";
+    this.plots.update(seriesOf(view, entries, from, now), 2.5 * app.interval + 5, note);
+  }
+
+  tell(view, now) {
+    const undrawn = view.levels.filter((level) => !view.metrics.some((metric) => metric.name === level.metric));
+    const decided = view.decided_at === null ? null : h("span", {}, "decided ", timeElement(view.decided_at, momentText(view.decided_at, now)), `, ${durationText(now - view.decided_at)} ago`);
+    const ready = view.ready === null || view.ready === view.current ? null : h("span", {}, `${view.ready} of ${view.current} ready`);
+    return [
+      h("div", { className: "big" }, numbersOf(view), h("div", { className: "facts" }, h("span", {}, view.scaler), ready, decided)),
+      view.line
+        ? h("div", {}, h("p", { className: "line" }, view.line), h("p", { className: "meaning" }, view.reason_text))
+        : h("p", { className: "meaning" }, `No reports yet: the collector runs every ${durationText(this.app.interval)}. If nothing appears, look at the collector function's log.`),
+      view.capacity_error ? h("p", { className: "failure" }, `capacity: ${view.capacity_error}`) : null,
+      listOf("What would change it", view.flips),
+      listOf("What held it back", view.limits),
+      h("div", { className: "scroll", tabindex: "0", role: "region", "aria-label": `Metrics of ${view.target}` }, metricsTable(view)),
+      listOf("Levels of combined metrics", undrawn.map((level) => `${level.metric}, ${levelText(level)}`)),
+    ];
+  }
+
+  /** Loads what the charts' range needs; draws as it arrives. */
+  async loadRange() {
+    if (!this.open) return;
+    this.loading = true;
+    this.updateDetail();
+    try {
+      await this.app.log.reach(this.view.target, this.app.now() - this.app.range);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.app.failed(error);
+    } finally {
+      this.loading = false;
+      if (this.open) this.updateDetail();
+    }
+  }
+}

@@ -1,0 +1,69 @@
+// Numbers, times and reasons in words. Pure: no document, no clock but the arguments.
+
+const UNKNOWN = "?";
+
+/** At most two decimals where they say something; large numbers in groups. */
+function numberText(value) {
+  if (value === null || value === undefined) return UNKNOWN;
+  const digits = Math.abs(value) >= 100 || Number.isInteger(value) ? 0 : 2;
+  return value.toLocaleString(undefined, { maximumFractionDigits: digits });
+}
+
+/** For axes: 1.5k, 20k, 3M. */
+function compactText(value) {
+  if (value >= 1e6) return `${+(value / 1e6).toFixed(1)}M`;
+  if (value >= 1e4) return `${+(value / 1e3).toFixed(1)}k`;
+  return `${+value.toFixed(2)}`;
+}
+
+/** 45 s, 10 min, 1 h 30 min, 2 d. */
+function durationText(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  if (whole < 60 || (whole < 600 && whole % 60)) {
+    return whole < 120 ? `${whole} s` : `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  }
+  const minutes = Math.round(whole / 60);
+  const parts = [[Math.floor(minutes / 1440), "d"], [Math.floor((minutes % 1440) / 60), "h"], [minutes % 60, "min"]];
+  return parts.filter(([count]) => count).slice(0, 2).map(([count, unit]) => `${count} ${unit}`).join(" ");
+}
+
+const CLOCK = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const SHORT = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+
+const clockText = (at) => CLOCK.format(at * 1000);
+const shortText = (at) => SHORT.format(at * 1000);
+const utcText = (at) => `${new Date(at * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC`;
+
+/** The time of day, with the date where it is not the day of `now`. */
+function momentText(at, now) {
+  const day = DAY.format(at * 1000);
+  return day === DAY.format(now * 1000) ? clockText(at) : `${day} ${clockText(at)}`;
+}
+
+const LOOKS = {
+  scale_out: ["▲", "out"], below_minimum: ["▲", "out"], fallback: ["▲", "warn"],
+  scale_in: ["▼", "in"], above_maximum: ["▼", "in"],
+  within_target: ["=", "hold"], cooling_down: ["◷", "hold"], stabilizing: ["◷", "hold"], rate_limited: ["◷", "hold"],
+  at_maximum: ["⊤", "warn"], at_minimum: ["⊥", "hold"],
+  guarded: ["◆", "guard"], plateau: ["◆", "guard"], overridden: ["●", "guard"], dry_run: ["○", "guard"],
+  paused: ["‖", "warn"], foreign_hand: ["◆", "warn"], action_pending: ["▸", "out"], incomplete_window: ["…", "warn"],
+  stale_metric: ["!", "bad"], collect_failed: ["!", "bad"], invalid_metric: ["!", "bad"], entity_disabled: ["!", "bad"],
+  capacity_unknown: ["!", "bad"], rule_failed: ["!", "bad"], state_corrupt: ["!", "bad"],
+  applied: ["✓", "hold"], already_there: ["✓", "hold"], limited: ["✓", "warn"], expired: ["!", "warn"],
+  superseded: ["–", "hold"], refused: ["!", "bad"], failed: ["!", "bad"],
+  pause: ["‖", "warn"], resume: ["▸", "hold"], override: ["●", "guard"], "dry-run": ["○", "guard"],
+};
+
+/** Sign, tone and name of a reason, an outcome or an order; an unknown one is shown by its name. */
+function look(reason) {
+  const [sign, tone] = LOOKS[reason] ?? ["·", "hold"];
+  return { sign, tone, text: String(reason).replaceAll("_", " ") };
+}
+
+const DIRECTIONS = { out: "scale out", in: "scale in", guard: "blocks out" };
+const LEVEL_SIGNS = { out: ">", in: "<", guard: ">" };
+
+/** "scale out: average > 500". */
+const levelText = (level, value = level.value) =>
+  `${DIRECTIONS[level.direction]}: ${level.statistic} ${LEVEL_SIGNS[level.direction]} ${numberText(value)}`;

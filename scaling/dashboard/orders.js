@@ -1,0 +1,100 @@
+// Operators' orders and the key, each in a dialog. Nothing changes on the page before the server has answered.
+
+const NAME = "tidemark.by";
+const LASTING = [["15m", "15 minutes"], ["30m", "30 minutes"], ["1h", "1 hour"], ["4h", "4 hours"], ["1d", "1 day"]];
+
+const field = (label, control, hint) => h("label", {}, label, control, hint ? h("span", { className: "hint" }, hint) : null);
+
+const choices = (name, entries, chosen) =>
+  h("select", { name }, entries.map(([value, text]) => h("option", { value, selected: value === chosen }, text)));
+
+const ORDERS = {
+  pause: {
+    title: (view) => `Pause ${view.target}`,
+    submit: "Pause",
+    fields: () => [
+      field("Direction", choices("direction", [["", "scaling out and in"], ["out", "scaling out only"], ["in", "scaling in only"]], "")),
+      field("For", choices("for", [...LASTING, ["", "until resumed"]], "30m")),
+    ],
+    body: (data) => ({ direction: data.get("direction") || null, for: data.get("for") || null }),
+  },
+  resume: {
+    title: (view) => `Resume ${view.target}`,
+    submit: "Resume",
+    fields: () => [h("p", {}, "Lifts every pause and override of this target, and takes over a capacity that somebody else set.")],
+    body: () => ({}),
+  },
+  override: {
+    title: (view) => `Override ${view.target}`,
+    submit: "Override",
+    fields: (view) => [
+      field("Instances", h("input", { name: "capacity", type: "number", step: "1", inputmode: "numeric", required: true, value: String(view.current ?? view.minimum) }), `${view.minimum} to ${view.maximum}; held there whatever the rules say`),
+      field("For", choices("for", LASTING, "1h")),
+    ],
+    body: (data) => ({ capacity: Number(data.get("capacity")), for: data.get("for") }),
+  },
+  "dry-run": {
+    title: (view) => `Dry-run of ${view.target}`,
+    submit: "Apply",
+    fields: (view) => [
+      field("Dry-run", choices("on", [["true", "on: decide and log, change nothing"], ["false", "off: carry out decisions"], ["null", "as configured"]], view.dry_run ? "false" : "true")),
+    ],
+    body: (data) => ({ on: JSON.parse(data.get("on")) }),
+  },
+};
+
+/** Asks for an order, sends it, and calls `done(view)` with the target as the server then shows it. */
+function askOrder(name, view, done) {
+  const order = ORDERS[name];
+  const by = h("input", { name: "by", required: true, autocomplete: "username", value: localStorage.getItem(NAME) ?? "" });
+  openDialog({
+    title: order.title(view),
+    submit: order.submit,
+    fields: [...order.fields(view), field("Your name", by, "written to the scaling log")],
+    send: async (data) => {
+      localStorage.setItem(NAME, data.get("by"));
+      const answer = await orderApi(view.target, name, { ...order.body(data), by: data.get("by") });
+      announce(`${order.submit} ${view.target}: done`);
+      done(answer);
+    },
+  });
+}
+
+/** Asks for the key that reading wants, and calls `done()` once it is kept. */
+function askKey(done) {
+  openDialog({ title: "Key", submit: "Use key", fields: [], wantsKey: true, send: async () => done() });
+}
+
+/** One dialog at a time. A refused key brings up the key's own field; other errors are shown as they are. */
+function openDialog({ title, submit, fields, send, wantsKey = false }) {
+  const dialog = byId("dialog");
+  const error = h("p", { className: "error", role: "alert" });
+  const key = h("input", { name: "key", type: "password", autocomplete: "off", required: wantsKey, spellcheck: "false" });
+  const keyField = h("div", { hidden: !wantsKey }, field("Admin key", key, "kept in this tab until it is closed; sent as the header x-functions-key"));
+  const confirm = h("button", { type: "submit", className: "primary" }, submit);
+  const cancel = h("button", { type: "button", onclick: () => dialog.close() }, "Cancel");
+  const form = h("form", { method: "dialog" }, h("h2", { id: "dialog-title" }, title), fields, keyField, error, h("div", { className: "buttons" }, cancel, confirm));
+  form.onsubmit = async (event) => {
+    event.preventDefault();
+    const data = new FormData(form);
+    if (!keyField.hidden) keepKey(data.get("key").trim());
+    confirm.disabled = true;
+    setText(error, "");
+    try {
+      await send(data);
+      dialog.close();
+    } catch (problem) {
+      if (!(problem instanceof ApiError)) throw problem;
+      if (problem.wantsKey) {
+        setText(error, keyField.hidden ? `The server wants the admin key: ${problem.message}` : `This key was not accepted: ${problem.message}`);
+        keyField.hidden = false;
+        key.required = true;
+        key.focus();
+      } else setText(error, problem.message);
+    } finally {
+      confirm.disabled = false;
+    }
+  };
+  dialog.replaceChildren(form);
+  dialog.showModal();
+}
