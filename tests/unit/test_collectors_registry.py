@@ -1,0 +1,86 @@
+"""How plug-ins are found by name, and what is said when they are not."""
+
+import subprocess
+import sys
+
+import pytest
+
+from scaling import registry
+
+
+@pytest.mark.parametrize("names", [registry.COLLECTORS, registry.SCALERS])
+def test_registered_names_are_sorted(names):
+    assert list(names) == sorted(names)
+
+
+@pytest.mark.parametrize("kind", registry.COLLECTORS)
+def test_each_registered_collector_can_be_looked_up(kind):
+    cls = registry.collector_class(kind)
+
+    assert cls.DEFAULT_COUNT in cls.COUNTS
+    assert registry.collector_class(registry.COLLECTORS[kind]) is cls
+
+
+@pytest.mark.parametrize("kind", registry.SCALERS)
+def test_each_registered_scaler_can_be_looked_up(kind):
+    assert registry.scaler_class(kind).__name__ == registry.SCALERS[kind].partition(":")[2]
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "words"),
+    [
+        ("", "kafka", "'kafka' is not a known collector; accepted are service_bus_queue, "),
+        ("", ":Mine", "':Mine' is not of the form module:Class"),
+        ("", "no_such_module:Mine", "there is no module 'no_such_module'"),
+        ("", "mine.deeper:Mine", "there is no module 'mine.deeper'"),
+        ("import no_such_thing", "mine:Mine", "module 'mine' needs 'no_such_thing', not found"),
+        ("1 / 0", "mine:Mine", "importing 'mine' failed with ZeroDivisionError: division by zero"),
+        ("", "mine:Mine", "module 'mine' has no class 'Mine'"),
+        ("Mine = 3", "mine:Mine", "module 'mine' has no class 'Mine'"),
+        ("class Mine: pass", "mine:Mine", "no nested msgspec.Struct called Params"),
+        (
+            "import msgspec\nclass Mine:\n class Params(msgspec.Struct): pass",
+            "mine:Mine",
+            "it lacks collect, aclose, entity()",
+        ),
+        (
+            "from tests.fakes_azure import FakeCollector\nclass Mine(FakeCollector): COUNTS = ()",
+            "mine:Mine",
+            "COUNTS must be a tuple",
+        ),
+        (
+            "from tests.fakes_azure import FakeCollector\nclass Mine(FakeCollector): DEFAULT_COUNT = 'x'",
+            "mine:Mine",
+            "DEFAULT_COUNT must be one of active, dead_letter, total",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_plug_in_is_said(tmp_path, monkeypatch, source, kind, words):
+    (tmp_path / "mine.py").write_text(source, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+
+    with pytest.raises(ValueError) as raised:
+        registry.collector_class(kind)
+
+    assert words in str(raised.value)
+
+
+def test_a_collector_is_not_taken_for_a_scaler():
+    with pytest.raises(ValueError, match=r"it lacks current, apply\(\)"):
+        registry.scaler_class("tests.fakes_azure:FakeCollector")
+
+
+def test_looking_a_class_up_imports_no_service_sdk():
+    """The app reads its configuration when it is indexed; half a second per SDK would be felt."""
+    script = (
+        "import sys\nfrom scaling import registry\n"
+        "for kind in registry.COLLECTORS: registry.collector_class(kind)\n"
+        "for kind in registry.SCALERS: registry.scaler_class(kind)\n"
+        "heavy = ('azure.servicebus', 'azure.storage', 'azure.mgmt', 'azure.identity', 'azure.data')\n"
+        "print([name for name in sys.modules if name.startswith(heavy)])\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,177 @@
+"""What the Service Bus and storage collectors make of answers that are odd."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from scaling.collectors.service_bus import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
+from scaling.collectors.storage_queue import StorageQueueCollector
+from scaling.config_reader import parse_params
+from scaling.model import Reason
+from scaling.ports import CollectError
+
+QUEUE = ServiceBusQueueCollector.Params(connection="Orders", queue="orders")
+
+
+class StubClient:
+    """Answers each method with what `answers` holds for it; an exception is raised."""
+
+    def __init__(self, **answers: object) -> None:
+        self.answers = answers
+        self.calls: list[str] = []
+        self.closed = 0
+
+    def __getattr__(self, name: str):
+        async def call(*_args: object, **_options: object):
+            self.calls.append(name)
+            answer = self.answers[name]
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        return call
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class StubbedQueue(ServiceBusQueueCollector):
+    def __init__(self, client: StubClient) -> None:
+        super().__init__(QUEUE, {})
+        self.stub = client
+
+    def _open(self):
+        return self.stub
+
+
+class StubbedStorage(StorageQueueCollector):
+    def __init__(self, client: StubClient) -> None:
+        super().__init__(StorageQueueCollector.Params(connection="Work", queue="work"), {})
+        self.stub = client
+
+    def _open(self):
+        return self.stub
+
+
+def counts(**changes: int | None):
+    values = {
+        "active": 5,
+        "scheduled": 1,
+        "dead_letter": 2,
+        "transfer": 3,
+        "transfer_dead_letter": 4,
+        "total": 15,
+    }
+    return SimpleNamespace(**{f"{name}_message_count": n for name, n in {**values, **changes}.items()})
+
+
+def queue_client(status: object = "Active", **changes: int | None) -> StubClient:
+    return StubClient(
+        get_queue=SimpleNamespace(status=status), get_queue_runtime_properties=counts(**changes)
+    )
+
+
+async def test_each_count_keeps_its_name():
+    reading = await StubbedQueue(queue_client()).collect(now=1.0)
+
+    assert reading.values == {
+        "active": 5.0,
+        "scheduled": 1.0,
+        "dead_letter": 2.0,
+        "transfer": 3.0,
+        "transfer_dead_letter": 4.0,
+        "total": 15.0,
+    }
+
+
+@pytest.mark.parametrize("missing", ["active", "scheduled", "dead_letter", "total"])
+async def test_an_answer_without_a_count_is_an_error_not_a_zero(missing):
+    with pytest.raises(CollectError, match=r"queue 'orders'.*the answer holds no") as raised:
+        await StubbedQueue(queue_client(**{missing: None})).collect(now=1.0)
+
+    assert raised.value.reason is Reason.COLLECT_FAILED
+
+
+@pytest.mark.parametrize("status", ["disabled", "RECEIVEDISABLED"])
+async def test_a_status_counts_whatever_its_case_and_saves_the_next_request(status):
+    client = queue_client(status)
+
+    with pytest.raises(CollectError) as raised:
+        await StubbedQueue(client).collect(now=1.0)
+
+    assert raised.value.reason is Reason.ENTITY_DISABLED
+    assert client.calls == ["get_queue"]
+
+
+@pytest.mark.parametrize("status", ["Active", "SendDisabled", "Restoring", "Unknown", None])
+async def test_other_states_are_read_as_usual(status):
+    assert (await StubbedQueue(queue_client(status)).collect(now=1.0)).values["active"] == 5.0
+
+
+async def test_whatever_an_sdk_raises_names_the_entity():
+    broken = StubClient(get_queue=AttributeError("'NoneType' object has no attribute 'content'"))
+
+    with pytest.raises(CollectError, match=r"queue 'orders' \(connection Orders\): 'NoneType'"):
+        await StubbedQueue(broken).collect(now=1.0)
+
+
+async def test_the_client_is_opened_once_and_closed_once():
+    client = queue_client()
+    collector = StubbedQueue(client)
+
+    await collector.collect(now=1.0)
+    await collector.collect(now=2.0)
+    await collector.aclose()
+    await collector.aclose()
+
+    assert client.closed == 1
+
+
+@pytest.mark.parametrize(
+    ("total", "peeked", "expected"),
+    [
+        (0, 0, {"total": 0.0, "visible": 0.0, "invisible": 0.0}),
+        (40, 31, {"total": 40.0, "visible": 31.0, "invisible": 9.0}),
+        (40, 32, {"total": 40.0, "visible": 40.0}),
+        (1, 3, {"total": 1.0, "visible": 3.0, "invisible": 0.0}),  # three arrived between the requests
+        (30, 32, {"total": 30.0, "visible": 32.0}),
+    ],
+)
+async def test_visible_messages_are_exact_below_a_full_peek(total, peeked, expected):
+    client = StubClient(
+        get_queue_properties=SimpleNamespace(approximate_message_count=total), peek_messages=[None] * peeked
+    )
+
+    assert (await StubbedStorage(client).collect(now=1.0)).values == expected
+
+
+async def test_a_storage_answer_without_a_count_is_an_error():
+    client = StubClient(get_queue_properties=SimpleNamespace(approximate_message_count=None))
+
+    with pytest.raises(CollectError, match=r"storage queue 'work'.*no message count"):
+        await StubbedStorage(client).collect(now=1.0)
+
+
+def test_metrics_share_a_read_exactly_when_they_mean_the_same_entity():
+    keys = [
+        ServiceBusQueueCollector.entity(QUEUE),
+        ServiceBusQueueCollector.entity(ServiceBusQueueCollector.Params(connection="Other", queue="orders")),
+        StorageQueueCollector.entity(StorageQueueCollector.Params(connection="Orders", queue="orders")),
+        ServiceBusSubscriptionCollector.entity(
+            ServiceBusSubscriptionCollector.Params(connection="Orders", topic="orders", subscription="a")
+        ),
+    ]
+
+    assert len(set(keys)) == len(keys)
+    assert keys[0] == ServiceBusQueueCollector.entity(
+        ServiceBusQueueCollector.Params(connection="Orders", queue="orders")
+    )
+
+
+@pytest.mark.parametrize("option", ["connection", "topic", "subscription"])
+def test_an_empty_option_is_reported_under_its_name(option):
+    options = {"connection": "C", "topic": "t", "subscription": "s", option: ""}
+
+    _, problems = parse_params(ServiceBusSubscriptionCollector.Params, options)
+
+    assert list(problems) == [option]
