@@ -17,7 +17,7 @@ from scaling.config_reader import ConfigError
 from scaling.ports import StoreUnavailableError
 from scaling.runner import Autoscaler, Outcome
 
-blueprint = func.Blueprint()
+blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
 _log = logging.getLogger("tidemark.scaling")
 
 STORAGE = "AzureWebJobsStorage"
