@@ -29,7 +29,6 @@ from scaling.ports import ConflictError, LogPage
 from scaling.serial import (
     LOG_COLUMNS,
     LOG_DATA,
-    TRANSACTION_BYTES,
     TRANSACTION_ROWS,
     after,
     key_of,
@@ -44,6 +43,9 @@ TABLE = "ScalingLog"
 TARGETS = "~targets"  # no encoded target has these characters
 PAGE_MAX = 1_000  # rows the service returns per request
 PURGED_PER_CALL = 1_000
+BATCH_BYTES = (
+    1_000_000  # the HTTP client copies a body in one go; above 1 MiB it warns of holding up the loop
+)
 _COLUMNS = [*LOG_COLUMNS, *LOG_DATA]
 
 
@@ -245,7 +247,7 @@ def _batches(rows: Sequence[dict[str, Any]]) -> list[list[Operation]]:
     size = 0
     for row in rows:
         more = wire_size_of(row)
-        if not batches or size + more > TRANSACTION_BYTES or len(batches[-1]) == TRANSACTION_ROWS:
+        if not batches or size + more > BATCH_BYTES or len(batches[-1]) == TRANSACTION_ROWS:
             batches.append([])
             size = 0
         batches[-1].append(replaced(row))

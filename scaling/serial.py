@@ -289,7 +289,7 @@ def _to_json(value: Any) -> str:
 def _decode(row: Mapping[str, Any], kind: type[_T]) -> _T:
     schema = row.get("Schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        raise CorruptRowError(f"Schema is {schema!r}; expected a number up to {SCHEMA}")
+        raise CorruptRowError(f"Schema is {str(schema)[:40]!r}; expected a number up to {SCHEMA}")
     if schema > SCHEMA:
         raise NewerStateError(
             f"a stored row has schema {schema}, this release reads up to {SCHEMA}: a newer release wrote it; "
