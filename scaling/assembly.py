@@ -14,7 +14,8 @@ from scaling.control_store import TableControlStore
 from scaling.decision_log import TableDecisionLog
 from scaling.ports import Collector, Scaler
 from scaling.queues import QueuePoisonQueues
-from scaling.runner import Autoscaler, MetricSource, Ports
+from scaling.reading import MetricSource
+from scaling.runner import Autoscaler, Ports
 from scaling.state_store import TableStateStore
 
 STORAGE = "AzureWebJobsStorage"

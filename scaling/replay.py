@@ -45,6 +45,10 @@ def encode_inputs(
     metrics = {name: replace(spec, options={}) for name, spec in policy.spec.metrics.items()}
     spec = replace(policy.spec, scaler_options={}, metrics=metrics)
     inputs = Inputs(spec, dict(windows), replace(state, last=None), controls, now, decision_id)
+    return _encoded(inputs)
+
+
+def _encoded(inputs: Inputs) -> bytes:
     return zlib.compress(msgspec.json.encode(inputs), 6)
 
 
@@ -66,6 +70,20 @@ def replay(inputs: Inputs) -> Recommendation:
         controls=inputs.controls,
         decision_id=inputs.decision_id,
     )
+
+
+def inputs_of(made: Recommendation, candidate: bytes | None) -> bytes | None:
+    """The stored inputs `candidate` at the time of `made`, if it follows from them; else None.
+
+    For inputs stored by a concurrent evaluation of the same report, which differ in their time.
+    """
+    if candidate is None:
+        return None
+    try:
+        inputs = msgspec.structs.replace(decode_inputs(candidate), now=made.at)
+        return _encoded(inputs) if same(made, replay(inputs)) else None
+    except ValueError:  # unreadable inputs, or a rule that is not there any more
+        return None
 
 
 def same(recorded: Recommendation, replayed: Recommendation) -> bool:

@@ -7,7 +7,9 @@ Order of the writes of an evaluation, and why a crash between any two of them is
     message      emitted by the function's queue binding; a second delivery of the report finds itself
                  decided and emits the same pending action again
 
-The scaler's side mirrors it: platform (absolute, idempotent), log row, state.
+The scaler's side mirrors it: platform (absolute, idempotent), log row, state. Of two evaluations of one
+report at once only one is saved, but the other may have written the log row last; it, or the next delivery,
+finds that out and writes the row again as decided.
 """
 
 from __future__ import annotations
@@ -22,59 +24,56 @@ from msgspec import Struct
 
 from scaling import codec, explain
 from scaling.config import Config
-from scaling.controls import active_pause
 from scaling.logic import decide
 from scaling.model import (
     Capacity,
-    Direction,
+    Controls,
     Effect,
     EffectOutcome,
     LogEntry,
     LogKind,
-    MetricFailure,
-    MetricSample,
     MetricsReport,
+    Pause,
+    Recommendation,
     ScaleAction,
     TargetState,
     decision_id,
 )
 from scaling.policy import Policy
 from scaling.ports import (
-    CollectError,
     Collector,
     ConflictError,
     ControlStore,
     DecisionLog,
     PoisonQueues,
-    Reading,
     Scaler,
     ScalerError,
     Snapshot,
     StateStore,
 )
-from scaling.replay import encode_inputs
-from scaling.state import absorb, advance, already_evaluated, record_effect, review
+from scaling.reading import MetricSource, make_report, read_capacity, read_metrics, report_line
+from scaling.replay import encode_inputs, inputs_of, same
+from scaling.state import (
+    absorb,
+    advance,
+    already_evaluated,
+    record_effect,
+    refusal,
+    review,
+    without_change,
+)
 from scaling.window import Window
 
 ATTEMPTS = 8
 """Tries to save against concurrent writers before the message goes back to its queue."""
 
-READ_DEADLINE = 30.0
-"""Seconds one read of a metric or a capacity may take before it counts as failed."""
+CLOCK_TOLERANCE = 300.0
+"""Seconds a report may come from the future; a later one would outrank every true report until then."""
 
 CONCURRENT_READS = 32
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
-
-
-class MetricSource(Struct, frozen=True):
-    """Where one metric of one target comes from: which collector, and which count of its reading."""
-
-    target: str
-    metric: str
-    entity: str
-    count: str
 
 
 class Ports(Struct, frozen=True):
@@ -114,41 +113,23 @@ class Autoscaler:
         """Reads every entity and every capacity once; one report per target."""
         now = round(self.clock(), 3)  # the decision id names the report's time to the millisecond
         readings, capacities = await asyncio.gather(
-            each(self.ports.collectors, lambda _, collector: _reading(collector, now)),
-            each(self.ports.scalers, lambda target, scaler: _capacity(scaler, target, now)),
+            each(self.ports.collectors, lambda _, collector: read_metrics(collector, now)),
+            each(self.ports.scalers, lambda target, scaler: read_capacity(scaler, target, now)),
         )
         messages: list[str] = []
         lines: list[str] = []
         warnings: list[str] = []
         for target in self.config.policies:
-            report = self._report(target, now, readings, capacities[target])
-            messages.append(codec.encode_report(report))
-            lines.append(_report_line(report))
+            report = make_report(target, now, self._sources[target], readings, capacities[target])
+            lines.append(report_line(report))
             warnings.extend(f"collector {target}: {f.metric}: {f.message}" for f in report.failures)
             if report.capacity_error is not None:
                 warnings.append(f"collector {target}: capacity: {report.capacity_error}")
+            try:
+                messages.append(codec.encode_report(report))
+            except codec.MessageError as error:
+                warnings.append(f"collector {target}: {error}")
         return Outcome(tuple(messages), tuple(lines), tuple(warnings))
-
-    def _report(
-        self,
-        target: str,
-        now: float,
-        readings: Mapping[str, Reading | CollectError],
-        capacity: Capacity | str,
-    ) -> MetricsReport:
-        samples: list[MetricSample] = []
-        failures: list[MetricFailure] = []
-        for source in self._sources[target]:
-            reading = readings[source.entity]
-            if isinstance(reading, CollectError):
-                failures.append(MetricFailure(source.metric, now, str(reading), reading.reason))
-            elif source.count not in reading.values:
-                text = f"the reading has no '{source.count}'; it has {', '.join(reading.values)}"
-                failures.append(MetricFailure(source.metric, now, text))
-            else:
-                samples.append(MetricSample(source.metric, reading.at, reading.values[source.count]))
-        known, error = (capacity, None) if isinstance(capacity, Capacity) else (None, capacity)
-        return MetricsReport(target, now, tuple(samples), tuple(failures), known, error)
 
     # Deciding
 
@@ -160,10 +141,13 @@ class Autoscaler:
         policy = self.config.policies.get(report.target)
         if policy is None:
             return Outcome(warnings=(f"scaling {report.target}: not in the configuration; report dropped",))
+        if not 0 <= report.at <= self.clock() + CLOCK_TOLERANCE:
+            text = f"report of {report.at:.0f} is not of the present ({self.clock():.0f}); dropped"
+            return Outcome(warnings=(f"scaling {report.target}: {text}",))
         for _ in range(ATTEMPTS):
             loaded = await self.ports.states.load(report.target)
             if already_evaluated(loaded.state, report.at):
-                return _emitted_again(loaded.state, report)
+                return await self._decided_before(loaded.state, report)
             decided = self._decide(policy, loaded, report)
             await self.ports.log.append([decided.entry])
             try:
@@ -174,35 +158,45 @@ class Autoscaler:
             return Outcome(messages, (decided.entry.line,), decided.warnings)
         raise ConflictError(f"scaling {report.target}: state changed {ATTEMPTS} times while deciding")
 
+    async def _decided_before(self, state: TargetState, report: MetricsReport) -> Outcome:
+        """A second delivery of a report: nothing is decided twice, but its action may never have been sent,
+        and its log row may be of an evaluation that was not saved.
+        """
+        identity = decision_id(report.target, report.at)
+        last = state.last
+        if last is not None and last.decision_id == identity:
+            row = await self.ports.log.get(report.target, report.at, "decision")
+            if row is None or row.recommendation is None or not same(row.recommendation, last):
+                inputs = inputs_of(last, row.inputs if row is not None else None)
+                metrics = row.metrics if row is not None else {}
+                await self.ports.log.append([_decision_entry(report, last, metrics, inputs)])
+        line = f"scaling {report.target}: report already decided upon [{identity}]"
+        pending = state.pending
+        if pending is not None and pending.action_id == identity:
+            return Outcome((codec.encode_action(pending),), (f"{line}; its action is sent again",))
+        return Outcome(lines=(line,))
+
     def _decide(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> _Decided:
         now = self.clock()
         before = loaded.state
         warnings = [f"scaling {policy.target}: stored row '{row}' was unreadable" for row in loaded.corrupt]
         if "state" in loaded.corrupt:
             before = TargetState(corrupt_since=now)
-        controls = loaded.controls
+        controls = _controls(loaded, now)
         windows, state = absorb(policy, loaded.windows, before, report, now=now, controls=controls)
         identity = decision_id(report.target, report.at)
         recommendation = decide(policy, windows, state, now=now, controls=controls, decision_id=identity)
         after, action = advance(
             policy, state, recommendation, report_at=report.at, level=_plateau_level(policy, windows)
         )
-        line = explain.line(recommendation)
         if action is not None:
-            action = msgspec.structs.replace(action, line=line)
+            action = msgspec.structs.replace(action, line=explain.line(recommendation))
             after = msgspec.structs.replace(after, pending=action)
-        entry = LogEntry(
-            target=policy.target,
-            at=report.at,
-            kind=LogKind.DECISION,
-            key="decision",
-            line=line,
-            reason=recommendation.reason,
-            current=recommendation.current,
-            desired=recommendation.desired,
-            recommendation=recommendation,
-            metrics={name: window.values[-1] for name, window in windows.items() if window.values},
-            inputs=encode_inputs(policy, windows, state, controls, now=now, decision_id=identity),
+        entry = _decision_entry(
+            report,
+            recommendation,
+            {name: window.values[-1] for name, window in windows.items() if window.values},
+            encode_inputs(policy, windows, state, controls, now=now, decision_id=identity),
         )
         return _Decided(after, windows, action, entry, tuple(warnings))
 
@@ -218,19 +212,27 @@ class Autoscaler:
             return Outcome(warnings=(f"scaler {action.target}: not in the configuration; action dropped",))
         loaded = await self.ports.states.load(action.target)
         now = self.clock()
-        effect = _refusal(policy, loaded, action, now)
+        if any(known.action_id == action.action_id for known in loaded.state.effects):
+            return Outcome(lines=(f"scaler {action.target}: already carried out [{action.action_id}]",))
+        effect = refusal(policy, loaded.state, _controls(loaded, now), action, now=now)
         if effect is None:
-            try:
-                effect = await scaler.apply(action, now=now)
-            except ScalerError as error:
-                failed = _effect(action, EffectOutcome.FAILED, now, str(error))
-                await self.ports.log.append([_effect_entry(failed)])
-                raise
+            effect = await self._carry_out(scaler, action)
         await self.ports.log.append([_effect_entry(effect)])
         await self._record(effect, loaded)
         line = explain.effect_line(effect)
         done = effect.outcome in {EffectOutcome.APPLIED, EffectOutcome.ALREADY_THERE}
         return Outcome(lines=(line,)) if done else Outcome(warnings=(line,))
+
+    async def _carry_out(self, scaler: Scaler, action: ScaleAction) -> Effect:
+        """The effect at the time it was there, which may be minutes after the order was given."""
+        try:
+            effect = await scaler.apply(action, now=self.clock())
+        except Exception as error:
+            text = str(error) if isinstance(error, ScalerError) else f"{type(error).__name__}: {error}"
+            failed = without_change(action, EffectOutcome.FAILED, self.clock(), text)
+            await self.ports.log.append([_effect_entry(failed)])
+            raise
+        return msgspec.structs.replace(effect, at=self.clock())
 
     async def _record(self, effect: Effect, loaded: Snapshot) -> None:
         for _ in range(ATTEMPTS):
@@ -253,14 +255,28 @@ class Autoscaler:
         """Compares requested with reached for every target; emits lost actions again; prunes the log."""
         now = self.clock()
         results = await each(self.ports.scalers, lambda target, scaler: self._verify(target, scaler, now))
-        removed = await self.ports.log.purge(before=now - self.config.retention)
-        lines = [f"scaling log: {removed} entries older than the retention removed"] if removed else []
+        lines, unpurged = await self._purge(now)
         messages = tuple(m for outcome in results.values() for m in outcome.messages)
         warnings = tuple(w for outcome in results.values() for w in outcome.warnings)
-        return Outcome(messages, tuple(lines), warnings)
+        return Outcome(messages, lines, (*warnings, *unpurged))
+
+    async def _purge(self, now: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Lines and warnings. Old rows may wait; what the checks found may not."""
+        try:
+            removed = await self.ports.log.purge(before=now - self.config.retention)
+        except Exception as error:  # noqa: BLE001 - whatever keeps the log from being purged
+            return (), (f"scaling log: not purged: {type(error).__name__}: {error}",)
+        return ((f"scaling log: {removed} entries older than the retention removed",) if removed else ()), ()
 
     async def _verify(self, target: str, scaler: Scaler, now: float) -> Outcome:
-        capacity = await _capacity(scaler, target, now)
+        """One target's trouble is a warning; the others are checked all the same."""
+        try:
+            return await self._checked(target, scaler, now)
+        except Exception as error:  # noqa: BLE001 - stores that do not answer, rows of a newer release
+            return Outcome(warnings=(f"verify {target}: {type(error).__name__}: {error}",))
+
+    async def _checked(self, target: str, scaler: Scaler, now: float) -> Outcome:
+        capacity = await read_capacity(scaler, target, now)
         if not isinstance(capacity, Capacity):
             return Outcome(warnings=(f"verify {target}: capacity: {capacity}",))
         loaded = await self.ports.states.load(target)
@@ -268,9 +284,8 @@ class Autoscaler:
             return Outcome(
                 warnings=(f"verify {target}: stored state is unreadable; left to the next report",)
             )
-        found = review(
-            self.config.policies[target], loaded.state, capacity, now=now, controls=loaded.controls
-        )
+        controls = _controls(loaded, now)
+        found = review(self.config.policies[target], loaded.state, capacity, now=now, controls=controls)
         entries = [
             LogEntry(
                 target=target,
@@ -283,8 +298,9 @@ class Autoscaler:
             )
             for index, (reason, text) in enumerate(found.findings)
         ]
+        effects = [_effect_entry(found.effect)] if found.effect is not None else []
         if entries:
-            await self.ports.log.append(entries)
+            await self.ports.log.append([*effects, *entries])
         if found.state != loaded.state and found.findings:
             try:
                 await self.ports.states.save(loaded, found.state)
@@ -327,75 +343,34 @@ async def each(
     return {key: task.result() for key, task in tasks.items()}
 
 
-async def _reading(collector: Collector, now: float) -> Reading | CollectError:
-    """A reading, or why there is none. A collector's own bug is a failed read, not the end of the tick."""
-    try:
-        async with asyncio.timeout(READ_DEADLINE):
-            return await collector.collect(now=now)
-    except CollectError as error:
-        return error
-    except TimeoutError:
-        return CollectError(f"no answer within {READ_DEADLINE:.0f} s")
-    except Exception as error:  # noqa: BLE001 - user-written collectors may raise anything
-        return CollectError(f"{type(error).__name__}: {error}")
-
-
-async def _capacity(scaler: Scaler, target: str, now: float) -> Capacity | str:
-    """The capacity, or why it could not be read."""
-    try:
-        async with asyncio.timeout(READ_DEADLINE):
-            return await scaler.current(target, now=now)
-    except ScalerError as error:
-        return str(error)
-    except TimeoutError:
-        return f"no answer within {READ_DEADLINE:.0f} s"
-    except Exception as error:  # noqa: BLE001 - user-written scalers may raise anything
-        return f"{type(error).__name__}: {error}"
-
-
-def _report_line(report: MetricsReport) -> str:
-    values = [f"{s.metric} {explain.number_text(s.value)}" for s in report.samples]
-    values += [f"{f.metric} unknown" for f in report.failures]
-    values.append(f"capacity {report.capacity.current if report.capacity else 'unknown'}")
-    return f"collector {report.target}: {', '.join(values)}"
-
-
 def _plateau_level(policy: Policy, windows: Mapping[str, Window]) -> float | None:
     plateau = policy.spec.plateau
     window = windows.get(plateau.metric) if plateau is not None else None
     return window.values[-1] if window is not None and window.values else None
 
 
-def _emitted_again(state: TargetState, report: MetricsReport) -> Outcome:
-    """A second delivery of a report: nothing is decided twice, but its action may never have been sent."""
-    identity = decision_id(report.target, report.at)
-    line = f"scaling {report.target}: report already decided upon [{identity}]"
-    pending = state.pending
-    if pending is not None and pending.action_id == identity:
-        return Outcome((codec.encode_action(pending),), (f"{line}; its action is sent again",))
-    return Outcome(lines=(line,))
+def _controls(loaded: Snapshot, now: float) -> Controls:
+    """Operators' orders; where they cannot be read there may be a pause among them, so all is paused."""
+    if "controls" in loaded.corrupt:
+        return Controls(pauses=(Pause("unreadable orders; give one to replace them", now),))
+    return loaded.controls
 
 
-def _refusal(policy: Policy, loaded: Snapshot, action: ScaleAction, now: float) -> Effect | None:
-    """Why an action must not reach the platform any more, as its effect; None when it may."""
-    pending = loaded.state.pending
-    if "state" in loaded.corrupt or pending is None or pending.action_id != action.action_id:
-        return _effect(action, EffectOutcome.SUPERSEDED, now, "not the pending action of this target")
-    if now >= action.expires_at:
-        age = now - action.decided_at
-        return _effect(action, EffectOutcome.EXPIRED, now, f"decided {age:.0f} s ago")
-    if not policy.minimum <= action.to_capacity <= policy.maximum and action.direction is Direction.OUT:
-        text = f"outside the configured {policy.minimum}..{policy.maximum}"
-        return _effect(action, EffectOutcome.REFUSED, now, text)
-    paused = active_pause(loaded.controls, action.direction, now)
-    if paused is not None:
-        return _effect(action, EffectOutcome.REFUSED, now, f"paused by {paused.by}")
-    return None
-
-
-def _effect(action: ScaleAction, outcome: EffectOutcome, now: float, detail: str) -> Effect:
-    return Effect(
-        action.action_id, action.target, outcome, action.from_capacity, action.to_capacity, None, now, detail
+def _decision_entry(
+    report: MetricsReport, made: Recommendation, metrics: dict[str, float], inputs: bytes | None
+) -> LogEntry:
+    return LogEntry(
+        target=report.target,
+        at=report.at,
+        kind=LogKind.DECISION,
+        key="decision",
+        line=explain.line(made),
+        reason=made.reason,
+        current=made.current,
+        desired=made.desired,
+        recommendation=made,
+        metrics=metrics,
+        inputs=inputs,
     )
 
 
@@ -404,7 +379,7 @@ def _effect_entry(effect: Effect) -> LogEntry:
         target=effect.target,
         at=effect.at,
         kind=LogKind.EFFECT,
-        key=f"effect-{effect.outcome}",
+        key=f"effect-{effect.outcome}-{effect.action_id.rpartition('@')[2]}",
         line=explain.effect_line(effect),
         reason=effect.outcome,
         current=effect.reached if effect.reached is not None else effect.from_capacity,

@@ -13,10 +13,12 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
+from scaling.controls import active_pause
 from scaling.model import (
     MOVED,
     Capacity,
     Controls,
+    Direction,
     Effect,
     EffectOutcome,
     EffectRecord,
@@ -204,6 +206,40 @@ def record_effect(state: TargetState, effect: Effect) -> TargetState:
         if effect.reached != expected:
             return replace(state, foreign=ForeignHand(effect.reached, expected, effect.at))
     return state
+
+
+def refusal(
+    policy: Policy, state: TargetState, controls: Controls, action: ScaleAction, *, now: float
+) -> Effect | None:
+    """Why an action must not reach the platform any more, as its effect; None when it may."""
+    pending = state.pending
+    if pending is None or pending.action_id != action.action_id:
+        return without_change(action, EffectOutcome.SUPERSEDED, now, "not the pending action of this target")
+    if now >= action.expires_at:
+        age = now - action.decided_at
+        return without_change(action, EffectOutcome.EXPIRED, now, f"decided {age:.0f} s ago")
+    text = _forbidden(policy, controls, action, now)
+    return without_change(action, EffectOutcome.REFUSED, now, text) if text else None
+
+
+def _forbidden(policy: Policy, controls: Controls, action: ScaleAction, now: float) -> str:
+    """What changed since the decision that forbids its action; orders and bounds may."""
+    out, to = action.direction is Direction.OUT, action.to_capacity
+    # A ceiling (of a schedule, of the platform) may lie under the minimum; rules never go below either.
+    if (out and to > policy.maximum) or (action.reason is Reason.SCALE_IN and to < policy.minimum):
+        return f"outside the configured {policy.minimum}..{policy.maximum}"
+    paused = active_pause(controls, action.direction, now)
+    if paused is not None and action.reason is not Reason.OVERRIDDEN:
+        return f"paused by {paused.by}"
+    dry_run = policy.spec.dry_run if controls.dry_run is None else controls.dry_run
+    return "dry-run is on" if dry_run else ""
+
+
+def without_change(action: ScaleAction, outcome: EffectOutcome, now: float, detail: str) -> Effect:
+    """The effect of an action that changed nothing, as far as is known."""
+    return Effect(
+        action.action_id, action.target, outcome, action.from_capacity, action.to_capacity, None, now, detail
+    )
 
 
 class Review(Struct, frozen=True):
