@@ -97,6 +97,14 @@ class ServiceBusServer:
         """Raises EntityExistsError if the name is taken, AmqpError if there is no such topic."""
         return self.broker.create_subscription(topic, name, settings)
 
+    def update_queue(self, address: str, settings: QueueSettings) -> None:
+        """Of a queue or "topic/subscriptions/name"; detaches its receivers if they may not go on.
+
+        Raises AmqpError if there is none.
+        """
+        self.broker.source(address).update(settings)
+        self._namespace.detach_disabled()
+
     def counts(self, entity: str) -> Counts:
         """Of "queue", "topic", "topic/subscriptions/name" or "queue/$deadletterqueue"; AmqpError if unknown."""
         return self.broker.counts(entity)
@@ -144,7 +152,7 @@ class ServiceBusServer:
             connection.drop()
 
     async def _runner(self, app: web.Application) -> web.AppRunner:
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
         await runner.setup()
         self._runners.append(runner)
         return runner

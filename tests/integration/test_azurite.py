@@ -1,5 +1,6 @@
 """Azurite starts, serves the unmodified storage SDKs, and leaves nothing behind."""
 
+import asyncio
 import os
 import re
 import signal
@@ -70,6 +71,29 @@ async def test_data_in_a_location_outlives_the_process_and_the_ports_are_release
     async with Azurite(base, location) as second:
         with QueueClient.from_connection_string(second.connection_string, "kept") as queue:
             assert [message.content for message in queue.peek_messages()] == ["still here"]
+
+
+async def test_it_can_be_started_by_blocking_even_while_a_loop_runs():
+    with Azurite().running_blocking() as azurite:
+        pid = azurite.pid
+        assert process_exists(pid)
+
+    assert not process_exists(pid)
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing_running(monkeypatch):
+    started = []
+    start = ChildProcess.start
+    monkeypatch.setattr(ChildProcess, "start", lambda self: (start(self), started.append(self.pid)))
+    task = asyncio.create_task(Azurite().start())
+    while not started:
+        await asyncio.sleep(0.01)
+
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+    assert not process_exists(started[0])
 
 
 async def test_a_port_in_use_is_named_before_anything_is_started():

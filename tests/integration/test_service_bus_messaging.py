@@ -312,7 +312,9 @@ def test_every_subscription_of_a_topic_gets_its_own_copy(namespace):
     with namespace.client.get_topic_sender("news", keep_alive=0) as sender:
         sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
 
-    with namespace.client.get_subscription_receiver("news", "all", keep_alive=0, max_wait_time=0.3) as receiver:
+    with namespace.client.get_subscription_receiver(
+        "news", "all", keep_alive=0, max_wait_time=0.3
+    ) as receiver:
         received = []
         for message in receiver:
             receiver.complete_message(message)
