@@ -203,6 +203,16 @@ class CompositeRule:
         """The levels of the nested rules; an expression has none that could be drawn."""
         return levels_of(self._rules, current)
 
+    @property
+    def nested(self) -> tuple[Rule, ...]:
+        """The nested rules; empty when the rule is made of expressions."""
+        return self._rules
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The expressions as written; empty when the rule is made of nested rules."""
+        return tuple(e.text for e in (self._desired, self._out, self._in) if e is not None)
+
     def unknown_statistics(self) -> tuple[str, ...]:
         """Names such as `backlog.median` whose statistic does not exist; configuration refuses them."""
         return tuple(n for n in self._names if "." in n and n.partition(".")[2] not in _STATISTICS)
@@ -249,7 +259,6 @@ class CompositeRule:
             )
             for name in self._names
         )
-        texts = [e.text for e in (self._desired, self._out, self._in) if e is not None]
         flips = (
             (Flip("expression", "!=", float(desired), Reason.WITHIN_TARGET),) if desired != current else ()
         )
@@ -258,5 +267,5 @@ class CompositeRule:
             direction_reason(desired, current),
             evidence,
             flips,
-            note=f"{self._name}: {' | '.join(texts)}",
+            note=f"{self._name}: {' | '.join(self.texts)}",
         )

@@ -83,6 +83,17 @@ class TargetPerUnitRule:
             LevelLine(params.metric, params.statistic, "in", self._keeps_above(current, current, target)),
         )
 
+    def breakpoints(self, current: int, maximum: int) -> tuple[float, ...]:
+        """Values of the metric at which the answer changes by a unit, all units being ready.
+
+        Empty where the target is the same at every count: the answer then leads to a count that keeps it.
+        """
+        if isinstance(self._params.target, float | int):
+            return ()
+        target = self._target(current)
+        units = max(current, 1) if self._params.mode == "value" else 1
+        return tuple(target * count / units for count in range(maximum + 1))
+
     def evaluate(self, view: MetricsView, /) -> Verdict:
         """Needs a complete window; scaling in also needs it free of gaps."""
         params, current = self._params, view.current
