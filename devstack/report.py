@@ -126,7 +126,7 @@ def _plot(demo: Demo, result: Outcome, path: Path) -> None:
         hours, [s.ready for s in demo.samples], step="post", color="#a6dba0", alpha=0.7, label="ready"
     )
     instances.set_ylabel("instances")
-    instances.set_xlabel("hour of the trace's day")
+    instances.set_xlabel("hour of the recorded day (from 24 on, the load has ended)")
     instances.set_ylim(0, result.peak_capacity + 1)
     instances.legend(loc="upper left", frameon=False)
     for axes in (load, backlog, instances):

@@ -1,0 +1,183 @@
+"""The product's own function_app.py in Microsoft's worker library: what it accepts is what Azure accepts."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from devstack.function_host import FunctionHost
+from devstack.function_host.settings import load_host_json
+from devstack.supervisor import ANY_PORTS, RESOURCE_GROUP, SUBSCRIPTION, Stack
+from devstack.threaded import running_in_thread
+from scaling.codec import decode_action, encode_action, encode_report
+from scaling.model import Capacity, MetricSample, MetricsReport, Reason
+from tests.functions.worker_harness import run_worker
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEDULES = {"COLLECT_SCHEDULE": "0 * * * * *", "VERIFY_SCHEDULE": "30 * * * * *"}
+
+pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("function_app")]
+
+
+@pytest.fixture(scope="module")
+def stack():
+    """The local servers, with the subscription and the plan that tidemark.toml names."""
+    with running_in_thread(lambda: Stack(ANY_PORTS)) as running:
+
+        def prepare():
+            running.server.service_bus.create_topic("orders")
+            running.server.service_bus.create_subscription("orders", "fulfilment")
+            return running.server.resource_manager.add_plan(
+                SUBSCRIPTION, RESOURCE_GROUP, "plan-orders", capacity=1
+            )
+
+        running.plan_id = running.call(prepare)
+        yield running
+
+
+@pytest.fixture
+def settings(stack):
+    return {**stack.call(stack.server.settings), **SCHEDULES, "ORDERS_PLAN_ID": stack.plan_id}
+
+
+def reports(values, *, now, capacity=1):
+    """Reports a minute apart, the last at `now`, as the collector would have made them."""
+    for index, value in enumerate(values):
+        at = round(now - 60.0 * (len(values) - 1 - index), 3)
+        yield MetricsReport(
+            "plan-orders", at, (MetricSample("backlog", at, value),), (), Capacity(capacity, at, ceiling=30)
+        )
+
+
+def queue(function, body):
+    return {"function": function, "queue": body}
+
+
+def test_the_worker_indexes_every_function_of_the_app():
+    answer = run_worker(ROOT, settings=SCHEDULES)
+
+    assert answer["error"] is None
+    triggers = {f["name"]: f["bindings"][0] for f in answer["functions"]} | {
+        f["name"]: next(b for b in f["bindings"] if b["type"].endswith("Trigger"))
+        for f in answer["functions"]
+    }
+    assert {name: binding["type"] for name, binding in triggers.items()} == {
+        "collect_metrics": "timerTrigger",
+        "dashboard": "httpTrigger",
+        "health": "httpTrigger",
+        "scaler": "queueTrigger",
+        "scaling_control": "httpTrigger",
+        "scaling_log": "httpTrigger",
+        "scaling_logic": "queueTrigger",
+        "scaling_status": "httpTrigger",
+        "verify_effects": "timerTrigger",
+    }
+    assert triggers["collect_metrics"]["schedule"] == "%COLLECT_SCHEDULE%"
+    assert triggers["scaling_logic"]["queueName"] == "metrics"
+    assert triggers["scaler"]["queueName"] == "actions"
+    levels = {name: b["authLevel"] for name, b in triggers.items() if b["type"] == "httpTrigger"}
+    assert levels == {
+        "dashboard": "FUNCTION",
+        "health": "ANONYMOUS",
+        "scaling_control": "ADMIN",
+        "scaling_log": "FUNCTION",
+        "scaling_status": "FUNCTION",
+    }
+
+
+def test_the_local_host_sees_the_same_bindings_as_the_worker():
+    import function_app
+
+    answer = run_worker(ROOT, settings=SCHEDULES)
+    host = FunctionHost(
+        function_app.app,
+        settings=SCHEDULES,
+        host_json=load_host_json(ROOT),
+        storage_connection="UseDevelopmentStorage=true",
+    )
+
+    reported = {f["name"]: (f["bindings"], f["is_async"]) for f in answer["functions"]}
+    assert {f.name: (list(f.raw_bindings), f.is_async) for f in host.functions} == reported
+
+
+def test_collecting_in_the_worker_reports_backlog_and_capacity(settings):
+    answer = run_worker(ROOT, [{"function": "collect_metrics", "timer": {"IsPastDue": False}}], settings)
+
+    (invocation,) = answer["invocations"]
+    assert invocation["ok"], invocation["traceback"]
+    (message,) = json.loads(invocation["outputs"]["reports"]["value"])
+    report = json.loads(message)["body"]
+    assert report["target"] == "plan-orders"
+    assert [(s["metric"], s["value"]) for s in report["samples"]] == [("backlog", 0.0)]
+    assert (report["capacity"]["current"], report["capacity"]["ceiling"]) == (1, 30)
+
+
+def test_reports_become_an_action_and_the_action_moves_the_plan(settings, stack):
+    now = time.time()
+    requests = [queue("scaling_logic", encode_report(r)) for r in reports([900.0] * 5, now=now)]
+
+    *holds, last = run_worker(ROOT, requests, settings)["invocations"]
+
+    assert [invocation["ok"] for invocation in holds] == [True] * 4
+    assert all(not invocation["outputs"].get("actions") for invocation in holds)
+    (message,) = json.loads(last["outputs"]["actions"]["value"])
+    action = decode_action(message)
+    assert (action.from_capacity, action.to_capacity, action.reason) == (1, 3, Reason.SCALE_OUT)
+    assert "average backlog 900 > 250 over 5 min (5 samples)" in action.line
+
+    again, done = run_worker(ROOT, [requests[-1], queue("scaler", message)], settings)["invocations"]
+    assert json.loads(again["outputs"]["actions"]["value"]) == [encode_action(action)]
+    assert done["ok"], done["traceback"]
+    assert stack.call(lambda: stack.server.resource_manager.plan(stack.plan_id).capacity) == 3
+
+    http = [
+        {"function": "scaling_status", "http": {}},
+        {"function": "scaling_log", "http": {"query": {"target": "plan-orders", "limit": "3"}}},
+        {
+            "function": "scaling_control",
+            "http": {
+                "method": "POST",
+                "params": {"target": "plan-orders", "order": "override"},
+                "body": '{"capacity": 99}',
+            },
+        },
+        {"function": "dashboard", "http": {}},
+        {"function": "health", "http": {}},
+    ]
+    status, log, refused, page, health = (
+        invocation["return"]["value"] for invocation in run_worker(ROOT, http, settings)["invocations"]
+    )
+    (target,) = json.loads(status["body"]["value"])["targets"]
+    assert (target["current"], target["expected"], target["pending"]) == (3, 3, None)
+    kinds = [entry["kind"] for entry in json.loads(log["body"]["value"])["entries"]]
+    assert kinds == ["effect", "decision", "decision"]
+    assert refused["status_code"]["value"] == "400"
+    assert "accepted are whole numbers 1 to 10" in refused["body"]["value"]
+    assert "<title>" in page["body"]["value"]
+    assert json.loads(health["body"]["value"])["status"] == "healthy"
+
+
+def test_a_bad_message_fails_its_invocation_with_a_clear_error(settings):
+    answer = run_worker(ROOT, [queue("scaling_logic", "garbage"), queue("scaler", "{}")], settings)
+
+    garbage, empty = answer["invocations"]
+    assert not garbage["ok"]
+    assert "not a report message" in garbage["error"]
+    assert not empty["ok"]
+
+
+def test_a_configuration_with_problems_is_told_by_status_and_health(settings, tmp_path):
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[targets.x]\nscaler = 'app_service_plan'\nmaximum = 0\n")
+    answer = run_worker(
+        ROOT,
+        [{"function": "scaling_status", "http": {}}, {"function": "health", "http": {}}],
+        {**settings, "TIDEMARK_CONFIG": str(broken)},
+    )
+
+    status, health = (invocation["return"]["value"] for invocation in answer["invocations"])
+    assert status["status_code"]["value"] == "503"
+    assert "targets.x.maximum" in status["body"]["value"]
+    assert health["status_code"]["value"] == "503"
+    assert "maximum" not in health["body"]["value"]
