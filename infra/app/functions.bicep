@@ -1,0 +1,194 @@
+// The function app on a Flex Consumption plan, with every app setting. What a runtime setting says elsewhere
+// (FUNCTIONS_WORKER_RUNTIME, FUNCTIONS_EXTENSION_VERSION, WEBSITE_RUN_FROM_PACKAGE, ...) Flex Consumption takes
+// from functionAppConfig; it refuses the settings.
+
+@description('Name of the function app.')
+param name string
+
+@description('Name of its plan.')
+param planName string
+
+@description('Region.')
+param location string
+
+@description('Tags of all resources.')
+param tags object
+
+@description('Python of the app, such as 3.11.')
+param pythonVersion string
+
+@description('Name of the storage account.')
+param storageAccountName string
+
+@description('Name of the blob container for the deployed package.')
+param deploymentContainerName string
+
+@description('Name of the Application Insights component.')
+param applicationInsightsName string
+
+@description('Resource id of the user-assigned identity.')
+param identityId string
+
+@description('Client id of the user-assigned identity.')
+param identityClientId string
+
+@description('Full resource id of the App Service Plan to scale.')
+param ordersPlanId string
+
+@description('Name of the Service Bus namespace of the connection OrdersServiceBus.')
+param ordersServiceBusNamespaceName string
+
+@description('When backlogs are read: NCRONTAB with seconds, in UTC.')
+param collectSchedule string
+
+@description('When requested is compared with reached: NCRONTAB with seconds, in UTC.')
+param verifySchedule string
+
+@description('How long decisions are kept, such as 30d.')
+param scalingLogRetention string
+
+@description('Further app settings by name; they win over those below.')
+param additionalAppSettings object
+
+@description('Memory of an instance in MB. One minute of work for tens of targets takes far less than the default.')
+@allowed([
+  512
+  2048
+  4096
+])
+param instanceMemoryMB int = 2048
+
+@description('Most instances the platform may run. Decisions are guarded by ETags, so any number is safe.')
+@minValue(40)
+@maxValue(1000)
+param maximumInstanceCount int = 40
+
+var settings = {
+  // The host's storage, by identity.
+  AzureWebJobsStorage__accountName: storage.name
+  AzureWebJobsStorage__credential: 'managedidentity'
+  AzureWebJobsStorage__clientId: identityClientId
+
+  // Telemetry, by identity.
+  APPLICATIONINSIGHTS_CONNECTION_STRING: applicationInsights.properties.ConnectionString
+  APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identityClientId};Authorization=AAD'
+
+  // Resource Manager, by identity. AZURE_CLIENT_ID is what the default credential chain falls back to.
+  AZURE_CLIENT_ID: identityClientId
+  AZURE_RESOURCE_MANAGER_ENDPOINT: environment().resourceManager
+  AzureResourceManager__credential: 'managedidentity'
+  AzureResourceManager__clientId: identityClientId
+
+  // Tidemark.
+  COLLECT_SCHEDULE: collectSchedule
+  VERIFY_SCHEDULE: verifySchedule
+  SCALING_LOG_RETENTION: scalingLogRetention
+
+  // What tidemark.toml names.
+  ORDERS_PLAN_ID: ordersPlanId
+  OrdersServiceBus__fullyQualifiedNamespace: '${ordersServiceBusNamespaceName}.servicebus.windows.net'
+  OrdersServiceBus__credential: 'managedidentity'
+  OrdersServiceBus__clientId: identityClientId
+}
+
+resource storage 'Microsoft.Storage/storageAccounts@2023-05-01' existing = {
+  name: storageAccountName
+}
+
+resource applicationInsights 'Microsoft.Insights/components@2020-02-02' existing = {
+  name: applicationInsightsName
+}
+
+resource plan 'Microsoft.Web/serverfarms@2024-04-01' = {
+  name: planName
+  location: location
+  tags: tags
+  kind: 'functionapp'
+  sku: {
+    name: 'FC1'
+    tier: 'FlexConsumption'
+  }
+  properties: {
+    reserved: true
+  }
+}
+
+resource site 'Microsoft.Web/sites@2024-04-01' = {
+  name: name
+  location: location
+  kind: 'functionapp,linux'
+  tags: union(tags, {
+    'azd-service-name': 'tidemark'
+  })
+  identity: {
+    type: 'UserAssigned'
+    userAssignedIdentities: {
+      '${identityId}': {}
+    }
+  }
+  properties: {
+    serverFarmId: plan.id
+    httpsOnly: true
+    publicNetworkAccess: 'Enabled'
+    functionAppConfig: {
+      deployment: {
+        storage: {
+          type: 'blobContainer'
+          value: '${storage.properties.primaryEndpoints.blob}${deploymentContainerName}'
+          authentication: {
+            type: 'UserAssignedIdentity'
+            userAssignedIdentityResourceId: identityId
+          }
+        }
+      }
+      scaleAndConcurrency: {
+        instanceMemoryMB: instanceMemoryMB
+        maximumInstanceCount: maximumInstanceCount
+      }
+      runtime: {
+        name: 'python'
+        version: pythonVersion
+      }
+    }
+    siteConfig: {
+      minTlsVersion: '1.2'
+      scmMinTlsVersion: '1.2'
+      ftpsState: 'Disabled'
+      http20Enabled: true
+      cors: {
+        allowedOrigins: [
+          'https://portal.azure.com' // "Test/Run" in the portal calls the functions from the browser
+        ]
+      }
+    }
+  }
+}
+
+resource appSettings 'Microsoft.Web/sites/config@2024-04-01' = {
+  parent: site
+  name: 'appsettings'
+  properties: union(settings, additionalAppSettings)
+}
+
+// Publishing takes a token of Microsoft Entra ID; the publishing user name and password are refused.
+resource noFtpPassword 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@2024-04-01' = {
+  parent: site
+  name: 'ftp'
+  properties: {
+    allow: false
+  }
+}
+
+resource noScmPassword 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@2024-04-01' = {
+  parent: site
+  name: 'scm'
+  properties: {
+    allow: false
+  }
+}
+
+@description('Name of the function app.')
+output name string = site.name
+
+@description('Address of the app.')
+output baseUrl string = 'https://${site.properties.defaultHostName}'

@@ -1,0 +1,419 @@
+"""The templates in infra/, read as a parsed tree.
+
+There is no Bicep compiler here. The parser checks syntax; the tests below check what a compiler would say
+about names, and what no compiler would: that app, templates and documents agree.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.specifiers import SpecifierSet
+from pycep import BicepParser
+
+from scaling import connections
+from scaling.assembly import assemble
+from scaling.config_reader import parse_duration
+from scaling.ncrontab import NcrontabSchedule
+from scaling.scalers import arm
+from scaling.scalers.app_service_plan import AppServicePlanScaler
+from tests.bicep import calls, names, path_of, walk
+
+ROOT = Path(__file__).resolve().parents[2]
+INFRA = ROOT / "infra"
+FILES = sorted(INFRA.rglob("*.bicep"))
+TEXTS = {path.relative_to(INFRA).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
+TREES = {name: BicepParser().parse(text=text) for name, text in TEXTS.items()}
+MAIN = TREES["main.bicep"]
+APP = TREES["app/functions.bicep"]
+SITE = APP["resources"]["site"]["config"]
+
+every_file = pytest.mark.parametrize("name", sorted(TEXTS))
+every_module = pytest.mark.parametrize("module", sorted(MAIN["modules"]))
+
+ROLES = {
+    "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
+    "974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
+    "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": "Storage Table Data Contributor",
+    "3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
+    "2cc479cb-7b4d-49a8-b449-8c00fd0f0a4b": "Web Plan Contributor",
+    "43d0d8ad-25c7-4714-9337-8ba259a9fe05": "Monitoring Reader",
+    "090c5cfd-751d-490a-894a-3ce6f1109419": "Azure Service Bus Data Owner",
+}
+
+# Functions of Bicep that the templates use, and `if`, which is written like one.
+FUNCTIONS = {
+    *("empty", "environment", "guid", "if", "resourceGroup", "split", "subscription"),
+    *("subscriptionResourceId", "toLower", "union", "uniqueString"),
+}
+
+# Refused by Flex Consumption: https://learn.microsoft.com/azure/azure-functions/functions-app-settings
+NOT_ON_FLEX = set(
+    """
+    ENABLE_ORYX_BUILD FUNCTIONS_EXTENSION_VERSION FUNCTIONS_MAX_HTTP_CONCURRENCY
+    FUNCTIONS_WORKER_DYNAMIC_CONCURRENCY_ENABLED FUNCTIONS_WORKER_PROCESS_COUNT FUNCTIONS_WORKER_RUNTIME
+    FUNCTIONS_WORKER_RUNTIME_VERSION SCM_DO_BUILD_DURING_DEPLOYMENT
+    WEBSITE_CONTENTAZUREFILECONNECTIONSTRING WEBSITE_CONTENTOVERVNET WEBSITE_CONTENTSHARE
+    WEBSITE_DNS_SERVER WEBSITE_MAX_DYNAMIC_APPLICATION_SCALE_OUT WEBSITE_NODE_DEFAULT_VERSION
+    WEBSITE_RUN_FROM_PACKAGE WEBSITE_SKIP_CONTENTSHARE_VALIDATION WEBSITE_VNET_ROUTE_ALL
+    """.split()
+)
+
+# Settings a deployment does without: they have defaults, or are for other clouds and private authorities.
+OPTIONAL = {
+    "AzureWebJobsStorage",
+    "AzureWebJobsStorage__blobServiceUri",
+    "AzureWebJobsStorage__queueServiceUri",
+    "AzureWebJobsStorage__tableServiceUri",
+    "AZURE_RESOURCE_MANAGER_AUDIENCE",
+    "TIDEMARK_CA_BUNDLE",
+    "TIDEMARK_CONFIG",
+}
+
+# Of local.settings.json, what belongs to the machine: identity endpoint, certificates, the runtime's name.
+LOCAL = {"FUNCTIONS_WORKER_RUNTIME", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "TIDEMARK_CA_BUNDLE"}
+
+VALUES = {
+    "storage.name": "sttidemark",
+    "applicationInsights.properties.ConnectionString": "InstrumentationKey=0;IngestionEndpoint=https://in/",
+    "environment.resourceManager": "https://management.azure.com/",
+    "identityClientId": "11111111-2222-3333-4444-555555555555",
+    "ordersPlanId": "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg-web/providers/Microsoft.Web/serverfarms/plan-orders",
+    "ordersServiceBusNamespaceName": "sb-orders",
+    "collectSchedule": "0 * * * * *",
+    "verifySchedule": "30 * * * * *",
+    "scalingLogRetention": "30d",
+}
+
+
+# -- reading templates ------------------------------------------------------------------------------
+
+
+def value_of(node: Any) -> str:
+    """What an app setting's expression gives; the parser does not tell names from texts."""
+    if isinstance(node, dict):
+        return VALUES[path_of(node)]
+    return VALUES.get(node) or re.sub(r"\$\{(\w+)\}", lambda found: VALUES[found.group(1)], node)
+
+
+def settings() -> dict[str, str]:
+    declared = APP["variables"]["settings"]["value"]
+    return {name: value_of(node) for name, node in declared.items()}
+
+
+def arguments(module: str) -> dict[str, Any]:
+    config = MAIN["modules"][module]["config"]
+    found: dict[str, Any] = config.get("config", config)["params"]
+    return found
+
+
+def target(module: str) -> str:
+    return (INFRA / MAIN["modules"][module]["detail"]["path"]).resolve().relative_to(INFRA).as_posix()
+
+
+# -- what a compiler would say ------------------------------------------------------------------------
+
+
+@every_file
+def test_every_name_is_declared_and_every_parameter_and_variable_is_used(name: str) -> None:
+    declared, units, used = names(TEXTS[name])
+
+    assert set() == used - declared
+    assert set() == units - used
+
+
+@every_file
+def test_every_function_called_is_one_of_bicep(name: str) -> None:
+    assert calls(TEXTS[name]) <= FUNCTIONS
+
+
+def test_names_that_are_unknown_or_unused_are_found() -> None:
+    text = "param a string\nvar b = 'x${c}y${d}' // e\nresource f 'g' = [for h in a: {\n  name: h.i\n}]\n"
+
+    declared, units, used = names(text)
+
+    assert ({"a", "b", "f", "h"}, {"a", "b"}, {"a", "c", "d", "h"}) == (declared, units, used)
+
+
+@every_file
+def test_every_parameter_and_output_is_described(name: str) -> None:
+    tree = TREES[name]
+    units = {**tree.get("parameters", {}), **tree.get("outputs", {})}
+
+    described = {
+        key for key, unit in units.items() if any(d["type"] == "description" for d in unit["decorators"])
+    }
+
+    assert set(units) == described
+
+
+def test_modules_are_files_of_this_repository() -> None:
+    assert {"local"} == {module["type"] for module in MAIN["modules"].values()}
+    assert set(TEXTS) == {"main.bicep"} | {target(module) for module in MAIN["modules"]}
+
+
+@every_module
+def test_a_module_gets_the_parameters_it_declares(module: str) -> None:
+    declared = TREES[target(module)]["parameters"]
+    required = {name for name, parameter in declared.items() if parameter["default"] is None}
+
+    assert required <= set(arguments(module)) <= set(declared)
+
+
+def test_outputs_that_are_used_exist() -> None:
+    for module, output in re.findall(r"\b(\w+)\.outputs\.(\w+)", TEXTS["main.bicep"]):
+        assert output in TREES[target(module)]["outputs"], f"{module}.outputs.{output}"
+
+
+def test_the_parameter_file_gives_parameters_of_the_main_template_and_all_without_default() -> None:
+    given = json.loads((INFRA / "main.parameters.json").read_text(encoding="utf-8"))["parameters"]
+    declared = MAIN["parameters"]
+    required = {name for name, parameter in declared.items() if parameter["default"] is None}
+
+    assert required <= set(given) <= set(declared)
+
+
+# -- settings -------------------------------------------------------------------------------------------
+
+
+def test_the_app_can_be_assembled_from_the_settings_of_the_template() -> None:
+    autoscaler = assemble(settings(), root=ROOT)
+
+    assert set(tomllib.loads((ROOT / "tidemark.toml").read_text(encoding="utf-8"))["targets"]) == set(
+        autoscaler.config.policies
+    )
+
+
+def test_every_connection_is_by_the_user_assigned_identity() -> None:
+    found = settings()
+    service_bus = connections.service_bus_endpoint(found, "OrdersServiceBus")
+    table = connections.storage_endpoint(found, "AzureWebJobsStorage", "table")
+
+    assert service_bus.namespace == "sb-orders.servicebus.windows.net"
+    assert table.url == "https://sttidemark.table.core.windows.net"
+    for prefix in ("AzureWebJobsStorage", "OrdersServiceBus", arm.CONNECTION):
+        assert found[f"{prefix}__credential"] == "managedidentity"
+        assert VALUES["identityClientId"] == found[f"{prefix}__clientId"]
+    assert f"{arm.PUBLIC_CLOUD}/.default" == arm.scope(found)
+
+
+def test_settings_that_bindings_and_tidemark_toml_name_are_in_the_template() -> None:
+    bound = re.findall(r"%(\w+)%", (ROOT / "scaling" / "functions.py").read_text(encoding="utf-8"))
+    configured = re.findall(r"%(\w+)%", (ROOT / "tidemark.toml").read_text(encoding="utf-8"))
+
+    assert {"COLLECT_SCHEDULE", "VERIFY_SCHEDULE"} == set(bound)
+    assert {*bound, *configured} - {"NAME"} <= set(settings())
+
+
+def test_local_settings_have_their_counterpart_in_the_template() -> None:
+    local = json.loads((ROOT / "local.settings.json").read_text(encoding="utf-8"))["Values"]
+    deployed = set(settings())
+
+    missing = {
+        name
+        for name in set(local) - LOCAL
+        if name not in deployed and not any(key.startswith(f"{name}__") for key in deployed)
+    }
+
+    assert set() == missing
+
+
+def documented_settings() -> set[str]:
+    table = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8").split("\n### Roles")[0]
+    cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
+    found: set[str] = set()
+    for cell in cells:
+        prefix = ""
+        for name in re.findall(r"`(\w+)`", cell):
+            prefix = prefix if name.startswith("__") else name.partition("__")[0]
+            found.add(prefix + name if name.startswith("__") else name)
+    return found
+
+
+def test_documented_settings_and_settings_of_the_template_are_the_same() -> None:
+    deployed = {name for name in settings() if not name.startswith(("OrdersServiceBus", "ORDERS_"))}
+
+    assert documented_settings() - OPTIONAL == deployed
+
+
+def test_no_setting_is_one_that_flex_consumption_refuses() -> None:
+    assert set() == NOT_ON_FLEX & set(settings())
+    assert {"linuxFxVersion", "alwaysOn", "pythonVersion"}.isdisjoint(SITE["properties"]["siteConfig"])
+
+
+def test_schedules_and_retention_of_the_parameters_are_valid() -> None:
+    given = json.loads((INFRA / "main.parameters.json").read_text(encoding="utf-8"))["parameters"]
+    for name in ("collectSchedule", "verifySchedule", "scalingLogRetention", "pythonVersion"):
+        assert MAIN["parameters"][name]["default"] == given[name]["value"]
+
+    assert NcrontabSchedule.parse(given["collectSchedule"]["value"]).smallest_interval() == 60.0
+    assert NcrontabSchedule.parse(given["verifySchedule"]["value"]).smallest_interval() == 60.0
+    assert parse_duration(given["scalingLogRetention"]["value"]) == 30 * 86_400.0
+
+
+# -- roles ----------------------------------------------------------------------------------------------
+
+GUID = re.compile(r"'([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})'")
+
+
+def test_the_identity_has_the_roles_it_needs_and_no_other() -> None:
+    assigned = {
+        name: {ROLES[guid] for guid in GUID.findall(text)}
+        for name, text in TEXTS.items()
+        if GUID.search(text)
+    }
+
+    assert {
+        "app/rbac.bicep": {
+            "Storage Blob Data Owner",
+            "Storage Queue Data Contributor",
+            "Storage Table Data Contributor",
+            "Monitoring Metrics Publisher",
+        },
+        "app/rbac-plan.bicep": {"Web Plan Contributor", "Monitoring Reader"},
+        "app/rbac-service-bus.bicep": {"Azure Service Bus Data Owner"},
+    } == assigned
+
+
+def test_roles_end_at_the_resource_except_monitoring_reader_which_lists_a_group() -> None:
+    scopes = {
+        key: resource["config"].get("config", resource["config"]).get("scope")
+        for tree in TREES.values()
+        for key, resource in tree.get("resources", {}).items()
+        if resource["type"] == "Microsoft.Authorization/roleAssignments"
+    }
+
+    assert scopes == {
+        "onStorage": "storage",
+        "onApplicationInsights": "applicationInsights",
+        "onPlan": "plan",
+        "onGroup": None,
+        "onNamespace": "serviceBus",
+    }
+
+
+def test_target_roles_go_to_the_groups_of_plan_and_namespace_and_can_be_left_to_others() -> None:
+    for module, parts in (("planRoles", "plan"), ("serviceBusRoles", "serviceBus")):
+        config = MAIN["modules"][module]["config"]
+        scope = config["config"]["scope"]["function"]
+        indexed = [node["operands"] for node in walk(scope) if isinstance(node, dict) and "operands" in node]
+
+        assert config["condition"] == "assignTargetRoles"
+        assert scope["type"] == "resource_group"
+        assert [(parts, 4), (parts, 2)] == [(o["operand_1"], o["operand_2"]) for o in indexed]
+
+
+def test_the_documents_name_the_roles_of_the_templates() -> None:
+    operations = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    table = operations.split("### Roles", 1)[1].split("\n## ", 1)[0]
+    deploying = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+
+    for role in ROLES.values():
+        assert role in table
+        assert role in deploying
+
+
+# -- safety ---------------------------------------------------------------------------------------------
+
+
+def test_templates_hold_no_secret_and_ask_for_none() -> None:
+    secret = re.compile(
+        r"listKeys|listConnectionStrings|listCredentials|@secure|AccountKey=|SharedAccess|InstrumentationKey|password\s*[:=]",
+        re.IGNORECASE,
+    )
+    for path in (*FILES, INFRA / "main.parameters.json", ROOT / "azure.yaml"):
+        assert secret.findall(path.read_text(encoding="utf-8")) == [], path.name
+    assert not any("CONNECTION_STRING" in output for output in MAIN["outputs"])
+
+
+def test_only_https_with_tls_1_2_and_tokens_of_the_directory_lead_into_the_app() -> None:
+    policies = {
+        resource["config"]["name"]: resource["config"]["properties"]["allow"]
+        for resource in APP["resources"].values()
+        if resource["type"] == "Microsoft.Web/sites/basicPublishingCredentialsPolicies"
+    }
+    site = SITE["properties"]["siteConfig"]
+
+    assert SITE["properties"]["httpsOnly"] is True
+    assert (site["minTlsVersion"], site["scmMinTlsVersion"], site["ftpsState"]) == ("1.2", "1.2", "Disabled")
+    assert policies == {"ftp": False, "scm": False}
+
+
+def test_storage_and_telemetry_take_no_keys() -> None:
+    account = TREES["app/storage.bicep"]["resources"]["account"]["config"]["properties"]
+    insights = TREES["app/monitoring.bicep"]["resources"]["applicationInsights"]["config"]["properties"]
+
+    assert account["allowSharedKeyAccess"] is False
+    assert account["allowBlobPublicAccess"] is False
+    assert account["supportsHttpsTrafficOnly"] is True
+    assert account["minimumTlsVersion"] == "TLS1_2"
+    assert insights["DisableLocalAuth"] is True
+
+
+# -- plan, runtime, package -----------------------------------------------------------------------------
+
+# Longest functionTimeout by tier of the plan, in seconds; None where it is unbounded.
+LONGEST = {"Dynamic": 600.0, "FlexConsumption": None, "ElasticPremium": None}
+
+
+def test_function_timeout_fits_the_plan_and_leaves_the_scaler_its_deadline() -> None:
+    host = json.loads((ROOT / "host.json").read_text(encoding="utf-8"))
+    hours, minutes, seconds = map(int, host["functionTimeout"].split(":"))
+    timeout = 3600 * hours + 60 * minutes + seconds
+    longest = LONGEST[APP["resources"]["plan"]["config"]["sku"]["tier"]]
+
+    assert longest is None or timeout <= longest
+    assert timeout > AppServicePlanScaler.Params(resource_id="").deadline_seconds
+
+
+def test_the_plan_is_flex_consumption_with_a_python_that_the_project_supports() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    supported = SpecifierSet(project["requires-python"])
+    version = MAIN["parameters"]["pythonVersion"]
+    allowed = next(d["argument"] for d in version["decorators"] if d["type"] == "allowed")
+    plan = APP["resources"]["plan"]["config"]
+
+    assert plan["sku"] == {"name": "FC1", "tier": "FlexConsumption"}
+    assert plan["properties"]["reserved"] is True
+    assert SITE["properties"]["functionAppConfig"]["runtime"]["name"] == "python"
+    assert SITE["properties"]["functionAppConfig"]["runtime"]["version"] == "pythonVersion"
+    assert version["default"] in allowed
+    assert all(supported.contains(f"{python}.0") for python in allowed)
+
+
+def service() -> tuple[str, dict[str, str]]:
+    """The one service of azure.yaml, and its keys."""
+    text = re.sub(r"\s*#.*", "", (ROOT / "azure.yaml").read_text(encoding="utf-8"))
+    names = re.findall(r"^  (\w+):$", text.split("services:")[1], re.MULTILINE)
+    assert len(names) == 1
+    return names[0], dict(re.findall(r"^    (\w+): (\S+)$", text, re.MULTILINE))
+
+
+def test_azd_finds_the_app_by_its_tag_and_packages_the_folder_of_host_json() -> None:
+    name, keys = service()
+    tags = SITE["tags"]["function"]["parameters"]["arg_2"]
+
+    assert {"'azd-service-name'": name} == tags
+    assert keys == {"project": ".", "host": "function", "language": "python", "remoteBuild": "true"}
+    for needed in ("host.json", "function_app.py", "requirements.txt", "tidemark.toml"):
+        assert (ROOT / keys["project"] / needed).is_file()
+
+
+def test_the_package_holds_what_runs_and_no_local_settings() -> None:
+    ignored = set((ROOT / ".funcignore").read_text(encoding="utf-8").split())
+
+    assert {"local.settings.json", "devstack", "tests", ".venv"} <= ignored
+    assert ignored.isdisjoint(
+        {"host.json", "function_app.py", "requirements.txt", "tidemark.toml", "scaling"}
+    )
+
+
+def test_decisions_are_not_sampled_away() -> None:
+    logging = json.loads((ROOT / "host.json").read_text(encoding="utf-8"))["logging"]
+
+    assert "Trace" in logging["applicationInsights"]["samplingSettings"]["excludedTypes"].split(";")
