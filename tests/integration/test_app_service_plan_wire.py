@@ -293,6 +293,17 @@ async def test_a_change_sent_twice_by_the_http_client_is_one_change(world):
     assert [capacity for _, capacity in plan.history] == [2, 4]
 
 
+async def test_a_change_that_is_in_its_own_way_when_sent_twice_is_called_applied(world):
+    """The first PUT's answer is lost, the second is refused because of the first."""
+    _, scaler = world.plan(operation_seconds=0.2)
+    world.pace = 0.3
+    world.fault("put_plan", "drop_ack")
+
+    effect = await scaler.apply(action(), now=NOW)
+
+    assert (effect.outcome, effect.reached, world.puts()) == (EffectOutcome.APPLIED, 4, [4, 4])
+
+
 async def test_a_long_change_whose_answer_was_lost_is_waited_for(world):
     plan, scaler = world.plan(operation_seconds=0.2, poll_after=0)
     world.pace = 0.05
