@@ -9,7 +9,6 @@ It is run by its JavaScript file, without the npx wrapper, so that its process i
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -40,6 +39,7 @@ class Azurite:
         self._location = location
         self._ports: list[int] = []
         self._process: ChildProcess | None = None
+        self._attempts = 0
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -83,43 +83,53 @@ class Azurite:
         Call it from the main thread (see ChildProcess). Raises ProcessError with the end of Azurite's output, or
         NodeError; nothing is left running then.
         """
-        node, script = await asyncio.to_thread(_tools)
-        for attempt in range(1, _ATTEMPTS + 1):
-            process = self._spawn(node, script)
+        tools = await asyncio.to_thread(_tools)
+        while self._process is None:
+            process = self._spawn(*tools)
             try:
-                await asyncio.to_thread(
-                    process.wait_until_ready,
-                    partial(self._says_it_listens, process),
-                    timeout_s=_READY_WITHIN_S,
-                )
-            except BaseException as error:
+                await asyncio.to_thread(self._adopt, process)
+            except asyncio.CancelledError:
                 await process.stop_async()
-                if self._may_retry(error, attempt):
-                    continue
                 raise
-            self._process = process
-            return
 
     async def stop(self) -> None:
         """Stop it and wait until it is gone; idempotent."""
-        if self._process is not None:
-            await self._process.stop_async()
-            self._process = None
+        await asyncio.to_thread(self._stop)
 
     @contextlib.contextmanager
     def running_blocking(self) -> Iterator[Self]:
-        """Start, yield, stop, for callers without an event loop such as a session-wide fixture."""
-        asyncio.run(self.start())
+        """Start, yield, stop, for callers that are no coroutines, such as a session-wide fixture."""
+        tools = _tools()
+        while self._process is None:
+            self._adopt(self._spawn(*tools))
         try:
             yield self
         finally:
-            asyncio.run(self.stop())
+            self._stop()
 
     def _spawn(self, node: Path, script: Path) -> ChildProcess:
+        self._attempts += 1
         self._ports = self._choose_ports()
         process = ChildProcess("Azurite", [node, script, *self._arguments()])
         process.start()
         return process
+
+    def _adopt(self, process: ChildProcess) -> None:
+        """Wait until it is ready and keep it; leave it stopped if it may be tried again, and raise if not."""
+        try:
+            process.wait_until_ready(lambda: self._says_it_listens(process), timeout_s=_READY_WITHIN_S)
+        except ProcessError as error:
+            process.stop()
+            port_was_taken = self._port_base == 0 and "EADDRINUSE" in str(error)
+            if not port_was_taken or self._attempts >= _ATTEMPTS:
+                raise
+        else:
+            self._process = process
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
 
     def _choose_ports(self) -> list[int]:
         if self._port_base == 0:
@@ -133,14 +143,6 @@ class Azurite:
     def _says_it_listens(self, process: ChildProcess) -> bool:
         said = process.output_tail()
         return all(f"successfully listening at http://127.0.0.1:{port}" in said for port in self._ports)
-
-    def _may_retry(self, error: BaseException, attempt: int) -> bool:
-        return (
-            self._port_base == 0
-            and attempt < _ATTEMPTS
-            and isinstance(error, ProcessError)
-            and "EADDRINUSE" in str(error)
-        )
 
     def _arguments(self) -> list[str]:
         # --skipApiVersionCheck: today's SDKs ask for a service version Azurite 3.37 does not list, and get a 400.

@@ -57,6 +57,7 @@ def ensure_packages(node: Path) -> Path:
     with lock_file.open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the second of two processes waits here, then finds the work done
         if not _is_installed(lock_file):
+            _refuse_link(DEVSTACK / "node_modules")
             _run([*_npm(node), "ci", "--no-audit", "--no-fund"], cwd=DEVSTACK, purpose="npm ci", node=node)
     return DEVSTACK / "node_modules"
 
@@ -65,6 +66,14 @@ def _is_installed(lock_file: Path) -> bool:
     # npm writes this file last: a broken-off installation does not have it.
     installed = DEVSTACK / "node_modules" / ".package-lock.json"
     return installed.exists() and installed.stat().st_mtime >= lock_file.stat().st_mtime
+
+
+def _refuse_link(node_modules: Path) -> None:
+    # npm ci would first empty the folder at the other end, which belongs to somebody else.
+    if node_modules.is_symlink():
+        raise NodeError(
+            f"{node_modules} is a link to {node_modules.resolve()}, whose packages are out of date here"
+        )
 
 
 def _node_on_path() -> Path | None:

@@ -82,18 +82,19 @@ async def test_it_can_be_started_by_blocking_even_while_a_loop_runs():
 
 
 async def test_a_start_that_is_cancelled_leaves_nothing_running(monkeypatch):
-    started = []
+    started, pids = asyncio.Event(), []
     start = ChildProcess.start
-    monkeypatch.setattr(ChildProcess, "start", lambda self: (start(self), started.append(self.pid)))
+    monkeypatch.setattr(
+        ChildProcess, "start", lambda self: (start(self), pids.append(self.pid), started.set())
+    )
     task = asyncio.create_task(Azurite().start())
-    while not started:
-        await asyncio.sleep(0.01)
+    await started.wait()
 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert not process_exists(started[0])
+    assert not process_exists(pids[0])
 
 
 async def test_a_port_in_use_is_named_before_anything_is_started():

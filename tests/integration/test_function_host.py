@@ -162,6 +162,25 @@ async def test_a_message_that_is_not_base64_goes_to_poison_as_it_is_without_runn
     assert list(host.invocations) == []
 
 
+async def test_a_message_whose_attempts_are_used_up_moves_to_poison_without_another(azurite, names):
+    """As when its processes died before they could settle it."""
+    app = func.FunctionApp()
+
+    @app.queue_trigger("message", "%WORK_QUEUE%", CONNECTION)
+    def work(message: func.QueueMessage) -> None:
+        raise AssertionError("must not run")
+
+    await send(azurite, names["WORK_QUEUE"], "deadly")
+    async with queue(azurite, names["WORK_QUEUE"]) as client:
+        for _ in range(QUEUES["maxDequeueCount"]):
+            message = await client.receive_message()
+            await client.update_message(message, visibility_timeout=0)
+    async with FunctionHost(app, settings=names, host_json=HOST_JSON, storage_connection=azurite) as host:
+        assert await messages(azurite, names["WORK_QUEUE"] + "-poison", 1) == ["deadly"]
+
+    assert list(host.invocations) == []
+
+
 async def test_a_poison_queue_has_no_poison_queue_of_its_own(azurite, names):
     app, attempts = func.FunctionApp(), []
     poison = names["WORK_QUEUE"] + "-poison"

@@ -87,6 +87,18 @@ def test_missing_or_older_packages_are_installed_with_the_npm_beside_node(devsta
     assert [[str(devstack / "bin" / "node"), str(npm), "ci", "--no-audit", "--no-fund"]] * 2 == commands
 
 
+def test_nothing_is_installed_through_a_link(devstack, commands):
+    own = devstack / "devstack" / "node_modules"
+    own.rename(devstack / "elsewhere")
+    own.symlink_to(devstack / "elsewhere")
+
+    with pytest.raises(
+        NodeError, match=r"node_modules is a link to .*elsewhere, whose packages are out of date"
+    ):
+        ensure_packages(devstack / "bin" / "node")
+    assert commands == []
+
+
 def test_a_failing_installation_is_reported_with_what_it_wrote(devstack):
     program(devstack / "bin" / "node", "echo no network; exit 7")
 
