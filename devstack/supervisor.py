@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 RESOURCE_GROUP = "local"
 READY_WITHIN = 60.0
+STOP_WITHIN = 10.0
 
 
 class StackPorts(Struct, frozen=True):
@@ -120,21 +121,36 @@ class FunctionsProcess:
     def output_tail(self, lines: int = 20) -> str:
         return self._process.output_tail(lines)
 
+    def start(self) -> None:
+        """Starts and waits until the functions answer; blocks. Raises ProcessError with the end of the output."""
+        self._process.start()
+        try:
+            self._process.wait_until_ready(self._answers, timeout_s=READY_WITHIN)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Stops them and waits until they are gone."""
+        self._process.stop(grace_s=STOP_WITHIN)
+
     async def __aenter__(self) -> Self:
         self._process.start()
         try:
             await asyncio.to_thread(self._process.wait_until_ready, self._answers, timeout_s=READY_WITHIN)
         except BaseException:
-            await self._process.stop_async()
+            await self.__aexit__()
             raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._process.stop_async(grace_s=10.0)
+        await self._process.stop_async(grace_s=STOP_WITHIN)
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}/dashboard", timeout=1) as answer:  # noqa: S310 - our own port
-                return bool(answer.status == 200)
-        except (OSError, urllib.error.URLError):
+            with urllib.request.urlopen(f"{self.url}/health", timeout=1):  # noqa: S310 - our own port
+                return True
+        except urllib.error.HTTPError:
+            return True  # it answers; what is wrong, if anything, its status and its log tell
+        except OSError:
             return False

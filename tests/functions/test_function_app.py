@@ -87,7 +87,7 @@ def test_the_worker_indexes_every_function_of_the_app():
 
 
 def test_the_local_host_sees_the_same_bindings_as_the_worker():
-    import function_app
+    import function_app  # noqa: PLC0415 - the app can be indexed once per process
 
     answer = run_worker(ROOT, settings=SCHEDULES)
     host = FunctionHost(
