@@ -403,10 +403,11 @@ APP_FILE = """
 import logging, os
 import azure.functions as func
 app = func.FunctionApp()
+PLACE = os.environ["PLACE"]  # read at import, as apps do
 
 @app.queue_trigger("message", "%WORK_QUEUE%", "AzureWebJobsStorage")
 def work(message: func.QueueMessage) -> None:
-    logging.info("attempt %d", message.dequeue_count)
+    logging.info("attempt %d in %s", message.dequeue_count, PLACE)
     if message.dequeue_count == 1:
         os.kill(os.getpid(), 9)
 """
@@ -418,7 +419,11 @@ async def test_a_message_whose_process_died_comes_again_after_the_visibility_tim
     """Through the command line: settings file, environment, log lines, and a clean end on Ctrl-C."""
     (tmp_path / "function_app.py").write_text(APP_FILE)
     (tmp_path / "host.json").write_text(json.dumps(HOST_JSON))
-    values = {"WORK_QUEUE": names["WORK_QUEUE"], CONNECTION: "overruled by the environment"}
+    values = {
+        "PLACE": "the file",
+        "WORK_QUEUE": names["WORK_QUEUE"],
+        CONNECTION: "overruled by the environment",
+    }
     (tmp_path / "local.settings.json").write_text(json.dumps({"IsEncrypted": False, "Values": values}))
     command = [
         sys.executable,
@@ -445,6 +450,6 @@ async def test_a_message_whose_process_died_comes_again_after_the_visibility_tim
     finally:
         second.stop()
 
-    assert "attempt 2" in output
+    assert "attempt 2 in the file" in output
     assert "Traceback" not in output
     assert await peek(azurite, names["WORK_QUEUE"]) == []
