@@ -1,0 +1,544 @@
+"""decide(): every outcome has its Reason, in a fixed order of precedence, with the limits and flips it names."""
+
+import pytest
+
+from scaling import explain
+from scaling.logic import decide
+from scaling.model import (
+    Capacity,
+    Controls,
+    Direction,
+    EffectRecord,
+    Evidence,
+    Flip,
+    ForeignHand,
+    Limit,
+    MetricFailure,
+    Override,
+    Pause,
+    Reason,
+    ScaleAction,
+    TargetState,
+    Verdict,
+)
+from scaling.policy import Fallback, Pace, Plateau, RateLimit, RuleSpec
+from scaling.window import Window
+from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
+
+HIGH, CALM, LOW = 900.0, 300.0, 20.0
+GUARD = RuleSpec(type="guard", name="db", options={"metric": "ru", "block_out_above": 90.0})
+WITH_GUARD = {
+    "metrics": {"backlog": metric(), "ru": metric()},
+    "rules": (THRESHOLD, GUARD),
+}
+PENDING = ScaleAction("plan@x", "plan", 3, 4, NOW - 60, NOW + 540, Reason.SCALE_OUT)
+OUT_EFFECT = EffectRecord(NOW - 60, 2, 3, 900.0, "a")
+IN_EFFECT = EffectRecord(NOW - 60, 4, 3, 20.0, "b")
+
+
+class BrokenRule:
+    """A user's rule with a bug."""
+
+    def evaluate(self, view):
+        raise ZeroDivisionError("of the user")
+
+    def metrics(self):
+        return ("backlog",)
+
+
+BROKEN = RuleSpec(type="tests.unit.test_decide:BrokenRule", name="mine", options={})
+
+
+def made(value=CALM, current=3, *, windows=None, state=None, controls=Controls(), now=NOW, **changes):
+    windows = {"backlog": full(value, now=now)} if windows is None else windows
+    state = state or at(current)
+    return decide(policy(**changes), windows, state, now=now, controls=controls, decision_id="plan@t")
+
+
+def failed(reason: Reason) -> dict[str, Window]:
+    whole = full(LOW)
+    return {"backlog": Window(whole.times, whole.values, MetricFailure("backlog", NOW, "no", reason))}
+
+
+def paused(direction=None, until=None) -> Controls:
+    return Controls(pauses=(Pause("kim", NOW - 60, direction, until),))
+
+
+def overridden(capacity: int, until: float = NOW + 600) -> Controls:
+    return Controls(override=Override(capacity, "kim", NOW - 60, until))
+
+
+GAPPED = Window(times=[NOW - 240, NOW - 180, NOW - 60, NOW - 30, NOW], values=[LOW] * 5)
+
+# What is decided in each case: (reason, desired); `at(3)`, minimum 1, maximum 10 where nothing is said.
+CASES = {
+    "out": ({"value": HIGH}, Reason.SCALE_OUT, 4),
+    "in": ({"value": LOW}, Reason.SCALE_IN, 2),
+    "steady": ({}, Reason.WITHIN_TARGET, 3),
+    "below the minimum": ({"current": 0}, Reason.BELOW_MINIMUM, 1),
+    "above the maximum": ({"current": 12}, Reason.ABOVE_MAXIMUM, 10),
+    "override": ({"controls": overridden(7)}, Reason.OVERRIDDEN, 7),
+    "override reached": ({"value": HIGH, "controls": overridden(3)}, Reason.OVERRIDDEN, 3),
+    "fallback": (
+        {"windows": {}, "fallback": Fallback(capacity=5), "state": at(3, missing_since=NOW - 300)},
+        Reason.FALLBACK,
+        5,
+    ),
+    "no samples": ({"windows": {}}, Reason.INCOMPLETE_WINDOW, 3),
+    "too few samples": ({"windows": {"backlog": full(HIGH, count=4)}}, Reason.INCOMPLETE_WINDOW, 3),
+    "a gap, in": ({"windows": {"backlog": GAPPED}}, Reason.INCOMPLETE_WINDOW, 3),
+    "stale": ({"windows": {"backlog": full(LOW, now=NOW - 200)}}, Reason.STALE_METRIC, 3),
+    "unread": ({"windows": failed(Reason.COLLECT_FAILED)}, Reason.COLLECT_FAILED, 3),
+    "invalid": ({"windows": failed(Reason.INVALID_METRIC)}, Reason.INVALID_METRIC, 3),
+    "disabled": ({"windows": failed(Reason.ENTITY_DISABLED)}, Reason.ENTITY_DISABLED, 3),
+    "never seen": ({"value": HIGH, "state": TargetState()}, Reason.CAPACITY_UNKNOWN, None),
+    "capacity unread": ({"value": HIGH, "state": at(3, capacity_error="403")}, Reason.CAPACITY_UNKNOWN, 3),
+    "rule failed": ({"rules": (BROKEN,)}, Reason.RULE_FAILED, 3),
+    "corrupt": ({"value": HIGH, "state": at(3, corrupt_since=NOW - 30)}, Reason.STATE_CORRUPT, 3),
+    "cooling out": (
+        {"value": HIGH, "state": at(3, effects=(OUT_EFFECT,)), "out": Pace(cooldown=600.0)},
+        Reason.COOLING_DOWN,
+        3,
+    ),
+    "cooling in": (
+        {"value": LOW, "state": at(3, effects=(OUT_EFFECT,)), "inward": Pace(cooldown=600.0)},
+        Reason.COOLING_DOWN,
+        3,
+    ),
+    "stabilizing in": (
+        {"value": LOW, "state": at(3, recommendations=((NOW - 60, 4),)), "inward": Pace(stabilization=300.0)},
+        Reason.STABILIZING,
+        3,
+    ),
+    "stabilizing out": (
+        {"value": HIGH, "state": at(3, recommendations=((NOW - 60, 2),)), "out": Pace(stabilization=300.0)},
+        Reason.STABILIZING,
+        3,
+    ),
+    "rate": (
+        {
+            "value": HIGH,
+            "state": at(3, effects=(OUT_EFFECT,)),
+            "out": Pace(rates=(RateLimit(kind="units", amount=1, period=300.0),)),
+        },
+        Reason.RATE_LIMITED,
+        3,
+    ),
+    "direction disabled": ({"value": LOW, "inward": Pace(select="disabled")}, Reason.RATE_LIMITED, 3),
+    "at the maximum": ({"value": HIGH, "current": 10}, Reason.AT_MAXIMUM, 10),
+    "at the minimum": ({"value": LOW, "current": 1}, Reason.AT_MINIMUM, 1),
+    "guarded": (
+        dict(windows={"backlog": full(HIGH), "ru": full(95.0)}, **WITH_GUARD),
+        Reason.GUARDED,
+        3,
+    ),
+    "guard unread": (dict(windows={"backlog": full(HIGH)}, **WITH_GUARD), Reason.GUARDED, 3),
+    "plateau": (
+        {
+            "value": HIGH,
+            "state": at(
+                3, effects=(EffectRecord(NOW - 120, 1, 2, 900.0), EffectRecord(NOW - 60, 2, 3, 900.0))
+            ),
+            "plateau": Plateau(metric="backlog", effects=2),
+        },
+        Reason.PLATEAU,
+        3,
+    ),
+    "paused": ({"value": HIGH, "controls": paused()}, Reason.PAUSED, 3),
+    "paused below the minimum": ({"current": 0, "controls": paused(Direction.OUT)}, Reason.PAUSED, 0),
+    "moved by hand": (
+        {"value": HIGH, "state": at(3, foreign=ForeignHand(7, 3, NOW - 60))},
+        Reason.FOREIGN_HAND,
+        3,
+    ),
+    "held by another controller": (
+        {"value": HIGH, "state": at(3, capacity=Capacity(3, NOW, held_by="autoscale"))},
+        Reason.FOREIGN_HAND,
+        3,
+    ),
+    "pending": ({"value": HIGH, "state": at(3, pending=PENDING)}, Reason.ACTION_PENDING, 3),
+    "platform pending": (
+        {"value": HIGH, "state": at(3, capacity=Capacity(3, NOW, pending=True))},
+        Reason.ACTION_PENDING,
+        3,
+    ),
+    "dry-run": ({"value": HIGH, "dry_run": True}, Reason.DRY_RUN, 4),
+    "dry-run by order": ({"value": HIGH, "controls": Controls(dry_run=True)}, Reason.DRY_RUN, 4),
+    "dry-run lifted by order": (
+        {"value": HIGH, "dry_run": True, "controls": Controls(dry_run=False)},
+        Reason.SCALE_OUT,
+        4,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_case_has_its_reason_and_its_desired_capacity(name: str) -> None:
+    arguments, reason, desired = CASES[name]
+
+    recommendation = made(**arguments)
+
+    assert (recommendation.reason, recommendation.desired) == (reason, desired)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_case_names_what_would_have_changed_it_and_reads_as_one_line(name: str) -> None:
+    recommendation = made(**CASES[name][0])
+
+    line = explain.line(recommendation)
+
+    assert recommendation.flips
+    assert all(flip.outcome is not recommendation.reason for flip in recommendation.flips)
+    assert "\n" not in line
+    assert line.endswith("[plan@t]")
+
+
+def test_every_reason_is_produced_by_a_case() -> None:
+    assert {reason for _, reason, _ in CASES.values()} == set(Reason)
+
+
+# Precedence: everything at once, then one obstacle after the other is lifted.
+
+EVERYTHING = {
+    "corrupt": {"corrupt_since": NOW - 30},
+    "foreign": {"foreign": ForeignHand(7, 10, NOW - 60)},
+    "pending": {"pending": PENDING},
+}
+
+
+def test_what_forbids_a_decision_is_told_in_a_fixed_order() -> None:
+    told = []
+    left = dict(EVERYTHING)
+    for name in (*EVERYTHING, None):
+        fields = {key: value for part in left.values() for key, value in part.items()}
+        told.append(made(HIGH, state=at(10, **fields), controls=overridden(5)).reason)
+        left.pop(name, None)
+
+    assert told == [Reason.STATE_CORRUPT, Reason.FOREIGN_HAND, Reason.ACTION_PENDING, Reason.OVERRIDDEN]
+
+
+def test_an_unknown_capacity_comes_before_everything() -> None:
+    state = at(3, capacity_error="403", corrupt_since=NOW - 30, pending=PENDING)
+
+    assert made(HIGH, state=state).reason is Reason.CAPACITY_UNKNOWN
+
+
+def test_an_override_stands_above_a_pause_and_above_the_rules() -> None:
+    controls = Controls(pauses=paused().pauses, override=overridden(7).override)
+
+    assert made(LOW, controls=controls).desired == 7
+
+
+def test_an_override_is_kept_within_the_bounds() -> None:
+    assert made(controls=overridden(50)).desired == 10
+
+
+def test_an_expired_override_decides_nothing() -> None:
+    assert made(controls=overridden(7, until=NOW)).reason is Reason.WITHIN_TARGET
+
+
+def test_all_that_holds_a_scale_out_back_is_listed_in_order_and_the_first_is_the_reason() -> None:
+    effects = (EffectRecord(NOW - 120, 8, 9, HIGH), EffectRecord(NOW - 60, 9, 10, HIGH))
+    held = made(
+        windows={"backlog": full(HIGH), "ru": full(95.0)},
+        state=at(10, effects=effects),
+        controls=paused(),
+        out=Pace(cooldown=600.0),
+        plateau=Plateau(metric="backlog", effects=2),
+        **WITH_GUARD,
+    )
+
+    assert [limit.reason for limit in held.limits] == [
+        Reason.AT_MAXIMUM,
+        Reason.GUARDED,
+        Reason.PLATEAU,
+        Reason.COOLING_DOWN,
+        Reason.PAUSED,
+    ]
+    assert held.reason is Reason.AT_MAXIMUM
+    assert {flip.quantity for flip in held.flips} == {
+        "maximum",
+        "average ru",
+        "latest backlog",
+        "time",
+        "control",
+    }
+
+
+def test_a_scale_out_is_not_held_by_a_cooldown_from_a_scale_in() -> None:
+    assert made(HIGH, state=at(3, effects=(IN_EFFECT,)), out=Pace(cooldown=600.0)).desired == 4
+
+
+def test_a_cooldown_ends_exactly_at_its_end() -> None:
+    state = at(3, effects=(EffectRecord(NOW - 600, 2, 3),))
+
+    assert made(HIGH, state=state, out=Pace(cooldown=600.0)).desired == 4
+    assert made(HIGH, state=state, out=Pace(cooldown=600.5)).desired == 3
+
+
+def test_a_pause_of_one_direction_leaves_the_other_free() -> None:
+    assert made(LOW, controls=paused(Direction.OUT)).desired == 2
+    assert made(HIGH, controls=paused(Direction.IN)).desired == 4
+
+
+def test_steps_rates_and_bounds_each_leave_a_limit_in_the_order_they_bit() -> None:
+    rule = RuleSpec(type="target_per_unit", name="t", options={"metric": "backlog", "target": 10.0})
+    recommendation = made(
+        900.0,
+        3,
+        maximum=5,
+        rules=(rule,),
+        out=Pace(step=20, rates=(RateLimit(kind="units", amount=6, period=60.0),)),
+    )
+
+    assert [(limit.reason, limit.wanted, limit.allowed) for limit in recommendation.limits] == [
+        (Reason.RATE_LIMITED, 90, 23),
+        (Reason.RATE_LIMITED, 23, 9),
+        (Reason.AT_MAXIMUM, 9, 5),
+    ]
+    assert (recommendation.proposed, recommendation.desired) == (90, 5)
+    assert recommendation.reason is Reason.SCALE_OUT
+
+
+def test_a_scale_out_tells_its_numbers() -> None:
+    recommendation = made(HIGH)
+
+    assert recommendation.evidence == (Evidence("backlog", "backlog", "average", HIGH, ">", 500.0, 300.0, 5),)
+    assert recommendation.flips == (Flip("average backlog", "<=", 500.0, Reason.WITHIN_TARGET),)
+
+
+# Several rules and metrics
+
+TWO = {
+    "metrics": {"backlog": metric(), "other": metric()},
+    "rules": (
+        THRESHOLD,
+        RuleSpec(
+            type="threshold",
+            name="other",
+            options={"metric": "other", "scale_out_above": 500.0, "scale_in_below": 100.0, "step_out": 2},
+        ),
+    ),
+}
+
+
+def two(one: float | None, other: float | None, **changes):
+    windows = {name: full(value) for name, value in (("backlog", one), ("other", other)) if value is not None}
+    return made(windows=windows, **TWO, **changes)
+
+
+def test_scale_out_beats_scale_in() -> None:
+    assert two(LOW, HIGH).desired == 5
+
+
+def test_the_highest_of_several_proposals_wins_and_all_that_asked_are_named() -> None:
+    recommendation = two(HIGH, HIGH)
+
+    assert recommendation.desired == 5
+    assert [flip.quantity for flip in recommendation.flips] == ["average other", "average backlog"]
+
+
+def test_scaling_in_needs_every_rule() -> None:
+    assert two(LOW, CALM).reason is Reason.WITHIN_TARGET
+    assert two(LOW, LOW).desired == 2
+
+
+def test_one_missing_metric_forbids_scaling_in_but_not_out() -> None:
+    assert two(LOW, None).reason is Reason.INCOMPLETE_WINDOW
+    assert two(HIGH, None).desired == 4
+
+
+def test_a_missing_metric_no_rule_votes_on_forbids_scaling_in_too() -> None:
+    held = made(windows={"backlog": full(LOW)}, **WITH_GUARD)
+
+    assert held.reason is Reason.INCOMPLETE_WINDOW
+    assert held.limits == (Limit(Reason.INCOMPLETE_WINDOW, 2, 3, "ru"),)
+    assert held.flips == (Flip("samples ru", ">=", 5.0, Reason.SCALE_IN),)
+
+
+def test_a_capacity_above_the_maximum_stays_while_metrics_are_missing() -> None:
+    assert made(windows={}, current=12).reason is Reason.INCOMPLETE_WINDOW
+    assert made(windows={"backlog": full(HIGH)}, current=12, **WITH_GUARD).reason is Reason.AT_MAXIMUM
+
+
+def test_a_failing_rule_holds_the_others_scale_in_but_not_their_scale_out() -> None:
+    assert made(LOW, rules=(THRESHOLD, BROKEN)).reason is Reason.RULE_FAILED
+    assert made(HIGH, rules=(THRESHOLD, BROKEN)).reason is Reason.SCALE_OUT
+
+
+# Bounds
+
+
+def test_the_minimum_is_reached_whatever_guards_and_cooldowns_say() -> None:
+    recommendation = made(
+        windows={"backlog": full(HIGH), "ru": full(95.0)},
+        state=at(0, effects=(EffectRecord(NOW - 1, 1, 0),)),
+        minimum=2,
+        out=Pace(cooldown=600.0),
+        **WITH_GUARD,
+    )
+
+    assert (recommendation.reason, recommendation.desired) == (Reason.BELOW_MINIMUM, 2)
+
+
+def test_from_below_the_minimum_the_rules_go_as_far_as_their_pace_allows() -> None:
+    rule = RuleSpec(type="target_per_unit", name="t", options={"metric": "backlog", "target": 100.0})
+
+    free = made(900.0, 1, minimum=2, rules=(rule,))
+    stepped = made(900.0, 1, minimum=2, rules=(rule,), out=Pace(step=3))
+    short = made(900.0, 0, minimum=2, rules=(rule,), out=Pace(step=1))
+
+    assert (free.reason, free.desired) == (Reason.SCALE_OUT, 9)
+    assert (stepped.reason, stepped.desired) == (Reason.SCALE_OUT, 4)
+    assert (short.reason, short.desired) == (Reason.BELOW_MINIMUM, 2)
+
+
+def test_a_schedule_raises_the_minimum_and_lowers_the_maximum() -> None:
+    def scheduled(**bounds):
+        return RuleSpec(type="schedule", name="office", options={"periods": [{"days": "daily", **bounds}]})
+
+    assert made(rules=(THRESHOLD, scheduled(floor=5))).desired == 5
+    lowered = made(rules=(THRESHOLD, scheduled(ceiling=2)))
+    assert (lowered.reason, lowered.desired) == (Reason.ABOVE_MAXIMUM, 2)
+    at_ceiling = made(HIGH, rules=(THRESHOLD, scheduled(ceiling=3)))
+    assert at_ceiling.limits == (Limit(Reason.AT_MAXIMUM, 4, 3, "ceiling of the schedule 3"),)
+
+
+def test_the_platforms_limits_bind_as_the_policys_do() -> None:
+    at_ceiling = made(HIGH, state=at(3, capacity=Capacity(3, NOW, ceiling=3)))
+    assert at_ceiling.limits == (Limit(Reason.AT_MAXIMUM, 4, 3, "ceiling of the platform 3"),)
+    assert made(LOW, state=at(3, capacity=Capacity(3, NOW, floor=3))).reason is Reason.AT_MINIMUM
+
+
+def test_a_ceiling_wins_over_a_floor() -> None:
+    recommendation = made(state=at(2, capacity=Capacity(2, NOW, ceiling=4)), minimum=6)
+
+    assert (recommendation.minimum, recommendation.maximum, recommendation.desired) == (4, 4, 4)
+
+
+# Fallback, plateau, stabilization
+
+
+def test_the_fallback_waits_its_time_and_never_lowers() -> None:
+    fallback = Fallback(capacity=5, after=300.0)
+
+    early = made(windows={}, fallback=fallback, state=at(3, missing_since=NOW - 299))
+    above = made(windows={}, fallback=fallback, state=at(7, missing_since=NOW - 900))
+
+    assert (early.reason, early.desired) == (Reason.INCOMPLETE_WINDOW, 3)
+    assert (above.reason, above.desired) == (Reason.INCOMPLETE_WINDOW, 7)
+
+
+def test_the_fallback_respects_steps_pauses_and_the_maximum() -> None:
+    arguments = {"windows": {}, "fallback": Fallback(capacity=8), "state": at(3, missing_since=NOW - 900)}
+
+    assert made(**arguments, out=Pace(step=2)).desired == 5
+    assert made(**arguments, controls=paused()).reason is Reason.PAUSED
+    assert made(**arguments, maximum=6).desired == 6
+
+
+def test_a_plateau_ends_when_the_backlog_falls_or_the_hold_is_over() -> None:
+    effects = (EffectRecord(NOW - 120, 1, 2, 2000.0), EffectRecord(NOW - 60, 2, 3, 1500.0))
+    plateau = Plateau(metric="backlog", effects=2, fall=0.05, hold=1800.0)
+
+    held = made(1900.0, state=at(3, effects=effects), plateau=plateau)
+    fell = made(1899.0, state=at(3, effects=effects), plateau=plateau)
+    later = made(1900.0, state=at(3, effects=effects), plateau=plateau, now=NOW + 1740)
+
+    assert held.reason is Reason.PLATEAU
+    assert held.flips == (Flip("latest backlog", "<", 1900.0, Reason.SCALE_OUT),)
+    assert fell.reason is Reason.SCALE_OUT
+    assert later.reason is Reason.SCALE_OUT
+
+
+def test_a_plateau_never_holds_a_scale_in() -> None:
+    effects = (EffectRecord(NOW - 120, 1, 2, 20.0), EffectRecord(NOW - 60, 2, 3, 20.0))
+
+    assert made(LOW, state=at(3, effects=effects), plateau=Plateau(metric="backlog", effects=2)).desired == 2
+
+
+def test_stabilization_reduces_to_the_most_cautious_recommendation_of_its_window() -> None:
+    rule = RuleSpec(type="target_per_unit", name="t", options={"metric": "backlog", "target": 100.0})
+    state = at(9, recommendations=((NOW - 400, 9), (NOW - 200, 6), (NOW - 100, 4)))
+
+    recommendation = made(200.0, state=state, rules=(rule,), inward=Pace(stabilization=300.0))
+
+    assert (recommendation.proposed, recommendation.desired) == (2, 6)
+    assert recommendation.limits[0].reason is Reason.STABILIZING
+
+
+def test_the_wait_named_by_stabilization_ends_with_the_last_recommendation_that_holds() -> None:
+    state = at(3, recommendations=((NOW - 250, 5), (NOW - 100, 3), (NOW - 60, 2)))
+
+    held = made(LOW, state=state, inward=Pace(stabilization=300.0))
+
+    assert held.flips == (Flip("time", ">=", pytest.approx(NOW + 200, abs=0.01), Reason.SCALE_IN),)
+
+
+def test_the_wait_named_by_a_rate_limit_is_the_moment_that_frees_a_whole_unit() -> None:
+    effects = (EffectRecord(NOW - 250, 1, 2), EffectRecord(NOW - 100, 2, 3))
+    pace = Pace(rates=(RateLimit(kind="units", amount=1, period=300.0),))
+
+    held = made(HIGH, state=at(3, effects=effects), out=pace)
+
+    assert held.flips == (Flip("time", ">=", pytest.approx(NOW + 200, abs=0.01), Reason.SCALE_OUT),)
+
+
+def test_stored_state_lost_holds_as_long_as_anything_forgotten_could_have_held() -> None:
+    arguments = {"value": LOW, "inward": Pace(cooldown=100.0, stabilization=900.0)}
+
+    assert made(**arguments, state=at(3, corrupt_since=NOW - 899)).reason is Reason.STATE_CORRUPT
+    assert made(**arguments, state=at(3, corrupt_since=NOW - 900)).reason is Reason.SCALE_IN
+
+
+# What a hold promises for afterwards
+
+
+def test_a_pending_action_tells_what_would_follow_without_it() -> None:
+    assert made(LOW, state=at(3, pending=PENDING)).flips == (
+        Flip("time", ">=", PENDING.expires_at, Reason.SCALE_IN),
+    )
+
+
+def test_an_override_tells_what_the_rules_would_do_after_it() -> None:
+    assert made(HIGH, controls=overridden(3)).flips == (Flip("time", ">=", NOW + 600, Reason.SCALE_OUT),)
+
+
+def test_an_expired_pending_action_holds_nothing() -> None:
+    assert made(HIGH, state=at(3, pending=PENDING), now=PENDING.expires_at).reason is Reason.SCALE_OUT
+
+
+def test_dry_run_shows_what_would_be_done_and_does_not_act() -> None:
+    recommendation = made(HIGH, dry_run=True)
+
+    assert recommendation.desired == 4
+    assert not recommendation.acts
+    assert recommendation.limits[-1] == Limit(Reason.SCALE_OUT, 4, 4, "dry-run")
+
+
+def test_rules_are_asked_once_per_decision() -> None:
+    asked = []
+
+    class Counting:
+        def evaluate(self, view):
+            asked.append(view.current)
+            return Verdict(view.current + 1, Reason.SCALE_OUT, blocks_out=True, note="busy")
+
+        def metrics(self):
+            return ("backlog",)
+
+    counted = policy()
+    counted.rules = (Counting(),)
+    recommendation = decide(counted, {"backlog": full(CALM)}, at(3), now=NOW)
+
+    assert recommendation.reason is Reason.GUARDED
+    assert asked == [3]
+
+
+@pytest.mark.parametrize("minutes", [0, 2, 3])
+def test_a_metric_is_stale_after_three_missing_samples(minutes: int) -> None:
+    fresh = made(windows={"backlog": full(HIGH, now=NOW - minutes * MINUTE)})
+    stale = made(windows={"backlog": full(HIGH, now=NOW - minutes * MINUTE - 181)})
+
+    assert fresh.reason is Reason.SCALE_OUT
+    assert stale.reason is Reason.STALE_METRIC
