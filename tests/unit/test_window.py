@@ -1,0 +1,189 @@
+"""Windows count samples at the time they were taken, and say when they may not be acted upon."""
+
+import math
+
+import pytest
+
+from scaling.model import MetricFailure, MetricSample, Reason
+from scaling.window import EMPTY, MAX_SAMPLES, MAX_VALUE, Window, WindowSpec, fail, insert, observe, summarize
+
+SPEC = WindowSpec(span=600.0, interval=60.0, min_samples=5)
+NOW = 100_000.0
+
+
+def sample(at, value=1.0):
+    return MetricSample("backlog", at, value)
+
+
+def failure(at, reason=Reason.COLLECT_FAILED):
+    return MetricFailure("backlog", at, "boom", reason)
+
+
+def filled(*minutes_ago, value=7.0):
+    window = EMPTY
+    for minutes in sorted(minutes_ago, reverse=True):
+        window = insert(window, sample(NOW - 60 * minutes, value), SPEC)
+    return window
+
+
+def test_ten_samples_a_minute_apart_cover_ten_minutes():
+    summary = summarize(filled(*range(10)), SPEC, now=NOW)
+
+    assert (summary.count, summary.covered, summary.gap, summary.problem) == (10, 600.0, False, None)
+
+
+def test_five_points_over_four_minutes_are_not_ten_minutes():
+    summary = summarize(filled(*range(5)), SPEC, now=NOW)
+
+    assert summary.count == 5 >= SPEC.min_samples
+    assert summary.problem is Reason.INCOMPLETE_WINDOW
+
+
+def test_a_span_covered_by_too_few_samples_is_incomplete():
+    assert summarize(filled(0, 3, 6, 9), SPEC, now=NOW).problem is Reason.INCOMPLETE_WINDOW
+
+
+def test_timer_jitter_of_less_than_half_an_interval_is_no_missing_span():
+    window = filled(*(minutes * 0.96 for minutes in range(10)))
+
+    assert summarize(window, SPEC, now=NOW).problem is None
+
+
+def test_a_missing_sample_is_a_gap_but_no_problem():
+    summary = summarize(filled(0, 1, 2, 4, 5, 6, 7, 8, 9), SPEC, now=NOW)
+
+    assert (summary.gap, summary.problem) == (True, None)
+
+
+def test_a_late_sample_closes_the_gap_it_left():
+    window = insert(filled(0, 1, 2, 4, 5, 6, 7, 8, 9), sample(NOW - 180), SPEC)
+
+    assert window.times == sorted(window.times)
+    assert not summarize(window, SPEC, now=NOW).gap
+
+
+def test_a_late_sample_goes_with_its_value_to_its_time():
+    window = insert(filled(0, 2, value=7.0), sample(NOW - 60, 9.0), SPEC)
+
+    assert (window.times, window.values) == ([NOW - 120, NOW - 60, NOW], [7.0, 9.0, 7.0])
+
+
+def test_a_second_sample_of_the_same_time_changes_nothing():
+    window = filled(0, 1, 2)
+
+    assert insert(window, sample(NOW - 60, 999.0), SPEC) == window
+
+
+def test_samples_older_than_the_span_are_dropped():
+    window = insert(filled(*range(10)), sample(NOW + 60), SPEC)
+
+    assert window.times[0] == NOW - 480
+    assert len(window.times) == 10
+
+
+def test_a_sample_from_before_the_window_leaves_it_as_it_was():
+    window = filled(*range(10))
+
+    assert insert(window, sample(NOW - 601), SPEC) == window
+
+
+def test_the_newest_sample_too_old_is_stale():
+    assert summarize(filled(*range(10)), SPEC, now=NOW + 180).problem is None
+    assert summarize(filled(*range(10)), SPEC, now=NOW + 181).problem is Reason.STALE_METRIC
+
+
+def test_the_stale_age_can_be_set():
+    spec = WindowSpec(span=600.0, interval=60.0, max_age=30.0)
+
+    assert summarize(filled(*range(10)), spec, now=NOW + 31).problem is Reason.STALE_METRIC
+
+
+def test_an_empty_window_is_incomplete_and_its_statistics_beat_no_comparison():
+    summary = summarize(EMPTY, SPEC, now=NOW)
+
+    assert summary.problem is Reason.INCOMPLETE_WINDOW
+    assert all(math.isnan(summary.statistic(s)) for s in ("average", "maximum", "minimum", "latest"))
+
+
+def test_statistics_are_of_the_samples():
+    window = Window([NOW - 120, NOW - 60, NOW], [1.0, 6.0, 2.0])
+    summary = summarize(window, SPEC, now=NOW)
+
+    assert [summary.statistic(s) for s in ("average", "maximum", "minimum", "latest")] == [3.0, 6.0, 1.0, 2.0]
+
+
+def test_the_average_of_equal_values_is_that_value():
+    """sum([0.1] * 3) / 3 is a little above 0.1, which must not be above a threshold of 0.1."""
+    assert summarize(filled(0, 1, 2, value=0.1), SPEC, now=NOW).average == 0.1
+
+
+def test_a_failed_read_is_the_problem_until_a_newer_sample_arrives():
+    failed = fail(filled(*range(10)), failure(NOW + 60))
+    assert summarize(failed, SPEC, now=NOW + 60).problem is Reason.COLLECT_FAILED
+
+    late = insert(failed, sample(NOW + 60), SPEC)
+    assert summarize(late, SPEC, now=NOW + 60).problem is Reason.COLLECT_FAILED
+
+    recovered = insert(failed, sample(NOW + 120), SPEC)
+    assert summarize(recovered, SPEC, now=NOW + 120).problem is None
+
+
+def test_a_late_failure_does_not_hide_a_newer_sample_or_failure():
+    window = filled(*range(10))
+    assert fail(window, failure(NOW - 60)) is window
+
+    newer = fail(window, failure(NOW + 60))
+    assert fail(newer, failure(NOW + 30)) is newer
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        (sample(NOW, math.nan), "not finite"),
+        (sample(NOW, math.inf), "not finite"),
+        (sample(math.nan), "not finite"),
+        (sample(NOW, -1.0), "negative"),
+        (sample(NOW, MAX_VALUE * 2), "above"),
+        (sample(NOW + 3_600), "future"),
+    ],
+)
+def test_a_bad_sample_is_a_failure_that_says_why_and_no_value(bad, words):
+    before = filled(*range(1, 11))
+    window = observe(before, bad, SPEC, now=NOW)
+
+    assert window.values == before.values
+    assert window.failure.reason is Reason.INVALID_METRIC
+    assert words in window.failure.message
+    assert summarize(window, SPEC, now=NOW).problem is Reason.INVALID_METRIC
+
+
+def test_one_interval_of_clock_difference_is_tolerated():
+    assert observe(EMPTY, sample(NOW + 60), SPEC, now=NOW).failure is None
+
+
+@pytest.mark.parametrize("at", [NOW + 1e9, math.inf, math.nan])
+def test_a_failure_of_the_future_does_not_outlast_the_next_good_sample(at):
+    failed = observe(filled(*range(10)), failure(at), SPEC, now=NOW)
+    assert summarize(failed, SPEC, now=NOW).problem is Reason.COLLECT_FAILED
+
+    recovered = observe(failed, sample(NOW + 60), SPEC, now=NOW + 60)
+    assert summarize(recovered, SPEC, now=NOW + 60).problem is None
+
+
+def test_an_oversized_window_keeps_the_newest_samples_and_is_never_acted_upon():
+    spec = WindowSpec(span=1e6, interval=1.0)
+    window = Window([float(i) for i in range(MAX_SAMPLES)], [1.0] * MAX_SAMPLES)
+
+    full = insert(window, sample(float(MAX_SAMPLES)), spec)
+
+    assert (len(full.times), full.times[0], full.truncated) == (MAX_SAMPLES, 1.0, True)
+    assert summarize(full, spec, now=float(MAX_SAMPLES)).problem is Reason.INCOMPLETE_WINDOW
+
+
+def test_a_window_shorter_than_five_minutes_is_judged_by_its_own_span():
+    spec = WindowSpec(span=60.0, interval=15.0, min_samples=4)
+    window = EMPTY
+    for at in (15.0, 30.0, 45.0, 60.0):
+        window = insert(window, sample(at), spec)
+
+    assert summarize(window, spec, now=60.0).problem is None
