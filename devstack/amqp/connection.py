@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         self._parser = FrameParser(MAX_FRAME_SIZE)
         self._sessions: dict[int, Session] = {}
         self._pending: list[bytes] = []
-        self._opened = self._closing = False
+        self._opened = self._closing = self._receiving = False
         self._heartbeat: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -85,16 +85,19 @@ class Connection(asyncio.Protocol):
             session.resume()
 
     def data_received(self, data: bytes) -> None:
+        self._receiving = True
         try:
             for item in self._parser.feed(data):
                 if self._transport is None or self._closing:
-                    return
+                    break
                 if isinstance(item, Frame):
                     self._on_frame(item)
                 else:
                     self._on_header(item)
         except AmqpError as error:
             self.close(error)
+        self._receiving = False
+        self._flush()
 
     def send(self, channel: int, performative: Performative, payload: bytes = b"") -> None:
         self._write(encode_frame(channel, performative, payload))
@@ -122,7 +125,8 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def _write(self, data: bytes) -> None:
-        if not self._pending:
+        # One write for all that goes out in answer to one read, and none of it a turn of the loop later.
+        if not self._pending and not self._receiving:
             asyncio.get_running_loop().call_soon(self._flush)
         self._pending.append(data)
 

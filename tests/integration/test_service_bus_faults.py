@@ -14,10 +14,17 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
+from devstack.amqp.messages import DATA, encode_section
 from devstack.faults import Fault
 from devstack.service_bus import Counts, QueueSettings, ServiceBusServer
+from devstack.service_bus.messages import Sent
 
 pytestmark = pytest.mark.wire
+
+# The SDK drops its socket, open, when the server cuts the connection; the collector finds it at any time.
+sdk_drops_its_socket = pytest.mark.filterwarnings(
+    "ignore:unclosed:ResourceWarning", "ignore:loop is closed:ResourceWarning"
+)
 
 
 @pytest.fixture
@@ -33,7 +40,7 @@ async def client(server):
         server.connection_string, retry_total=2, retry_backoff_factor=0.05
     ) as connected:
         yield connected
-    # The SDK forgets its socket, open, whenever the server cuts the connection.
+    # What sdk_drops_its_socket is about, for those that the collector has not found yet.
     for transport in list(asyncio.get_running_loop()._transports.values()):
         transport.abort()
     await asyncio.sleep(0)
@@ -49,6 +56,11 @@ async def sender(client):
 async def receiver(client):
     async with client.get_queue_receiver("orders", keep_alive=0) as opened:
         yield opened
+
+
+def put(server, body):
+    """Enqueue behind the server's back: opening a sender takes the SDK half a second."""
+    server.broker.target("orders").send(Sent.parse(encode_section(DATA, body.encode())))
 
 
 async def receive(receiver, number):
@@ -83,6 +95,7 @@ async def test_the_async_client_sends_receives_and_settles(server, sender, recei
     assert server.counts("orders") == Counts(active=2, dead_letter=1)
 
 
+@sdk_drops_its_socket
 async def test_a_server_that_is_killed_and_comes_back_is_found_again_by_the_same_clients(
     server, sender, receiver
 ):
@@ -123,6 +136,7 @@ async def test_stopping_releases_the_port_and_leaves_no_connection_open(tmp_path
             await each.wait_closed()
 
 
+@sdk_drops_its_socket
 @pytest.mark.parametrize("kind", ["drop_connection", "detach"])
 async def test_a_link_that_breaks_under_a_message_is_opened_anew_and_the_message_stored_once(
     server, sender, kind
@@ -161,8 +175,8 @@ async def test_a_lost_acknowledgement_of_a_send_stores_the_message_and_leaves_th
     assert server.counts("orders").active >= 1
 
 
-async def test_a_lost_acknowledgement_of_a_completion_leaves_the_message_completed(server, client, sender):
-    await sender.send_messages(ServiceBusMessage("x"))
+async def test_a_lost_acknowledgement_of_a_completion_leaves_the_message_completed(server, client):
+    put(server, "x")
     async with client.get_queue_receiver("orders", keep_alive=0) as receiver:
         [message] = await receive(receiver, 1)
         server.faults.add(Fault("settle:orders", "drop_ack"))
@@ -173,24 +187,22 @@ async def test_a_lost_acknowledgement_of_a_completion_leaves_the_message_complet
     assert server.counts("orders") == Counts()
 
 
-async def test_a_connection_lost_while_completing_leaves_the_lock_and_the_client_completes_by_its_token(
-    server, sender, receiver
-):
-    await sender.send_messages(ServiceBusMessage("x"))
+@sdk_drops_its_socket
+async def test_a_completion_that_loses_its_connection_is_made_good_through_the_lock_token(server, receiver):
+    put(server, "x")
     [message] = await receive(receiver, 1)
     server.faults.add(Fault("settle:orders", "drop_connection"))
 
-    with contextlib.suppress(ServiceBusError):
-        await receiver.complete_message(message)
-    await asyncio.sleep(0)
-
+    await receiver.complete_message(message)
     assert server.faults.list() == []
-    assert server.counts("orders").active <= 1
+    # The SDK settles again over $management when the link gives no answer.
+    assert server.counts("orders") == Counts()
 
 
-async def test_a_delivery_that_breaks_the_connection_is_delivered_again_after_it(server, sender, receiver):
+@sdk_drops_its_socket
+async def test_a_delivery_that_breaks_the_connection_is_delivered_again_after_it(server, receiver):
     server.faults.add(Fault("deliver:orders", "drop_connection"))
-    await sender.send_messages(ServiceBusMessage("x"))
+    put(server, "x")
 
     [message] = await receive(receiver, 1)
 
@@ -222,12 +234,15 @@ async def test_latency_delays_the_acknowledgement(server, sender):
     assert server.counts("orders") == Counts(active=1)
 
 
-async def test_disabling_a_queue_detaches_its_receivers(server, receiver):
-    assert await receiver.receive_messages(1, max_wait_time=0.1) == []
-    server.update_queue("orders", QueueSettings(status="Disabled"))
+async def test_disabling_a_queue_detaches_its_receivers(server):
+    async with (
+        ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
+        client.get_queue_receiver("orders") as receiver,
+    ):
+        server.update_queue("orders", QueueSettings(status="Disabled"))
 
-    with pytest.raises(MessagingEntityDisabledError):
-        await receiver.receive_messages(1, max_wait_time=5)
+        with pytest.raises(MessagingEntityDisabledError):
+            await receiver.receive_messages(1, max_wait_time=5)
 
 
 async def test_faults_are_set_and_cleared_over_plain_http_on_the_same_port(server):
