@@ -39,14 +39,14 @@ function numbersOf(view) {
 
 function metricsTable(view) {
   const heads = [["metric", ""], ["latest", "num"], ["average", "num"], ["max", "num"], ["window", ""], ["quality", ""]];
-  const rows = view.metrics.map((metric) => h("tr", {},
-    h("th", { scope: "row" }, metric.name, metric.failure ? h("span", { className: "failure" }, metric.failure) : null),
+  const rows = view.metrics.flatMap((metric) => [h("tr", {},
+    h("th", { scope: "row" }, metric.name),
     h("td", { className: "num" }, numberText(metric.latest)),
     h("td", { className: "num" }, numberText(metric.average)),
     h("td", { className: "num" }, numberText(metric.maximum)),
     h("td", { title: metric.age === null ? "no sample" : `newest ${durationText(metric.age)} old` }, `${durationText(metric.covered)} of ${durationText(metric.span)}, ${metric.count} samples`),
     h("td", {}, chip(look(metric.quality).text, metric.quality === "ok" ? "hold" : metric.quality === "gap" ? "warn" : look(metric.quality).tone)),
-  ));
+  ), metric.failure ? h("tr", {}, h("td", { className: "failure", colspan: heads.length }, metric.failure)) : null]);
   return h("table", { className: "metrics" },
     h("thead", {}, h("tr", {}, heads.map(([name, className]) => h("th", { scope: "col", className }, name)))), h("tbody", {}, rows));
 }
@@ -106,7 +106,7 @@ class Card {
   buildDetail() {
     this.plots = new Plots(this.view.target);
     this.told = h("div", { className: "why" });
-    const order = (name, text) => h("button", { type: "button", "aria-label": `${text} ${this.view.target}`, onclick: () => askOrder(name, this.view, (view) => this.app.accept(view)) }, text);
+    const order = (name, text) => h("button", { type: "button", "aria-label": `${text.replace("…", "")} ${this.view.target}`, onclick: () => askOrder(name, this.view, (view) => this.app.accept(view)) }, text);
     const actions = h("div", { className: "actions", role: "group", "aria-label": `Orders for ${this.view.target}` },
       order("pause", "Pause…"), order("resume", "Resume…"), order("override", "Override…"), order("dry-run", "Dry-run…"),
       h("button", { type: "button", className: "plain", "aria-label": `Decisions of ${this.view.target}`, onclick: () => this.app.showDecisions(this.view.target) }, "Decisions ↓"));

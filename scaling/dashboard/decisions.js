@@ -1,6 +1,6 @@
 // The scaling log as a list: newest first, filtered, each entry with its whole explanation.
 
-const ROWS_AT_ONCE = 100;
+const ROWS_AT_ONCE = 50;
 const PAGES_AT_ONCE = 10; // read for one press of "Load older" while the filter hides what arrives
 
 /** An entry that changed something, or says that somebody or something did. */

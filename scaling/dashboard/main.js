@@ -11,6 +11,7 @@ class App {
     this.interval = 60;
     this.offset = 0; // server's clock minus this machine's, s
     this.received = null; // when the newest complete answer arrived, by this machine's steady clock
+    this.receivedText = ""; // the same as a time of day
     this.failure = null;
     this.pause = FASTEST;
     this.targets = new Targets(this);
@@ -42,6 +43,7 @@ class App {
       await this.log.poll(status.now);
       this.decisions.refresh();
       this.received = performance.now();
+      this.receivedText = clockText(Date.now() / 1000);
       this.failure = null;
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
@@ -114,7 +116,7 @@ class App {
   }
 
   bannerText(age) {
-    const since = age === null ? "Nothing has been loaded yet." : `Everything below is from ${clockText(Date.now() / 1000 - Math.floor(age))}, not the present.`;
+    const since = age === null ? "Nothing has been loaded yet." : `Everything below is from ${this.receivedText}, not the present.`;
     if (this.failure === null) return `The server has not answered for a while. ${since}`;
     if (this.failure.wantsKey) return `The server wants a key (HTTP ${this.failure.status}). ${since}`;
     if (this.failure.status === 0) return `The server cannot be reached: ${this.failure.message}. ${since}`;

@@ -105,7 +105,7 @@ class Plots {
     for (const level of metric.levels) {
       drawing.push(svg("path", { className: `level level-${level.direction}`, d: stepPath(level.steps, to, scale) }));
     }
-    const legend = metric.levels.map((level) => this.key_(`level level-${level.direction}`, levelText(level)));
+    const legend = metric.levels.map((level) => this.legendEntry(`level level-${level.direction}`, levelText(level)));
     const said = metric.points.length ? `latest ${numberText(metric.points.at(-1)[1])} ${metric.unit}` : "no samples";
     return this.plot(`${metric.name}, ${metric.unit}`, legend, drawing, scale, METRIC_HEIGHT, [said, ...metric.levels.map((level) => levelText(level))].join("; "), metric.points, metric.points.length ? null : "no samples in this time");
   }
@@ -125,12 +125,12 @@ class Plots {
       svg("path", { className: "desired-line", d: stepPath(desired, to, scale) }),
       svg("path", { className: "data", d: stepPath(capacity, to, scale) }),
     );
-    const legend = [this.key_("data", "current"), this.key_("desired-line", "desired"), this.key_("band", "minimum to maximum")];
+    const legend = [this.legendEntry("data", "current"), this.legendEntry("desired-line", "desired"), this.legendEntry("band", "minimum to maximum")];
     const now = capacity.at(-1)?.[1] ?? null;
     return this.plot("instances", legend, drawing, scale, CAPACITY_HEIGHT, `now ${numberText(now)}`, capacity, capacity.length ? null : "no decisions in this time");
   }
 
-  key_(className, text) {
+  legendEntry(className, text) {
     const mark = className === "band"
       ? svg("rect", { className, width: 20, height: 8 })
       : svg("line", { className, x1: 0, x2: 20, y1: 4, y2: 4 });

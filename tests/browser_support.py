@@ -1,0 +1,293 @@
+"""What the browser tests need: the system's Chromium, and a server with the dashboard and a scripted API.
+
+The API's answers are the product's own views over a simulated past: reports go through `absorb`, `decide` and
+`advance` as they do in the app, so the page is tested with what it will really be served.
+"""
+
+import asyncio
+import math
+import shutil
+import time
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from scaling import explain
+from scaling.controls import ORDERS, OrderError
+from scaling.dashboard import page
+from scaling.logic import decide
+from scaling.model import (
+    Capacity,
+    Controls,
+    Effect,
+    EffectOutcome,
+    LogEntry,
+    LogKind,
+    MetricFailure,
+    MetricSample,
+    MetricsReport,
+    TargetState,
+    decision_id,
+)
+from scaling.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
+from scaling.ports import LogPage, Snapshot
+from scaling.state import absorb, advance, record_effect
+from scaling.views import log_view, status_view, target_view
+from scaling.window import WindowSpec
+
+INTERVAL = 60.0
+KEY = "admin-key-of-the-test"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def chromium_path():
+    """Where Chromium is; skips the test, saying what to install, where there is none."""
+    names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+    found = next((path for path in map(shutil.which, names) if path), None)
+    if found is None:
+        pytest.skip(f"no browser: install one of {', '.join(names)} to run the dashboard's tests")
+    return found
+
+
+def threshold_policy(target, *, maximum=8, **changes):
+    """Out above 400 (1,200 from 4 instances on) on average, in below 60 at most, within 10 minutes."""
+    window = WindowSpec(span=600, interval=INTERVAL, min_samples=10)
+    metrics = {"backlog": MetricSpec(collector="service_bus", options={}, count="active", window=window)}
+    options = {"metric": "backlog", "scale_out_above": {"1": 400, "4": 1200}, "scale_in_below": 60}
+    spec = PolicySpec(
+        target=target,
+        scaler="app_service_plan",
+        scaler_options={},
+        minimum=1,
+        maximum=maximum,
+        metrics=metrics,
+        rules=(RuleSpec(type="threshold", name="backlog", options=options),),
+        out=Pace(cooldown=300),
+        inward=Pace(cooldown=600),
+    )
+    return Policy(msgspec.structs.replace(spec, **changes))
+
+
+class SimulatedTarget:
+    """One target fed with reports; keeps state, windows, orders and log as the app would."""
+
+    def __init__(self, policy, backlog, *, current=2, capacity=120.0):
+        self.policy = policy
+        self.backlog = backlog  # arrivals per tick at a time, or None for a failed read
+        self.waiting = 0.0
+        self.capacity_per_unit = capacity
+        self.current = current
+        self.state, self.windows, self.controls = TargetState(), {}, Controls()
+        self.entries = []
+        self.corrupt = ()
+
+    def tick(self, now):
+        """One report, its decision, and at once its effect."""
+        arriving = self.backlog(now)
+        if arriving is not None:
+            self.waiting = max(0.0, self.waiting + arriving - self.current * self.capacity_per_unit)
+        report = MetricsReport(
+            self.policy.target,
+            now,
+            () if arriving is None else (MetricSample("backlog", now, float(round(self.waiting))),),
+            (MetricFailure("backlog", now, "the namespace answered 401: token expired"),)
+            if arriving is None
+            else (),
+            Capacity(self.current, now, ready=self.current),
+        )
+        self.windows, state = absorb(
+            self.policy, self.windows, self.state, report, now=now, controls=self.controls
+        )
+        decided = decide(
+            self.policy,
+            self.windows,
+            state,
+            now=now,
+            controls=self.controls,
+            decision_id=decision_id(self.policy.target, now),
+        )
+        self.state, action = advance(self.policy, state, decided, report_at=now, level=None)
+        self.log(
+            LogKind.DECISION,
+            now,
+            explain.line(decided),
+            decided.reason,
+            current=decided.current,
+            desired=decided.desired,
+            recommendation=decided,
+            metrics={} if arriving is None else {"backlog": float(round(self.waiting))},
+        )
+        if action is not None:
+            self._carry_out(action, now + 4)
+
+    def _carry_out(self, action, now):
+        self.current = action.to_capacity
+        effect = Effect(
+            action.action_id,
+            action.target,
+            EffectOutcome.APPLIED,
+            action.from_capacity,
+            action.to_capacity,
+            self.current,
+            now,
+        )
+        self.state = record_effect(self.state, effect)
+        self.log(
+            LogKind.EFFECT,
+            now,
+            explain.effect_line(effect),
+            effect.outcome,
+            current=action.from_capacity,
+            desired=action.to_capacity,
+            effect=effect,
+        )
+
+    def log(self, kind, at, line, reason, **fields):
+        key = f"{kind}-{len(self.entries)}"
+        self.entries.append(LogEntry(self.policy.target, at, kind, key, line, str(reason), **fields))
+
+    def view(self, now):
+        snapshot = Snapshot(self.policy.target, self.state, self.windows, self.controls, corrupt=self.corrupt)
+        return target_view(self.policy, snapshot, now=now)
+
+
+def steady(level):
+    return lambda _: level
+
+
+def waves(*, period=5400.0, low=60.0, high=760.0, phase=0.0):
+    """Arrivals per minute that come and go, with a little unevenness."""
+
+    def arrivals(now):
+        swing = 0.5 + 0.5 * math.sin(2 * math.pi * (now / period + phase))
+        return low + (high - low) * swing**3 + 25 * math.sin(now / 97.0)
+
+    return arrivals
+
+
+class FakeApi:
+    """The dashboard and its API on a free port of the loopback address.
+
+    `requests` are (method, path, query, body) as they came; `key` is wanted for orders when set, `read_key`
+    for reads. `failing` answers every read with that HTTP status.
+    """
+
+    def __init__(self, targets, *, key=None, read_key=None):
+        self.targets = {target.policy.target: target for target in targets}
+        self.key, self.read_key, self.failing = key, read_key, None
+        self.poison, self.poison_count, self.problems = [], 0, []
+        self.requests = []
+        self.extra = []  # log entries beside those of the targets
+        self._runner = None
+
+    async def start(self):
+        app = web.Application()
+        app.router.add_get("/api/dashboard", self._page)
+        app.router.add_get("/api/scaling/status", self._status)
+        app.router.add_get("/api/scaling/log", self._log)
+        app.router.add_post("/api/scaling/{target}/{order}", self._order)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        port = self._runner.addresses[0][1]
+        return f"http://127.0.0.1:{port}/api/dashboard"
+
+    async def stop(self):
+        if self._runner is not None:
+            await self._runner.cleanup()
+            self._runner = None
+
+    def simulate(self, seconds, *, only=None):
+        """Lets every target (or `only` one) live through the past, up to now."""
+        end = time.time() - 8
+        for target in self.targets.values() if only is None else [self.targets[only]]:
+            for tick in range(int(seconds // INTERVAL), -1, -1):
+                target.tick(end - tick * INTERVAL)
+
+    async def _page(self, _request):
+        return web.Response(text=page(), content_type="text/html")
+
+    def _refused(self, request):
+        self.requests.append((request.method, request.path, dict(request.query), None))
+        if self.failing:
+            return web.json_response({"error": "the state store did not answer"}, status=self.failing)
+        given = request.query.get("code") or request.headers.get("x-functions-key")
+        if self.read_key and given != self.read_key:
+            return web.Response(status=401)
+        return None
+
+    async def _status(self, request):
+        refused = self._refused(request)
+        if refused is not None:
+            return refused
+        now = time.time()
+        views = [target.view(now) for target in self.targets.values()]
+        return self._json(
+            status_view(
+                views,
+                now=now,
+                collect_interval=INTERVAL,
+                poison_count=self.poison_count,
+                poison=self.poison,
+                problems=self.problems,
+            )
+        )
+
+    async def _log(self, request):
+        refused = self._refused(request)
+        if refused is not None:
+            return refused
+        query = request.query
+        wanted, since = query.get("target"), float(query.get("since", 0))
+        rows = [entry for target in self.targets.values() for entry in target.entries] + self.extra
+        rows = [e for e in rows if (wanted is None or e.target == wanted) and e.at >= since]
+        rows.sort(key=lambda entry: (entry.at, entry.key), reverse=True)
+        after = query.get("continuation")
+        if after is not None:  # as the log table does it: a position among the rows, not a count of them
+            at, key = after.split("|")
+            rows = [e for e in rows if (e.at, e.key) < (float(at), key)]
+        limit = int(query.get("limit", 100))
+        part = rows[:limit]
+        more = f"{part[-1].at!r}|{part[-1].key}" if len(rows) > limit else None
+        return self._json(log_view(LogPage(tuple(part), more)))
+
+    async def _order(self, request):
+        body = await request.json()
+        self.requests.append((request.method, request.path, dict(request.query), body))
+        if self.key and request.headers.get("x-functions-key") != self.key:
+            return web.Response(status=401)
+        target, now = self.targets[request.match_info["target"]], time.time()
+        name, by = request.match_info["order"], body["by"]
+        try:
+            target.controls, text = ORDERS[name](target.controls, body, target.policy, by=by, now=now)
+        except OrderError as error:
+            return web.json_response({"error": str(error)}, status=400)
+        line = f"control {target.policy.target}: {text}, by {by}"
+        target.log(LogKind.CONTROL, now, line, name, by=by)
+        return self._json(target.view(now))
+
+    @staticmethod
+    def _json(value):
+        return web.Response(body=msgspec.json.encode(value), content_type="application/json")
+
+
+async def eventually(condition, *, within=10.0):
+    """Waits until the (async) condition holds; its last value is told when it never does."""
+    deadline = asyncio.get_running_loop().time() + within
+    while True:
+        value = await condition()
+        if value:
+            return value
+        if asyncio.get_running_loop().time() > deadline:
+            raise AssertionError(f"still {value!r} after {within} s")
+        await asyncio.sleep(0.05)

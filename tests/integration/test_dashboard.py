@@ -1,0 +1,482 @@
+"""The dashboard in a real browser, served with the product's own views over a simulated past."""
+
+import re
+import time
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import async_playwright
+
+from scaling.model import LogEntry, LogKind
+from scaling.ports import PoisonMessage
+from tests.browser_support import (
+    FLAGS,
+    KEY,
+    FakeApi,
+    SimulatedTarget,
+    chromium_path,
+    eventually,
+    steady,
+    threshold_policy,
+    waves,
+)
+
+pytestmark = [pytest.mark.browser, pytest.mark.wire, pytest.mark.asyncio(loop_scope="module")]
+
+MARKUP = "<img src=x onerror=\"document.title='injected'\">"
+PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser():
+    """One browser for all tests; each test gets a context of its own, which shares nothing with the others."""
+    path = chromium_path()
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def api():
+    target = SimulatedTarget(threshold_policy("plan-orders"), waves())
+    api = FakeApi([target])
+    api.simulate(3 * 3600)
+    yield api
+    await api.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def show(browser, api):
+    """Opens the page; whatever it writes to the console as an error fails the test."""
+    errors, contexts = [], []
+
+    async def show(query="", **options):
+        url = await api.start()
+        context = await browser.new_context(**options)
+        contexts.append(context)
+        page = await context.new_page()
+        page.set_default_timeout(8000)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda m: errors.append(m.text) if is_fault(m) else None)
+        await page.goto(url + query)
+        await page.get_by_text(re.compile(r"updated \d+ s ago")).wait_for()
+        return page
+
+    yield show
+    for context in contexts:
+        await context.close()
+    assert errors == []
+
+
+def is_fault(message):
+    """Chromium itself reports every refused or failed request; those are the tests' own doing."""
+    return message.type == "error" and not message.text.startswith("Failed to load resource")
+
+
+def card(page, target="plan-orders"):
+    return page.get_by_role("article", name=target)
+
+
+async def numbers(page):
+    big = card(page).locator(".big .numbers")
+    return [await big.locator(f".{name}").inner_text() for name in ("current", "desired", "bounds")]
+
+
+async def press_until_focused(page, name, *, limit=40):
+    """Tabs until the control with this accessible name has the focus, as somebody without a mouse does."""
+    for _ in range(limit):
+        await page.keyboard.press("Tab")
+        focused = await page.evaluate(
+            "document.activeElement.getAttribute('aria-label')"
+            " || document.activeElement.labels?.[0]?.textContent || document.activeElement.textContent"
+        )
+        if focused.startswith(name):
+            return
+    raise AssertionError(f"no control named {name} was reached with {limit} tabs")
+
+
+async def test_a_card_shows_numbers_reason_and_explanation(show, api):
+    page = await show()
+    view = api.targets["plan-orders"].view(time.time())
+    reason = view.reason.replace("_", " ")
+
+    assert await numbers(page) == [str(view.current), str(view.desired), "of 1..8"]
+    assert await card(page).locator(".line").inner_text() == view.line
+    assert (await card(page).locator(".badge").inner_text()).endswith(reason)
+    for flip in view.flips:
+        assert await card(page).get_by_text(flip, exact=True).count() == 1
+
+
+async def test_threshold_lines_step_with_the_instance_count(show, api):
+    """Out is above 400 below four instances and above 1,200 from four on; the line must do the same."""
+    page = await show()
+    await page.get_by_role("radio", name="6 h").check()
+    counts = {entry.current for entry in api.targets["plan-orders"].entries if entry.current is not None}
+    assert min(counts) < 4 <= max(counts)
+
+    async def levels():
+        path = await card(page).locator("path.level-out").get_attribute("d")
+        return len(set(re.findall(r"V([\d.]+)", path)))
+
+    assert await eventually(levels) == 2
+    assert await card(page).locator("path.level-in").count() == 1
+    assert await card(page).get_by_text(re.compile(r"scale out: average > ")).count() == 1
+
+
+async def test_numbers_change_without_a_reload(show, api):
+    page = await show()
+    target = api.targets["plan-orders"]
+    before = await page.locator(".row").count()
+    earlier = target.view(time.time()).current
+    target.current, target.state = earlier + (3 if earlier < 5 else -3), type(target.state)()
+    target.tick(time.time())
+    now = target.view(time.time()).current
+    assert now != earlier
+
+    async def shown():
+        return (await numbers(page))[0] == str(now)
+
+    await eventually(shown)
+    await page.get_by_role("radio", name="All").check()
+    assert await page.locator(".row").count() > before
+    assert "plan-orders: " in await page.locator("#announcer").text_content()
+
+
+async def test_a_pause_by_keyboard_alone_asks_for_the_key_and_shows_the_answer(show, api):
+    api.key = KEY
+    page = await show()
+
+    await press_until_focused(page, "Pause plan-orders")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("dialog", name="Pause plan-orders").wait_for()
+    await page.keyboard.press("Tab")
+    await page.keyboard.press("Tab")
+    await page.keyboard.type("ann")
+    await page.keyboard.press("Enter")
+    await page.get_by_role("alert").get_by_text("wants the admin key").wait_for()
+    assert api.targets["plan-orders"].controls.pauses == ()
+    assert await page.get_by_text(re.compile("paused both ways")).count() == 0
+    await page.keyboard.type(KEY)
+    await page.keyboard.press("Enter")
+
+    await card(page).get_by_text(re.compile(r"paused both ways until .* by ann")).wait_for()
+    assert not await page.get_by_role("dialog").is_visible()
+    focused = await page.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert focused == "Pause plan-orders"
+    orders = [request for request in api.requests if request[0] == "POST"]
+    assert orders[-1][1:] == (
+        "/api/scaling/plan-orders/pause",
+        {},
+        {"direction": None, "for": "30m", "by": "ann"},
+    )
+    assert KEY not in page.url
+    assert await page.evaluate("Object.values(localStorage)") == ["ann"]
+
+
+async def test_a_refused_override_shows_the_servers_own_words(show, api):
+    page = await show()
+    await page.get_by_role("button", name="Override plan-orders").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Instances").fill("99")
+    await dialog.get_by_label("Your name").fill("dan")
+    await dialog.get_by_role("button", name="Override").click()
+
+    await dialog.get_by_text("capacity: found 99; accepted are whole numbers 1 to 8").wait_for()
+    await dialog.get_by_label("Instances").fill("6")
+    await dialog.get_by_role("button", name="Override").click()
+    await card(page).get_by_text(re.compile(r"override 6 until .* by dan")).wait_for()
+
+    assert api.targets["plan-orders"].controls.override.capacity == 6
+
+
+@pytest.mark.parametrize("order", ["Resume", "Dry-run"])
+async def test_every_order_is_confirmed_in_a_dialog_and_can_be_cancelled(show, api, order):
+    page = await show()
+    await page.get_by_role("button", name=f"{order} plan-orders").click()
+    await page.get_by_role("dialog").wait_for()
+    await page.keyboard.press("Escape")
+
+    assert not await page.get_by_role("dialog").is_visible()
+    assert [request for request in api.requests if request[0] == "POST"] == []
+
+
+async def test_dry_run_sends_what_was_chosen(show, api):
+    page = await show()
+    await page.get_by_role("button", name="Dry-run plan-orders").click()
+    await page.get_by_label("Your name").fill("ann")
+    await page.get_by_role("button", name="Apply").click()
+    await card(page).get_by_text("dry-run", exact=True).wait_for()
+
+    assert api.targets["plan-orders"].controls.dry_run is True
+
+
+async def test_text_from_the_server_never_becomes_markup(show, api):
+    target = SimulatedTarget(threshold_policy(MARKUP), steady(100))
+    api.targets[MARKUP] = target
+    api.simulate(1200, only=target.policy.target)
+    target.log(LogKind.VERIFY, time.time(), f"verify {MARKUP}", MARKUP, by=MARKUP)
+    api.poison = [PoisonMessage(MARKUP, MARKUP, time.time(), MARKUP)]
+    api.poison_count = 1
+    api.problems = [MARKUP]
+    page = await show()
+    await page.get_by_role("button", name=f"verify {MARKUP}").click()
+
+    assert await page.locator("img").count() == 0
+    assert await page.title() == "Tidemark"
+    assert await page.locator(".poison pre").inner_text() == MARKUP
+    assert await card(page, MARKUP).locator(".name").inner_text() == MARKUP
+
+
+@pytest.mark.parametrize("opened", [False, True])
+async def test_a_phone_has_no_horizontal_scrolling(show, api, opened):
+    long_name = "plan-with-a-very-long-name-without-any-place-to-break-in-westeurope-production"
+    api.targets[long_name] = SimulatedTarget(threshold_policy(long_name), lambda _: None)
+    api.simulate(1200, only=long_name)
+    api.poison, api.poison_count = [PoisonMessage("q", "m", None, "x" * 500)], 1
+    page = await show(**PHONE)
+    if opened:
+        await page.locator(".row > button").first.click()
+        await page.get_by_role("button", name="Table of the charts of plan-orders").click()
+        await page.get_by_role("button", name="Pause plan-orders").click()
+
+    width, inner = await page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+    assert (width, inner) == (360, 360)
+
+
+CONTRASTS = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+  const luminance = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const [r, g, b, a = 1] = parse(getComputedStyle(e).backgroundColor);
+      if (a > 0.99) return [r, g, b];
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let seen = 0;
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const element = node.parentElement;
+    if (!node.textContent.trim() || ["SCRIPT", "STYLE"].includes(element.tagName)) continue;
+    if (!element.checkVisibility({ visibilityProperty: true })) continue;
+    const style = getComputedStyle(element);
+    const colour = parse(element instanceof SVGElement ? style.fill : style.color);
+    const [a, b] = [luminance(colour), luminance(ground(element))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    seen += 1;
+    if (ratio < 4.5) poor.push([node.textContent.trim().slice(0, 40), element.className, ratio.toFixed(2)]);
+  }
+  return [seen, poor];
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_text_contrasts_with_its_ground(show, api, scheme):
+    now = time.time()
+    troubled = SimulatedTarget(threshold_policy("plan-troubled", dry_run=True), lambda _: None)
+    troubled.corrupt = ("window:backlog",)
+    api.targets["plan-troubled"] = troubled
+    troubled.tick(now - 60)
+    outcomes = ("plateau", "refused", "paused", "fallback", "scale_in", "applied", "overridden")
+    api.extra = [
+        LogEntry("plan-orders", now - 9, LogKind.VERIFY, f"v-{outcome}", "line", outcome)
+        for outcome in outcomes
+    ]
+    api.problems = ["tidemark.toml: something to repair"]
+    page = await show(color_scheme=scheme)
+    await page.locator(".row > button").nth(1).click()
+
+    seen, poor = await page.evaluate(CONTRASTS)
+
+    assert seen > 80
+    assert poor == []
+    ground = await page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (max(map(int, re.findall(r"\d+", ground))) < 60) == (scheme == "dark")
+
+
+async def test_every_control_has_a_name_and_ids_are_unique(show, api):
+    page = await show()
+    await page.get_by_role("button", name="Override plan-orders").click()
+    nameless = await page.evaluate("""() =>
+      [...document.querySelectorAll("button, input, select, a[href], [role=slider], [tabindex='0'], dialog, section")]
+        .filter((e) => {
+          const labelled = e.getAttribute("aria-labelledby");
+          const text = e.getAttribute("aria-label") || (labelled && document.getElementById(labelled)?.textContent)
+            || [...(e.labels ?? [])].map((l) => l.textContent).join("")
+            || (["BUTTON", "A"].includes(e.tagName) ? e.textContent : "");
+          return !text.trim() && !e.hidden;
+        })
+        .map((e) => e.outerHTML.slice(0, 100))""")
+    ids = await page.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
+
+    assert nameless == []
+    assert len(ids) == len(set(ids))
+    assert await page.evaluate("document.documentElement.lang") == "en"
+
+
+async def test_the_charts_can_be_read_by_keyboard_and_as_a_table(show, api):
+    page = await show()
+    slider = page.get_by_role("slider", name="Moment in the charts of plan-orders")
+    await press_until_focused(page, "Moment in the charts")
+    newest = await slider.get_attribute("aria-valuetext")
+    for _ in range(12):
+        await page.keyboard.press("ArrowLeft")
+    earlier = await slider.get_attribute("aria-valuetext")
+
+    assert re.search(r"backlog [\d,?]+, scale out > [\d,]+, scale in < 60, current \d, desired \d", newest)
+    assert earlier != newest
+    assert await card(page).locator(".readout").is_visible()
+    await page.keyboard.press("Escape")
+    assert not await card(page).locator(".readout").is_visible()
+    toggle = page.get_by_role("button", name="Table of the charts of plan-orders")
+    await toggle.click()
+    table = page.get_by_role("region", name="Values of plan-orders")
+    assert await toggle.get_attribute("aria-expanded") == "true"
+    assert await table.locator("tbody tr").count() > 30
+
+
+async def test_a_server_that_is_gone_is_told_and_nothing_passes_for_fresh(show, api):
+    page = await show()
+    assert not await page.locator("#banner").is_visible()
+    await api.stop()
+    await page.get_by_text(re.compile(r"The server cannot be reached: .*not the present")).wait_for()
+
+    assert await page.evaluate("document.body.classList.contains('stale')")
+    assert float(await card(page).locator(".line").evaluate("e => getComputedStyle(e).opacity")) < 1
+
+
+async def test_a_failing_server_is_told_and_recovery_clears_the_banner(show, api):
+    page = await show()
+    api.failing = 503
+    await page.get_by_text(
+        re.compile("The server answered HTTP 503: the state store did not answer")
+    ).wait_for()
+    api.failing = None
+
+    async def clear():
+        return not await page.locator("#banner").is_visible()
+
+    await eventually(clear)
+
+
+async def test_reads_pass_on_the_pages_function_key(show, api):
+    api.read_key = "function-key"
+    page = await show("?code=function-key")
+
+    assert await card(page).count() == 1
+    assert {request[2].get("code") for request in api.requests} == {"function-key"}
+
+
+async def test_reads_without_a_key_ask_for_one(show, api):
+    page = await show()
+    api.read_key = KEY
+    await page.get_by_text(re.compile(r"The server wants a key \(HTTP 401\)")).wait_for()
+    await page.get_by_role("button", name="Enter key").click()
+    await page.get_by_label("Admin key").fill(KEY)
+    await page.get_by_role("button", name="Use key").click()
+
+    async def clear():
+        return not await page.locator("#banner").is_visible()
+
+    await eventually(clear)
+    assert all(KEY not in str(request[2]) for request in api.requests)
+
+
+async def test_poison_messages_are_shown(show, api):
+    api.poison = [PoisonMessage("metrics-poison", "message-1", time.time() - 60, '{"v": 9')]
+    api.poison_count = 3
+    page = await show()
+
+    assert await page.locator("#poison-count").inner_text() == "3"
+    assert await page.locator(".poison li").inner_text() != ""
+    assert await page.locator(".poison pre").inner_text() == '{"v": 9'
+    assert await page.get_by_text("2 more are not shown.").count() == 1
+
+
+async def test_older_entries_load_without_duplicates_or_holes(show, api):
+    target = SimulatedTarget(threshold_policy("plan-busy"), steady(50))
+    api.targets["plan-busy"] = target
+    api.simulate(5 * 3600, only="plan-busy")
+    page = await show()
+    await page.get_by_role("radio", name="All").check()
+    older = page.get_by_role("button", name="Load older")
+    everything = sorted(
+        (e for t in api.targets.values() for e in t.entries), key=lambda e: (e.at, e.key), reverse=True
+    )
+    assert len(everything) > 400
+    shown = 0
+    while shown < 400:
+        before = shown
+        await older.click()
+
+        async def grown(before=before):
+            count = await page.locator(".row").count()
+            return count if count > before else 0
+
+        shown = await eventually(grown)
+    times = await page.locator(".row time").evaluate_all("all => all.map((e) => Date.parse(e.dateTime))")
+    lines = await page.locator(".row .said").all_inner_texts()
+
+    assert times == sorted(times, reverse=True)
+    assert sorted(lines) == sorted(entry.line for entry in everything[:shown])
+
+
+async def test_an_entry_opens_with_its_evidence_and_what_would_have_changed_it(show, api):
+    page = await show()
+    row = page.locator(".row", has_text="scaling plan-orders out").first
+    await row.get_by_role("button").click()
+    out = next(e for e in reversed(api.targets["plan-orders"].entries) if e.reason == "scale_out")
+
+    text = await row.locator(".more").inner_text()
+
+    assert f"average backlog {out.recommendation.evidence[0].value:.0f} > " in text
+    assert "within target if average backlog <= " in text
+    assert out.recommendation.decision_id in text
+
+
+async def test_a_thousand_targets_stay_searchable_and_draw_only_what_is_open(show, api):
+    now = time.time()
+    for number in range(1000):
+        target = SimulatedTarget(threshold_policy(f"plan-{number:04}"), steady(50))
+        target.tick(now - 30)
+        api.targets[target.policy.target] = target
+    page = await show()
+
+    assert await page.locator(".card").count() == 50
+    assert await page.locator("svg.canvas").count() == 2
+    await page.get_by_label("Search targets").fill("0777")
+    assert await page.locator(".card .name").all_inner_texts() == ["plan-0777"]
+    await page.get_by_role("button", name="plan-0777").click()
+    await page.locator("svg.canvas").first.wait_for()
+
+
+async def test_before_the_first_report_the_page_says_what_to_expect(show, api):
+    api.targets = {"plan-new": SimulatedTarget(threshold_policy("plan-new"), steady(1))}
+    page = await show()
+
+    await card(page, "plan-new").get_by_text("No reports yet: the collector runs every 1 min.").wait_for()
+    await page.get_by_text("No decisions yet:").wait_for()
+    await page.get_by_text("None: every message on the queues was understood").wait_for()
+
+
+async def test_a_hidden_tab_stops_asking(show, api):
+    page = await show()
+    await page.evaluate("""() => {
+      Object.defineProperty(document, "hidden", { get: () => window.away, configurable: true });
+      window.away = true;
+      document.dispatchEvent(new Event("visibilitychange"));
+    }""")
+    await page.get_by_text("paused", exact=True).wait_for()
+    count = len(api.requests)
+    await page.wait_for_timeout(2500)  # longer than the shortest time between two polls
+    assert len(api.requests) <= count + 2  # a poll under way may still end
+    await page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
+
+    async def asked():
+        return len(api.requests) > count + 2
+
+    await eventually(asked)
