@@ -5,6 +5,7 @@ import pytest
 from scaling import explain
 from scaling.logic import decide
 from scaling.model import (
+    NO_CONTROLS,
     Capacity,
     Controls,
     Direction,
@@ -49,7 +50,7 @@ class BrokenRule:
 BROKEN = RuleSpec(type="tests.unit.test_decide:BrokenRule", name="mine", options={})
 
 
-def made(value=CALM, current=3, *, windows=None, state=None, controls=Controls(), now=NOW, **changes):
+def made(value=CALM, current=3, *, windows=None, state=None, controls=NO_CONTROLS, now=NOW, **changes):
     windows = {"backlog": full(value, now=now)} if windows is None else windows
     state = state or at(current)
     return decide(policy(**changes), windows, state, now=now, controls=controls, decision_id="plan@t")
