@@ -47,6 +47,9 @@ param verifySchedule string = '30 * * * * *'
 @description('How long decisions are kept in the table ScalingLog, such as 30d.')
 param scalingLogRetention string = '30d'
 
+@description('Keep one instance warm of each queue function, at a price. docs/deploying.md says when.')
+param alwaysReady bool = false
+
 @description('Further app settings by name: connections and plan ids of further targets, TIDEMARK_CONFIG. Not for secrets.')
 param additionalAppSettings object = {}
 
@@ -134,6 +137,7 @@ module functions './app/functions.bicep' = {
     location: location
     tags: tags
     pythonVersion: pythonVersion
+    alwaysReady: alwaysReady
     storageAccountName: storage.outputs.name
     deploymentContainerName: storage.outputs.deploymentContainerName
     applicationInsightsName: monitoring.outputs.applicationInsightsName

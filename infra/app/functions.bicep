@@ -63,9 +63,27 @@ param instanceMemoryMB int = 2048
 @maxValue(1000)
 param maximumInstanceCount int = 40
 
+@description('Keep one instance warm of each function that a queue starts: no cold start between sample, decision and action.')
+param alwaysReady bool
+
+// Flex Consumption scales each of these on its own, down to none.
+var queueFunctions = [
+  {
+    name: 'function:scaling_logic'
+    instanceCount: 1
+  }
+  {
+    name: 'function:scaler'
+    instanceCount: 1
+  }
+]
+
 var settings = {
-  // The host's storage, by identity.
-  AzureWebJobsStorage__accountName: storage.name
+  // The host's storage, by identity. Addresses rather than __accountName, which means the public cloud and
+  // which the queue binding would prefer to __queueServiceUri.
+  AzureWebJobsStorage__blobServiceUri: storage.properties.primaryEndpoints.blob
+  AzureWebJobsStorage__queueServiceUri: storage.properties.primaryEndpoints.queue
+  AzureWebJobsStorage__tableServiceUri: storage.properties.primaryEndpoints.table
   AzureWebJobsStorage__credential: 'managedidentity'
   AzureWebJobsStorage__clientId: identityClientId
 
@@ -144,6 +162,7 @@ resource site 'Microsoft.Web/sites@2024-04-01' = {
       scaleAndConcurrency: {
         instanceMemoryMB: instanceMemoryMB
         maximumInstanceCount: maximumInstanceCount
+        alwaysReady: alwaysReady ? queueFunctions : []
       }
       runtime: {
         name: 'python'

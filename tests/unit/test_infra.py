@@ -53,23 +53,20 @@ FUNCTIONS = {
 }
 
 # Refused by Flex Consumption: https://learn.microsoft.com/azure/azure-functions/functions-app-settings
-NOT_ON_FLEX = set(
-    """
-    ENABLE_ORYX_BUILD FUNCTIONS_EXTENSION_VERSION FUNCTIONS_MAX_HTTP_CONCURRENCY
-    FUNCTIONS_WORKER_DYNAMIC_CONCURRENCY_ENABLED FUNCTIONS_WORKER_PROCESS_COUNT FUNCTIONS_WORKER_RUNTIME
-    FUNCTIONS_WORKER_RUNTIME_VERSION SCM_DO_BUILD_DURING_DEPLOYMENT
-    WEBSITE_CONTENTAZUREFILECONNECTIONSTRING WEBSITE_CONTENTOVERVNET WEBSITE_CONTENTSHARE
-    WEBSITE_DNS_SERVER WEBSITE_MAX_DYNAMIC_APPLICATION_SCALE_OUT WEBSITE_NODE_DEFAULT_VERSION
-    WEBSITE_RUN_FROM_PACKAGE WEBSITE_SKIP_CONTENTSHARE_VALIDATION WEBSITE_VNET_ROUTE_ALL
-    """.split()
-)
+NOT_ON_FLEX = {
+    *("ENABLE_ORYX_BUILD", "FUNCTIONS_EXTENSION_VERSION", "FUNCTIONS_MAX_HTTP_CONCURRENCY"),
+    *("FUNCTIONS_WORKER_DYNAMIC_CONCURRENCY_ENABLED", "FUNCTIONS_WORKER_PROCESS_COUNT"),
+    *("FUNCTIONS_WORKER_RUNTIME", "FUNCTIONS_WORKER_RUNTIME_VERSION"),
+    *("SCM_DO_BUILD_DURING_DEPLOYMENT", "WEBSITE_CONTENTAZUREFILECONNECTIONSTRING"),
+    *("WEBSITE_CONTENTOVERVNET", "WEBSITE_CONTENTSHARE", "WEBSITE_DNS_SERVER"),
+    *("WEBSITE_MAX_DYNAMIC_APPLICATION_SCALE_OUT", "WEBSITE_NODE_DEFAULT_VERSION"),
+    *("WEBSITE_RUN_FROM_PACKAGE", "WEBSITE_SKIP_CONTENTSHARE_VALIDATION", "WEBSITE_VNET_ROUTE_ALL"),
+}
 
 # Settings a deployment does without: they have defaults, or are for other clouds and private authorities.
 OPTIONAL = {
     "AzureWebJobsStorage",
-    "AzureWebJobsStorage__blobServiceUri",
-    "AzureWebJobsStorage__queueServiceUri",
-    "AzureWebJobsStorage__tableServiceUri",
+    "AzureWebJobsStorage__accountName",
     "AZURE_RESOURCE_MANAGER_AUDIENCE",
     "TIDEMARK_CA_BUNDLE",
     "TIDEMARK_CONFIG",
@@ -79,7 +76,9 @@ OPTIONAL = {
 LOCAL = {"FUNCTIONS_WORKER_RUNTIME", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "TIDEMARK_CA_BUNDLE"}
 
 VALUES = {
-    "storage.name": "sttidemark",
+    "storage.properties.primaryEndpoints.blob": "https://sttidemark.blob.core.windows.net/",
+    "storage.properties.primaryEndpoints.queue": "https://sttidemark.queue.core.windows.net/",
+    "storage.properties.primaryEndpoints.table": "https://sttidemark.table.core.windows.net/",
     "applicationInsights.properties.ConnectionString": "InstrumentationKey=0;IngestionEndpoint=https://in/",
     "environment.resourceManager": "https://management.azure.com/",
     "identityClientId": "11111111-2222-3333-4444-555555555555",
@@ -183,18 +182,30 @@ def test_the_parameter_file_gives_parameters_of_the_main_template_and_all_withou
 
 def test_the_app_can_be_assembled_from_the_settings_of_the_template() -> None:
     autoscaler = assemble(settings(), root=ROOT)
+    metrics = [
+        spec for policy in autoscaler.config.policies.values() for spec in policy.spec.metrics.values()
+    ]
 
-    assert set(tomllib.loads((ROOT / "tidemark.toml").read_text(encoding="utf-8"))["targets"]) == set(
-        autoscaler.config.policies
-    )
+    assert metrics
+    for metric in metrics:  # collectors look at their connection when they first read
+        assert metric.collector.startswith("service_bus")
+        endpoint = connections.service_bus_endpoint(settings(), metric.options["connection"])
+        assert endpoint.namespace == "sb-orders.servicebus.windows.net"
+
+
+def test_host_app_and_queue_binding_mean_the_same_storage_account() -> None:
+    found = {name for name in settings() if name.startswith("AzureWebJobsStorage")}
+
+    assert found == {
+        f"AzureWebJobsStorage__{name}"
+        for name in ("blobServiceUri", "queueServiceUri", "tableServiceUri", "credential", "clientId")
+    }
 
 
 def test_every_connection_is_by_the_user_assigned_identity() -> None:
     found = settings()
-    service_bus = connections.service_bus_endpoint(found, "OrdersServiceBus")
     table = connections.storage_endpoint(found, "AzureWebJobsStorage", "table")
 
-    assert service_bus.namespace == "sb-orders.servicebus.windows.net"
     assert table.url == "https://sttidemark.table.core.windows.net"
     for prefix in ("AzureWebJobsStorage", "OrdersServiceBus", arm.CONNECTION):
         assert found[f"{prefix}__credential"] == "managedidentity"
@@ -384,6 +395,14 @@ def test_the_plan_is_flex_consumption_with_a_python_that_the_project_supports() 
     assert SITE["properties"]["functionAppConfig"]["runtime"]["version"] == "pythonVersion"
     assert version["default"] in allowed
     assert all(supported.contains(f"{python}.0") for python in allowed)
+
+
+def test_the_functions_that_can_be_kept_warm_are_those_that_a_queue_starts() -> None:
+    source = (ROOT / "scaling" / "functions.py").read_text(encoding="utf-8")
+    queued = set(re.findall(r"queue_trigger\((?:(?!def )[\s\S])*?async def (\w+)", source))
+    warm = APP["variables"]["queueFunctions"]["value"]
+
+    assert {f"function:{name}" for name in queued} == {entry["name"] for entry in warm}
 
 
 def service() -> tuple[str, dict[str, str]]:
