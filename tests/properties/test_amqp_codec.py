@@ -263,3 +263,27 @@ def test_whatever_a_peer_sends_the_connection_goes_on_or_closes_with_an_error(st
         return connection
 
     assert lost == [asyncio.run(run())]
+
+
+@pytest.mark.parametrize("length", range(248, 260))
+def test_values_around_the_limit_of_the_short_encodings_come_back(length):
+    for value in (
+        b"x" * length,
+        ["x" * length],
+        {"k": "x" * length},
+        Array([b"x" * length]),
+        [None] * length,
+    ):
+        assert same(value, decode(encode(value))[0])
+
+
+def test_a_compound_whose_size_and_count_disagree_is_a_protocol_error():
+    with pytest.raises(ProtocolError, match="its size says"):
+        decode(b"\xc0\x03\x01\x40\x40")
+    with pytest.raises(ProtocolError, match="its size says"):
+        decode(b"\xe0\x04\x01\x56\x01\x01")
+
+
+def test_a_section_with_an_odd_descriptor_is_a_protocol_error():
+    with pytest.raises(ProtocolError, match="no message section"):
+        list(sections(b"\x00\xc0\x01\x00\x40"))
