@@ -14,6 +14,7 @@ _SETTING = re.compile(r"%([A-Za-z_][A-Za-z0-9_]*)%")
 _DURATION = re.compile(
     r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?"
 )
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]#]+?)\s*\]\]?\s*(?:#.*)?$")
 _ASSIGNMENT = re.compile(r"^\s*([A-Za-z0-9_\-\"'.]+)\s*=")
 
@@ -282,11 +283,12 @@ def whole(low: int, high: int | None = None) -> Callable[[Any], int]:
 
 def share(value: Any) -> float:
     """A number from 0 to 1, or a text such as `5%`."""
-    if isinstance(value, str) and value.strip().endswith("%"):
-        value = float(value.strip()[:-1]) / 100
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+    number = value
+    if isinstance(value, str) and (match := _PERCENT.fullmatch(value.strip())):
+        number = float(match.group(1)) / 100
+    if not isinstance(number, int | float) or isinstance(number, bool) or not 0 <= number <= 1:
         raise ValueError(f"found {value!r}; accepted are 0 to 1 or '0%' to '100%'")
-    return float(value)
+    return float(number)
 
 
 def one_of(choices: Iterable[str]) -> Callable[[Any], str]:

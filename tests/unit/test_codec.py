@@ -1,0 +1,85 @@
+"""Queue messages are versioned, checked when decoded, and small enough for a queue."""
+
+import json
+import math
+
+import pytest
+
+from scaling.codec import (
+    MAX_BYTES,
+    MessageError,
+    decode_action,
+    decode_report,
+    encode_action,
+    encode_report,
+)
+from scaling.model import Capacity, MetricFailure, MetricSample, MetricsReport, Reason, ScaleAction
+
+REPORT = MetricsReport(
+    "plan-orders",
+    1_800_000_000.25,
+    (MetricSample("backlog", 1_800_000_000.0, 812.0),),
+    (MetricFailure("dead", 1_800_000_000.0, "timed out"),),
+    Capacity(3, 1_800_000_000.0, ceiling=10),
+)
+ACTION = ScaleAction("plan-orders@20270115T080000.000Z", "plan-orders", 3, 4, 1.0, 601.0, Reason.SCALE_OUT)
+
+
+def test_a_report_and_an_action_come_back_as_they_were():
+    assert decode_report(encode_report(REPORT)) == REPORT
+    assert decode_action(encode_action(ACTION).encode()) == ACTION
+
+
+def test_the_envelope_names_version_and_kind():
+    message = json.loads(encode_action(ACTION))
+
+    assert (message["v"], message["kind"], message["body"]["to_capacity"]) == (1, "action", 4)
+
+
+def test_fields_of_a_newer_writer_are_ignored():
+    message = json.loads(encode_action(ACTION))
+    message["body"]["colour"] = "red"
+
+    assert decode_action(json.dumps(message)) == ACTION
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_value_json_cannot_carry_travels_as_the_failure_it_is(value):
+    samples = (*REPORT.samples, MetricSample("lag", 5.0, value))
+    decoded = decode_report(encode_report(MetricsReport("t", 9.0, samples, REPORT.failures)))
+
+    assert decoded.samples == REPORT.samples
+    assert decoded.failures[0] == REPORT.failures[0]
+    assert (decoded.failures[1].metric, decoded.failures[1].at) == ("lag", 9.0)
+    assert decoded.failures[1].reason is Reason.INVALID_METRIC
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "not a report message"),
+        ("hello", "not a report message"),
+        (b"\xff\xfe", "not a report message"),
+        ("\ud800", "not a report message"),
+        ("[" * 100_000, "not a report message"),
+        ("[]", "not a report message"),
+        ('{"v": 1, "kind": "report"}', "body"),
+        ('{"v": 2, "kind": "report", "body": {}}', "version 2; this release accepts 1"),
+        ('{"v": 1, "kind": "action", "body": {}}', "kind 'action' where 'report' is accepted"),
+        ('{"v": 1, "kind": "report", "body": {"target": 5, "at": 0}}', "Expected `str`"),
+        ('{"v": 1, "kind": "report", "body": {"target": "t", "at": null}}', "Expected `float`"),
+        ('{"v": 1, "kind": "report", "body": {"target": "t", "at": 1e999}}', "out of range"),
+    ],
+)
+def test_anything_else_is_refused_in_words(text, words):
+    with pytest.raises(MessageError, match=words.replace("`", ".")) as caught:
+        decode_report(text)
+
+    assert len(str(caught.value)) < 600
+
+
+def test_a_message_too_large_for_a_queue_is_refused_when_it_is_written():
+    samples = tuple(MetricSample("m" * 100, 0.0, float(i)) for i in range(500))
+
+    with pytest.raises(MessageError, match=f"at most {MAX_BYTES}"):
+        encode_report(MetricsReport("t", 0.0, samples))

@@ -1,0 +1,420 @@
+"""tidemark.toml becomes policies, or one error with every problem in it."""
+
+from typing import Literal
+
+import msgspec
+import pytest
+
+from scaling.config import load_config
+from scaling.config_reader import ConfigError, locate, parse_duration
+from scaling.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit
+
+
+class Queue:
+    class Params(msgspec.Struct, forbid_unknown_fields=True):
+        connection: str
+        queue: str
+        peek: int = 32
+        tier: Literal["basic", "premium"] = "basic"
+
+    COUNTS = ("active", "dead")
+    DEFAULT_COUNT = "active"
+
+
+class Lag:
+    class Params(msgspec.Struct, forbid_unknown_fields=True):
+        hub: str
+
+        def problems(self):
+            return {"hub": f"found '{self.hub}'; a hub has no dot"} if "." in self.hub else {}
+
+    COUNTS = ("lag",)
+    DEFAULT_COUNT = "lag"
+
+
+class Plan:
+    class Params(msgspec.Struct, forbid_unknown_fields=True):
+        plan: str
+        resource_group: str = "rg"
+
+
+class PlugIns:
+    def collector_class(self, kind):
+        return self._of({"queue": Queue, "lag": Lag}, kind)
+
+    def scaler_class(self, kind):
+        return self._of({"plan": Plan}, kind)
+
+    def _of(self, known, kind):
+        if kind not in known:
+            raise ValueError(f"found '{kind}'; accepted are {', '.join(known)}")
+        return known[kind]
+
+
+FULL = """\
+version = 1
+
+[defaults]
+scaler = "plan"
+resource_group = "rg-orders"
+
+[targets.plan-orders]
+plan = "orders"
+minimum = 1
+maximum = "%MAX%"
+dry_run = true
+out = { cooldown = "2m", step = 3 }
+
+[targets.plan-orders.in]
+cooldown = "15m"
+stabilization = "5m"
+select = "min"
+rates = [ { units = 1, per = "1m" }, { percent = 10, per = "5m" } ]
+
+[targets.plan-orders.plateau]
+metric = "backlog"
+fall = "10%"
+
+[targets.plan-orders.fallback]
+capacity = 4
+after = "10m"
+
+[targets.plan-orders.metrics.backlog]
+collector = "queue"
+connection = "%ORDERS%"
+queue = "orders"
+window = "2m"
+
+[targets.plan-orders.metrics.dead]
+collector = "queue"
+connection = "%ORDERS%"
+queue = "orders"
+count = "dead"
+
+[[targets.plan-orders.rules]]
+type = "threshold"
+metric = "backlog"
+scale_out_above = { 1 = 300, 4 = 1000 }
+scale_in_below = 100
+
+[[targets.plan-orders.rules]]
+type = "guard"
+name = "dead letters"
+metric = "dead"
+block_out_above = 1000
+
+[targets.plan-hpa]
+behavior = "hpa"
+plan = "hpa"
+maximum = 20
+[targets.plan-hpa.metrics.lag]
+collector = "lag"
+hub = "telemetry"
+[[targets.plan-hpa.rules]]
+type = "target_per_unit"
+metric = "lag"
+target = 100
+"""
+SETTINGS = {"MAX": "12", "ORDERS": "Endpoint=sb://orders;SharedAccessKey=topsecret="}
+
+
+def load(text=FULL, **settings):
+    return load_config(text, name="tidemark.toml", settings={**SETTINGS, **settings}, plug_ins=PlugIns())
+
+
+def problems(text, **settings):
+    with pytest.raises(ConfigError) as caught:
+        load(text, **settings)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def minimal(target="", metric="", rule="", extra=""):
+    return f"""\
+[targets.t]
+scaler = "plan"
+plan = "p"
+maximum = 5
+{target}
+[targets.t.metrics.backlog]
+collector = "lag"
+hub = "h"
+{metric}
+[[targets.t.rules]]
+type = "threshold"
+metric = "backlog"
+scale_out_above = 10
+{rule}
+{extra}
+"""
+
+
+def one_problem(*args, **kwargs):
+    settings = kwargs.pop("settings", {})
+    found = problems(minimal(*args, **kwargs), **settings)
+    assert len(found) == 1, found
+    return found[0]
+
+
+def test_a_realistic_file_becomes_policies():
+    config = load()
+    orders, hpa = (config.policies[name].spec for name in ("plan-orders", "plan-hpa"))
+
+    assert (orders.minimum, orders.maximum, orders.dry_run) == (1, 12, True)
+    assert orders.out == Pace(cooldown=120.0, step=3)
+    assert orders.inward == Pace(
+        cooldown=900.0,
+        stabilization=300.0,
+        rates=(
+            RateLimit(kind="units", amount=1, period=60.0),
+            RateLimit(kind="percent", amount=10, period=300.0),
+        ),
+        select="min",
+    )
+    assert orders.plateau == Plateau(metric="backlog", fall=0.1)
+    assert orders.fallback == Fallback(capacity=4, after=600.0)
+    assert orders.scaler_options == {"plan": "orders", "resource_group": "rg-orders"}
+    assert (hpa.out, hpa.inward) == (HPA_OUT, HPA_IN)
+
+
+def test_metrics_get_windows_counts_and_resolved_settings():
+    metrics = load().policies["plan-orders"].spec.metrics
+
+    assert metrics["backlog"].options["connection"] == SETTINGS["ORDERS"]
+    assert (metrics["backlog"].count, metrics["dead"].count) == ("active", "dead")
+    assert (metrics["backlog"].window.span, metrics["backlog"].window.min_samples) == (120.0, 2)
+    assert (metrics["dead"].window.span, metrics["dead"].window.min_samples) == (600.0, 5)
+
+
+def test_the_seeds_numbers_are_the_defaults():
+    spec = load(minimal()).policies["t"].spec
+
+    assert (spec.out, spec.inward) == (Pace(cooldown=600.0), Pace(cooldown=600.0))
+    assert (spec.metrics["backlog"].window.span, spec.metrics["backlog"].window.interval) == (600.0, 60.0)
+
+
+def test_rules_are_built_in_order_with_their_names():
+    spec = load().policies["plan-orders"].spec
+
+    assert [(rule.type, rule.name) for rule in spec.rules] == [
+        ("threshold", "threshold"),
+        ("guard", "dead letters"),
+    ]
+
+
+def test_the_collection_interval_comes_from_the_schedule():
+    config = load(minimal(metric='window = "1m"'), COLLECT_SCHEDULE="*/15 * * * * *")
+
+    assert config.interval == 15.0
+    assert config.policies["t"].windows["backlog"].min_samples == 4
+
+
+def test_every_problem_is_told_at_once_with_its_line_and_key():
+    text = FULL.replace("minimum = 1", "minimum = -1").replace('"5m"\n', '"soon"\n', 1)
+    text = text.replace("scale_in_below = 100", "scale_in_blow = 100").replace('"telemetry"', "5")
+    text = text.replace("maximum = 20", "maximun = 20")
+
+    found = problems(text)
+    lines = text.splitlines()
+
+    def line_of(key):
+        return 1 + next(i for i, content in enumerate(lines) if content.startswith(key))
+
+    assert len(found) == 6, found
+    assert f"tidemark.toml:{line_of('minimum')} targets.plan-orders.minimum: found -1" in found[0]
+    assert any(
+        f":{line_of('stabilization')} targets.plan-orders.in.stabilization: found 'soon'" in p for p in found
+    )
+    assert any(
+        f":{line_of('scale_in_blow')} targets.plan-orders.rules[0].scale_in_blow: " in p
+        and "did you mean 'scale_in_below'?" in p
+        for p in found
+    )
+    assert any(
+        f":{line_of('hub = 5')} targets.plan-hpa.metrics.lag.hub: found 5: Expected `str`" in p for p in found
+    )
+    assert any("targets.plan-hpa.maximum: is missing" in p for p in found)
+    assert any(f":{line_of('maximun')} targets.plan-hpa.maximun: is not an option here" in p for p in found)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"target": "minimum = 9"}, "minimum: found 9, above the maximum 5"),
+        ({"target": "minimum = true"}, "found True; accepted are whole numbers of 0 or more"),
+        ({"target": 'dry_run = "yes"'}, "dry_run: found 'yes'; true or false is accepted"),
+        ({"target": 'behavior = "keda"'}, "behavior: found 'keda'; accepted are hpa"),
+        ({"target": 'action_ttl = "0s"'}, "action_ttl: found '0s'; the duration must be above 0"),
+        ({"target": "foreign_hold = nan"}, "foreign_hold: found nan; a duration is 0 or more"),
+        ({"target": "out = 5"}, "out: found 5; a table is accepted"),
+        (
+            {"target": 'out = { coldown = "1m" }'},
+            "out.coldown: is not a setting here; did you mean 'cooldown'?",
+        ),
+        ({"target": 'out.cooldown = "x"'}, ":5 targets.t.out.cooldown: found 'x'"),
+        ({"target": 'in = { rates = [{ per = "1m" }] }'}, "in.rates[0]: give either 'units' or 'percent'"),
+        ({"target": "in = { rates = [{ units = 1 }] }"}, "in.rates[0].per: is missing"),
+        (
+            {"target": "in = { rates = [{ units = 1, per = 0 }] }"},
+            "per: found 0; the duration must be above 0",
+        ),
+        (
+            {"target": "fallback = { capacity = 6 }"},
+            "fallback.capacity: found 6; accepted are whole numbers of 1 to 5",
+        ),
+        ({"target": 'plateau = { metric = "x" }'}, "plateau.metric: found 'x'; the target has backlog"),
+        (
+            {"target": 'plateau = { metric = "backlog", fall = 2 }'},
+            "plateau.fall: found 2; accepted are 0 to 1",
+        ),
+        ({"target": 'plateau = { metric = "backlog", fall = "a%" }'}, "found 'a%'; accepted are 0 to 1"),
+        ({"metric": 'window = "30s"'}, "window: found 30 s, below the collection interval of 60 s"),
+        ({"metric": 'window = "30d"'}, "a window holds at most 20000"),
+        ({"metric": "min_samples = 11"}, "min_samples: found 11; a window of 600 s holds 10 samples"),
+        ({"metric": 'count = "lagg"'}, "count: found 'lagg'; 'lag' has lag"),
+        ({"rule": "step = 0"}, "rules[0].step: found 0; a step is 1 or more"),
+        ({"rule": "scale_in_below = inf"}, "scale_in_below: found inf; accepted are finite numbers"),
+        ({"extra": '[[targets.t.rules]]\nname = "x"'}, "rules[1].type: is missing"),
+        ({"extra": '[[targets.t.rules]]\ntype = "x"'}, "rules[1].type: found 'x'; accepted are composite"),
+        (
+            {"extra": '[[targets.t.rules]]\ntype = "guard"\nmetric = "ru"\nblock_out_above = 1'},
+            "rules[1]: names metric 'ru'; the target has backlog",
+        ),
+        ({"extra": "[targets.t.metrics.and]\ncollector = 'lag'\nhub = 'h'"}, "metric names are words"),
+        ({"extra": "[targets.t.metrics.instances]\ncollector = 'lag'\nhub = 'h'"}, "metric names are words"),
+        ({"extra": "[targets.t.metrics.'a-b']\ncollector = 'lag'\nhub = 'h'"}, "metric names are words"),
+        (
+            {"extra": "[targets.t.metrics.b]\ncollector = 'kafka'"},
+            "collector: found 'kafka'; accepted are queue, lag",
+        ),
+        ({"extra": "[target.u]"}, "target: is not a setting here; did you mean 'targets'?"),
+    ],
+)
+def test_one_wrong_thing_is_one_problem_that_says_what_is_accepted(change, words):
+    assert words in one_problem(**change)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "no target is configured"),
+        ("[targets", "not valid TOML"),
+        ("version = 2\n" + minimal(), "version: found 2; this release accepts 1"),
+        ("targets = 5", "a table is accepted"),
+    ],
+)
+def test_a_file_that_is_no_configuration_says_so(text, words):
+    assert any(words in problem for problem in problems(text))
+
+
+def test_a_target_without_rules_or_scaler_names_both():
+    found = problems("[targets.t]\nmaximum = 3")
+
+    assert any("rules: no rule is configured" in p for p in found)
+    assert any("scaler: is missing" in p for p in found)
+
+
+@pytest.mark.parametrize("name", ["a/b", "a@b", "x" * 201])
+def test_target_names_must_do_as_table_keys_and_in_decision_ids(name):
+    assert any("target names" in p for p in problems(minimal().replace("targets.t", f'targets."{name}"')))
+
+
+def test_more_metrics_than_one_transaction_holds_are_refused():
+    metrics = "".join(f"[targets.t.metrics.m{i}]\ncollector = 'lag'\nhub = 'h'\n" for i in range(90))
+
+    assert "at most 90" in one_problem(extra=metrics)
+
+
+def test_a_missing_app_setting_is_named():
+    assert "app setting 'ORDER' (written %ORDER%) is not set" in one_problem(target='dry_run = "%ORDER%"')
+
+
+def test_app_settings_are_checked_like_the_file():
+    found = problems(minimal(), COLLECT_SCHEDULE="every minute", SCALING_LOG_RETENTION="forever")
+
+    assert [p.partition(":")[0] for p in found] == [
+        "app setting COLLECT_SCHEDULE",
+        "app setting SCALING_LOG_RETENTION",
+    ]
+
+
+SECRET = "hunter2-P4ss;word 'x' \\n"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"target": 'minimum = "%SECRET%"'},
+        {"target": 'dry_run = "%SECRET%"'},
+        {"target": 'behavior = "%SECRET%"'},
+        {"target": 'action_ttl = "%SECRET%"'},
+        {"target": 'plateau = { metric = "%SECRET%" }'},
+        {"target": 'plateau = { metric = "backlog", fall = "%SECRET%" }'},
+        {"target": 'resource_grup = "%SECRET%"'},
+        {"metric": 'window = "%SECRET%"'},
+        {"metric": 'count = "%SECRET%"'},
+        {"rule": 'scale_in_below = "%SECRET%"'},
+        {"rule": 'combine = "%SECRET%"'},
+        {"rule": 'step_in = "%SECRET%"'},
+        {"extra": '[[targets.t.rules]]\ntype = "%SECRET%"'},
+        {"extra": '[[targets.t.rules]]\ntype = "composite"\ndesired = "%SECRET%"'},
+        {"extra": '[[targets.t.rules]]\ntype = "schedule"\ntime_zone = "%SECRET%"\nperiods = [{floor = 1}]'},
+        {"extra": '[targets.t.metrics.b]\ncollector = "%SECRET%"'},
+        {
+            "extra": '[targets.t.metrics.b]\ncollector = "queue"\nconnection = "c"\nqueue = "q"\ntier = "%SECRET%"'
+        },
+        {"extra": '[targets.t.metrics.b]\ncollector = "lag"\nhub = "a.%SECRET%"'},
+    ],
+)
+def test_a_problem_never_shows_the_value_of_an_app_setting(change):
+    text = minimal(**change)
+    with pytest.raises(ConfigError) as caught:
+        load(text, SECRET=SECRET)
+
+    shown = f"{caught.value} {caught.value!r} {caught.value.problems!r}"
+    assert "hunter2" not in shown
+    assert "P4ss" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("10m", 600),
+        ("1h30m", 5_400),
+        ("2d", 172_800),
+        (45, 45),
+        ("1.5h", 5_400),
+        ("1 h 5 s", 3_605),
+    ],
+)
+def test_durations_are_read_in_seconds(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("value", ["", "10", "m", "-5m", "5m3h", -1, True, None, float("inf"), "9e9s"])
+def test_other_durations_are_refused(value):
+    with pytest.raises(ValueError, match="found"):
+        parse_duration(value)
+
+
+def test_lines_are_found_for_tables_lists_of_tables_and_dotted_keys():
+    text = 'a = 1\n[t."x y"]\nb.c = 2\n[[t.rules]] # first\nd = 3\n[[t.rules]]\nd = 4\n[[t.rules.sub]]\n'
+
+    assert locate(text) == {
+        "a": 1,
+        "t.x y": 2,
+        "t.x y.b.c": 3,
+        "t.rules[0]": 4,
+        "t.rules[0].d": 5,
+        "t.rules[1]": 6,
+        "t.rules[1].d": 7,
+        "t.rules[1].sub[0]": 8,
+    }
+
+
+def test_the_hpa_preset_is_what_kubernetes_documents():
+    assert [(rate.kind, rate.amount, rate.period) for rate in HPA_OUT.rates] == [
+        ("percent", 100, 15),
+        ("units", 4, 15),
+    ]
+    assert (HPA_IN.stabilization, HPA_OUT.stabilization) == (300.0, 0.0)
