@@ -1,0 +1,156 @@
+"""Decisions per second of the pure core, against the seed's algorithm in the same run.
+
+    python benchmarks/decisions.py [--seconds 1.0] [--runs 5]
+
+The peer is the rule of the first article (Shilkov 2017) as naively as it was written: a history list that is
+appended to and filtered, `average > 500` out, `maximum < 300` in, a cooldown. It keeps no bounds, no reasons
+and no state of effects; the ratio says what these cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+from scaling.logic import decide
+from scaling.model import (
+    NO_CONTROLS,
+    Capacity,
+    EffectRecord,
+    MetricSample,
+    MetricsReport,
+    TargetState,
+    decision_id,
+)
+from scaling.policy import HPA_IN, HPA_OUT, MetricSpec, Pace, Policy, PolicySpec, RuleSpec
+from scaling.state import absorb, advance
+from scaling.window import Window, WindowSpec
+
+NOW = 1_800_000_000.0
+SPEC = WindowSpec(span=600.0, interval=60.0, min_samples=5)
+TIMES = [NOW - 60.0 * (9 - i) for i in range(10)]
+VALUES = [400.0, 410.0, 395.0, 402.0, 399.0, 405.0, 398.0, 401.0, 403.0, 400.0]
+SEED_PACE = Pace(cooldown=600.0)
+STATE = TargetState(expected=3, capacity=Capacity(3, NOW), effects=(EffectRecord(NOW - 900.0, 2, 3),))
+
+
+def policy(rules: tuple[RuleSpec, ...], metrics: int, out: Pace, inward: Pace) -> Policy:
+    spec = MetricSpec(collector="queue", options={}, count="active", window=SPEC)
+    return Policy(
+        PolicySpec(
+            target="plan-orders",
+            scaler="app_service_plan",
+            scaler_options={},
+            minimum=1,
+            maximum=10,
+            metrics={f"m{i}": spec for i in range(metrics)},
+            rules=rules,
+            out=out,
+            inward=inward,
+        )
+    )
+
+
+def threshold(metric: str) -> dict[str, object]:
+    return {"metric": metric, "scale_out_above": 500, "scale_in_below": 300}
+
+
+THRESHOLD = policy((RuleSpec(type="threshold", name="t", options=threshold("m0")),), 1, SEED_PACE, SEED_PACE)
+PROPORTIONAL = policy(
+    (RuleSpec(type="target_per_unit", name="h", options={"metric": "m0", "target": 100}),), 1, HPA_OUT, HPA_IN
+)
+NESTED = [{"type": "threshold", **threshold(f"m{i}")} for i in range(5)]
+COMPOSITE = policy(
+    (RuleSpec(type="composite", name="c", options={"rules": NESTED}),), 5, SEED_PACE, SEED_PACE
+)
+WINDOWS = {f"m{i}": Window(TIMES, VALUES) for i in range(5)}
+RECENT = TargetState(
+    expected=3,
+    capacity=Capacity(3, NOW),
+    effects=(EffectRecord(NOW - 900.0, 2, 4), EffectRecord(NOW - 10.0, 4, 3)),
+    recommendations=tuple((NOW - 15.0 * i, 3 + i % 2) for i in range(20, 0, -1)),
+)
+
+
+def decision(subject: Policy, state: TargetState) -> Callable[[], object]:
+    return lambda: decide(subject, WINDOWS, state, now=NOW)
+
+
+def whole_path() -> Callable[[], object]:
+    """absorb, decide and advance of one report a minute, as the runner does between load and save."""
+    windows, state, at = {"m0": Window(TIMES, VALUES)}, STATE, NOW
+
+    def run() -> None:
+        nonlocal windows, state, at
+        at += 60.0
+        report = MetricsReport("plan-orders", at, (MetricSample("m0", at, 400.0),), (), Capacity(3, at))
+        windows, state = absorb(THRESHOLD, windows, state, report, now=at, controls=NO_CONTROLS)
+        found = decide(THRESHOLD, windows, state, now=at, decision_id=decision_id("plan-orders", at))
+        state, _ = advance(THRESHOLD, state, found, report_at=at, level=None)
+
+    return run
+
+
+def seed() -> Callable[[], object]:
+    """The peer. Its history is as long as ours: ten samples."""
+    history = list(zip(TIMES, VALUES, strict=True))
+    at, last_action = NOW, NOW - 6_000.0
+
+    def run() -> str | None:
+        nonlocal history, at, last_action
+        at += 60.0
+        history.append((at, 400.0))
+        history = [sample for sample in history if sample[0] > at - 600.0]
+        if len(history) >= 5 and at - last_action > 600.0:
+            values = [value for _, value in history]
+            if int(sum(values) / len(values)) > 500:
+                last_action = at
+                return "up"
+            if int(max(values)) < 300:
+                last_action = at
+                return "down"
+        return None
+
+    return run
+
+
+CASES: dict[str, Callable[[], Callable[[], object]]] = {
+    "seed's algorithm, naive (peer)": seed,
+    "decide: threshold, 1 metric": lambda: decision(THRESHOLD, STATE),
+    "decide: target_per_unit, stabilization, rates": lambda: decision(PROPORTIONAL, RECENT),
+    "decide: composite of 5 metrics, any-out/all-in": lambda: decision(COMPOSITE, STATE),
+    "absorb + decide + advance: threshold, 1 metric": whole_path,
+}
+
+
+def rate(run: Callable[[], object], seconds: float) -> float:
+    """Calls per second of processor time: a busy machine does not slow the code under test down."""
+    calls, begin = 0, time.process_time()
+    while (spent := time.process_time() - begin) < seconds:
+        for _ in range(500):
+            run()
+        calls += 500
+    return calls / spent
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seconds", type=float, default=1.0, help="processor time per case and run")
+    parser.add_argument("--runs", type=int, default=5)
+    given = parser.parse_args()
+    found: dict[str, list[float]] = {name: [] for name in CASES}
+    for _ in range(given.runs):  # round robin, so that a slow phase of the machine meets all cases
+        for name, make in CASES.items():
+            found[name].append(rate(make(), given.seconds))
+    medians = {name: statistics.median(rates) for name, rates in found.items()}
+    peer = next(iter(medians.values()))
+    print(f"{'case':<50} {'per second':>12} {'lowest':>10} {'highest':>10} {'of the peer':>12}")
+    for name, median in medians.items():
+        low, high = min(found[name]), max(found[name])
+        print(f"{name:<50} {median:>12,.0f} {low:>10,.0f} {high:>10,.0f} {median / peer:>11.1%}")
+
+
+if __name__ == "__main__":
+    main()
