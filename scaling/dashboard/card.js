@@ -38,14 +38,14 @@ function numbersOf(view) {
 }
 
 function metricsTable(view) {
-  const heads = [["metric", ""], ["latest", "num"], ["average", "num"], ["max", "num"], ["window", ""], ["quality", ""]];
+  const heads = [["metric", ""], ["quality", ""], ["latest", "num"], ["average", "num"], ["max", "num"], ["window", ""]];
   const rows = view.metrics.flatMap((metric) => [h("tr", {},
     h("th", { scope: "row" }, metric.name),
+    h("td", {}, chip(look(metric.quality).text, metric.quality === "ok" ? "hold" : metric.quality === "gap" ? "warn" : look(metric.quality).tone)),
     h("td", { className: "num" }, numberText(metric.latest)),
     h("td", { className: "num" }, numberText(metric.average)),
     h("td", { className: "num" }, numberText(metric.maximum)),
-    h("td", { title: metric.age === null ? "no sample" : `newest ${durationText(metric.age)} old` }, `${durationText(metric.covered)} of ${durationText(metric.span)}, ${metric.count} samples`),
-    h("td", {}, chip(look(metric.quality).text, metric.quality === "ok" ? "hold" : metric.quality === "gap" ? "warn" : look(metric.quality).tone)),
+    h("td", { title: metric.age === null ? "no sample" : `newest ${durationText(metric.age)} old` }, `${durationText(metric.covered)} of ${durationText(metric.span)}, n = ${metric.count}`),
   ), metric.failure ? h("tr", {}, h("td", { className: "failure", colspan: heads.length }, metric.failure)) : null]);
   return h("table", { className: "metrics" },
     h("thead", {}, h("tr", {}, heads.map(([name, className]) => h("th", { scope: "col", className }, name)))), h("tbody", {}, rows));
