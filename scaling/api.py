@@ -15,7 +15,7 @@ from scaling.dashboard import page
 from scaling.model import LogEntry, LogKind
 from scaling.policy import Policy
 from scaling.ports import ConflictError
-from scaling.runner import ATTEMPTS, Autoscaler, each
+from scaling.runner import ATTEMPTS, Autoscaler
 from scaling.version import VERSION
 
 MAX_LIMIT = 1000
@@ -65,7 +65,7 @@ async def health(autoscaler: Autoscaler) -> Response:
 async def status(autoscaler: Autoscaler) -> Response:
     """Every target as it stands, and the messages the host gave up on."""
     ports, config = autoscaler.ports, autoscaler.config
-    snapshots = await each(config.policies, lambda target, _: ports.states.load(target))
+    snapshots = await ports.states.load_all(config.policies)
     count, poison = await ports.poison.peek()
     now = autoscaler.clock()
     targets = [

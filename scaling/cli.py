@@ -9,6 +9,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -22,7 +23,7 @@ from scaling.model import LogEntry, LogKind, parse_decision_id
 from scaling.ports import StoreUnavailableError
 from scaling.replay import ReplayError, decode_inputs, replay, same
 from scaling.rules import RuleError
-from scaling.runner import Autoscaler, each
+from scaling.runner import Autoscaler
 from scaling.views import TargetView, target_view
 
 app = typer.Typer(
@@ -77,9 +78,7 @@ def status(root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a 
     """Every target: capacity, reason, metrics, orders."""
 
     async def work(autoscaler: Autoscaler) -> list[TargetView]:
-        loaded = await each(
-            autoscaler.config.policies, lambda target, _: autoscaler.ports.states.load(target)
-        )
+        loaded = await autoscaler.ports.states.load_all(autoscaler.config.policies)
         now = autoscaler.clock()
         return [target_view(autoscaler.config.policies[name], s, now=now) for name, s in loaded.items()]
 
@@ -226,8 +225,6 @@ def replay_command(
 
 
 def _print_json(value: object) -> None:
-    import msgspec
-
     typer.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 

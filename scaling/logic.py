@@ -120,15 +120,17 @@ class _Case:
         if verdict.desired is None and verdict.reason not in PROBLEMS:
             self.proposed = view.current
         capacity = state.capacity
-        highs = [(policy.maximum, "maximum"), (verdict.ceiling, "ceiling of the schedule")]
-        lows = [policy.minimum, verdict.floor]
+        low, high, self.high_is = policy.minimum, policy.maximum, "maximum"
+        if verdict.ceiling is not None and verdict.ceiling < high:
+            high, self.high_is = verdict.ceiling, "ceiling of the schedule"
+        if verdict.floor is not None and verdict.floor > low:
+            low = verdict.floor
         if capacity is not None:
-            highs.append((capacity.ceiling, "ceiling of the platform"))
-            lows.append(capacity.floor)
-        high, self.high_is = min((h for h in highs if h[0] is not None), key=lambda h: h[0] or 0)
-        self.high = max(high or 0, 0)
-        # A maximum protects the bill: it wins over any floor.
-        self.low = min(max(low for low in lows if low is not None), self.high)
+            if capacity.ceiling is not None and capacity.ceiling < high:
+                high, self.high_is = capacity.ceiling, "ceiling of the platform"
+            low = max(low, capacity.floor)
+        self.high = max(high, 0)
+        self.low = min(low, self.high)  # a maximum protects the bill: it wins over any floor
 
     # Steps 1 to 4: each returns a recommendation, or None to go on.
 

@@ -5,7 +5,7 @@ The same conformance suites (tests/conformance) run on the fakes and, over the w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -103,6 +103,10 @@ class StateStore(Protocol):
     """Windows and state per target; one atomic, guarded write per evaluation."""
 
     async def load(self, target: str) -> Snapshot: ...
+
+    async def load_all(self, targets: Iterable[str]) -> Mapping[str, Snapshot]:
+        """The snapshots of many targets, for people to look at; cheaper than as many loads."""
+        ...
 
     async def save(
         self, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None

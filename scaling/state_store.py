@@ -7,7 +7,8 @@ are made when the damage is met, before anybody can write over it, and stay unti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from azure.data.tables import TableEntity
@@ -32,6 +33,9 @@ from scaling.window import Window
 
 TABLE = "ScalingState"
 
+# The corrupt copies are skipped by the service: they may be large, and nobody here reads them.
+_NOT_ASIDE = "(RowKey lt 'corrupt:' or RowKey ge 'corrupt;')"
+
 
 class TableStateStore:
     """A load is one request, a save is one request.
@@ -50,10 +54,20 @@ class TableStateStore:
         Raises NewerStateError, StoreUnavailableError.
         """
         partition = key_of(target)
-        # The corrupt copies are skipped by the service: they may be large, and nobody here reads them.
-        rows = await self._table.rows(
-            f"PartitionKey eq '{partition}' and (RowKey lt 'corrupt:' or RowKey ge 'corrupt;')"
-        )
+        rows = await self._table.rows(f"PartitionKey eq '{partition}' and {_NOT_ASIDE}")
+        return await self._snapshot(target, rows)
+
+    async def load_all(self, targets: Iterable[str]) -> dict[str, Snapshot]:
+        """The snapshots of these targets from one pass over the table: a request per 1,000 rows.
+
+        Raises NewerStateError, StoreUnavailableError.
+        """
+        partitions: dict[str, list[TableEntity]] = defaultdict(list)
+        for row in await self._table.rows(_NOT_ASIDE):
+            partitions[row["PartitionKey"]].append(row)
+        return {target: await self._snapshot(target, partitions[key_of(target)]) for target in targets}
+
+    async def _snapshot(self, target: str, rows: Sequence[TableEntity]) -> Snapshot:
         state, controls = TargetState(), Controls()
         windows: dict[str, Window] = {}
         etags: dict[str, str] = {}

@@ -186,9 +186,12 @@ def summarize(window: Window, spec: WindowSpec, *, now: float) -> Summary:
     age = now - newest
     gap = count > 1 and max(map(sub, times[1:], times)) > GAP_INTERVALS * spec.interval
     highest, lowest = max(values), min(values)
+    average = sum(values) / count
+    if not lowest <= average <= highest:  # rounding must not lift a mean above its values
+        average = highest if average > highest else lowest
     return Summary(
         count,
-        min(max(sum(values) / count, lowest), highest),  # rounding must not lift a mean above its values
+        average,
         highest,
         lowest,
         values[-1],

@@ -79,6 +79,10 @@ class MemoryStateStore(Hooked):
         with self.call("state.load"):
             return self._load(target)
 
+    async def load_all(self, targets) -> dict[str, Snapshot]:
+        with self.call("state.load_all"):
+            return {target: self._load(target) for target in targets}
+
     def _load(self, target: str) -> Snapshot:
         state, controls, windows = TargetState(), Controls(), {}
         etags, corrupt = {}, []

