@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite, nan
 from typing import Any
 
 import msgspec
@@ -102,14 +103,17 @@ def _since(text: str | None, now: float) -> float | None:
     if not text:
         return None
     try:
-        return float(text)
+        since = float(text)
     except ValueError:
-        try:
-            return now - parse_duration(text)
-        except ValueError:
-            raise ValueError(
-                f"since: found '{text}'; accepted are epoch seconds or a duration back from now, such as '2h'"
-            ) from None
+        since = nan
+    if isfinite(since):
+        return since
+    try:
+        return now - parse_duration(text)
+    except ValueError:
+        raise ValueError(
+            f"since: found '{text}'; accepted are epoch seconds or a duration back from now, such as '2h'"
+        ) from None
 
 
 def _limit(text: str | None) -> int:

@@ -1,0 +1,242 @@
+"""The HTTP API without HTTP, over in-memory ports."""
+
+import json
+
+import msgspec
+import pytest
+
+from scaling import api
+from scaling.codec import encode_report
+from scaling.config import Config
+from scaling.model import Capacity, LogKind, MetricSample, MetricsReport, TargetState
+from scaling.policy import MetricSpec, Policy, PolicySpec, RuleSpec
+from scaling.ports import ConflictError, StoreUnavailableError
+from scaling.runner import ATTEMPTS, Autoscaler, Ports
+from scaling.window import WindowSpec
+from tests.fakes import MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
+
+NOW = 1_700_000_000.0
+
+
+def policy(name="plan-a", **changes):
+    return Policy(
+        PolicySpec(
+            target=name,
+            scaler="app_service_plan",
+            scaler_options={},
+            minimum=1,
+            maximum=10,
+            metrics={
+                "backlog": MetricSpec(
+                    collector="storage_queue",
+                    options={},
+                    count="total",
+                    window=WindowSpec(span=60.0, interval=60.0),
+                )
+            },
+            rules=(
+                RuleSpec(
+                    type="threshold",
+                    name="threshold",
+                    options={"metric": "backlog", "scale_out_above": 500, "scale_in_below": 100},
+                ),
+            ),
+            **changes,
+        )
+    )
+
+
+@pytest.fixture
+def world():
+    ports = Ports(
+        collectors={},
+        sources=(),
+        scalers={},
+        states=MemoryStateStore(),
+        controls=MemoryControlStore(),
+        log=MemoryDecisionLog(),
+        poison=MemoryPoisonQueues(queues=["metrics", "actions"]),
+    )
+    config = Config({"plan-a": policy(), "plan-b": policy("plan-b")}, 60.0, 86_400.0, "0 * * * * *")
+    return Autoscaler(config, ports, clock=lambda: NOW)
+
+
+async def report(world, backlog, *, target="plan-a", at=NOW):
+    message = encode_report(
+        MetricsReport(target, at, (MetricSample("backlog", at, backlog),), (), Capacity(3, at, ceiling=30))
+    )
+    return await world.evaluate(message)
+
+
+def body(response):
+    return json.loads(response.body)
+
+
+async def order(world, name, fields=None, *, target="plan-a", principal=None, raw=None):
+    data = raw if raw is not None else msgspec.json.encode(fields or {})
+    return await api.control(world, api.Order(target, name, data, principal))
+
+
+async def test_status_shows_every_target_with_its_last_decision(world):
+    await report(world, 800.0)
+
+    answer = await api.status(world)
+
+    first, second = body(answer)["targets"]
+    assert (answer.status, answer.media_type) == (200, "application/json")
+    assert (first["target"], first["reason"], first["desired"]) == ("plan-a", "scale_out", 4)
+    assert (second["target"], second["reason"]) == ("plan-b", None)
+
+
+async def test_status_shows_poison_messages(world):
+    world.ports.poison.messages["metrics"] = [(NOW, "rubbish")]
+
+    poison = body(await api.status(world))["poison"]
+
+    assert (poison["count"], poison["messages"][0]["body"]) == (1, "rubbish")
+
+
+async def test_the_log_is_paged_without_loss_or_repetition(world):
+    for minute in range(5):
+        await report(world, 800.0 + minute, at=NOW - 60.0 * minute)
+
+    seen, parameters = [], {"target": "plan-a", "limit": "2"}
+    while True:
+        page = body(await api.log(world, parameters))
+        seen += [entry["decision_id"] for entry in page["entries"]]
+        if page["continuation"] is None:
+            break
+        parameters["continuation"] = page["continuation"]
+
+    assert len(seen) == len(set(seen)) == 5
+    assert seen == sorted(seen, reverse=True)
+
+
+async def test_since_may_be_a_duration_back_from_now(world):
+    await report(world, 800.0, at=NOW - 7200.0)
+    await report(world, 800.0, at=NOW - 60.0)
+
+    recent = body(await api.log(world, {"since": "1h"}))
+    exact = body(await api.log(world, {"since": str(NOW - 7200.0)}))
+
+    assert [len(recent["entries"]), len(exact["entries"])] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "text"),
+    [
+        ({"target": "plan-x"}, 404, "configured are plan-a, plan-b"),
+        ({"limit": "0"}, 400, "limit: found '0'; accepted are whole numbers 1 to 1000"),
+        ({"limit": "many"}, 400, "limit: found 'many'"),
+        ({"since": "yesterday"}, 400, "since: found 'yesterday'; accepted are epoch seconds or a duration"),
+        ({"since": "nan"}, 400, "since: found 'nan'"),
+        ({"continuation": "forged"}, 400, "continuation 'forged'"),
+        ({"targets": "plan-a"}, 400, "targets: accepted are target, since, limit, continuation"),
+    ],
+)
+async def test_wrong_parameters_of_the_log_are_named(world, parameters, status, text):
+    answer = await api.log(world, parameters)
+
+    assert answer.status == status
+    assert text in body(answer)["error"]
+
+
+async def test_an_order_is_stored_shown_and_written_to_the_log(world):
+    answer = await order(world, "pause", {"direction": "out", "for": "30m", "by": "anna"})
+
+    assert answer.status == 200
+    controls, _ = await world.ports.controls.load("plan-a")
+    assert [(p.direction, p.by, p.until) for p in controls.pauses] == [("out", "anna", NOW + 1800.0)]
+    (entry,) = (await world.ports.log.read("plan-a")).entries
+    assert (entry.kind, entry.by) == (LogKind.CONTROL, "anna")
+    assert entry.line == "control plan-a: scaling out paused for 30 min, by anna"
+
+
+async def test_the_signed_in_user_counts_for_more_than_the_name_in_the_body(world):
+    await order(world, "resume", {"by": "somebody"}, principal="anna@example.org")
+
+    (entry,) = (await world.ports.log.read("plan-a")).entries
+    assert entry.by == "anna@example.org"
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "status", "text"),
+    [
+        ("explode", {}, 404, "accepted are dry-run, override, pause, resume"),
+        ("pause", {"direction": "up"}, 400, "direction: found 'up'; accepted are 'out', 'in' and null"),
+        ("pause", {"until": 5}, 400, "until: is not accepted here"),
+        ("override", {}, 400, "capacity: found None; accepted are whole numbers 1 to 10"),
+        ("override", {"capacity": 11}, 400, "found 11"),
+        ("override", {"capacity": 2.5}, 400, "found 2.5"),
+        ("override", {"capacity": 2, "for": "30d"}, 400, "at most 7 d"),
+        ("dry-run", {"on": "yes"}, 400, "on: found 'yes'; accepted are true, false and null"),
+        ("pause", {"by": "x" * 300}, 400, "by: found"),
+    ],
+)
+async def test_a_wrong_order_changes_nothing_and_says_what_is_accepted(world, name, fields, status, text):
+    answer = await order(world, name, fields)
+
+    assert answer.status == status
+    assert text in body(answer)["error"]
+    assert (await world.ports.controls.load("plan-a"))[0].pauses == ()
+    assert (await world.ports.log.read("plan-a")).entries == ()
+
+
+@pytest.mark.parametrize("raw", [b"{", b"[]", b'"text"', b"{" + b" " * 70_000 + b"}"])
+async def test_a_body_that_is_no_json_object_is_refused(world, raw):
+    answer = await order(world, "pause", raw=raw)
+
+    assert answer.status == 400
+    assert body(answer)["error"].startswith("body: ")
+
+
+async def test_an_order_for_an_unknown_target_is_refused(world):
+    assert (await order(world, "pause", target="plan-x")).status == 404
+
+
+async def test_an_order_that_keeps_losing_the_race_is_a_conflict(world, monkeypatch):
+    tries = []
+
+    async def save(*arguments):
+        tries.append(arguments)
+        raise ConflictError("changed")
+
+    monkeypatch.setattr(world.ports.controls, "save", save)
+
+    answer = await order(world, "pause")
+
+    assert (answer.status, len(tries)) == (409, ATTEMPTS)
+
+
+async def test_health_says_no_more_than_that_the_store_answers(world):
+    answer = await api.health(world)
+
+    assert (answer.status, set(body(answer))) == (200, {"status", "version"})
+
+
+async def test_health_without_a_store_raises_for_the_503(world, monkeypatch):
+    async def load(_target):
+        raise StoreUnavailableError("gone")
+
+    monkeypatch.setattr(world.ports.states, "load", load)
+
+    with pytest.raises(StoreUnavailableError):
+        await api.health(world)
+
+
+def test_the_dashboard_is_one_page_without_foreign_addresses():
+    answer = api.dashboard()
+
+    text = answer.body.decode()
+    assert (answer.status, answer.media_type) == (200, "text/html")
+    assert "http://" not in text.replace("http://www.w3.org", "")
+    assert "https://" not in text
+
+
+async def test_the_state_of_a_target_is_not_touched_by_reading_it(world):
+    await report(world, 800.0)
+    before = (await world.ports.states.load("plan-a")).state
+
+    await api.status(world)
+
+    assert (await world.ports.states.load("plan-a")).state == before != TargetState()
