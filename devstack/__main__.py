@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -52,12 +53,17 @@ def browser() -> None:
 
 
 @app.command()
-def demo() -> None:
+def demo(
+    seconds: Annotated[
+        float, typer.Option(min=10, max=600, help="Seconds of load, a day of the trace.")
+    ] = 110,
+    folder: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-report"),
+) -> None:
     """Scale a local App Service Plan on a real load trace; ends by itself."""
     from devstack import demo as demo_module  # noqa: PLC0415 - each command loads what it needs
 
     try:
-        raise typer.Exit(asyncio.run(demo_module.run(console)))
+        raise typer.Exit(asyncio.run(demo_module.run(console, folder=folder, seconds=seconds)))
     except* ProcessError as errors:
         console.print(f"[red]error:[/] {errors.exceptions[0]}")
         sys.exit(1)

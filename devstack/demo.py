@@ -146,15 +146,15 @@ class Demo:
         return settled or self.elapsed > self.trace.duration + DRAIN_SECONDS
 
 
-async def run(console: Console, *, folder: Path = ROOT / "demo-report") -> int:
-    """Runs the demo; returns the exit status."""
+async def run(console: Console, *, folder: Path = ROOT / "demo-report", seconds: float = LOAD_SECONDS) -> int:
+    """Runs the demo with `seconds` of load; returns the exit status."""
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
     assert main is not None  # noqa: S101 - we are a coroutine that runs
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, main.cancel)
     try:
-        demo = await _run(console)
+        demo = await _run(console, seconds)
     except asyncio.CancelledError:
         console.print("[yellow]stopped; no process is left behind[/]")
         return 130
@@ -168,8 +168,8 @@ async def run(console: Console, *, folder: Path = ROOT / "demo-report") -> int:
     return 0 if outcome.passed else 1
 
 
-async def _run(console: Console) -> Demo:
-    trace = read_trace(WORLD_CUP, duration=LOAD_SECONDS, mean_rate=MEAN_RATE)
+async def _run(console: Console, seconds: float) -> Demo:
+    trace = read_trace(WORLD_CUP, duration=seconds, mean_rate=MEAN_RATE)
     with console.status("starting Azurite, Service Bus and Resource Manager") as status:
         async with Stack(ANY_PORTS) as stack:
             stack.service_bus.create_topic(TOPIC)

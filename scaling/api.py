@@ -46,10 +46,12 @@ def error_response(status: int, message: str) -> Response:
 
 
 def dashboard() -> Response:
+    """The page. It carries its own content policy; framing can only be forbidden by a header."""
     headers = {
         "Cache-Control": "no-cache",
-        "X-Content-Type-Options": "nosniff",
+        "Content-Security-Policy": "frame-ancestors 'none'",
         "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
     }
     return Response(200, page().encode(), HTML, headers)
 
