@@ -20,13 +20,7 @@ Operation = tuple[Any, ...]
 
 _T = TypeVar("_T")
 _TOO_LARGE = {"EntityTooLarge", "RequestBodyTooLarge", "PropertyValueTooLarge", "TooManyProperties"}
-_CHANGED = {
-    "EntityAlreadyExists",
-    "UpdateConditionNotSatisfied",
-    "ConditionNotMet",
-    "ResourceNotFound",
-    "EntityNotFound",
-}
+_CHANGED = {"EntityAlreadyExists", "ResourceNotFound", "EntityNotFound"}  # besides 412
 
 
 class RowStream:
@@ -106,9 +100,7 @@ class Table:
         async def read(client: TableClient) -> TableEntity | None:
             try:
                 return await client.get_entity(partition, row)
-            except ResourceNotFoundError as error:
-                if _code(error) == "TableNotFound":
-                    raise
+            except ResourceNotFoundError:  # the row, or the whole table
                 return None
 
         return await self._call(read)

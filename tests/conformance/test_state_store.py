@@ -5,6 +5,7 @@ import contextlib
 import math
 import random
 import uuid
+import zlib
 
 import pytest
 from azure.data.tables.aio import TableServiceClient
@@ -233,7 +234,9 @@ async def test_one_pass_gives_the_same_snapshots_as_loads_one_by_one(harness):
     store = harness.store
     names = ["plan-a", "plan/b", "never seen"]
     for name in names[:2]:
-        await store.save(await store.load(name), TargetState(expected=len(name)), {"backlog": Window([1.0], [2.0])})
+        await store.save(
+            await store.load(name), TargetState(expected=len(name)), {"backlog": Window([1.0], [2.0])}
+        )
 
     together = await store.load_all(names)
 
@@ -313,14 +316,20 @@ async def test_an_unreadable_row_is_reported_kept_aside_and_replaced_by_the_next
     healed = await harness.store.load("plan")
     assert (healed.state.expected, healed.windows, healed.corrupt) == (2, {"backlog": Window()}, ())
     assert healed.controls == Controls(dry_run=False)
+    assert set(healed.etags) == {"state", "window:backlog", "controls"}
     assert len(await harness.aside("plan")) == 1
 
 
-async def test_cut_samples_make_their_window_corrupt_and_no_other_row(harness):
+@pytest.mark.parametrize(
+    "blob",
+    [b"\x78\x9c", zlib.compress(bytes(24)), zlib.compress(bytes(15)), zlib.compress(bytes(16))[:-1]],
+    ids=["no data", "a number too many", "half a number", "cut"],
+)
+async def test_damaged_samples_make_their_window_corrupt_and_no_other_row(harness, blob):
     await harness.store.save(
         await harness.store.load("plan"), TargetState(expected=1), {"backlog": Window([T0], [1.0])}
     )
-    await harness.change("plan", "window:backlog", Blob00=b"\x78\x9c")
+    await harness.change("plan", "window:backlog", Blob00=blob)
 
     loaded = await harness.store.load("plan")
 
