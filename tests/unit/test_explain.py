@@ -1,0 +1,132 @@
+"""Decisions in words a person can read without a manual."""
+
+import math
+
+import pytest
+
+from scaling.explain import (
+    duration_text,
+    effect_line,
+    evidence_text,
+    flip_text,
+    limit_text,
+    line,
+    number_text,
+)
+from scaling.model import REASONS, Effect, EffectOutcome, Evidence, Flip, Limit, Reason, Recommendation
+
+ID = "plan-orders@20261121T045000.000Z"
+NUMBERS = Evidence("r", "backlog", "average", 812.0, ">", 500.0, 600.0, 10)
+
+
+def decision(reason, desired, *, current=3, **more):
+    return Recommendation(ID, "plan-orders", 0.0, current, desired, desired, 1, 10, reason, **more)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (812, "812"),
+        (0.25, "0.25"),
+        (12_000.4, "12000"),
+        (0, "0"),
+        (0.0041, "0.0041"),
+        (3.999, "4"),
+        (2.5, "2.5"),
+        (-0.5, "-0.5"),
+        (math.inf, "inf"),
+        (math.nan, "nan"),
+    ],
+)
+def test_numbers_show_what_says_something(value, text):
+    assert number_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (45, "45 s"),
+        (60, "1 min"),
+        (90, "90 s"),
+        (600, "10 min"),
+        (3_599, "1 h"),
+        (7_199, "2 h"),
+        (5_400, "1 h 30 min"),
+        (172_800, "2 d"),
+        (93_600, "1 d 2 h"),
+    ],
+)
+def test_durations_are_rounded_without_sixty_minutes(seconds, text):
+    assert duration_text(seconds) == text
+
+
+def test_evidence_shows_both_numbers_the_window_and_the_samples():
+    assert evidence_text(NUMBERS) == "average backlog 812 > 500 over 10 min (10 samples)"
+    assert evidence_text(Evidence("r", "a", "latest", 5.0, "in", 0.0)) == "latest a 5"
+
+
+def test_evidence_never_shows_two_equal_numbers_that_are_not():
+    assert evidence_text(Evidence("r", "a", "average", 500.4, ">", 500.0)) == "average a 500.4 > 500.0"
+
+
+@pytest.mark.parametrize(
+    ("flip", "text"),
+    [
+        (Flip("average backlog", ">", 500.0, Reason.SCALE_OUT), "scale out if average backlog > 500"),
+        (Flip("time", ">=", 0.0, Reason.SCALE_IN), "scale in possible from 1970-01-01 00:00:00Z"),
+        (Flip("control", "!=", 0.0, Reason.SCALE_OUT), "scale out once an operator lifts it"),
+    ],
+)
+def test_a_flip_says_what_would_have_changed_the_outcome(flip, text):
+    assert flip_text(flip) == text
+
+
+def test_a_limit_says_what_was_wanted_allowed_and_why():
+    assert limit_text(Limit(Reason.RATE_LIMITED, 12, 5, "step 2")) == "rate limited: 12 -> 5 (step 2)"
+
+
+def test_a_scale_out_is_one_line_with_its_numbers():
+    assert (
+        line(decision(Reason.SCALE_OUT, 4, evidence=(NUMBERS,)))
+        == f"scaling plan-orders out 3 -> 4: average backlog 812 > 500 over 10 min (10 samples) [{ID}]"
+    )
+
+
+def test_a_hold_says_why_and_what_would_change_it():
+    text = line(
+        decision(
+            Reason.COOLING_DOWN,
+            3,
+            evidence=(NUMBERS,),
+            limits=(Limit(Reason.COOLING_DOWN, 4, 3, "60 s left"),),
+            flips=(Flip("time", ">=", 60.0, Reason.SCALE_OUT),),
+        )
+    )
+
+    assert text.startswith("scaling plan-orders hold 3: cooling down; cooling down: 4 -> 3 (60 s left)")
+    assert "scale out possible from 1970-01-01 00:01:00Z" in text
+
+
+def test_a_dry_run_says_what_it_would_do():
+    assert "dry-run, would go in 3 -> 2" in line(decision(Reason.DRY_RUN, 2))
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+@pytest.mark.parametrize("current", [None, 3])
+def test_every_reason_has_words_and_makes_one_line(reason, current):
+    assert REASONS[reason]
+    text = line(decision(reason, current, current=current))
+
+    assert text.startswith("scaling plan-orders ")
+    assert text.endswith(f"[{ID}]")
+    assert "\n" not in text
+    assert "_" not in text.partition(": ")[2]
+
+
+@pytest.mark.parametrize("outcome", list(EffectOutcome))
+def test_every_outcome_of_an_action_makes_one_line(outcome):
+    text = effect_line(Effect(ID, "plan-orders", outcome, 3, 4, None, 0.0, "because"))
+
+    assert text.startswith("scaler plan-orders ")
+    assert text.endswith(f"3 -> 4: because [{ID}]")

@@ -1,0 +1,152 @@
+"""Who may import what, and what pure modules never touch: docs/architecture.md, kept by the code itself."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+from scaling.registry import COLLECTORS, SCALERS
+from scaling.rules import RULES
+
+ROOT = Path(__file__).parents[2]
+SCALING = ROOT / "scaling"
+
+PURE = {
+    *("codec", "config", "config_reader", "controls", "explain", "lint", "logic", "missing", "model"),
+    *("ncrontab", "pace", "policy", "replay", "state", "steady", "views", "window", "serial"),
+    *("rules", "rules.composite", "rules.expression", "rules.guard", "rules.level", "rules.schedule"),
+    *("rules.target_per_unit", "rules.threshold", "rules.view"),
+}
+CONTRACTS = {"ports", "version"}  # protocols and constants: nothing in them runs
+IMPURE = {"time", "random", "secrets", "logging", "socket", "subprocess", "asyncio", "threading", "os", "io"}
+FORBIDDEN_CALLS = {"open", "print", "input", "eval", "exec", "compile", "__import__", "breakpoint"}
+FORBIDDEN_METHODS = {"now", "utcnow", "today", "read_text", "write_text", "read_bytes", "write_bytes"}
+
+
+def modules():
+    """Dotted name below scaling -> path, of every module there is."""
+    found = {}
+    for path in sorted(SCALING.rglob("*.py")):
+        name = ".".join(path.relative_to(SCALING).with_suffix("").parts)
+        found[name.removesuffix(".__init__") or "__init__"] = path
+    return found
+
+
+MODULES = modules()
+PURE_HERE = sorted(PURE & MODULES.keys())
+
+
+def tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imports(path):
+    """Every module a file imports, wherever in the file; `from a import b` gives a and a.b."""
+    found = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return found
+
+
+def own(path):
+    """The scaling modules a file imports, without the prefix."""
+    names = {name.removeprefix("scaling.") for name in imports(path) if name.startswith("scaling.")}
+    return {name for name in names if name in MODULES}
+
+
+def foreign(path):
+    """Top-level packages a file imports that are neither ours nor the standard library's."""
+    tops = {name.partition(".")[0] for name in imports(path)}
+    return tops - set(sys.stdlib_module_names) - {"scaling", "__future__"}
+
+
+def test_every_rule_file_is_pure():
+    rules = {name for name in MODULES if name == "rules" or name.startswith("rules.")}
+
+    assert rules <= PURE
+
+
+@pytest.mark.parametrize("name", PURE_HERE)
+def test_pure_modules_import_the_standard_library_msgspec_and_each_other(name):
+    path = MODULES[name]
+
+    assert foreign(path) <= {"msgspec"}
+    assert own(path) <= PURE | CONTRACTS
+
+
+@pytest.mark.parametrize("name", PURE_HERE)
+def test_pure_modules_have_no_clock_no_chance_no_log_and_no_files(name):
+    path = MODULES[name]
+    touched = {imported.partition(".")[0] for imported in imports(path)} & IMPURE
+    called = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call):
+            if isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
+                called.add(node.func.id)
+            if isinstance(node.func, ast.Attribute) and node.func.attr in FORBIDDEN_METHODS:
+                called.add(node.func.attr)
+
+    assert (touched, called) == (set(), set())
+
+
+@pytest.mark.parametrize("name", PURE_HERE)
+def test_pure_modules_are_not_asynchronous(name):
+    kinds = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
+
+    assert not [node for node in ast.walk(tree(MODULES[name])) if isinstance(node, kinds)]
+
+
+def test_ports_import_values_only():
+    assert own(MODULES["ports"]) <= {"model", "window"}
+    assert foreign(MODULES["ports"]) <= {"msgspec"}
+
+
+ADAPTERS = sorted(
+    name
+    for name in MODULES
+    if name.startswith(("collectors.", "scalers."))
+    or name in {"connections", "queues", "tables", "state_store", "decision_log", "control_store"}
+)
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_adapters_import_no_decision_and_no_shell(name):
+    above = {"logic", "runner", "functions", "assembly", "cli", "api", "lint", "replay"}
+
+    assert not own(MODULES[name]) & above
+    assert "azure.functions" not in imports(MODULES[name])
+
+
+def test_the_runner_imports_no_sdk():
+    assert foreign(MODULES["runner"]) <= {"msgspec"}
+
+
+def test_only_the_functions_module_and_the_app_import_the_functions_library():
+    importers = {name for name, path in MODULES.items() if "azure.functions" in imports(path)}
+
+    assert importers <= {"functions", "api"}
+    assert "runner" in own(MODULES["functions"])
+
+
+def test_the_product_never_imports_the_test_bed():
+    product = [*MODULES.values(), ROOT / "function_app.py"]
+
+    assert not [
+        path for path in product if any(name.partition(".")[0] == "devstack" for name in imports(path))
+    ]
+
+
+def test_what_an_architecture_rule_would_miss_is_there_to_be_checked():
+    assert {"model", "window", "logic", "pace", "lint"} <= set(PURE_HERE)
+    assert ADAPTERS
+
+
+@pytest.mark.parametrize("registry", [RULES, COLLECTORS, SCALERS])
+def test_registries_are_sorted_by_name(registry):
+    assert list(registry) == sorted(registry)

@@ -1,0 +1,254 @@
+"""The lint proves at which counts and loads a policy must flap, and names what can never act."""
+
+import itertools
+import time
+
+import pytest
+
+from scaling.lint import Severity, lint
+from scaling.model import Reason, Verdict
+from scaling.policy import HPA_IN, HPA_OUT, Pace, RateLimit
+from scaling.steady import step
+from scaling.window import WindowSpec
+from tests.steady_views import policy
+
+TEN = {"out": Pace(cooldown=600), "inward": Pace(cooldown=600)}
+HPA = {"out": HPA_OUT, "inward": HPA_IN}
+
+
+def threshold(out=None, inward=None, **more):
+    options = {"scale_out_above": out, "scale_in_below": inward, "metric": "backlog", **more}
+    return {"type": "threshold", **{key: value for key, value in options.items() if value is not None}}
+
+
+def kinds(subject):
+    return [finding.kind for finding in lint(subject)]
+
+
+def texts(subject, kind):
+    return [finding.text for finding in lint(subject) if finding.kind == kind]
+
+
+def test_the_seeds_rule_is_clean():
+    assert lint(policy(threshold(500, 300), **TEN)) == ()
+
+
+def test_flapping_is_shown_with_its_counts_loads_and_levels():
+    found = texts(policy(threshold({"1": 300, "4": 1000}, 400), **TEN), "must_flap")
+
+    assert found == [
+        (
+            "targets.plan-orders: between 3 and 4 instances backlog from 301 to 399 scales out at 3 and back in "
+            "at 4 (out above 300 at 3, in below 400 at 4)"
+        )
+    ]
+
+
+def test_flapping_is_an_error_and_comes_first():
+    found = lint(policy(threshold({"1": 300, "4": 1000}, 400), metrics=("backlog", "spare"), **TEN))
+
+    assert found[0].severity is Severity.ERROR
+    assert [f.severity for f in found] == sorted((f.severity for f in found), key=list(Severity).index)
+
+
+def test_a_metric_shared_by_the_instances_flaps_where_one_more_halves_it():
+    subject = policy(threshold(70, 50, metric="cpu"), metrics=("cpu",), per_instance=("cpu",), **TEN)
+
+    assert texts(subject, "must_flap") == [
+        (
+            "targets.plan-orders: between 1 and 3 instances cpu flaps at each count from 1 to 2: above 70 and below "
+            "100 at 1 scales out at 1 and back in at 2 (out above 70 at 1, in below 50 at 2); above 70 and below "
+            "75 at 2 scales out at 2 and back in at 3 (out above 70 at 2, in below 50 at 3)"
+        )
+    ]
+
+
+def test_the_same_thresholds_on_a_queue_do_not_flap():
+    assert "must_flap" not in kinds(policy(threshold(70, 50), **TEN))
+
+
+@pytest.mark.parametrize("mode", ["average_value", "value"])
+@pytest.mark.parametrize("tolerance", [0.0, 0.1, 0.5])
+def test_a_constant_target_never_flaps(mode, tolerance):
+    rule = {"type": "target_per_unit", "metric": "m", "target": 70, "mode": mode, "tolerance": tolerance}
+    shared = ("m",) if mode == "value" else ()
+
+    assert lint(policy(rule, metrics=("m",), per_instance=shared, maximum=30, **HPA)) == ()
+
+
+def test_a_target_that_grows_with_the_count_flaps():
+    rule = {"type": "target_per_unit", "metric": "backlog", "target": {"1": 100, "4": 200}}
+    found = texts(policy(rule, **HPA), "must_flap")
+
+    assert any("from 301 to 400 scales out at 2 and back in at 4" in text for text in found)
+
+
+def test_expressions_are_tried_at_their_own_numbers():
+    rule = {
+        "type": "composite",
+        "scale_out_when": "backlog > 100 * instances",
+        "scale_in_when": "backlog < 90 * instances",
+    }
+    found = texts(policy(rule, **TEN), "must_flap")
+
+    assert len(found) == 1
+    assert "for example" in found[0]
+
+
+def test_any_out_all_in_flaps_only_where_all_rules_agree_to_go_back():
+    flapping = threshold({"1": 300, "4": 1000}, 400)
+    steady = threshold(1_000, 350, metric="other")
+    strict = threshold(1_000, 1, metric="backlog")
+
+    assert "must_flap" in kinds(policy(flapping, steady, metrics=("backlog", "other"), **TEN))
+    assert "must_flap" not in kinds(policy(flapping, strict, **TEN))
+
+
+def test_a_step_limit_can_make_a_policy_flap_no_more():
+    rule = {"type": "target_per_unit", "metric": "backlog", "target": {"1": 100, "4": 200}}
+    limited = policy(rule, out=Pace(step=1), inward=Pace(select="disabled"))
+
+    assert "must_flap" not in kinds(limited)
+
+
+def brute_force(subject, metric, loads):
+    """Counts that come back to themselves under a constant load, found by walking."""
+    flapping = set()
+    for load, start in itertools.product(loads, range(subject.minimum, subject.maximum + 1)):
+        path = [start]
+        for _ in range(2 * subject.maximum):
+            shared = subject.spec.metrics[metric].per_instance
+            path.append(step(subject, path[-1], {metric: load / path[-1] if shared else load}))
+        if path[-1] != path[-2]:
+            flapping.update(path[-2:])
+    return flapping
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("out", "inward"),
+    [(300, 100), ({"1": 300, "4": 1000}, 400), ("100 * instances", "95 * instances"), (70, 50), (70, 20)],
+)
+def test_it_finds_flapping_exactly_where_walking_all_loads_does(out, inward, shared):
+    subject = policy(threshold(out, inward), per_instance=("backlog",) if shared else (), maximum=6, **TEN)
+    walked = brute_force(subject, "backlog", [load + 0.5 for load in range(0, 1_300, 3)])
+
+    assert bool(walked) == ("must_flap" in kinds(subject))
+
+
+@pytest.mark.parametrize(
+    ("kind", "subject", "words"),
+    [
+        (
+            "overlapping_thresholds",
+            policy(threshold(300, 400), **TEN),
+            "backlog begins above where scaling out begins at 1 to 10 instances",
+        ),
+        (
+            "rule_fails",
+            policy(threshold("100 / (instances - 3)", 3), **TEN),
+            "a rule fails at 3 instances: ThresholdRule: ZeroDivisionError",
+        ),
+        ("unreachable_threshold", policy(threshold(300, 0), **TEN), "backlog below 0 can never be met"),
+        ("one_way", policy(threshold(300), **TEN), "no rule ever scales in"),
+        ("one_way", policy(threshold(None, 300), **TEN), "no rule ever scales out"),
+        (
+            "stuck_at_zero",
+            policy(threshold(300, 100), minimum=0, **TEN),
+            "at 0 instances backlog from 1 to 300 starts no instance",
+        ),
+        (
+            "runaway",
+            policy({"type": "target_per_unit", "metric": "backlog", "target": 9, "mode": "value"}, **TEN),
+            "the count runs to a bound",
+        ),
+        (
+            "large_step",
+            policy(threshold(500, 300, step_out=10), **TEN),
+            "step_out of rule 'rule-0' is 10, but from minimum 1 to maximum 10 are 9",
+        ),
+        (
+            "large_step",
+            policy({"type": "composite", "rules": [{**threshold(500, 300), "step": 20}]}, **TEN),
+            "step of rule 'rule-0' is 20",
+        ),
+        (
+            "short_cooldown",
+            policy(threshold(500, 300), out=Pace(cooldown=600), inward=Pace(cooldown=30)),
+            "in.cooldown of 30 s has no effect",
+        ),
+        (
+            "short_memory",
+            policy(threshold(500, 300), out=Pace(rates=(RateLimit(kind="units", amount=1, period=7_200),))),
+            "only the last 64 changes are remembered",
+        ),
+        (
+            "short_memory",
+            policy(threshold(500, 300), inward=Pace(stabilization=2 * 86_400.0)),
+            "only the last 2000 recommendations are remembered",
+        ),
+        ("fixed", policy(threshold(500, 300), minimum=3, maximum=3, **TEN), "minimum and maximum are both 3"),
+        (
+            "unused_metric",
+            policy(threshold(500, 300), metrics=("backlog", "dead"), **TEN),
+            "metric dead is collected, but no rule reads it",
+        ),
+        (
+            "old_evidence",
+            policy(threshold(500, 300), out=Pace(cooldown=120)),
+            "the window of backlog (10 min) is longer than out.cooldown (2 min)",
+        ),
+    ],
+)
+def test_what_can_never_act_or_hardly_be_meant_is_named(kind, subject, words):
+    assert any(words in text for text in texts(subject, kind)), lint(subject)
+
+
+def test_a_schedules_ceiling_is_a_way_in():
+    schedule = {"type": "schedule", "periods": [{"from": "20:00", "to": "06:00", "ceiling": 1}]}
+
+    assert "one_way" not in kinds(policy(threshold(300), schedule, **TEN))
+
+
+def test_a_direction_disabled_on_purpose_is_no_finding():
+    assert "one_way" not in kinds(
+        policy(threshold(300), out=Pace(cooldown=600), inward=Pace(select="disabled"))
+    )
+
+
+def test_a_guard_does_not_stop_the_proof():
+    guard = {"type": "guard", "metric": "ru", "block_out_above": 80}
+    subject = policy(threshold({"1": 300, "4": 1000}, 400), guard, metrics=("backlog", "ru"), **TEN)
+
+    assert kinds(subject).count("must_flap") == 1
+
+
+def test_a_rule_of_the_users_own_is_tried_on_a_grid():
+    subject = policy(threshold(500, 300), **TEN)
+
+    class Own:
+        def evaluate(self, view, /):
+            odd = view.current % 2
+            return Verdict(view.current + (1 if odd else -1), Reason.SCALE_OUT)
+
+        def metrics(self):
+            return ("backlog",)
+
+    subject.rules = (Own(),)
+
+    assert "must_flap" in kinds(subject)
+
+
+def test_thirty_counts_take_milliseconds():
+    """1,000 targets of up to 30 instances within seconds: see benchmarks; here only no explosion."""
+    subject = policy(threshold("250 * instances + 100", "200 * instances - 150"), maximum=30, **TEN)
+    begin = time.process_time()
+    lint(subject)
+
+    assert time.process_time() - begin < 0.5
+
+
+def test_a_window_spec_of_seconds_is_no_obstacle():
+    fast = WindowSpec(span=10.0, interval=1.0, min_samples=5)
+
+    assert lint(policy(threshold(500, 300), window_spec=fast, **TEN)) == ()
