@@ -144,7 +144,7 @@ class MetricsReport(Struct, frozen=True):
     capacity_error: str | None = None
 
 
-class Evidence(Struct, frozen=True):
+class Evidence(Struct, frozen=True, gc=False):
     """The numbers of one rule: `<statistic> <metric> <value> <comparator> <threshold> over <span> s`."""
 
     rule: str
@@ -157,7 +157,7 @@ class Evidence(Struct, frozen=True):
     samples: int = 0
 
 
-class Flip(Struct, frozen=True):
+class Flip(Struct, frozen=True, gc=False):
     """The value that would have changed the outcome: had `quantity` been `comparator value`, then `outcome`.
 
     `quantity` is `<statistic> <metric>` (for every sample of the window); `samples <metric>`, `span <metric>`,

@@ -148,7 +148,7 @@ def _past(at: float, now: float) -> float:
     return at if isfinite(at) and at <= now else now
 
 
-class Summary(Struct, frozen=True):
+class Summary(Struct, frozen=True, gc=False):
     """What a window says at one moment.
 
     `problem` is None when rules may act on it, else the reason they may not. `gap` alone forbids only
