@@ -36,7 +36,7 @@ def pause(controls: Controls, order: Order, policy: Policy, *, by: str, now: flo
     """`{direction: out | in | null, for: duration | null}`; replaces a pause of the same direction."""
     _only(order, "direction", "for", "by")
     direction = order.get("direction")
-    if direction not in {None, *Direction}:
+    if direction is not None and direction not in tuple(Direction):
         raise OrderError(f"direction: found {direction!r}; accepted are 'out', 'in' and null (both)")
     lasts = _duration(order, None)
     new = Pause(by, now, Direction(direction) if direction else None, now + lasts if lasts else None)

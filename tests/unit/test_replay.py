@@ -1,0 +1,77 @@
+"""A logged decision is decided again, byte for byte."""
+
+import zlib
+
+import msgspec
+import pytest
+
+from scaling.logic import decide
+from scaling.model import NO_CONTROLS, Reason
+from scaling.replay import ReplayError, decode_inputs, encode_inputs, inputs_of, replay, same
+from tests.runner_support import NOW, World, at, full, metric, policy
+
+
+def kept(value: float = 900.0, *, now: float = NOW, made=None):
+    made = made or policy()
+    windows, state = {"backlog": full(value)}, at(3)
+    recommendation = decide(made, windows, state, now=now, decision_id="plan@1")
+    return recommendation, encode_inputs(made, windows, state, NO_CONTROLS, now=now, decision_id="plan@1")
+
+
+def test_what_is_replayed_is_what_was_decided() -> None:
+    recommendation, inputs = kept()
+
+    assert same(recommendation, replay(decode_inputs(inputs)))
+
+
+def test_another_input_replays_to_another_decision() -> None:
+    recommendation, inputs = kept()
+    later = msgspec.structs.replace(decode_inputs(inputs), now=NOW + 1000.0)
+
+    assert replay(later).reason is Reason.STALE_METRIC
+    assert not same(recommendation, replay(later))
+
+
+def test_options_of_collectors_and_scalers_are_not_kept() -> None:
+    secret = msgspec.structs.replace(metric(), options={"connection": "SharedAccessKey=secret"})
+    made = policy(metrics={"backlog": secret}, scaler_options={"client_secret": "secret"})
+
+    _, inputs = kept(made=made)
+
+    assert b"secret" not in zlib.decompress(inputs)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"not compressed", zlib.compress(b"{}"), zlib.compress(b'{"now":'), zlib.compress(b"\xff")]
+)
+def test_unreadable_inputs_are_a_replay_error(data: bytes) -> None:
+    with pytest.raises(ReplayError, match="stored inputs cannot be read"):
+        decode_inputs(data)
+
+
+def test_inputs_of_a_concurrent_decision_are_kept_only_if_this_one_follows_from_them() -> None:
+    _, earlier = kept(now=NOW - 30.0)
+    recommendation, _ = kept()
+    other, _ = kept(300.0)
+
+    adopted = inputs_of(recommendation, earlier)
+
+    assert same(recommendation, replay(decode_inputs(adopted)))
+    assert inputs_of(other, earlier) is None
+    assert inputs_of(recommendation, b"junk") is None
+    assert inputs_of(recommendation, None) is None
+
+
+async def test_every_row_a_running_autoscaler_wrote_replays() -> None:
+    world = World(policy(metrics={"backlog": metric(span=120.0, min_samples=2)}))
+    for backlog in (900.0, 900.0, 900.0, 20.0, 20.0, 20.0):
+        world.backlog = backlog
+        await world.tick()
+        await world.drain()
+        world.clock.now += 60.0
+
+    entries = await world.entries("decision")
+    rows = [await world.log.get("plan", entry.at, "decision") for entry in entries]
+
+    assert len(rows) == 6
+    assert all(same(row.recommendation, replay(decode_inputs(row.inputs))) for row in rows)
