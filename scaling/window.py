@@ -167,8 +167,7 @@ class Summary(Struct, frozen=True, gc=False):
 
     def statistic(self, name: str) -> float:
         """One of `average`, `maximum`, `minimum`, `latest`. Raises AttributeError for another name."""
-        value: float = getattr(self, name)
-        return value
+        return getattr(self, name)  # type: ignore[no-any-return]
 
 
 _NAN = float("nan")

@@ -27,7 +27,8 @@ PROBLEMS = frozenset(
 
 CAPACITY_NAMES = ("instances", "ready", "minimum", "maximum")
 _STATISTICS = tuple(Statistic)
-
+# Named here because looking a member up in its enum is slow before Python 3.12, and this is the hot path.
+_OUT, _IN, _STAY = Reason.SCALE_OUT, Reason.SCALE_IN, Reason.WITHIN_TARGET
 
 _NO_VOTE = Verdict(None, Reason.WITHIN_TARGET)
 
@@ -97,8 +98,8 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
 def direction_reason(desired: int, current: int) -> Reason:
     """SCALE_OUT, SCALE_IN or WITHIN_TARGET, as `desired` is above, below or at `current`."""
     if desired > current:
-        return Reason.SCALE_OUT
-    return Reason.SCALE_IN if desired < current else Reason.WITHIN_TARGET
+        return _OUT
+    return _IN if desired < current else _STAY
 
 
 def _fault(verdict: Verdict) -> str | None:

@@ -12,6 +12,9 @@ from scaling.rules.level import LevelSpec, compile_level
 from scaling.rules.view import LevelLine, MetricsView
 from scaling.window import Summary
 
+# Named here because looking a member up in its enum is slow before Python 3.12, and this is the hot path.
+_OUT, _IN, _STAY = Reason.SCALE_OUT, Reason.SCALE_IN, Reason.WITHIN_TARGET
+
 _COMBINED: dict[str, Callable[[list[float]], float]] = {"sum": sum, "maximum": max, "minimum": min}
 
 
@@ -19,6 +22,8 @@ def _highest(readings: Sequence[tuple[str, Summary]], statistic: str) -> tuple[s
     """The reading with the highest value, the first of equals; with that value."""
     metric, summary = readings[0]
     value = summary.statistic(statistic)
+    if len(readings) == 1:
+        return metric, summary, value
     for other, reading in readings[1:]:
         if (found := reading.statistic(statistic)) > value:
             metric, summary, value = other, reading, found
@@ -141,9 +146,9 @@ class ThresholdRule:
             if summary.problem is None and value > above:
                 return Verdict(
                     view.current + self._step_out,
-                    Reason.SCALE_OUT,
+                    _OUT,
                     (Evidence(self._name, metric, statistic, value, ">", above, span, summary.count),),
-                    (Flip(f"{statistic} {metric}", "<=", above, Reason.WITHIN_TARGET),),
+                    (Flip(f"{statistic} {metric}", "<=", above, _STAY),),
                 )
         return None
 
@@ -168,18 +173,18 @@ class ThresholdRule:
                     return Verdict(
                         None, Reason.INCOMPLETE_WINDOW, (evidence,), note="a sample is missing in the window"
                     )
-                flip = Flip(f"{statistic} {metric}", ">=", below, Reason.WITHIN_TARGET)
-                return Verdict(max(current - self._step_in, 0), Reason.SCALE_IN, (evidence,), (flip,))
-            flips.append(Flip(f"{statistic} {metric}", "<", below, Reason.SCALE_IN))
+                flip = Flip(f"{statistic} {metric}", ">=", below, _STAY)
+                return Verdict(max(current - self._step_in, 0), _IN, (evidence,), (flip,))
+            flips.append(Flip(f"{statistic} {metric}", "<", below, _IN))
         return self._stay(current, readings, span, flips)
 
     def _stay(
         self, current: int, readings: Sequence[tuple[str, Summary]], span: float, flips: list[Flip]
     ) -> Verdict:
         if self._above is None:
-            return Verdict(current, Reason.WITHIN_TARGET, (), tuple(flips))
+            return Verdict(current, _STAY, (), tuple(flips))
         above, statistic = self._above(current), self._params.out_statistic
         metric, summary, value = _highest(readings, statistic)
         evidence = Evidence(self._name, metric, statistic, value, "<=", above, span, summary.count)
-        flips.insert(0, Flip(f"{statistic} {metric}", ">", above, Reason.SCALE_OUT))
-        return Verdict(current, Reason.WITHIN_TARGET, (evidence,), tuple(flips))
+        flips.insert(0, Flip(f"{statistic} {metric}", ">", above, _OUT))
+        return Verdict(current, _STAY, (evidence,), tuple(flips))
