@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from azure.servicebus.exceptions import ServiceBusError
 from rich.console import Console
 
 from devstack.processes import ProcessError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console()
 
 
@@ -90,7 +91,13 @@ def send(
     """Send messages to the local subscription that `start` watches, to see the autoscaler act."""
     from devstack.local import send as send_messages  # noqa: PLC0415 - each command loads what it needs
 
-    asyncio.run(send_messages(count))
+    try:
+        asyncio.run(send_messages(count))
+    except ServiceBusError as error:
+        console.print(
+            f"[red]error:[/] the local Service Bus does not take messages; is `make start` running? {error}"
+        )
+        raise typer.Exit(1) from None
     console.print(f"{count} messages sent to topic 'orders'")
 
 

@@ -22,6 +22,8 @@ from devstack.resource_manager import ResourceManagerServer
 from devstack.service_bus import ServiceBusServer
 
 ROOT = Path(__file__).resolve().parent.parent
+SERVICE_BUS_KEY = "SAS_KEY_VALUE"  # of the public emulator; local.settings.json has it, too
+IDENTITY_HEADER = "local"
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 RESOURCE_GROUP = "local"
 READY_WITHIN = 60.0
@@ -49,13 +51,14 @@ class Stack:
         folder = ROOT / ".devstack" / "certificates"
         certificate = ensure_certificate(folder)
         self.azurite = Azurite(ports.azurite, location)
-        self.service_bus = ServiceBusServer(port=ports.service_bus, ca_dir=folder)
+        self.service_bus = ServiceBusServer(port=ports.service_bus, ca_dir=folder, key=SERVICE_BUS_KEY)
         self.resource_manager = ResourceManagerServer(
             certificate=certificate,
             port=ports.resource_manager,
             identity_port=ports.identity,
             control_port=ports.control,
         )
+        self.resource_manager.identity.header = IDENTITY_HEADER
         self._running = AsyncExitStack()
 
     async def __aenter__(self) -> Self:

@@ -31,6 +31,7 @@ app = typer.Typer(
     help="Autoscaling for Azure event-driven workloads that explains every decision.",
     no_args_is_help=True,
     add_completion=False,
+    pretty_exceptions_enable=False,
 )
 console = Console()
 errors = Console(stderr=True)
@@ -86,22 +87,19 @@ def status(root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a 
     if json_:
         _print_json(views)
         return
-    table = Table("target", "now", "wanted", "bounds", "reason", "metrics", "last decision")
+    table = Table("target", "now", "wanted", "bounds", "reason", "metrics")
     for view in views:
         metrics = "\n".join(
             f"{m.name} {'?' if m.latest is None else explain.number_text(m.latest)} ({m.quality})"
             for m in view.metrics
         )
-        table.add_row(
-            escape(view.target),
-            _text(view.current),
-            _text(view.desired),
-            f"{view.minimum}..{view.maximum}",
-            _text(view.reason),
-            escape(metrics),
-            escape(view.line or "no report yet: the collector runs on COLLECT_SCHEDULE"),
-        )
+        bounds = f"{view.minimum}..{view.maximum}"
+        cells = (view.target, view.current, view.desired, bounds, view.reason, metrics)
+        table.add_row(*map(_text, cells))
     console.print(table)
+    for view in views:
+        line = view.line or f"{view.target}: no report yet; the collector runs on COLLECT_SCHEDULE"
+        console.print(escape(line), soft_wrap=True)
 
 
 @app.command()

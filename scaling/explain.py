@@ -66,20 +66,38 @@ def evidence_text(evidence: Evidence) -> str:
 def flip_text(flip: Flip) -> str:
     """What would have changed the outcome: `scale out if average backlog > 500`."""
     outcome = flip.outcome.replace("_", " ")
+    kind, _, metric = flip.quantity.partition(" ")
+    if flip.quantity in _ALONE_WORDS:
+        return f"{outcome} {_ALONE_WORDS[flip.quantity]}"
     if flip.quantity == "time":
         return f"{outcome} possible from {time_text(flip.value)}"
-    if flip.quantity == "control":
-        return f"{outcome} once an operator lifts it"
-    if flip.quantity == "expression":
-        return f"{outcome} if the expression gave another value than {number_text(flip.value)}"
+    if kind == "failures" and metric:
+        return f"{outcome} possible once {metric} can be read again"
+    if kind in {"age", "span"} and metric:
+        what = "the newest sample is at most" if kind == "age" else "the samples cover"
+        return f"{outcome} possible once {what} {duration_text(flip.value)}{' old' if kind == 'age' else ''} ({metric})"
+    if kind == "samples" and metric:
+        return f"{outcome} possible with {number_text(flip.value)} samples of {metric}"
     return f"{outcome} if {flip.quantity} {flip.comparator} {number_text(flip.value)}"
 
 
+_ALONE_WORDS = {
+    "capacity": "possible once the capacity can be read",
+    "control": "once it is lifted",
+    "expression": "if the expression gave another value",
+    "failures": "possible once the rule works again",
+    "pending": "possible once the effect is there",
+    "step": "if the rate limits allowed a step",
+}
+
+
 def limit_text(limit: Limit) -> str:
-    """One constraint: `rate limited: 12 -> 5 (step 2)`."""
-    change = f"{limit.wanted} -> {limit.allowed}" if limit.wanted != limit.allowed else f"{limit.wanted}"
+    """One constraint: `rate limited (step 2): 12 wanted, 5 allowed`."""
     detail = f" ({limit.detail})" if limit.detail else ""
-    return f"{limit.reason.replace('_', ' ')}: {change}{detail}"
+    counts = f"{limit.wanted} wanted" + (
+        f", {limit.allowed} allowed" if limit.wanted != limit.allowed else ""
+    )
+    return f"{limit.reason.replace('_', ' ')}{detail}: {counts}"
 
 
 def line(recommendation: Recommendation) -> str:
@@ -112,10 +130,15 @@ def _why(r: Recommendation) -> str:
     name = r.reason.replace("_", " ")
     if r.reason is Reason.WITHIN_TARGET:
         return numbers or r.note or REASONS[r.reason]
-    detail = r.note or ("" if limits or numbers else REASONS[r.reason])
-    said = [name if not detail else f"{name}, {detail}"]
-    if limits:
-        said.append(limits)
+    if r.limits and r.limits[0].reason is r.reason:
+        said = [limits]
+    else:
+        detail = r.note or ("" if limits or numbers else REASONS[r.reason])
+        said = (
+            [name if not detail else f"{name}, {detail}", limits]
+            if limits
+            else [f"{name}, {detail}" if detail else name]
+        )
     if numbers and r.reason not in _ALONE:
         said.append(numbers)
     return "; ".join(said)

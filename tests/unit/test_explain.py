@@ -75,7 +75,27 @@ def test_evidence_never_shows_two_equal_numbers_that_are_not():
     [
         (Flip("average backlog", ">", 500.0, Reason.SCALE_OUT), "scale out if average backlog > 500"),
         (Flip("time", ">=", 0.0, Reason.SCALE_IN), "scale in possible from 1970-01-01 00:00:00Z"),
-        (Flip("control", "!=", 0.0, Reason.SCALE_OUT), "scale out once an operator lifts it"),
+        (
+            Flip("failures backlog", "==", 0.0, Reason.SCALE_IN),
+            "scale in possible once backlog can be read again",
+        ),
+        (
+            Flip("age backlog", "<=", 180.0, Reason.WITHIN_TARGET),
+            "within target possible once the newest sample is at most 3 min old (backlog)",
+        ),
+        (
+            Flip("span backlog", ">=", 570.0, Reason.WITHIN_TARGET),
+            "within target possible once the samples cover 570 s (backlog)",
+        ),
+        (
+            Flip("samples backlog", ">=", 5.0, Reason.WITHIN_TARGET),
+            "within target possible with 5 samples of backlog",
+        ),
+        (
+            Flip("capacity", ">=", 0.0, Reason.WITHIN_TARGET),
+            "within target possible once the capacity can be read",
+        ),
+        (Flip("control", "!=", 0.0, Reason.SCALE_OUT), "scale out once it is lifted"),
     ],
 )
 def test_a_flip_says_what_would_have_changed_the_outcome(flip, text):
@@ -83,7 +103,10 @@ def test_a_flip_says_what_would_have_changed_the_outcome(flip, text):
 
 
 def test_a_limit_says_what_was_wanted_allowed_and_why():
-    assert limit_text(Limit(Reason.RATE_LIMITED, 12, 5, "step 2")) == "rate limited: 12 -> 5 (step 2)"
+    assert (
+        limit_text(Limit(Reason.RATE_LIMITED, 12, 5, "step 2"))
+        == "rate limited (step 2): 12 wanted, 5 allowed"
+    )
 
 
 def test_a_scale_out_is_one_line_with_its_numbers():
@@ -104,7 +127,9 @@ def test_a_hold_says_why_and_what_would_change_it():
         )
     )
 
-    assert text.startswith("scaling plan-orders hold 3: cooling down; cooling down: 4 -> 3 (60 s left)")
+    assert text.startswith(
+        "scaling plan-orders hold 3: cooling down (60 s left): 4 wanted, 3 allowed; average"
+    )
     assert "scale out possible from 1970-01-01 00:01:00Z" in text
 
 
