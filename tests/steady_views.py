@@ -37,7 +37,9 @@ def rule(kind, name="r", **options):
     return build_rule(kind, options, name=name)
 
 
-def policy(*rules, metrics=("backlog",), per_instance=(), minimum=1, maximum=10, window_spec=MINUTE, **limits):
+def policy(
+    *rules, metrics=("backlog",), per_instance=(), minimum=1, maximum=10, window_spec=MINUTE, **limits
+):
     """A policy of rules given as option dicts with their `type`."""
     specs = [dict(r) for r in rules]
     return Policy(

@@ -418,3 +418,9 @@ def test_the_hpa_preset_is_what_kubernetes_documents():
         ("units", 4, 15),
     ]
     assert (HPA_IN.stabilization, HPA_OUT.stabilization) == (300.0, 0.0)
+
+
+def test_not_even_a_value_too_short_to_be_masked_is_shown():
+    found = one_problem(target='minimum = "%SECRET%"', settings={"SECRET": "x9"})
+
+    assert found.endswith("found '%SECRET%'; accepted are whole numbers of 0 or more")
