@@ -1,0 +1,277 @@
+"""Transitions of the stored state: reports, decisions, effects, checks."""
+
+import msgspec
+import pytest
+
+from scaling.logic import decide
+from scaling.model import (
+    NO_CONTROLS,
+    Capacity,
+    Controls,
+    Effect,
+    EffectOutcome,
+    EffectRecord,
+    ForeignHand,
+    Reason,
+    ScaleAction,
+    TargetState,
+)
+from scaling.policy import EFFECTS_KEPT, Fallback, Pace
+from scaling.state import (
+    REPORTS_REMEMBERED,
+    absorb,
+    advance,
+    already_evaluated,
+    believe,
+    record_effect,
+    review,
+)
+from tests.runner_support import MINUTE, NOW, at, full, policy, report
+
+ACTION = ScaleAction("plan@1", "plan", 3, 4, NOW - 60, NOW + 540, Reason.SCALE_OUT)
+
+
+def effect(outcome: EffectOutcome, reached: int | None = 4, **changes) -> Effect:
+    fields = {"action_id": "plan@1", "target": "plan", "from_capacity": 3, "to_capacity": 4, "at": NOW}
+    return Effect(outcome=outcome, reached=reached, **(fields | changes))
+
+
+def absorbed(state: TargetState, current: int | None, *, now: float = NOW, made=None, controls=NO_CONTROLS):
+    return absorb(made or policy(), {}, state, report(1.0, current, now=now), now=now, controls=controls)[1]
+
+
+def decided(state: TargetState, windows=None, *, now: float = NOW, made=None, **changes):
+    made = made or policy(**changes)
+    recommendation = decide(made, windows or {}, state, now=now, decision_id=f"plan@{now}")
+    return advance(made, state, recommendation, report_at=now, level=7.0)
+
+
+# Reports
+
+
+def test_a_report_is_recognised_until_enough_newer_ones_came() -> None:
+    seen = tuple(NOW + i for i in range(REPORTS_REMEMBERED))
+    state = TargetState(evaluated=seen)
+
+    assert already_evaluated(state, NOW + 3)
+    assert already_evaluated(state, NOW - 1)
+    assert not already_evaluated(state, NOW + 3.5)
+    assert not already_evaluated(TargetState(evaluated=seen[:5]), NOW - 1)
+
+
+def test_the_first_capacity_seen_is_believed_and_counts_as_recommended() -> None:
+    state = absorbed(TargetState(), 5, made=policy(inward=Pace(stabilization=300.0)))
+
+    assert (state.expected, state.recommendations) == (5, ((NOW, 5),))
+    assert absorbed(TargetState(), 5).recommendations == ()
+
+
+def test_a_capacity_that_cannot_be_read_is_an_error_until_it_can() -> None:
+    unread = absorbed(at(3, now=NOW - MINUTE), None)
+
+    assert unread.capacity_error == "no answer"
+    assert absorbed(unread, 3, now=NOW + MINUTE).capacity_error is None
+
+
+def test_an_older_reading_changes_nothing() -> None:
+    state = at(3, now=NOW + MINUTE)
+
+    assert absorbed(state, 7) == state
+    assert absorbed(state, None) == state
+
+
+def test_a_reading_from_before_our_own_last_effect_is_no_foreign_hand() -> None:
+    state = at(4, now=NOW - MINUTE, effects=(EffectRecord(NOW + 1, 3, 4),))
+
+    assert absorbed(state, 3).foreign is None
+    assert absorbed(state, 3, now=NOW + 2).foreign == ForeignHand(3, 4, NOW + 2)
+
+
+def test_our_own_change_is_no_foreign_hand_before_its_effect_is_recorded() -> None:
+    state = at(3, now=NOW - MINUTE, pending=ACTION)
+
+    assert absorbed(state, 4).foreign is None
+    assert absorbed(state, 5).foreign == ForeignHand(5, 3, NOW)
+
+
+def test_our_own_change_found_in_place_after_it_expired_is_recorded() -> None:
+    state = at(3, now=NOW - MINUTE, pending=ACTION)
+
+    late = absorbed(state, 4, now=ACTION.expires_at)
+
+    assert (late.expected, late.pending, late.foreign) == (4, None, None)
+    assert late.effects[-1].action_id == ACTION.action_id
+
+
+def test_a_capacity_on_its_way_is_not_judged() -> None:
+    moving = Capacity(7, NOW, pending=True)
+
+    assert believe(policy(), at(3), moving, now=NOW, controls=NO_CONTROLS).foreign is None
+
+
+def test_a_foreign_capacity_is_held_on_from_its_first_sight_then_adopted() -> None:
+    hold = policy().spec.foreign_hold
+    first = absorbed(at(3, now=NOW - MINUTE), 7)
+    still = absorbed(first, 7, now=NOW + MINUTE)
+    adopted = absorbed(still, 7, now=NOW + hold)
+
+    assert first.foreign == still.foreign == ForeignHand(7, 3, NOW)
+    assert (adopted.expected, adopted.foreign) == (7, None)
+
+
+def test_a_foreign_capacity_is_adopted_at_once_when_an_operator_resumes() -> None:
+    first = absorbed(at(3, now=NOW - MINUTE), 7)
+    resumed = absorbed(first, 7, now=NOW + 9, controls=Controls(foreign_cleared_at=NOW + 1))
+    before = absorbed(first, 7, now=NOW + 9, controls=Controls(foreign_cleared_at=NOW - 1))
+
+    assert resumed.expected == 7
+    assert before.foreign is not None
+
+
+def test_a_foreign_capacity_that_went_back_is_forgotten() -> None:
+    assert absorbed(at(3, now=NOW - MINUTE, foreign=ForeignHand(7, 3, NOW - 60)), 3).foreign is None
+
+
+# Decisions
+
+
+def test_a_decision_leaves_its_action_pending_with_the_level_it_was_made_at() -> None:
+    state, action = decided(at(3), {"backlog": full(900.0)})
+
+    assert state.pending == action
+    assert (action.from_capacity, action.to_capacity, state.pending_level) == (3, 4, 7.0)
+    assert state.evaluated == (NOW,)
+
+
+def test_a_dry_run_leaves_nothing_pending() -> None:
+    assert decided(at(3), {"backlog": full(900.0)}, dry_run=True)[0].pending is None
+
+
+def test_metrics_stay_missing_whatever_else_was_the_reason_meanwhile() -> None:
+    since = NOW - 900
+    for changes in (
+        {"pending": ACTION},
+        {"foreign": ForeignHand(7, 3, NOW - 60)},
+        {"capacity_error": "403"},
+        {"effects": (EffectRecord(NOW - 60, 2, 3),)},
+    ):
+        state = at(3, missing_since=since, **changes)
+        after, _ = decided(state, fallback=Fallback(capacity=5), out=Pace(cooldown=600.0))
+
+        assert after.missing_since == since, changes
+
+
+def test_metrics_are_missing_from_the_first_decision_without_a_proposal_to_the_first_with_one() -> None:
+    first, _ = decided(at(3))
+    again, _ = decided(first, now=NOW + MINUTE)
+    there, _ = decided(again, {"backlog": full(300.0, now=NOW + 120)}, now=NOW + 120)
+
+    assert (first.missing_since, again.missing_since, there.missing_since) == (NOW, NOW, None)
+
+
+def test_a_fallback_of_several_steps_does_not_wait_again_between_them() -> None:
+    state, action = decided(at(3, missing_since=NOW - 900), fallback=Fallback(capacity=8), out=Pace(step=2))
+    done = record_effect(state, effect(EffectOutcome.APPLIED, 5, action_id=action.action_id))
+    _, second = decided(done, now=NOW + MINUTE, fallback=Fallback(capacity=8), out=Pace(step=2))
+
+    assert (action.to_capacity, second.to_capacity) == (5, 7)
+
+
+def test_unreadable_state_is_remembered_while_the_capacity_is_unknown() -> None:
+    state, _ = decided(at(3, corrupt_since=NOW - 10, capacity_error="403"))
+
+    assert state.corrupt_since == NOW - 10
+    assert decided(at(3, corrupt_since=NOW - 9000))[0].corrupt_since is None
+
+
+def test_an_expired_action_is_dropped_unless_the_platform_is_still_at_it() -> None:
+    late = ACTION.expires_at
+    moving = at(3, now=late, pending=ACTION, capacity=Capacity(3, late, pending=True))
+
+    assert decided(at(3, pending=ACTION), now=late)[0].pending is None
+    assert decided(moving, now=late)[0].pending == ACTION
+
+
+def test_an_override_is_not_remembered_as_a_recommendation_of_the_rules() -> None:
+    made = policy(inward=Pace(stabilization=300.0))
+    state, _ = decided(at(3), {"backlog": full(900.0)}, made=made)
+
+    assert state.recommendations == ((NOW, 4),)
+
+
+# Effects
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reached", "left"),
+    [
+        (EffectOutcome.APPLIED, 4, (4, 1, None)),
+        (EffectOutcome.ALREADY_THERE, 4, (4, 1, None)),
+        (EffectOutcome.LIMITED, 3, (3, 0, None)),
+        (EffectOutcome.FOREIGN_HAND, 7, (3, 0, None)),
+        (EffectOutcome.EXPIRED, None, (3, 0, None)),
+        (EffectOutcome.REFUSED, None, (3, 0, None)),
+        (EffectOutcome.FAILED, None, (3, 0, ACTION)),
+    ],
+)
+def test_only_an_effect_that_moved_the_target_counts_and_only_a_failure_stays_pending(
+    outcome: EffectOutcome, reached: int | None, left: tuple
+) -> None:
+    after = record_effect(at(3, pending=ACTION), effect(outcome, reached))
+
+    assert (after.expected, len(after.effects), after.pending) == left
+    assert (after.foreign is not None) == (outcome is EffectOutcome.FOREIGN_HAND)
+
+
+def test_an_effect_told_twice_counts_once() -> None:
+    once = record_effect(at(3, pending=ACTION, pending_level=9.0), effect(EffectOutcome.APPLIED))
+
+    assert once.effects == (EffectRecord(NOW, 3, 4, 9.0, "plan@1"),)
+    assert record_effect(once, effect(EffectOutcome.APPLIED, at=NOW + 5)) == once
+
+
+def test_a_change_really_made_counts_even_after_its_action_was_given_up() -> None:
+    newer = msgspec.structs.replace(ACTION, action_id="plan@2")
+    after = record_effect(at(3, pending=newer), effect(EffectOutcome.APPLIED))
+
+    assert (after.expected, after.pending) == (4, newer)
+    assert record_effect(at(3), effect(EffectOutcome.ALREADY_THERE)) == at(3)
+
+
+def test_effects_stay_in_the_order_of_their_times_and_are_bounded() -> None:
+    known = tuple(EffectRecord(NOW + i, 3, 4, None, f"a{i}") for i in range(EFFECTS_KEPT))
+    after = record_effect(at(3, effects=known, pending=ACTION), effect(EffectOutcome.APPLIED, at=NOW + 2.5))
+
+    times = [record.at for record in after.effects]
+    assert times == sorted(times)
+    assert len(times) == EFFECTS_KEPT
+
+
+# Checks
+
+
+def check(state: TargetState, current: int, *, now: float = NOW, read: float | None = None, pending=False):
+    capacity = Capacity(current, now if read is None else read, pending=pending)
+    return review(policy(), state, capacity, now=now, controls=NO_CONTROLS)
+
+
+def test_a_reading_from_before_the_decision_proves_nothing() -> None:
+    state = at(3, pending=ACTION)
+
+    assert check(state, 4, read=ACTION.decided_at - 1).state == state
+    assert check(state, 4).effect.outcome is EffectOutcome.ALREADY_THERE
+
+
+def test_an_action_is_emitted_again_only_after_its_time_and_before_its_end() -> None:
+    state = at(3, pending=ACTION)
+    due = ACTION.decided_at + policy().spec.effect_timeout
+
+    assert check(state, 3, now=due - 1).emit is None
+    assert check(state, 3, now=due).emit == ACTION
+    assert check(state, 3, now=due, pending=True).emit is None
+    assert check(state, 3, now=ACTION.expires_at).emit is None
+    assert check(state, 3, now=ACTION.expires_at).state.pending is None
+
+
+def test_a_quiet_check_finds_nothing() -> None:
+    assert check(at(3), 3).findings == ()
