@@ -12,8 +12,8 @@ from scaling.config import Config, load_config
 from scaling.config_reader import ConfigError, Problem, parse_params
 from scaling.control_store import TableControlStore
 from scaling.decision_log import TableDecisionLog
+from scaling.poison_queues import QueuePoisonQueues
 from scaling.ports import Collector, Scaler
-from scaling.queues import QueuePoisonQueues
 from scaling.reading import MetricSource
 from scaling.runner import Autoscaler, Ports
 from scaling.state_store import TableStateStore

@@ -188,21 +188,3 @@ class PoisonQueues(Protocol):
         ...
 
     async def aclose(self) -> None: ...
-
-
-class ActionSender(Protocol):
-    """Puts actions on the actions queue. Sending one twice is allowed by design."""
-
-    async def send(self, actions: Sequence[ScaleAction]) -> None: ...
-
-    async def aclose(self) -> None: ...
-
-
-class Clock(Protocol):
-    """Seconds since the epoch, UTC; only the shell asks for it."""
-
-    def __call__(self) -> float: ...
-
-
-Connections = Mapping[str, str]
-"""App settings: connection strings and identity settings by name."""

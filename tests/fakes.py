@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 
-from scaling.codec import encode_action
 from scaling.decision_log import (
     PURGED_PER_CALL,
     Position,
@@ -17,9 +16,9 @@ from scaling.decision_log import (
     encode_position,
     rows_after,
 )
-from scaling.model import NO_CONTROLS, Controls, LogEntry, ScaleAction, TargetState
+from scaling.model import NO_CONTROLS, Controls, LogEntry, TargetState
+from scaling.poison_queues import shown
 from scaling.ports import ConflictError, LogPage, PoisonMessage, Snapshot
-from scaling.queues import shown
 from scaling.serial import (
     TRANSACTION_BYTES,
     TRANSACTION_ROWS,
@@ -206,21 +205,6 @@ class MemoryDecisionLog(Hooked):
 def _is_after(position: Position, partition: str, row: str) -> bool:
     comparison, first = rows_after(position, partition)
     return row > first if comparison == "gt" else row >= first
-
-
-class MemoryActionSender(Hooked):
-    """`sent` holds the actions, `messages` their text, in the order sent."""
-
-    def __init__(self, *, before: Hook | None = None, after: Hook | None = None) -> None:
-        super().__init__(before=before, after=after)
-        self.sent: list[ScaleAction] = []
-        self.messages: list[str] = []
-
-    async def send(self, actions: Sequence[ScaleAction]) -> None:
-        with self.call("actions.send"):
-            texts = [encode_action(action) for action in actions]
-            self.sent.extend(actions)
-            self.messages.extend(texts)
 
 
 class MemoryPoisonQueues(Hooked):

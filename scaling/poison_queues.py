@@ -1,4 +1,4 @@
-"""Storage queues: the actions queue as a sender, and a look at the poison queues."""
+"""A look at the poison queues: what the host gave up on, without touching it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain, zip_longest
 from typing import Any, TypeVar
 
-from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
 from azure.storage.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient
 
-from scaling.codec import encode_action
 from scaling.connections import Settings, queue_client, storage_endpoint
-from scaling.model import ScaleAction
 from scaling.ports import PoisonMessage, StoreUnavailableError
 
 BODY_CHARS = 1_000
@@ -55,48 +53,10 @@ class _Queue:
                 f"{where} cannot be reached: {type(error).__name__}: {error}"
             ) from error
 
-    async def create(self) -> None:
-        async def create(client: QueueClient) -> None:
-            try:
-                await client.create_queue()
-            except ResourceExistsError as error:
-                # Somebody else was faster; a queue being deleted stays an error for some seconds.
-                if getattr(error, "error_code", None) != "QueueAlreadyExists":
-                    raise
-
-        await self.call(create)
-
     async def aclose(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             await client.close()
-
-
-class QueueActionSender:
-    """Puts actions on a queue as base64 text, the way the Functions queue trigger reads them."""
-
-    def __init__(self, settings: Settings, prefix: str, *, queue: str = "actions", **options: Any) -> None:
-        """`options` go to the SDK's client. Raises ConnectionSettingsError."""
-        self._queue = _Queue(settings, prefix, queue, **options)
-
-    async def send(self, actions: Sequence[ScaleAction]) -> None:
-        """Sends in order; creates the queue when it is missing.
-
-        Raises MessageError when one is too large, before any is sent; StoreUnavailableError, after which the
-        first few may have been sent.
-        """
-        for text in [encode_action(action) for action in actions]:
-            try:
-                await self._put(text)
-            except ResourceNotFoundError:
-                await self._queue.create()
-                await self._put(text)
-
-    async def _put(self, text: str) -> None:
-        await self._queue.call(lambda client: client.send_message(text))
-
-    async def aclose(self) -> None:
-        await self._queue.aclose()
 
 
 class QueuePoisonQueues:
