@@ -121,7 +121,7 @@ def test_limits_are_told_in_words():
 
     view = target_view(policy(), snapshot(state(last=last)), now=NOW)
 
-    assert view.limits == ("cooling down: 4 -> 3 (240 s left)",)
+    assert view.limits == ("cooling down (240 s left): 4 wanted, 3 allowed",)
 
 
 @pytest.mark.parametrize(
