@@ -17,9 +17,10 @@ names, as flips, what together would have ended it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from scaling import pace
+from scaling.blockers import REASON_OF, Situation, blockers_of, pause_limit, time_flip
 from scaling.controls import active_pause
 from scaling.missing import first_missing, missing_flips
 from scaling.model import (
@@ -28,14 +29,12 @@ from scaling.model import (
     Direction,
     Flip,
     Limit,
-    Pause,
     Reason,
     Recommendation,
     TargetState,
-    Verdict,
 )
 from scaling.policy import Policy
-from scaling.rules.composite import PROBLEMS, combine, safe_evaluate
+from scaling.rules.composite import PROBLEMS, safe_evaluate
 from scaling.rules.view import MetricsView
 from scaling.window import Window
 
@@ -80,57 +79,10 @@ def decide(
     return case.blocked() or case.free()
 
 
-class _Case:
-    """One decision in the making: the inputs of the steps, and the limits met so far."""
+class _Case(Situation):
+    """One decision in the making."""
 
-    __slots__ = (
-        "controls",
-        "decision_id",
-        "high",
-        "high_is",
-        "low",
-        "now",
-        "policy",
-        "proposed",
-        "state",
-        "verdict",
-        "verdicts",
-        "view",
-    )
-
-    def __init__(
-        self,
-        policy: Policy,
-        state: TargetState,
-        controls: Controls,
-        view: MetricsView,
-        verdicts: Sequence[Verdict],
-        now: float,
-        decision_id: str,
-    ) -> None:
-        self.policy = policy
-        self.state = state
-        self.controls = controls
-        self.view = view
-        self.verdicts = verdicts
-        self.verdict = verdict = combine(verdicts, view.current)
-        self.now = now
-        self.decision_id = decision_id
-        self.proposed = verdict.desired
-        if verdict.desired is None and verdict.reason not in PROBLEMS:
-            self.proposed = view.current
-        capacity = state.capacity
-        low, high, self.high_is = policy.minimum, policy.maximum, "maximum"
-        if verdict.ceiling is not None and verdict.ceiling < high:
-            high, self.high_is = verdict.ceiling, "ceiling of the schedule"
-        if verdict.floor is not None and verdict.floor > low:
-            low = verdict.floor
-        if capacity is not None:
-            if capacity.ceiling is not None and capacity.ceiling < high:
-                high, self.high_is = capacity.ceiling, "ceiling of the platform"
-            low = max(low, capacity.floor)
-        self.high = max(high, 0)
-        self.low = min(low, self.high)  # a maximum protects the bill: it wins over any floor
+    __slots__ = ()
 
     # Steps 1 to 4: each returns a recommendation, or None to go on.
 
@@ -147,7 +99,7 @@ class _Case:
         if self.now >= until:
             return None
         return self._hold(
-            Reason.STATE_CORRUPT, (self._time(until, self._after(until)),), "stored state was unreadable"
+            Reason.STATE_CORRUPT, (time_flip(until, self._after(until)),), "stored state was unreadable"
         )
 
     def _moved_by_others(self) -> Recommendation | None:
@@ -158,7 +110,7 @@ class _Case:
         if foreign is None:
             return None
         # Then the capacity is taken over, and decided upon anew; what will come of it is not known yet.
-        flip = self._time(foreign.at + self.policy.spec.foreign_hold, Reason.WITHIN_TARGET)
+        flip = time_flip(foreign.at + self.policy.spec.foreign_hold, Reason.WITHIN_TARGET)
         note = f"set to {foreign.seen} by somebody else, expected {foreign.expected}"
         return self._hold(Reason.FOREIGN_HAND, (flip,), note)
 
@@ -166,7 +118,7 @@ class _Case:
         pending, capacity = self.state.pending, self.state.capacity
         if pending is not None and self.now < pending.expires_at:
             note = f"{pending.from_capacity} -> {pending.to_capacity} [{pending.action_id}]"
-            flip = self._time(pending.expires_at, self._after(pending.expires_at))
+            flip = time_flip(pending.expires_at, self._after(pending.expires_at))
             return self._hold(Reason.ACTION_PENDING, (flip,), note)
         if capacity is not None and capacity.pending:
             flip = Flip("pending", "==", 0.0, self._after(self.now))
@@ -197,7 +149,7 @@ class _Case:
             return None
         wanted = min(max(override.capacity, self.low), self.high)
         note = f"override to {override.capacity} by {override.by}"
-        flips = (self._time(override.until, self._after(override.until)),)
+        flips = (time_flip(override.until, self._after(override.until)),)
         if wanted == self.view.current:
             return self._hold(Reason.OVERRIDDEN, flips, note)
         return self._act(wanted, Reason.OVERRIDDEN, (), note, flips=flips)
@@ -221,7 +173,7 @@ class _Case:
         direction = Direction.OUT if wanted > current else Direction.IN
         paused = active_pause(self.controls, direction, self.now)
         if paused is not None:
-            limit, flips = self._pause_limit(paused, wanted, reason)
+            limit, flips = pause_limit(self, paused, wanted, reason)
             return self._hold(Reason.PAUSED, flips, limits=(limit,))
         return self._act(wanted, reason, (), self.verdict.note, flips=(flip,))
 
@@ -241,7 +193,7 @@ class _Case:
             out = wanted > current
             return self._hold(
                 Reason.STABILIZING,
-                (self._time(until, Reason.SCALE_OUT if out else Reason.SCALE_IN),),
+                (time_flip(until, Reason.SCALE_OUT if out else Reason.SCALE_IN),),
                 self.verdict.note,
                 limits=(
                     Limit(
@@ -253,7 +205,7 @@ class _Case:
                 ),
             )
         direction = Direction.OUT if stable > current else Direction.IN
-        blockers = [b for b in self._blockers(direction, stable) if b is not None]
+        blockers = blockers_of(self, direction, stable)
         if blockers:
             return self._hold(
                 blockers[0][0].reason,
@@ -280,84 +232,6 @@ class _Case:
             return fallback.capacity, Reason.FALLBACK
         return None, verdict.reason
 
-    def _blockers(self, direction: Direction, wanted: int) -> Sequence[_Blocker | None]:
-        """Step 4: everything that forbids the change, in the order it is reported."""
-        out = direction is Direction.OUT
-        return (
-            self._at_bound(wanted, out=out),
-            self._guarded(wanted) if out else None,
-            self._plateaued(wanted) if out else None,
-            None if out else self._unknown(wanted),
-            self._cooling(direction, wanted),
-            self._pause_blocker(direction, wanted),
-        )
-
-    def _at_bound(self, wanted: int, *, out: bool) -> _Blocker | None:
-        current = self.view.current
-        if out and current >= self.high:
-            limit = Limit(Reason.AT_MAXIMUM, wanted, current, f"{self.high_is} {self.high}")
-            return limit, (Flip("maximum", ">", float(current), Reason.SCALE_OUT),)
-        if not out and current <= self.low:
-            limit = Limit(Reason.AT_MINIMUM, wanted, current, f"minimum {self.low}")
-            return limit, (Flip("minimum", "<", float(current), Reason.SCALE_IN),)
-        return None
-
-    def _guarded(self, wanted: int) -> _Blocker | None:
-        guards = [v for v in self.verdicts if v.blocks_out]
-        if not guards:
-            return None
-        evidence = next((e for v in guards if v.reason is Reason.GUARDED for e in v.evidence), None)
-        flips = tuple(f for v in guards if v.reason is Reason.GUARDED for f in v.flips)
-        if not flips:
-            flips = missing_flips(self.view, self.policy.windows, Reason.SCALE_OUT, gaps=False)
-        note = next((v.note for v in guards if v.note), "")
-        text = f"{evidence.metric} {evidence.value:g} > {evidence.threshold:g}" if evidence else note
-        return Limit(Reason.GUARDED, wanted, self.view.current, text), flips
-
-    def _unknown(self, wanted: int) -> _Blocker | None:
-        """A missing metric forbids scaling in, also where the rules did not need it."""
-        missing = first_missing(self.view)
-        if missing is None:
-            return None
-        name, reason = missing
-        flips = missing_flips(self.view, self.policy.windows, Reason.SCALE_IN, gaps=True)
-        return Limit(reason, wanted, self.view.current, name), flips
-
-    def _plateaued(self, wanted: int) -> _Blocker | None:
-        plateau = self.policy.spec.plateau
-        if plateau is None:
-            return None
-        summary = self.view.metric(plateau.metric)
-        if summary.problem is not None:
-            return None
-        level = summary.latest
-        found = pace.plateaued(self.state.effects, level, plateau, self.now)
-        if found is None:
-            return None
-        text = f"{plateau.metric} {level:g} did not fall below {found:g} over {plateau.effects} scale-outs"
-        flip = Flip(f"latest {plateau.metric}", "<", found, Reason.SCALE_OUT)
-        return Limit(Reason.PLATEAU, wanted, self.view.current, text), (flip,)
-
-    def _cooling(self, direction: Direction, wanted: int) -> _Blocker | None:
-        spec = self.policy.spec
-        until = pace.cooldown_until(self.state.effects, direction, spec.out, spec.inward)
-        if until is None or self.now >= until:
-            return None
-        limit = Limit(Reason.COOLING_DOWN, wanted, self.view.current, f"{until - self.now:.0f} s left")
-        return limit, (self._time(until, _REASON_OF[direction]),)
-
-    def _pause_blocker(self, direction: Direction, wanted: int) -> _Blocker | None:
-        paused = active_pause(self.controls, direction, self.now)
-        return self._pause_limit(paused, wanted, _REASON_OF[direction]) if paused is not None else None
-
-    def _pause_limit(self, paused: Pause, wanted: int, outcome: Reason) -> _Blocker:
-        limit = Limit(Reason.PAUSED, wanted, self.view.current, f"paused by {paused.by}")
-        direction = Direction.OUT if wanted > self.view.current else Direction.IN
-        ends = [p.until for p in self.controls.pauses if p.direction in {None, direction}]
-        if None in ends:
-            return limit, (Flip("control", "!=", 0.0, outcome),)
-        return limit, (self._time(max(end for end in ends if end is not None), outcome),)
-
     def _reduced(self, wanted: int, stable: int, direction: Direction, reason: Reason) -> Recommendation:
         """Step 5: step and rate limits, then the bounds. None of them can reverse the direction."""
         current, spec = self.view.current, self.policy.spec
@@ -375,8 +249,8 @@ class _Case:
             until = pace.rate_free_at(
                 current, self.state.effects, mine, self.now, out=direction is Direction.OUT
             )
-            outcome = _REASON_OF[direction]
-            flip = Flip("step", ">", 0.0, outcome) if until is None else self._time(until, outcome)
+            outcome = REASON_OF[direction]
+            flip = Flip("step", ">", 0.0, outcome) if until is None else time_flip(until, outcome)
             return self._hold(limits[-1].reason, (flip,), self.verdict.note, limits=tuple(limits))
         if reason is Reason.FALLBACK:
             flips = missing_flips(self.view, self.policy.windows, Reason.WITHIN_TARGET, gaps=False)
@@ -385,9 +259,6 @@ class _Case:
         return self._act(clamped, reason, tuple(limits), self.verdict.note, flips=flips)
 
     # Building the answer.
-
-    def _time(self, until: float, outcome: Reason) -> Flip:
-        return Flip("time", ">=", until, outcome)
 
     def _hold(
         self,
@@ -442,9 +313,3 @@ class _Case:
             limits,
             note,
         )
-
-
-_Blocker = tuple[Limit, tuple[Flip, ...]]
-"""What forbids a change, and what together would lift it."""
-
-_REASON_OF = {Direction.OUT: Reason.SCALE_OUT, Direction.IN: Reason.SCALE_IN}

@@ -13,7 +13,18 @@ ROOT = Path(__file__).parents[2]
 SCALING = ROOT / "scaling"
 
 PURE = {
-    *("codec", "config", "config_reader", "controls", "explain", "lint", "logic", "missing", "model"),
+    *(
+        "blockers",
+        "codec",
+        "config",
+        "config_reader",
+        "controls",
+        "explain",
+        "lint",
+        "logic",
+        "missing",
+        "model",
+    ),
     *("ncrontab", "pace", "policy", "replay", "state", "steady", "views", "window", "serial"),
     *("rules", "rules.composite", "rules.expression", "rules.guard", "rules.level", "rules.schedule"),
     *("rules.target_per_unit", "rules.threshold", "rules.view"),
