@@ -8,19 +8,14 @@ lost or nothing was scaled.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
-import time
 from pathlib import Path
-from typing import Any
 
-import aiohttp
-from msgspec import Struct
 from rich.console import Console
 
 from devstack import report
+from devstack.demo_run import QUEUE_SUBSCRIPTION, TOPIC, DemoRun
 from devstack.demo_view import DemoView
-from devstack.resource_manager.plans import Plan
 from devstack.supervisor import (
     ANY_PORTS,
     RESOURCE_GROUP,
@@ -29,18 +24,13 @@ from devstack.supervisor import (
     FunctionsProcess,
     Stack,
 )
-from devstack.trace import WORLD_CUP, Trace, read_trace
-from devstack.traffic import Fleet, Ledger, send_trace
+from devstack.trace import WORLD_CUP, read_trace
+from devstack.traffic import send_trace
 
-TOPIC, QUEUE_SUBSCRIPTION, PLAN = "orders", "fulfilment", "plan-orders"
-
+PLAN = "plan-orders"
 LOAD_SECONDS = 110.0
 MEAN_RATE = 55.0  # messages per second; the trace's peak is 3.8 times its mean
-DRAIN_SECONDS = 40.0  # at the most, after the load has ended
 START_DELAY = 1.5  # seconds until a new instance works; the trace's minutes pass in 0.08 s
-CONCURRENCY = 16  # messages a worker holds: maxConcurrentCalls of the Functions' Service Bus trigger
-PROCESSING = 0.6  # seconds per message; a saturated worker serves 16 / 0.6 = 27 messages per second
-SAMPLE_EVERY = 0.5
 
 SETTINGS = {
     "TIDEMARK_CONFIG": "devstack/data/demo.toml",
@@ -49,101 +39,6 @@ SETTINGS = {
     "FUNCTIONS_WORKER_RUNTIME": "python",
     "AzureFunctionsJobHost__extensions__queues__maxPollingInterval": "00:00:00.200",
 }
-
-
-class Sample(Struct, frozen=True):
-    """The world at one moment of the demo, `at` seconds after its start."""
-
-    at: float
-    rate: float
-    backlog: int
-    capacity: int
-    ready: int
-    sent: int
-    done: int
-
-
-class Demo:
-    """State of one run, shared by its tasks."""
-
-    def __init__(self, stack: Stack, functions: FunctionsProcess, plan: Plan, trace: Trace) -> None:
-        self.stack = stack
-        self.functions = functions
-        self.plan = plan
-        self.trace = trace
-        self.ledger = Ledger()
-        self.samples: list[Sample] = []
-        self.status: dict[str, Any] = {}
-        self.log: list[dict[str, Any]] = []
-        self.stop = asyncio.Event()
-        self.began = time.monotonic()
-        self.began_at = time.time()
-
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self.began
-
-    def fleet(self) -> Fleet:
-        return Fleet(
-            self.stack.service_bus.connection_string,
-            TOPIC,
-            QUEUE_SUBSCRIPTION,
-            self.ledger,
-            ready=lambda: [i.id for i in self.plan.instances() if i.ready_at <= time.time()],
-            concurrency=CONCURRENCY,
-            processing=PROCESSING,
-        )
-
-    async def watch(self, view: DemoView) -> None:
-        """Samples the world, reads the functions' own API, and ends the run when its work is done."""
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:
-            while not self.stop.is_set():
-                await self._look(session)
-                view.update(self)
-                if self._finished():
-                    self.stop.set()
-                if not self.functions.running:
-                    raise RuntimeError(
-                        f"the functions ended by themselves:\n{self.functions.output_tail(40)}"
-                    )
-                await asyncio.sleep(SAMPLE_EVERY)
-            self.log = await self._whole_log(session)
-
-    async def _look(self, session: aiohttp.ClientSession) -> None:
-        counts = self.stack.service_bus.counts(f"{TOPIC}/Subscriptions/{QUEUE_SUBSCRIPTION}")
-        self.samples.append(
-            Sample(
-                self.elapsed,
-                self.trace.rate(self.elapsed),
-                counts.active,
-                self.plan.capacity,
-                self.plan.ready_count(),
-                self.ledger.sent,
-                self.ledger.done,
-            )
-        )
-        with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the next look will show it
-            async with session.get(f"{self.functions.url}/scaling/status") as answer:
-                self.status = await answer.json()
-            async with session.get(f"{self.functions.url}/scaling/log", params={"limit": "40"}) as answer:
-                self.log = (await answer.json())["entries"]
-
-    async def _whole_log(self, session: aiohttp.ClientSession) -> list[dict[str, Any]]:
-        entries: list[dict[str, Any]] = []
-        parameters = {"limit": "1000", "since": str(self.began_at)}
-        while True:
-            async with session.get(f"{self.functions.url}/scaling/log", params=parameters) as answer:
-                page = await answer.json()
-            entries += page["entries"]
-            if page["continuation"] is None:
-                return entries[::-1]
-            parameters["continuation"] = page["continuation"]
-
-    def _finished(self) -> bool:
-        if self.ledger.sent < self.trace.total:
-            return False
-        settled = self.ledger.left == 0 and self.plan.capacity == 1
-        return settled or self.elapsed > self.trace.duration + DRAIN_SECONDS
 
 
 async def run(console: Console, *, folder: Path = ROOT / "demo-report", seconds: float = LOAD_SECONDS) -> int:
@@ -168,7 +63,7 @@ async def run(console: Console, *, folder: Path = ROOT / "demo-report", seconds:
     return 0 if outcome.passed else 1
 
 
-async def _run(console: Console, seconds: float) -> Demo:
+async def _run(console: Console, seconds: float) -> DemoRun:
     trace = read_trace(WORLD_CUP, duration=seconds, mean_rate=MEAN_RATE)
     with console.status("starting Azurite, Service Bus and Resource Manager") as status:
         async with Stack(ANY_PORTS) as stack:
@@ -181,16 +76,16 @@ async def _run(console: Console, seconds: float) -> Demo:
             status.update("starting the functions")
             async with FunctionsProcess(settings) as functions:
                 status.stop()
-                demo = Demo(stack, functions, stack.resource_manager.plan(plan_id), trace)
+                demo = DemoRun(stack, functions, stack.resource_manager.plan(plan_id), trace)
                 await _drive(demo, console)
                 return demo
 
 
-async def _drive(demo: Demo, console: Console) -> None:
+async def _drive(demo: DemoRun, console: Console) -> None:
     """Load, fleet and view run side by side; the first to fail ends the others."""
     connection = demo.stack.service_bus.connection_string
     with DemoView(console, demo) as view:
         async with asyncio.TaskGroup() as group:
             group.create_task(send_trace(connection, TOPIC, demo.trace, demo.ledger, stop=demo.stop))
             group.create_task(demo.fleet().follow(stop=demo.stop))
-            group.create_task(demo.watch(view))
+            group.create_task(demo.watch(lambda: view.update(demo)))

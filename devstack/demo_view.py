@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,8 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from devstack.demo import Demo
+from devstack.demo_run import DemoRun
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _DECISIONS_SHOWN = 10
@@ -32,7 +31,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 class DemoView:
     """Redraws on every `update`. Use as a context manager."""
 
-    def __init__(self, console: Console, demo: Demo) -> None:
+    def __init__(self, console: Console, demo: DemoRun) -> None:
         self._console = console
         self._demo = demo
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
@@ -51,14 +50,14 @@ class DemoView:
         if self._live is not None:
             self._live.stop()
 
-    def update(self, demo: Demo) -> None:
+    def update(self, demo: DemoRun) -> None:
         """Shows the demo as it stands."""
         if self._live is not None:
             self._live.update(self._screen(demo), refresh=True)
         else:
             self._lines(demo)
 
-    def _lines(self, demo: Demo) -> None:
+    def _lines(self, demo: DemoRun) -> None:
         for entry in reversed(demo.log):
             key = (entry["at"], entry["kind"])
             if key not in self._seen and _tells(entry):
@@ -74,7 +73,7 @@ class DemoView:
                 f"{now.ready} of {now.capacity} instances ready, {now.done} of {demo.trace.total} done"
             )
 
-    def _screen(self, demo: Demo) -> RenderableType:
+    def _screen(self, demo: DemoRun) -> RenderableType:
         width = max(self._console.width - 40, 20)
         now = demo.samples[-1]
         numbers = Table.grid(padding=(0, 2))
@@ -118,6 +117,6 @@ def _decision(entry: dict[str, Any], began_at: float) -> Text:
     return Text(f"{entry['at'] - began_at:6.1f} s  {line}", style=style, overflow="ellipsis", no_wrap=True)
 
 
-def _current_line(demo: Demo) -> str:
+def _current_line(demo: DemoRun) -> str:
     targets = demo.status.get("targets") or [{}]
     return str(targets[0].get("line") or "waiting for the first report")

@@ -5,15 +5,14 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-if TYPE_CHECKING:
-    from devstack.demo import Demo
+from devstack.demo_run import DemoRun
 
 DAY_HOURS = 24.0
 
@@ -45,7 +44,7 @@ class Outcome(Struct, frozen=True):
         return self.sent > 0 and self.left == 0 and self.scaled_out and self.scaled_in
 
 
-def outcome(demo: Demo) -> Outcome:
+def outcome(demo: DemoRun) -> Outcome:
     """Counts what happened: messages from the ledger, changes from the plan's own history."""
     lines = {
         (entry["current"], entry["desired"], round(entry["at"])): entry["line"]
@@ -82,7 +81,7 @@ def _line(lines: dict[tuple[Any, Any, int], str], at: float, before: int, after:
     return f"{before} -> {after}: no decision in the log"
 
 
-def _instance_hours(demo: Demo) -> float:
+def _instance_hours(demo: DemoRun) -> float:
     """Capacity integrated over the trace's day: its 24 hours pass in `trace.duration` seconds."""
     total = 0.0
     end = demo.began_at + demo.trace.duration
@@ -92,7 +91,7 @@ def _instance_hours(demo: Demo) -> float:
     return total * DAY_HOURS / demo.trace.duration
 
 
-def write(demo: Demo, result: Outcome, folder: Path) -> list[Path]:
+def write(demo: DemoRun, result: Outcome, folder: Path) -> list[Path]:
     """Writes the plot and the decisions; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "decisions.jsonl"
@@ -102,7 +101,7 @@ def write(demo: Demo, result: Outcome, folder: Path) -> list[Path]:
     return [plot, plot.with_suffix(".svg"), log]
 
 
-def _plot(demo: Demo, result: Outcome, path: Path) -> None:
+def _plot(demo: DemoRun, result: Outcome, path: Path) -> None:
     import matplotlib as mpl  # noqa: PLC0415 - slow to import, needed at the very end only
 
     mpl.use("Agg")

@@ -1,0 +1,118 @@
+"""One run of the demo: its world, what was measured of it, and when it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+from msgspec import Struct
+
+from devstack.resource_manager.plans import Plan
+from devstack.supervisor import FunctionsProcess, Stack
+from devstack.trace import Trace
+from devstack.traffic import Fleet, Ledger
+
+TOPIC, QUEUE_SUBSCRIPTION = "orders", "fulfilment"
+DRAIN_SECONDS = 40.0  # at the most, after the load has ended
+CONCURRENCY = 16  # messages a worker holds: maxConcurrentCalls of the Functions' Service Bus trigger
+PROCESSING = 0.6  # seconds per message; a saturated worker serves 16 / 0.6 = 27 messages per second
+SAMPLE_EVERY = 0.5
+
+
+class Sample(Struct, frozen=True):
+    """The world at one moment of the demo, `at` seconds after its start."""
+
+    at: float
+    rate: float
+    backlog: int
+    capacity: int
+    ready: int
+    sent: int
+    done: int
+
+
+class DemoRun:
+    """State of one run, shared by its tasks."""
+
+    def __init__(self, stack: Stack, functions: FunctionsProcess, plan: Plan, trace: Trace) -> None:
+        self.stack = stack
+        self.functions = functions
+        self.plan = plan
+        self.trace = trace
+        self.ledger = Ledger()
+        self.samples: list[Sample] = []
+        self.status: dict[str, Any] = {}
+        self.log: list[dict[str, Any]] = []
+        self.stop = asyncio.Event()
+        self.began = time.monotonic()
+        self.began_at = time.time()
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    def fleet(self) -> Fleet:
+        return Fleet(
+            self.stack.service_bus.connection_string,
+            TOPIC,
+            QUEUE_SUBSCRIPTION,
+            self.ledger,
+            ready=lambda: [i.id for i in self.plan.instances() if i.ready_at <= time.time()],
+            concurrency=CONCURRENCY,
+            processing=PROCESSING,
+        )
+
+    async def watch(self, show: Callable[[], None]) -> None:
+        """Samples the world, reads the functions' own API, and ends the run when its work is done."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:
+            while not self.stop.is_set():
+                await self._look(session)
+                show()
+                if self._finished():
+                    self.stop.set()
+                if not self.functions.running:
+                    raise RuntimeError(
+                        f"the functions ended by themselves:\n{self.functions.output_tail(40)}"
+                    )
+                await asyncio.sleep(SAMPLE_EVERY)
+            self.log = await self._whole_log(session)
+
+    async def _look(self, session: aiohttp.ClientSession) -> None:
+        counts = self.stack.service_bus.counts(f"{TOPIC}/Subscriptions/{QUEUE_SUBSCRIPTION}")
+        self.samples.append(
+            Sample(
+                self.elapsed,
+                self.trace.rate(self.elapsed),
+                counts.active,
+                self.plan.capacity,
+                self.plan.ready_count(),
+                self.ledger.sent,
+                self.ledger.done,
+            )
+        )
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the next look will show it
+            async with session.get(f"{self.functions.url}/scaling/status") as answer:
+                self.status = await answer.json()
+            async with session.get(f"{self.functions.url}/scaling/log", params={"limit": "40"}) as answer:
+                self.log = (await answer.json())["entries"]
+
+    async def _whole_log(self, session: aiohttp.ClientSession) -> list[dict[str, Any]]:
+        entries: list[dict[str, Any]] = []
+        parameters = {"limit": "1000", "since": str(self.began_at)}
+        while True:
+            async with session.get(f"{self.functions.url}/scaling/log", params=parameters) as answer:
+                page = await answer.json()
+            entries += page["entries"]
+            if page["continuation"] is None:
+                return entries[::-1]
+            parameters["continuation"] = page["continuation"]
+
+    def _finished(self) -> bool:
+        if self.ledger.sent < self.trace.total:
+            return False
+        settled = self.ledger.left == 0 and self.plan.capacity == 1
+        return settled or self.elapsed > self.trace.duration + DRAIN_SECONDS
