@@ -1,7 +1,7 @@
 """Reports per second through the whole function path: queue trigger, state, decision, log, state write; on Azurite.
 
 The peer, in the same run on the same Azurite, is the least any implementation with this storage layout must do: take the
-message, query the partition, write the log row, write the transaction, delete the message, with the bare SDK and no
+message, query the partition, write the log row, write the state row, delete the message, with the bare SDK and no
 logic. The ratio says what our code costs on top. Azurite shares the machine, so the absolute numbers are a lower bound.
 
     python -m benchmarks.function_path --targets 1000 --metrics 5
@@ -95,15 +95,15 @@ async def bare_peer(connection: str, texts: list[str], metrics: int) -> tuple[fl
         state, log = service.get_table_client("PeerState"), service.get_table_client("PeerLog")
         await state.create_table()
         await log.create_table()
-        row = b"\0" * 600
 
         async def one(message: Any) -> None:
             key = message.id
             async for _ in state.query_entities(f"PartitionKey eq '{key}'"):
                 pass
-            await log.upsert_entity({"PartitionKey": key, "RowKey": "1", "Line": "x" * 200, "Inputs": row})
-            entities = [{"PartitionKey": key, "RowKey": f"{n}", "Data": row} for n in range(metrics + 1)]
-            await state.submit_transaction([("create", entity) for entity in entities])
+            keys = {"PartitionKey": key, "RowKey": "state"}
+            await log.upsert_entity({**keys, "Line": "x" * 500, "Data": "x" * 2000, "Inputs": b"\0" * 700})
+            windows = {"Windows": "x" * 50 * metrics, "Samples": b"\0" * 16 * metrics}
+            await state.create_entity({**keys, "Data": "x" * 1600, **windows})
             await queue.delete_message(message)
 
         began, cpu = time.perf_counter(), time.process_time()

@@ -47,10 +47,10 @@ from scaling.policy import (
 )
 from scaling.rules import RuleError, build_rule
 from scaling.rules.composite import CAPACITY_NAMES, metrics_of
-from scaling.window import MAX_SAMPLES, WindowSpec
+from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, WindowSpec
 
 MAX_METRICS = 90
-"""Metrics per target: windows, state and controls share one transaction of at most 100 operations."""
+"""Metrics per target: if all fail with the longest message, a report takes 37 of the 48 KiB of a queue message."""
 
 DEFAULT_SCHEDULE = "0 * * * * *"  # every minute, as the seed's collector
 DEFAULT_WINDOW = 600.0  # ten minutes, the seed's window
@@ -309,6 +309,13 @@ class _Target:
             reader = table.table(name)
             if reader is not None:
                 found[name] = self._metric(reader)
+        # A window beyond its own limit is reported there.
+        samples = sum(min(m.window.span / m.window.interval, MAX_SAMPLES) for m in found.values())
+        if samples > MAX_TARGET_SAMPLES:
+            table.problem(
+                "",
+                f"their windows hold {samples:.0f} samples together; a target stores at most {MAX_TARGET_SAMPLES}",
+            )
         return found
 
     def _metric(self, reader: Reader) -> MetricSpec:

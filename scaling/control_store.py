@@ -8,7 +8,7 @@ from scaling.connections import Settings
 from scaling.model import NO_CONTROLS, Controls
 from scaling.serial import CorruptRowError, controls_row, key_of, read_controls
 from scaling.state_store import TABLE, entity, set_aside
-from scaling.tables import Table, etag_of, guarded
+from scaling.tables import Table, etag_of
 
 
 class TableControlStore:
@@ -34,7 +34,7 @@ class TableControlStore:
 
     async def save(self, target: str, controls: Controls, etag: str | None) -> None:
         """Raises ConflictError when the row changed since `etag`, TooLargeError, StoreUnavailableError."""
-        await self._table.submit([guarded(entity(target, "controls", controls_row(controls)), etag)])
+        await self._table.save(entity(target, "controls", controls_row(controls)), etag)
 
     async def aclose(self) -> None:
         await self._table.aclose()

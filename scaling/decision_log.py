@@ -37,7 +37,7 @@ from scaling.serial import (
     read_log_row,
     wire_size_of,
 )
-from scaling.tables import Operation, RowStream, Table, replaced
+from scaling.tables import Row, RowStream, Table
 
 TABLE = "ScalingLog"
 TARGETS = "~targets"  # no encoded target has these characters
@@ -123,7 +123,7 @@ class TableDecisionLog:
         for partition, rows in partitions.items():
             await self._register(partition, names[partition])
             for batch in _batches(list(rows.values())):
-                await self._table.submit(batch)
+                await self._table.put(batch)
             # A table that was missing was created just now: its list of targets is gone.
             await self._register(partition, names[partition])
 
@@ -133,7 +133,7 @@ class TableDecisionLog:
             self._known_of = self._table.created
         if partition not in self._known:
             row = {"PartitionKey": TARGETS, "RowKey": partition, "Target": target[:1_000]}
-            await self._table.submit([replaced(row)])
+            await self._table.put([row])
             self._known_of = self._table.created
             self._known.add(partition)
 
@@ -188,7 +188,7 @@ class TableDecisionLog:
         for start in range(0, len(rows), TRANSACTION_ROWS):
             batch = rows[start : start + TRANSACTION_ROWS]
             try:
-                await self._table.submit([("delete", row) for row in batch])
+                await self._table.delete(batch)
             except ConflictError:
                 # Somebody else purges this partition at the same time; one of us is enough.
                 break
@@ -242,14 +242,14 @@ def _order(row: Mapping[str, Any]) -> tuple[str, str, str]:
     return key[:18], row["PartitionKey"], key
 
 
-def _batches(rows: Sequence[dict[str, Any]]) -> list[list[Operation]]:
-    batches: list[list[Operation]] = []
+def _batches(rows: Sequence[Row]) -> list[list[Row]]:
+    batches: list[list[Row]] = []
     size = 0
     for row in rows:
         more = wire_size_of(row)
         if not batches or size + more > BATCH_BYTES or len(batches[-1]) == TRANSACTION_ROWS:
             batches.append([])
             size = 0
-        batches[-1].append(replaced(row))
+        batches[-1].append(row)
         size += more
     return batches

@@ -88,7 +88,7 @@ class Scaler(Protocol):
 class Snapshot(Struct, frozen=True):
     """State, windows and controls of one target as loaded, with the tags that guard the write.
 
-    `corrupt` names rows that could not be decoded; they read as absent.
+    `corrupt` names what could not be decoded (`state`, `windows`, `window:<metric>`, `controls`); it reads as absent.
     """
 
     target: str
@@ -111,9 +111,9 @@ class StateStore(Protocol):
     async def save(
         self, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None
     ) -> None:
-        """Writes the state row and the given windows in one transaction.
+        """Writes the state and all windows at once; without `windows` those of `loaded` stay.
 
-        Raises ConflictError, having written nothing, when any of them changed since `loaded`.
+        Raises ConflictError, having written nothing, when either changed since `loaded`.
         """
         ...
 

@@ -2,9 +2,9 @@
 
 A row is a mapping of properties (int, str or bytes) without its keys. Every row carries `Schema`; fields that
 a newer writer of the same schema added are ignored, a higher schema is refused. Values are JSON, split over
-`Data00`, `Data01`, ... (a string property holds 32 Ki characters); sample series are zlib-compressed
-little-endian float64, split over `Blob00`, ... (a binary property holds 64 KiB). The JSON is Python's: it also
-knows NaN and Infinity, which a piece of evidence may be.
+`Data00`, `Data01`, ... (a string property holds 32 Ki characters); samples are little-endian float64, the inputs of
+decisions zlib-compressed, both split over `Blob00`, ... (a binary property holds 64 KiB). The JSON is Python's: it
+also knows NaN and Infinity, which a piece of evidence may be.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import zlib
 from array import array
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -30,8 +30,8 @@ SCHEMA = 1
 STRING_CHARS = 32_000  # the limit is 32 Ki UTF-16 units; chunks are ASCII
 BINARY_BYTES = 64_000  # the limit is 64 KiB
 ENTITY_BYTES = 1_000_000  # the limit is 1 MiB, keys and names included
-TRANSACTION_BYTES = 4_000_000  # the limit is 4 MiB on the wire
 TRANSACTION_ROWS = 100
+SAMPLE_BYTES = 16  # a time and a value, as float64
 
 KEY_CHARS = 400  # a key holds 512 characters; a row key may hold a prefix or a time besides
 ROW_CHARS = 1_000  # column Reason, By; what people read in a table browser
@@ -68,10 +68,6 @@ def key_of(text: str) -> str:
     return safe
 
 
-def window_row_name(metric: str) -> str:
-    return f"window:{metric}"
-
-
 def inverted(at: float) -> str:
     """A time as 18 digits that sort newest first, to the microsecond.
 
@@ -102,56 +98,87 @@ def log_row_key(at: float, key: str) -> str:
 # -- states, windows, controls -----------------------------------------------------------------------------
 
 
-def state_row(state: TargetState) -> Properties:
-    return _checked("state", {"Schema": SCHEMA, **_text(_to_json(state))})
+class _WindowHead(msgspec.Struct, omit_defaults=True):
+    """A window without its series: `count` times and `count` values at its place among the samples."""
+
+    metric: str
+    count: Annotated[int, msgspec.Meta(ge=0)]
+    checksum: int
+    failure: MetricFailure | None = None
+    truncated: bool = False
 
 
-def read_state(row: Mapping[str, Any]) -> TargetState:
-    """Raises CorruptRowError, NewerStateError."""
-    return _decode(row, TargetState)
+def target_row(target: str, state: TargetState, windows: Mapping[str, Window]) -> Properties:
+    """The row of a target: its state as text, what is known of each window as text, all samples as binary.
+
+    Raises TooLargeError.
+    """
+    series = [_series(window) for window in windows.values()]
+    heads = [
+        _WindowHead(metric, len(window.times), zlib.crc32(packed), window.failure, window.truncated)
+        for (metric, window), packed in zip(windows.items(), series, strict=True)
+    ]
+    row: Properties = {
+        "Schema": SCHEMA,
+        **_text(_to_json(state)),
+        **_text(_to_json(heads), "Windows"),
+        **_binary(b"".join(series)),
+    }
+    samples = sum(head.count for head in heads)
+    return _checked(row, f"row 'state' of target '{target}', with {samples} samples,")
+
+
+def read_target(row: Mapping[str, Any]) -> tuple[TargetState, dict[str, Window], tuple[str, ...]]:
+    """State, windows, and what of them is unreadable and reads as absent: `state`, `windows` (what they are
+    called, hence all of them) or `window:<metric>`. Raises NewerStateError.
+    """
+    state, heads, corrupt = TargetState(), [], []
+    try:
+        state = _decode(row, TargetState)
+    except CorruptRowError:
+        corrupt.append("state")
+    try:
+        heads = _decode(row, list[_WindowHead], "Windows")
+    except CorruptRowError:
+        corrupt.append("windows")
+    try:
+        samples = _joined_binary(row)
+    except CorruptRowError:
+        samples = b""  # the windows that need some will miss them
+    windows: dict[str, Window] = {}
+    start = 0
+    for head in heads:
+        packed = samples[start : start + SAMPLE_BYTES * head.count]
+        start += SAMPLE_BYTES * head.count
+        if len(packed) == SAMPLE_BYTES * head.count and zlib.crc32(packed) == head.checksum:
+            windows[head.metric] = _window(head, packed)
+        else:
+            corrupt.append(f"window:{head.metric}")
+    return state, windows, tuple(corrupt)
+
+
+def _series(window: Window) -> bytes:
+    series = array("d", window.times) + array("d", window.values)
+    if sys.byteorder == "big":
+        series.byteswap()
+    return series.tobytes()
+
+
+def _window(head: _WindowHead, packed: bytes) -> Window:
+    series = array("d", packed)
+    if sys.byteorder == "big":
+        series.byteswap()
+    values = series.tolist()
+    return Window(values[: head.count], values[head.count :], head.failure, head.truncated)
 
 
 def controls_row(controls: Controls) -> Properties:
-    return _checked("controls", {"Schema": SCHEMA, **_text(_to_json(controls))})
+    return _checked({"Schema": SCHEMA, **_text(_to_json(controls))}, "row 'controls'")
 
 
 def read_controls(row: Mapping[str, Any]) -> Controls:
     """Raises CorruptRowError, NewerStateError."""
     return _decode(row, Controls)
-
-
-class _WindowHead(msgspec.Struct):
-    """A window without its series, which follow as `count` times and `count` values."""
-
-    metric: str
-    count: int
-    failure: MetricFailure | None = None
-    truncated: bool = False
-
-
-def window_row(metric: str, window: Window) -> Properties:
-    head = _WindowHead(metric, len(window.times), window.failure, window.truncated)
-    series = array("d", window.times) + array("d", window.values)
-    if sys.byteorder == "big":
-        series.byteswap()
-    row = {"Schema": SCHEMA, **_text(_to_json(head)), **_binary(zlib.compress(series.tobytes()))}
-    return _checked(window_row_name(metric), row)
-
-
-def read_window(row: Mapping[str, Any]) -> tuple[str, Window]:
-    """The metric's name and its window. Raises CorruptRowError, NewerStateError."""
-    head = _decode(row, _WindowHead)
-    series = array("d")
-    try:
-        series.frombytes(zlib.decompress(_joined_binary(row)))
-    except (zlib.error, ValueError) as error:
-        raise CorruptRowError(f"the samples cannot be read: {error}") from error
-    if sys.byteorder == "big":
-        series.byteswap()
-    if len(series) != 2 * head.count:
-        raise CorruptRowError(f"found {len(series)} numbers where {2 * head.count} are announced")
-    values = series.tolist()
-    return head.metric, Window(values[: head.count], values[head.count :], head.failure, head.truncated)
 
 
 def size_of(row: Mapping[str, Any]) -> int:
@@ -173,10 +200,10 @@ def wire_size_of(row: Mapping[str, Any]) -> int:
     return total
 
 
-def _checked(name: str, row: Properties) -> Properties:
+def _checked(row: Properties, what: str) -> Properties:
     size = size_of(row)
     if size > ENTITY_BYTES:
-        raise TooLargeError(f"row '{name}' takes {size} bytes; a table row holds {ENTITY_BYTES}")
+        raise TooLargeError(f"{what} takes {size} bytes; a table row holds {ENTITY_BYTES}")
     return row
 
 
@@ -286,7 +313,7 @@ def _to_json(value: Any) -> str:
     return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
 
 
-def _decode(row: Mapping[str, Any], kind: type[_T]) -> _T:
+def _decode(row: Mapping[str, Any], kind: type[_T], prefix: str = "Data") -> _T:
     schema = row.get("Schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise CorruptRowError(f"Schema is {str(schema)[:40]!r}; expected a number up to {SCHEMA}")
@@ -295,16 +322,16 @@ def _decode(row: Mapping[str, Any], kind: type[_T]) -> _T:
             f"a stored row has schema {schema}, this release reads up to {SCHEMA}: a newer release wrote it; "
             "deploy that one, or delete the row"
         )
-    text = _joined_text(row)
+    text = _joined_text(row, prefix)
     try:
         return msgspec.convert(json.loads(text), kind)
     except (ValueError, RecursionError) as error:
-        raise CorruptRowError(f"not a stored {kind.__name__.strip('_')}: {error}") from error
+        raise CorruptRowError(f"not a stored {kind.__name__}: {error}") from error
 
 
-def _text(text: str) -> dict[str, Value]:
+def _text(text: str, prefix: str = "Data") -> dict[str, Value]:
     return {
-        f"Data{index:02d}": text[start : start + STRING_CHARS]
+        f"{prefix}{index:02d}": text[start : start + STRING_CHARS]
         for index, start in enumerate(range(0, len(text), STRING_CHARS))
     }
 
@@ -316,10 +343,10 @@ def _binary(data: bytes) -> dict[str, Value]:
     }
 
 
-def _joined_text(row: Mapping[str, Any]) -> str:
-    pieces = _pieces(row, "Data")
+def _joined_text(row: Mapping[str, Any], prefix: str) -> str:
+    pieces = _pieces(row, prefix)
     if not all(isinstance(piece, str) for piece in pieces):
-        raise CorruptRowError("a Data column is not text")
+        raise CorruptRowError(f"a {prefix} column is not text")
     return "".join(pieces)
 
 

@@ -1,6 +1,6 @@
-"""States and windows in Table Storage: one partition per target, one guarded transaction per evaluation.
+"""States and windows in Table Storage: one partition per target, one row written per evaluation.
 
-Rows of a partition: `state`, `window:<metric>`, `controls` (written by `scaling.control_store`) and
+Rows of a partition: `state` with all windows, `controls` (written by `scaling.control_store`) and
 `corrupt:<row>:<inverted time of its last write>`. The last are copies of rows that could not be read: they
 are made when the damage is met, before anybody can write over it, and stay until an operator deletes them.
 """
@@ -22,13 +22,10 @@ from scaling.serial import (
     inverted,
     key_of,
     read_controls,
-    read_state,
-    read_window,
-    state_row,
-    window_row,
-    window_row_name,
+    read_target,
+    target_row,
 )
-from scaling.tables import Table, etag_of, guarded, replaced
+from scaling.tables import Table, etag_of
 from scaling.window import Window
 
 TABLE = "ScalingState"
@@ -38,7 +35,7 @@ _NOT_ASIDE = "(RowKey lt 'corrupt:' or RowKey ge 'corrupt;')"
 
 
 class TableStateStore:
-    """A load is one request, a save is one request.
+    """A load is one request, a save is one request about one row, guarded by its tag.
 
     A save whose answer got lost is repeated by the SDK and then conflicts with itself: ConflictError does not
     promise that the loser is somebody else, only that the state has to be loaded and decided again.
@@ -49,7 +46,7 @@ class TableStateStore:
         self._table = Table(settings, prefix, table, **options)
 
     async def load(self, target: str) -> Snapshot:
-        """Absent rows read as defaults; unreadable ones too, but are named in `corrupt`.
+        """What is absent reads as default; what is unreadable too, but is named in `corrupt`.
 
         Raises NewerStateError, StoreUnavailableError.
         """
@@ -69,42 +66,38 @@ class TableStateStore:
 
     async def _snapshot(self, target: str, rows: Sequence[TableEntity]) -> Snapshot:
         state, controls = TargetState(), Controls()
-        windows: dict[str, Window] = {}
+        windows: Mapping[str, Window] = {}
         etags: dict[str, str] = {}
         corrupt: list[str] = []
         for row in rows:
             name = row_name(row)
             etags[name] = etag_of(row)
-            try:
-                if name == "state":
-                    state = read_state(row)
-                elif name == "controls":
+            unreadable: tuple[str, ...] = ()
+            if name == "state":
+                state, windows, unreadable = read_target(row)
+            elif name == "controls":
+                try:
                     controls = read_controls(row)
-                elif name.startswith("window:"):
-                    metric, window = read_window(row)
-                    windows[metric] = window
-            except CorruptRowError:
+                except CorruptRowError:
+                    unreadable = (name,)
+            if unreadable:
                 await set_aside(self._table, row)
-                corrupt.append(name)
+                corrupt.extend(unreadable)
         return Snapshot(target, state, windows, controls, etags, tuple(corrupt))
 
     async def save(
         self, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None
     ) -> None:
         """Raises ConflictError, TooLargeError and StoreUnavailableError; after the first two nothing was written."""
-        rows: dict[str, Properties] = {"state": state_row(state)}
-        for metric, window in (windows or {}).items():
-            rows[window_row_name(metric)] = window_row(metric, window)
-        await self._table.submit(
-            [guarded(entity(loaded.target, name, row), loaded.etags.get(name)) for name, row in rows.items()]
-        )
+        row = target_row(loaded.target, state, loaded.windows if windows is None else windows)
+        await self._table.save(entity(loaded.target, "state", row), loaded.etags.get("state"))
 
     async def aclose(self) -> None:
         await self._table.aclose()
 
 
 def entity(target: str, name: str, row: Properties) -> dict[str, Any]:
-    """The entity of a named row (`state`, `window:backlog`, `controls`); `Name` keeps what its key encodes."""
+    """The entity of a named row (`state`, `controls`); `Name` keeps what its key encodes."""
     return {"PartitionKey": key_of(target), "RowKey": key_of(name), "Name": name, **row}
 
 
@@ -118,4 +111,4 @@ async def set_aside(table: Table, row: TableEntity) -> None:
     """Copies an unreadable row under a key made of its last write, so that one damage makes one copy."""
     written = row.metadata["timestamp"]
     key = f"corrupt:{row['RowKey']}:{inverted(written.timestamp() if written else 0.0)}"
-    await table.submit([replaced({**row, "RowKey": key})])
+    await table.put([{**row, "RowKey": key}])

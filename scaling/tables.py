@@ -13,14 +13,15 @@ from azure.data.tables.aio import TableClient, TableServiceClient
 
 from scaling.connections import Settings, storage_endpoint, table_service
 from scaling.ports import ConflictError, StoreUnavailableError
-from scaling.serial import TRANSACTION_BYTES, TRANSACTION_ROWS, TooLargeError, wire_size_of
+from scaling.serial import TooLargeError
 
-Operation = tuple[Any, ...]
-"""An entry of `TableClient.submit_transaction`."""
+Row = Mapping[str, Any]
+"""A row with its keys."""
 
 _T = TypeVar("_T")
 _TOO_LARGE = {"EntityTooLarge", "RequestBodyTooLarge", "PropertyValueTooLarge", "TooManyProperties"}
-_CHANGED = {"EntityAlreadyExists", "ResourceNotFound", "EntityNotFound"}  # besides 412
+_CHANGED = {"EntityAlreadyExists", "ResourceNotFound", "EntityNotFound", "409"}  # besides status 412
+_MISSING = {"TableNotFound", "404"}  # without a code: `create_entity`, which misses nothing but its table
 
 
 class RowStream:
@@ -105,36 +106,51 @@ class Table:
 
         return await self._call(read)
 
-    async def submit(self, operations: Sequence[Operation]) -> None:
-        """One transaction within one partition: all of it, or an error and nothing.
+    async def save(self, row: Row, etag: str | None) -> None:
+        """Creates the row when there is no `etag`, else replaces it if it still has that tag.
 
-        Raises ConflictError when a guarded row changed, TooLargeError beyond the service's limits (checked
-        here, before anything is sent).
+        Raises ConflictError when there is a row already, or the row changed or is gone; TooLargeError.
         """
-        if len(operations) > TRANSACTION_ROWS:
-            raise TooLargeError(
-                f"{len(operations)} rows of table '{self.name}' in one transaction; accepted are up to "
-                f"{TRANSACTION_ROWS}"
-            )
-        size = sum(wire_size_of(operation[1]) for operation in operations)
-        if size > TRANSACTION_BYTES:
-            raise TooLargeError(
-                f"a transaction of {size} bytes on table '{self.name}'; accepted are up to {TRANSACTION_BYTES}"
-            )
-        if len(operations) == 1 and operations[0][0] == "upsert":
-            # A log row a decision: the SDK spends several times the CPU on the multipart body of a transaction.
-            # Guarded writes stay transactions, whose errors alone carry the service's code.
-            _, row, options = operations[0]
-            await self._call(lambda client: client.upsert_entity(row, **options))
-        else:
-            await self._call(lambda client: client.submit_transaction(operations))
+
+        async def write(client: TableClient) -> None:
+            if etag is None:
+                await client.create_entity(row)
+            else:
+                await client.update_entity(
+                    row,
+                    mode=UpdateMode.REPLACE,
+                    etag=etag,
+                    match_condition=MatchConditions.IfNotModified,
+                )
+
+        await self._call(write)
+
+    async def put(self, rows: Sequence[Row]) -> None:
+        """Writes rows of one partition, whatever is there: all of them, or an error and nothing.
+
+        Raises TooLargeError. A transaction costs several times the CPU of a call for one row: the SDK builds
+        its body with the email package.
+        """
+        options = {"mode": UpdateMode.REPLACE}
+
+        async def write(client: TableClient) -> None:
+            if len(rows) == 1:
+                await client.upsert_entity(rows[0], **options)
+            else:
+                await client.submit_transaction([("upsert", row, options) for row in rows])
+
+        await self._call(write)
+
+    async def delete(self, rows: Sequence[Row]) -> None:
+        """Deletes rows of one partition, all or none. Raises ConflictError when one is gone or changed."""
+        await self._call(lambda client: client.submit_transaction([("delete", row) for row in rows]))
 
     async def _call(self, operation: Callable[[TableClient], Awaitable[_T]]) -> _T:
         try:
             try:
                 return await operation(self._client())
             except HttpResponseError as error:
-                if _code(error) != "TableNotFound":
+                if _code(error) not in _MISSING:
                     raise
             await self._create()
             return await operation(self._client())
@@ -165,23 +181,14 @@ class Table:
 
 
 def _code(error: HttpResponseError) -> str:
-    code = getattr(error, "error_code", None) or ""
-    return str(getattr(code, "value", code))
+    """The service's code; that of `create_entity`, which raises its errors undecoded, is only in a header.
 
-
-def guarded(entity: Mapping[str, Any], etag: str | None) -> Operation:
-    """Creates the row when there is no `etag`, else replaces it if it still has that tag."""
-    if etag is None:
-        return ("create", entity)
-    return (
-        "update",
-        entity,
-        {"mode": UpdateMode.REPLACE, "etag": etag, "match_condition": MatchConditions.IfNotModified},
-    )
-
-
-def replaced(entity: Mapping[str, Any]) -> Operation:
-    return ("upsert", entity, {"mode": UpdateMode.REPLACE})
+    Without either it is the status.
+    """
+    code = getattr(error, "error_code", None)
+    if not code:
+        code = getattr(error.response, "headers", {}).get("x-ms-error-code")
+    return str(getattr(code, "value", code) or error.status_code)
 
 
 def etag_of(entity: TableEntity) -> str:

@@ -17,7 +17,14 @@ from msgspec import Struct, structs
 from scaling.model import MetricFailure, MetricSample, Reason
 
 MAX_SAMPLES = 20_000
-"""Samples kept per window. One sample takes 16 bytes when stored; a table row holds 1 MiB."""
+"""Samples kept per window."""
+
+MAX_TARGET_SAMPLES = 30_000
+"""Samples the windows of one target may hold by configuration, for they share one table row of 1 MiB with
+the state. 480 KB of samples, 16 bytes each, leave 500 KB: 115 KB for 2,000 recommendations, up to 300 KB
+for the failures of one report (24 Ki characters of two bytes each, as UTF-16 of `\\uXXXX`), the rest for the
+last decision.
+"""
 
 GAP_INTERVALS = 1.5
 """Two samples further apart than this many intervals have a missing one between them."""

@@ -20,10 +20,7 @@ from scaling.model import NO_CONTROLS, Controls, LogEntry, TargetState
 from scaling.poison_queues import shown
 from scaling.ports import ConflictError, LogPage, PoisonMessage, Snapshot
 from scaling.serial import (
-    TRANSACTION_BYTES,
-    TRANSACTION_ROWS,
     CorruptRowError,
-    TooLargeError,
     after,
     controls_row,
     key_of,
@@ -31,12 +28,8 @@ from scaling.serial import (
     log_row_key,
     read_controls,
     read_log_row,
-    read_state,
-    read_window,
-    state_row,
-    window_row,
-    window_row_name,
-    wire_size_of,
+    read_target,
+    target_row,
 )
 from scaling.window import Window
 
@@ -87,39 +80,31 @@ class MemoryStateStore(Hooked):
         etags, corrupt = {}, []
         for name, (etag, row) in sorted(self.rows.get(target, {}).items()):
             etags[name] = etag
-            try:
-                if name == "state":
-                    state = read_state(row)
-                elif name == "controls":
+            unreadable = ()
+            if name == "state":
+                state, windows, unreadable = read_target(row)
+            else:
+                try:
                     controls = read_controls(row)
-                else:
-                    metric, window = read_window(row)
-                    windows[metric] = window
-            except CorruptRowError:
+                except CorruptRowError:
+                    unreadable = (name,)
+            if unreadable:
                 self.set_aside(target, name)
-                corrupt.append(name)
+                corrupt.extend(unreadable)
         return Snapshot(target, state, windows, controls, etags, tuple(corrupt))
 
     async def save(
         self, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None
     ) -> None:
         with self.call("state.save"):
-            rows = {"state": state_row(state)}
-            rows |= {window_row_name(metric): window_row(metric, w) for metric, w in (windows or {}).items()}
-            if len(rows) > TRANSACTION_ROWS or sum(map(wire_size_of, rows.values())) > TRANSACTION_BYTES:
-                raise TooLargeError(
-                    f"{len(rows)} rows in one transaction; accepted are up to {TRANSACTION_ROWS}, of up to "
-                    f"{TRANSACTION_BYTES} bytes in all"
-                )
-            self.put(loaded.target, rows, {name: loaded.etags.get(name) for name in rows})
+            row = target_row(loaded.target, state, loaded.windows if windows is None else windows)
+            self.put(loaded.target, "state", row, loaded.etags.get("state"))
 
-    def put(self, target: str, rows: Mapping[str, dict], guards: Mapping[str, str | None]) -> None:
+    def put(self, target: str, name: str, row: Mapping, guard: str | None) -> None:
         stored = self.rows.setdefault(target, {})
-        for name, etag in guards.items():
-            if (stored[name][0] if name in stored else None) != etag:
-                raise ConflictError(f"row '{name}' of '{target}' changed since it was read")
-        for name, row in rows.items():
-            stored[name] = (f"tag-{next(self._tags)}", dict(row))
+        if (stored[name][0] if name in stored else None) != guard:
+            raise ConflictError(f"row '{name}' of '{target}' changed since it was read")
+        stored[name] = (f"tag-{next(self._tags)}", dict(row))
 
     def set_aside(self, target: str, name: str) -> None:
         etag, row = self.rows[target][name]
@@ -148,7 +133,7 @@ class MemoryControlStore(Hooked):
 
     async def save(self, target: str, controls: Controls, etag: str | None) -> None:
         with self.call("controls.save"):
-            self.states.put(target, {"controls": controls_row(controls)}, {"controls": etag})
+            self.states.put(target, "controls", controls_row(controls), etag)
 
 
 class MemoryDecisionLog(Hooked):

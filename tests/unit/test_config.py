@@ -318,10 +318,25 @@ def test_target_names_must_do_as_table_keys_and_in_decision_ids(name):
     assert any("target names" in p for p in problems(minimal().replace("targets.t", f'targets."{name}"')))
 
 
-def test_more_metrics_than_one_transaction_holds_are_refused():
+def test_more_metrics_than_a_report_holds_are_refused():
     metrics = "".join(f"[targets.t.metrics.m{i}]\ncollector = 'lag'\nhub = 'h'\n" for i in range(90))
 
     assert "at most 90" in one_problem(extra=metrics)
+
+
+def weeks(*windows):
+    return "".join(
+        f"[targets.t.metrics.m{i}]\ncollector = 'lag'\nhub = 'h'\nwindow = '{window}'\n"
+        for i, window in enumerate(windows)
+    )
+
+
+def test_windows_that_no_row_could_hold_together_are_refused_though_each_is_small_enough():
+    found = one_problem(metric='window = "7d"', extra=weeks("7d", "7d"))
+
+    assert "targets.t.metrics" in found
+    assert "30240 samples together; a target stores at most 30000" in found
+    assert load(minimal(metric='window = "7d"', extra=weeks("7d", "6d"))).policies
 
 
 def test_a_missing_app_setting_is_named():
