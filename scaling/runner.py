@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from scaling import codec, explain
 from scaling.config import Config
+from scaling.lint import Finding, Severity, lint
 from scaling.logic import decide
 from scaling.model import (
     Capacity,
@@ -51,7 +51,7 @@ from scaling.ports import (
     Snapshot,
     StateStore,
 )
-from scaling.reading import MetricSource, make_report, read_capacity, read_metrics, report_line
+from scaling.reading import MetricSource, each, make_report, read_capacity, read_metrics, report_line
 from scaling.replay import encode_inputs, inputs_of, same
 from scaling.state import (
     absorb,
@@ -69,11 +69,6 @@ ATTEMPTS = 8
 
 CLOCK_TOLERANCE = 300.0
 """Seconds a report may come from the future; a later one would outrank every true report until then."""
-
-CONCURRENT_READS = 32
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 
 class Ports(Struct, frozen=True):
@@ -103,14 +98,24 @@ class Autoscaler:
         self.config = config
         self.ports = ports
         self.clock = clock
+        self._findings: asyncio.Task[tuple[Finding, ...]] | None = None
+        self._told = False
         self._sources: dict[str, list[MetricSource]] = defaultdict(list)
         for source in ports.sources:
             self._sources[source.target].append(source)
 
+    async def findings(self) -> tuple[Finding, ...]:
+        """What lint finds in the policies, notes left out; worked out once, in a thread."""
+        if self._findings is None:
+            self._findings = asyncio.create_task(asyncio.to_thread(_linted, self.config))
+        return await asyncio.shield(self._findings)
+
     # Collecting
 
     async def collect(self) -> Outcome:
-        """Reads every entity and every capacity once; one report per target."""
+        """Reads every entity and every capacity once; one report per target. The first time, it also tells
+        what lint found in the policies.
+        """
         now = round(self.clock(), 3)  # the decision id names the report's time to the millisecond
         readings, capacities = await asyncio.gather(
             each(self.ports.collectors, lambda _, collector: read_metrics(collector, now)),
@@ -118,7 +123,8 @@ class Autoscaler:
         )
         messages: list[str] = []
         lines: list[str] = []
-        warnings: list[str] = []
+        warnings = [] if self._told else [f"lint: {finding.text}" for finding in await self.findings()]
+        self._told = True
         for target in self.config.policies:
             report = make_report(target, now, self._sources[target], readings, capacities[target])
             lines.append(report_line(report))
@@ -179,7 +185,7 @@ class Autoscaler:
     def _decide(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> _Decided:
         now = self.clock()
         before = loaded.state
-        warnings = [f"scaling {policy.target}: stored row '{row}' was unreadable" for row in loaded.corrupt]
+        warnings = [f"scaling {policy.target}: stored '{part}' was unreadable" for part in loaded.corrupt]
         if "state" in loaded.corrupt:
             before = TargetState(corrupt_since=now)
         controls = _controls(loaded, now)
@@ -312,6 +318,8 @@ class Autoscaler:
     async def aclose(self) -> None:
         """Closes every adapter; the first error is raised after all were tried."""
         ports = self.ports
+        if self._findings is not None:
+            await asyncio.wait([self._findings])
         closing = [collector.aclose() for collector in ports.collectors.values()]
         closing += [scaler.aclose() for scaler in ports.scalers.values()]
         closing += [p.aclose() for p in (ports.states, ports.controls, ports.log, ports.poison)]
@@ -320,27 +328,17 @@ class Autoscaler:
                 raise result
 
 
+def _linted(config: Config) -> tuple[Finding, ...]:
+    found = (finding for policy in config.policies.values() for finding in lint(policy))
+    return tuple(finding for finding in found if finding.severity is not Severity.NOTE)
+
+
 class _Decided(Struct, frozen=True):
     state: TargetState
     windows: dict[str, Window]
     action: ScaleAction | None
     entry: LogEntry
     warnings: tuple[str, ...]
-
-
-async def each(
-    items: Mapping[str, _Item], work: Callable[[str, _Item], Awaitable[_Result]]
-) -> dict[str, _Result]:
-    """`work` on every item, at most CONCURRENT_READS at a time. The first error cancels the rest."""
-    gate = asyncio.Semaphore(CONCURRENT_READS)
-
-    async def one(key: str, item: _Item) -> _Result:
-        async with gate:
-            return await work(key, item)
-
-    async with asyncio.TaskGroup() as group:
-        tasks = {key: group.create_task(one(key, item)) for key, item in items.items()}
-    return {key: task.result() for key, task in tasks.items()}
 
 
 def _plateau_level(policy: Policy, windows: Mapping[str, Window]) -> float | None:

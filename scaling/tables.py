@@ -20,8 +20,9 @@ Row = Mapping[str, Any]
 
 _T = TypeVar("_T")
 _TOO_LARGE = {"EntityTooLarge", "RequestBodyTooLarge", "PropertyValueTooLarge", "TooManyProperties"}
-_CHANGED = {"EntityAlreadyExists", "ResourceNotFound", "EntityNotFound", "409"}  # besides status 412
-_MISSING = {"TableNotFound", "404"}  # without a code: `create_entity`, which misses nothing but its table
+_CHANGED = {"EntityAlreadyExists", "ResourceNotFound", "EntityNotFound"}  # besides status 412
+# The SDK decodes the errors of every call but `create_entity`, which misses nothing but its table.
+_OF_A_CREATE = {404: "TableNotFound", 409: "EntityAlreadyExists"}
 
 
 class RowStream:
@@ -150,7 +151,7 @@ class Table:
             try:
                 return await operation(self._client())
             except HttpResponseError as error:
-                if _code(error) not in _MISSING:
+                if _code(error) != "TableNotFound":
                     raise
             await self._create()
             return await operation(self._client())
@@ -181,14 +182,11 @@ class Table:
 
 
 def _code(error: HttpResponseError) -> str:
-    """The service's code; that of `create_entity`, which raises its errors undecoded, is only in a header.
-
-    Without either it is the status.
-    """
+    """The service's code: decoded by the SDK, else from the header, else what the status of a create means."""
     code = getattr(error, "error_code", None)
     if not code:
         code = getattr(error.response, "headers", {}).get("x-ms-error-code")
-    return str(getattr(code, "value", code) or error.status_code)
+    return str(getattr(code, "value", code) or _OF_A_CREATE.get(error.status_code or 0, ""))
 
 
 def etag_of(entity: TableEntity) -> str:

@@ -10,7 +10,7 @@ function chipsOf(view, now, interval) {
   const found = [];
   const add = (condition, build) => { if (condition) found.push(build()); };
   add(view.capacity_error, () => ["capacity unknown", "bad", view.capacity_error]);
-  add(view.corrupt.length, () => [`unreadable rows: ${view.corrupt.join(", ")}`, "bad"]);
+  add(view.corrupt.length, () => [`unreadable: ${view.corrupt.join(", ")}`, "bad"]);
   add(view.foreign, () => [`set to ${view.foreign.seen} by somebody else, expected ${view.foreign.expected}`, "warn"]);
   add(view.held_by, () => [`held by ${view.held_by}`, "warn"]);
   add(view.override, () => [`override ${view.override.capacity} ${until(view.override.until)} by ${view.override.by}`, "guard"]);

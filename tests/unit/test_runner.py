@@ -218,7 +218,7 @@ async def test_a_corrupt_state_row_is_told_held_on_and_replaced() -> None:
     outcome = await world.autoscaler().evaluate(world.metrics.pop())
 
     assert corrupt.corrupt == ("state",)
-    assert outcome.warnings == ("scaling plan: stored row 'state' was unreadable",)
+    assert outcome.warnings == ("scaling plan: stored 'state' was unreadable",)
     assert outcome.messages == ()
     assert (await world.state()).last.reason is Reason.STATE_CORRUPT
 
