@@ -66,17 +66,23 @@ async def health(autoscaler: Autoscaler) -> Response:
 
 
 async def status(autoscaler: Autoscaler) -> Response:
-    """Every target as it stands, and the messages the host gave up on."""
+    """Every target as it stands, what lint finds in the rules, and the messages the host gave up on."""
     ports, config = autoscaler.ports, autoscaler.config
     snapshots = await ports.states.load_all(config.policies)
     count, poison = await ports.poison.peek()
+    problems = [f"{finding.severity}: {finding.text}" for finding in await autoscaler.findings()]
     now = autoscaler.clock()
     targets = [
         views.target_view(config.policies[name], snapshot, now=now) for name, snapshot in snapshots.items()
     ]
     return json_response(
         views.status_view(
-            targets, now=now, collect_interval=config.interval, poison_count=count, poison=poison, problems=()
+            targets,
+            now=now,
+            collect_interval=config.interval,
+            poison_count=count,
+            poison=poison,
+            problems=problems,
         )
     )
 

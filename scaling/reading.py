@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -16,6 +17,12 @@ READ_DEADLINE = 30.0
 
 MAX_MESSAGE = 300
 """Characters kept of a failure's message: the failures of 90 metrics must fit into one queue message."""
+
+
+CONCURRENT_READS = 32
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class MetricSource(Struct, frozen=True):
@@ -106,3 +113,18 @@ def report_line(report: MetricsReport) -> str:
     values += [f"{f.metric} unknown" for f in report.failures]
     values.append(f"capacity {report.capacity.current if report.capacity else 'unknown'}")
     return f"collector {report.target}: {', '.join(values)}"
+
+
+async def each(
+    items: Mapping[str, _Item], work: Callable[[str, _Item], Awaitable[_Result]]
+) -> dict[str, _Result]:
+    """`work` on every item, at most CONCURRENT_READS at a time. The first error cancels the rest."""
+    gate = asyncio.Semaphore(CONCURRENT_READS)
+
+    async def one(key: str, item: _Item) -> _Result:
+        async with gate:
+            return await work(key, item)
+
+    async with asyncio.TaskGroup() as group:
+        tasks = {key: group.create_task(one(key, item)) for key, item in items.items()}
+    return {key: task.result() for key, task in tasks.items()}

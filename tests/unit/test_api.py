@@ -88,6 +88,20 @@ async def test_status_shows_every_target_with_its_last_decision(world):
     assert (second["target"], second["reason"]) == ("plan-b", None)
 
 
+async def test_status_tells_what_lint_finds_in_the_rules(world):
+    assert body(await api.status(world))["problems"] == []
+    flapping = policy("plan-a")
+    options = {"metric": "backlog", "scale_out_above": "200 * instances", "scale_in_below": "150 * instances"}
+    spec = msgspec.structs.replace(
+        flapping.spec, rules=(RuleSpec(type="threshold", name="threshold", options=options),)
+    )
+    config = msgspec.structs.replace(world.config, policies={"plan-a": Policy(spec)})
+
+    (problem,) = body(await api.status(Autoscaler(config, world.ports, clock=world.clock)))["problems"]
+
+    assert problem.startswith("error: targets.plan-a: ")
+
+
 async def test_status_shows_poison_messages(world):
     world.ports.poison.messages["metrics"] = [(NOW, "rubbish")]
 

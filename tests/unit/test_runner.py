@@ -19,6 +19,7 @@ from scaling.model import (
     Reason,
     ScaleAction,
 )
+from scaling.policy import RuleSpec
 from scaling.ports import CollectError, ConflictError, Reading, ScalerError, StoreUnavailableError
 from scaling.reading import MetricSource
 from scaling.runner import CLOCK_TOLERANCE, Autoscaler
@@ -56,6 +57,17 @@ async def order(world: World, controls: Controls) -> None:
 
 
 # Collecting
+
+
+async def test_what_lint_finds_is_told_with_the_first_report_and_never_again() -> None:
+    options = {"metric": "backlog", "scale_out_above": "200 * instances", "scale_in_below": "150 * instances"}
+    world = World(policy(rules=(RuleSpec(type="threshold", name="threshold", options=options),)))
+    made = world.autoscaler()
+
+    first, second = await made.collect(), await made.collect()
+
+    assert [w for w in first.warnings if w.startswith("lint: targets.plan: ")]
+    assert not [w for w in second.warnings if w.startswith("lint:")]
 
 
 class Odd:
