@@ -51,16 +51,18 @@ class Table:
         self._prefix = prefix
         self._options = options
         self._service: TableServiceClient | None = None
+        self._table: TableClient | None = None
         self.created = 0
         """How often the table was missing: what is known of its content is then void."""
 
     def _client(self) -> TableClient:
-        if self._service is None:
+        if self._service is None or self._table is None:
             self._service = table_service(self._settings, self._prefix, **self._options)
-        return self._service.get_table_client(self.name)
+            self._table = self._service.get_table_client(self.name)  # a millisecond: not for every call
+        return self._table
 
     async def aclose(self) -> None:
-        service, self._service = self._service, None
+        service, self._service, self._table = self._service, None, None
         if service is not None:
             await service.close()
 
