@@ -8,13 +8,16 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from azure.servicebus.exceptions import ServiceBusError
 from rich.console import Console
+from rich.markup import escape
 
+from devstack.node import NodeError, ensure_node, ensure_packages
 from devstack.processes import ProcessError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -24,13 +27,11 @@ console = Console()
 @app.command()
 def setup() -> None:
     """Find or install Node.js, and install Azurite."""
-    from devstack.node import NodeError, ensure_node, ensure_packages  # noqa: PLC0415 - each command loads what it needs
-
     try:
         with console.status("installing Azurite (about a minute, the first time)"):
             ensure_packages(ensure_node())
     except NodeError as error:
-        console.print(f"[red]error:[/] {error}")
+        _print_error(error)
         raise typer.Exit(1) from None
 
 
@@ -63,11 +64,29 @@ def demo(
     """Scale a local App Service Plan on a real load trace; ends by itself."""
     from devstack import demo as demo_module  # noqa: PLC0415 - each command loads what it needs
 
+    _check_writable(folder)
     try:
-        raise typer.Exit(asyncio.run(demo_module.run(console, folder=folder, seconds=seconds)))
-    except* ProcessError as errors:
-        console.print(f"[red]error:[/] {errors.exceptions[0]}")
-        sys.exit(1)
+        status = asyncio.run(demo_module.run(console, folder=folder, seconds=seconds))
+    except* (ProcessError, NodeError) as errors:
+        _print_error(errors.exceptions[0])
+        status = 1  # raised here, an exit would become part of a group, and end in a traceback
+    raise typer.Exit(status)
+
+
+def _check_writable(folder: Path) -> None:
+    """Before the run, not after it. Raises BadParameter."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise typer.BadParameter(
+            f"the report cannot be written there: {error}", param_hint="--folder"
+        ) from None
+
+
+def _print_error(error: BaseException | str) -> None:
+    # What a child process wrote may hold brackets; they are no markup.
+    console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
 
 
 @app.command()
@@ -79,8 +98,8 @@ def start(
 
     try:
         raise typer.Exit(asyncio.run(run(console, prefer_func=func)))
-    except ProcessError as error:
-        console.print(f"[red]error:[/] {error}")
+    except (ProcessError, NodeError) as error:
+        _print_error(error)
         raise typer.Exit(1) from None
 
 
@@ -94,9 +113,7 @@ def send(
     try:
         asyncio.run(send_messages(count))
     except ServiceBusError as error:
-        console.print(
-            f"[red]error:[/] the local Service Bus does not take messages; is `make start` running? {error}"
-        )
+        _print_error(f"the local Service Bus does not take messages; is `make start` running? {error}")
         raise typer.Exit(1) from None
     console.print(f"{count} messages sent to topic 'orders'")
 

@@ -42,7 +42,10 @@ SETTINGS = {
 
 
 async def run(console: Console, *, folder: Path = ROOT / "demo-report", seconds: float = LOAD_SECONDS) -> int:
-    """Runs the demo with `seconds` of load; returns the exit status."""
+    """Runs the demo with `seconds` of load; returns the exit status.
+
+    Raises ProcessError, or a group that holds it, when a server or the functions did not start or ended.
+    """
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
     assert main is not None  # noqa: S101 - we are a coroutine that runs
@@ -50,15 +53,15 @@ async def run(console: Console, *, folder: Path = ROOT / "demo-report", seconds:
         loop.add_signal_handler(number, main.cancel)
     try:
         demo = await _run(console, seconds)
+        outcome = report.outcome(demo)
+        with console.status("drawing the report"):
+            files = await asyncio.to_thread(report.write, demo, outcome, folder)
     except asyncio.CancelledError:
         console.print("[yellow]stopped; no process is left behind[/]")
         return 130
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
-    outcome = report.outcome(demo)
-    with console.status("drawing the report"):
-        files = await asyncio.to_thread(report.write, demo, outcome, folder)
     report.show(outcome, files, console)
     return 0 if outcome.passed else 1
 

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 from msgspec import Struct
 
+from devstack.processes import ProcessError
 from devstack.resource_manager.plans import Plan
 from devstack.supervisor import FunctionsProcess, Stack
 from devstack.trace import Trace
@@ -74,12 +75,16 @@ class DemoRun:
                 show()
                 if self._finished():
                     self.stop.set()
-                if not self.functions.running:
-                    raise RuntimeError(
-                        f"the functions ended by themselves:\n{self.functions.output_tail(40)}"
-                    )
+                self._check_running()
                 await asyncio.sleep(SAMPLE_EVERY)
             self.log = await self._whole_log(session)
+
+    def _check_running(self) -> None:
+        """Raises ProcessError when Azurite or the functions are gone: nothing would be scaled any more."""
+        if not self.stack.azurite.running:
+            raise ProcessError("Azurite ended by itself; the functions cannot work without it")
+        if not self.functions.running:
+            raise ProcessError(f"the functions ended by themselves:\n{self.functions.output_tail(40)}")
 
     async def _look(self, session: aiohttp.ClientSession) -> None:
         counts = self.stack.service_bus.counts(f"{TOPIC}/Subscriptions/{QUEUE_SUBSCRIPTION}")
@@ -95,21 +100,25 @@ class DemoRun:
             )
         )
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the next look will show it
-            async with session.get(f"{self.functions.url}/scaling/status") as answer:
-                self.status = await answer.json()
-            async with session.get(f"{self.functions.url}/scaling/log", params={"limit": "40"}) as answer:
-                self.log = (await answer.json())["entries"]
+            self.status = await self._read(session, "status")
+            self.log = (await self._read(session, "log", limit="40"))["entries"]
 
     async def _whole_log(self, session: aiohttp.ClientSession) -> list[dict[str, Any]]:
         entries: list[dict[str, Any]] = []
         parameters = {"limit": "1000", "since": str(self.began_at)}
         while True:
-            async with session.get(f"{self.functions.url}/scaling/log", params=parameters) as answer:
-                page = await answer.json()
+            page = await self._read(session, "log", **parameters)
             entries += page["entries"]
             if page["continuation"] is None:
                 return entries[::-1]
             parameters["continuation"] = page["continuation"]
+
+    async def _read(self, session: aiohttp.ClientSession, what: str, **parameters: str) -> dict[str, Any]:
+        """Raises aiohttp.ClientError for every answer but 200, TimeoutError after ten seconds."""
+        url = f"{self.functions.url}/scaling/{what}"
+        async with session.get(url, params=parameters, raise_for_status=True) as answer:
+            view: dict[str, Any] = await answer.json()
+            return view
 
     def _finished(self) -> bool:
         if self.ledger.sent < self.trace.total:

@@ -70,7 +70,8 @@ class DemoView:
             now = demo.samples[-1]
             self._console.print(
                 f"{now.at:6.1f} s  {now.rate:.0f} messages/s in, backlog {now.backlog}, "
-                f"{now.ready} of {now.capacity} instances ready, {now.done} of {demo.trace.total} done"
+                f"{now.ready} of {now.capacity} instances ready, {now.done} of {demo.trace.total} done",
+                soft_wrap=True,
             )
 
     def _screen(self, demo: DemoRun) -> RenderableType:

@@ -11,6 +11,7 @@ import time
 from azure.servicebus.aio import ServiceBusClient
 from rich.console import Console
 
+from devstack.processes import ProcessError, port_is_free
 from devstack.supervisor import RESOURCE_GROUP, ROOT, SUBSCRIPTION, FunctionsProcess, Stack, StackPorts
 from devstack.traffic import Fleet, Ledger, send_messages
 
@@ -22,13 +23,18 @@ PROCESSING = 4.0  # a saturated instance serves 4 messages per second: a few hun
 
 
 async def run(console: Console, *, prefer_func: bool) -> int:
-    """Runs until Ctrl-C; returns the exit status."""
+    """Runs until Ctrl-C; returns the exit status.
+
+    Raises ProcessError when a part of the stack does not start, or ends by itself.
+    """
+    ports = StackPorts()
+    _check_ports(ports)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     with console.status("starting the local servers"):
-        stack = await Stack(StackPorts(), location=ROOT / ".devstack" / "azurite").__aenter__()
+        stack = await Stack(ports, location=ROOT / ".devstack" / "azurite").__aenter__()
     try:
         stack.service_bus.create_topic(TOPIC)
         stack.service_bus.create_subscription(TOPIC, QUEUE_SUBSCRIPTION)
@@ -51,17 +57,37 @@ async def run(console: Console, *, prefer_func: bool) -> int:
                 "make a backlog with: .venv/bin/python -m devstack send 2000; stop with Ctrl-C"
             )
             draining = asyncio.create_task(fleet.follow(stop=stop))
-            while not stop.is_set() and functions.running and not draining.done():
+            failure = None
+            while not stop.is_set() and not draining.done() and failure is None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.wait(), 1.0)
-            crashed = not functions.running
-            if crashed:
-                console.print(f"[red]the functions ended by themselves:[/]\n{functions.output_tail(40)}")
+                if not functions.running:
+                    failure = f"the functions ended by themselves:\n{functions.output_tail(40)}"
+                elif not stack.azurite.running:
+                    failure = "Azurite ended by itself; the functions cannot work without it"
             stop.set()
             await draining
-            return int(crashed)
+            if failure is not None:
+                raise ProcessError(failure)
+            return 0
     finally:
         await stack.__aexit__(None, None, None)
+
+
+def _check_ports(ports: StackPorts) -> None:
+    """Raises ProcessError naming every fixed port somebody else listens on: settings cannot follow other ports."""
+    wanted = {
+        "Azurite": range(ports.azurite, ports.azurite + 3),
+        "Service Bus": [ports.service_bus],
+        "Resource Manager": [ports.resource_manager, ports.identity, ports.control],
+        "the functions": [PORT],
+    }
+    taken = [f"{port} ({name})" for name, each in wanted.items() for port in each if not port_is_free(port)]
+    if taken:
+        raise ProcessError(
+            f"in use already: port{'s' if len(taken) > 1 else ''} {', '.join(taken)}; "
+            "is `make start` running in another terminal?"
+        )
 
 
 def local_settings() -> dict[str, str]:

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -73,3 +74,71 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number):
     while left_behind(tmp_path) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left_behind(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("devstack.function_host", "the functions ended by themselves"),
+        ("azurite.js", "Azurite ended by itself"),
+    ],
+)
+def test_a_demo_whose_servers_are_killed_says_so_and_fails(tmp_path, program, message):
+    demo = start(tmp_path)
+    for line in demo.stdout:
+        if "dashboard:" in line:
+            break
+    (victim,) = (
+        int(process.name)
+        for process in Path("/proc").glob("[0-9]*")
+        if program in command_line(process)
+        if f"DEMO_UNDER_TEST={tmp_path}".encode() in (process / "environ").read_bytes()
+    )
+
+    os.kill(victim, signal.SIGKILL)
+    output, _ = demo.communicate(timeout=60)
+
+    assert demo.returncode == 1, output
+    assert f"error: {message}" in output
+    assert "Traceback" not in output
+    assert left_behind(tmp_path) == []
+
+
+def command_line(process):
+    try:
+        return (process / "cmdline").read_text()
+    except OSError:
+        return ""  # it ended
+
+
+def test_a_report_that_cannot_be_written_is_refused_before_the_run(tmp_path):
+    (tmp_path / "file").touch()
+    demo = start(tmp_path / "file" / "report")
+
+    output, _ = demo.communicate(timeout=60)
+
+    assert demo.returncode == 2, output
+    assert "the report cannot be written there" in output
+    assert "dashboard:" not in output
+
+
+def test_a_second_local_stack_names_the_port_that_is_in_use():
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            other.bind(("127.0.0.1", 8445))
+            other.listen()
+        except OSError:
+            pass  # somebody listens there already: just what is needed
+        answer = subprocess.run(
+            [sys.executable, "-m", "devstack", "start"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    assert answer.returncode == 1
+    assert "8445 (Resource Manager)" in answer.stdout
+    assert "Traceback" not in answer.stdout + answer.stderr
