@@ -10,6 +10,7 @@ from pathlib import Path
 from scaling import registry
 from scaling.config import Config, load_config
 from scaling.config_reader import ConfigError, Problem, parse_params
+from scaling.connections import ConnectionSettingsError, transport_options
 from scaling.control_store import TableControlStore
 from scaling.decision_log import TableDecisionLog
 from scaling.poison_queues import QueuePoisonQueues
@@ -46,6 +47,10 @@ def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:
     """
     config = read_config(settings, root=root)
     problems: list[Problem] = []
+    try:
+        transport_options(settings)  # clients look at it when they connect; a missing file is told here, once
+    except ConnectionSettingsError as error:
+        problems.append(Problem("app settings", str(error)))
     collectors, sources = _collectors(config, settings, problems)
     scalers = _scalers(config, settings, problems)
     if problems:

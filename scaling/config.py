@@ -218,8 +218,10 @@ class _Target:
         return options.values
 
     def _check_params(self, reader: Reader, cls: type[Any], options: Options) -> None:
-        _, problems = parse_params(cls.Params, options.values)
-        again = in_words_of_the_file(problems, options, lambda written: parse_params(cls.Params, written)[1])
+        def check(values: Mapping[str, Any]) -> dict[str, str]:
+            return parse_params(cls.Params, values, beside=options.beside)[1]
+
+        again = in_words_of_the_file(check(options.values), options, check)
         for option, text in again.items():
             reader.problem(option, text)
 

@@ -163,10 +163,11 @@ class Reader:
 
     def options(self) -> Options:
         """Takes all that is left, for a plug-in to check."""
+        known = tuple(self._known)
         written = dict(self._rest)
         values = {key: self.take(key, None, lambda value: value) for key in written}
         values = {key: value for key, value in values.items() if value is not None}
-        return Options(values, {key: written[key] for key in values})
+        return Options(values, {key: written[key] for key in values}, known)
 
     def finish(self) -> None:
         """Notes every key left over, with the nearest known one."""
@@ -177,10 +178,13 @@ class Reader:
 
 
 class Options(Struct, frozen=True):
-    """Options of a plug-in: `values` as it gets them, `written` as the file has them (for messages)."""
+    """Options of a plug-in: `values` as it gets them, `written` as the file has them (for messages);
+    `beside`, the keys of the same table that are not the plug-in's.
+    """
 
     values: dict[str, Any]
     written: dict[str, Any]
+    beside: tuple[str, ...] = ()
 
 
 def _without_setting(raw: Any, convert: Callable[[Any], Any]) -> str:
@@ -316,19 +320,22 @@ def in_words_of_the_file(
     return {key: told.get(key, _HIDDEN) for key in problems}
 
 
-def parse_params(params_type: Any, options: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
+def parse_params(
+    params_type: Any, options: Mapping[str, Any], *, beside: Iterable[str] = ()
+) -> tuple[Any, dict[str, str]]:
     """Converts plug-in options one by one, so that one bad option does not hide the others.
 
     Returns (params or None, problems by option name). `params_type` is a msgspec Struct type that may have
-    a method `problems()` for cross-field checks.
+    a method `problems()` for cross-field checks. `beside` are further keys of the table, for hints.
     """
     problems: dict[str, str] = {}
     fields = {field.encode_name: field for field in msgspec.structs.fields(params_type)}
     for option, value in options.items():
         field = fields.get(option)
         if field is None:
-            near = difflib.get_close_matches(option, fields, n=1)
-            hint = f"did you mean '{near[0]}'?" if near else f"accepted are {', '.join(fields)}"
+            accepted = [*beside, *fields]
+            near = difflib.get_close_matches(option, accepted, n=1)
+            hint = f"did you mean '{near[0]}'?" if near else f"accepted are {', '.join(accepted)}"
             problems[option] = f"is not an option here; {hint}"
             continue
         try:

@@ -97,3 +97,24 @@ def test_a_connection_that_is_missing_is_named_without_a_traceback(tmp_path, mon
 
     assert result.exit_code == 1
     assert "AzureWebJobsStorage" in result.output
+
+
+def test_a_bundle_of_authorities_that_is_missing_is_named_without_a_traceback(tmp_path, monkeypatch):
+    monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
+    monkeypatch.setenv("TIDEMARK_CA_BUNDLE", str(tmp_path / "none.pem"))
+
+    result = run(tmp_path, "status", config=GOOD.replace("IN_BELOW", "100"))
+
+    assert result.exit_code == 1
+    assert "TIDEMARK_CA_BUNDLE names" in " ".join(result.output.split())
+
+
+def test_a_misspelt_key_of_a_target_is_told_its_right_name(tmp_path):
+    result = run(
+        tmp_path,
+        "lint",
+        config=GOOD.replace("IN_BELOW", "100").replace("maximum =", "maximun = 9\nmaximum ="),
+    )
+
+    assert result.exit_code == 1
+    assert "did you mean 'maximum'?" in " ".join(result.output.split())
