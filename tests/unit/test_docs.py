@@ -1,0 +1,113 @@
+"""The documents say what the code does: links, commands, settings, options and reasons."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.main import get_command
+
+from scaling import cli, connections
+from scaling.model import REASONS
+from scaling.registry import COLLECTORS, collector_class
+from scaling.rules import RULES
+from scaling.scalers import arm
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+
+def section(title):
+    """The text under a heading of the operations page, up to the next heading."""
+    return OPERATIONS.partition(f"\n{title}\n")[2].partition("\n#")[0]
+
+
+def rows(text):
+    """Cells of a table's rows, without its head."""
+    lines = [line.strip("|").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in cells] for cells in lines[2:]]
+
+
+def anchor(heading):
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, fragment = link.partition("#")
+        target = page.parent / name if name else page
+        assert target.exists(), link
+        if fragment:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert fragment in map(anchor, headings), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_target_and_tidemark_command_exists(page):
+    text = page.read_text(encoding="utf-8")
+    code = "\n".join(
+        re.findall(r"```(?:sh|bash)?\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
+    )
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    commands = get_command(cli.app).commands
+
+    assert set(re.findall(r"(?:^|\n)make ([a-z]+)", code)) <= targets
+    for command, rest in re.findall(r"(?:^|\n|bin/)tidemark ([a-z]+)([^\n]*)", code):
+        options = {name for parameter in commands[command].params for name in parameter.opts}
+        assert set(re.findall(r"(?<=\s)--[a-z-]+", rest)) <= options, rest
+
+
+def test_the_reasons_are_listed_in_the_words_of_the_code():
+    assert rows(section("## Reasons")) == [[f"`{reason}`", text] for reason, text in REASONS.items()]
+
+
+def test_the_rules_are_listed_with_all_their_options():
+    listed = {
+        cells[0].strip("`"): cells[1] for cells in rows(section("### A rule: `[[targets.NAME.rules]]`"))
+    }
+
+    assert set(listed) == {*RULES, "module:Class"}
+    for name, rule in RULES.items():
+        for field in msgspec.structs.fields(rule.Params):
+            assert re.search(rf"\b{field.encode_name}\b", listed[name]), (name, field.encode_name)
+
+
+def test_the_collectors_are_listed_with_all_their_options():
+    text = section("### A metric: `[targets.NAME.metrics.METRIC]`")
+
+    for name in COLLECTORS:
+        assert f"`{name}`" in text
+        for field in msgspec.structs.fields(collector_class(name).Params):
+            assert f"`{field.encode_name}`" in text, (name, field.encode_name)
+
+
+def test_the_settings_the_code_reads_are_the_ones_listed():
+    listed = set(
+        re.findall(r"`([A-Za-z_]+)`", " ".join(cells[0] for cells in rows(section("## Settings of the app"))))
+    )
+    read = {arm.ENDPOINT, arm.AUDIENCE, connections.CA_BUNDLE, "AZURE_CLIENT_ID"}
+    for source in (*(ROOT / "scaling").rglob("*.py"), ROOT / "function_app.py"):
+        text = source.read_text(encoding="utf-8")
+        read |= set(re.findall(r"settings(?:\.get\(|\[)\"([A-Z][A-Za-z_]+)\"", text))
+        read |= set(re.findall(r"%([A-Z]+_[A-Z_]+)%", text)) - {"ORDERS_PLAN_ID"}
+    suffixes = set(
+        re.findall(
+            r"identity_setting\(\s*settings, \w+, f?\"(\w+)\"", (ROOT / "scaling/connections.py").read_text()
+        )
+    )
+
+    assert read <= listed, read - listed
+    assert {f"__{suffix}" for suffix in suffixes - {"fullyQualifiedNamespace"}} <= {
+        name if name.startswith("__") else "__" + name.partition("__")[2] for name in listed
+    }
+    by_the_host = {
+        "AzureWebJobsStorage",
+        "APPLICATIONINSIGHTS_CONNECTION_STRING",
+        "APPLICATIONINSIGHTS_AUTHENTICATION_STRING",
+    }
+    whole = {name for name in listed if "__" not in name}
+    assert whole - by_the_host <= read, whole - by_the_host - read
