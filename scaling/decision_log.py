@@ -42,6 +42,7 @@ from scaling.tables import Row, RowStream, Table
 TABLE = "ScalingLog"
 TARGETS = "~targets"  # no encoded target has these characters
 PAGE_MAX = 1_000  # rows the service returns per request
+PAGE_MIN = 4  # rows asked of each of many targets: every further row of one is a request of its own in turn
 PURGED_PER_CALL = 1_000
 BATCH_BYTES = (
     1_000_000  # the HTTP client copies a body in one go; above 1 MiB it warns of holding up the loop
@@ -149,7 +150,7 @@ class TableDecisionLog:
         position = decode_position(continuation, target) if continuation else None
         partitions = [key_of(target)] if target is not None else await self._partitions()
         last = after(since) if since is not None else None
-        page = min(PAGE_MAX, limit // max(len(partitions), 1) + 1)
+        page = min(PAGE_MAX, max(limit // max(len(partitions), 1), PAGE_MIN) + 1)
         streams = [
             self._table.stream(_query(partition, position, last), select=_COLUMNS, page=page)
             for partition in partitions
