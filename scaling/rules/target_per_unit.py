@@ -6,7 +6,8 @@ the policy's (`[targets.X.out]`, `[targets.X.in]`, or `behavior = "hpa"`), since
 
 from __future__ import annotations
 
-from math import ceil
+from collections.abc import Callable
+from math import ceil, inf, nextafter
 from typing import Literal
 
 from msgspec import Struct
@@ -17,6 +18,8 @@ from scaling.rules.view import LevelLine, MetricsView
 
 _COUNTS_CHECKED = 100
 """Instance counts at which a target must be above 0; no App Service Plan grows larger."""
+
+_ROUNDING_STEPS = 8  # floats; the inverse of the formula is off by one or two
 
 
 def desired_units(
@@ -77,10 +80,10 @@ class TargetPerUnitRule:
         params, target = self._params, self._target(current)
         if current == 0:  # from zero, anything at all asks for a unit
             return (LevelLine(params.metric, params.statistic, "out", 0.0),)
-        whole = target * current if params.mode == "average_value" else target
+        out, inward = self._boundaries(current, current, target)
         return (
-            LevelLine(params.metric, params.statistic, "out", whole * (1 + params.tolerance)),
-            LevelLine(params.metric, params.statistic, "in", self._keeps_above(current, current, target)),
+            LevelLine(params.metric, params.statistic, "out", out),
+            LevelLine(params.metric, params.statistic, "in", inward),
         )
 
     def breakpoints(self, current: int, maximum: int) -> tuple[float, ...]:
@@ -108,11 +111,12 @@ class TargetPerUnitRule:
         whole = target * current if params.mode == "average_value" else target
         quantity = f"{params.statistic} {params.metric}"
         span = view.span(params.metric)
+        out, inward = self._boundaries(current, view.ready, target)
         if desired > current:
             evidence = Evidence(
                 self._name, params.metric, params.statistic, value, ">", whole, span, summary.count
             )
-            flip = Flip(quantity, "<=", whole * (1 + params.tolerance), Reason.WITHIN_TARGET)
+            flip = Flip(quantity, "<=", out, Reason.WITHIN_TARGET)
             return Verdict(desired, Reason.SCALE_OUT, (evidence,), (flip,))
         if desired < current:
             evidence = Evidence(
@@ -122,20 +126,53 @@ class TargetPerUnitRule:
                 return Verdict(
                     None, Reason.INCOMPLETE_WINDOW, (evidence,), note="a sample is missing in the window"
                 )
-            flip = Flip(quantity, ">", self._keeps_above(current, view.ready, target), Reason.WITHIN_TARGET)
+            flip = Flip(quantity, ">", inward, Reason.WITHIN_TARGET)
             return Verdict(desired, Reason.SCALE_IN, (evidence,), (flip,))
         evidence = Evidence(
             self._name, params.metric, params.statistic, value, "~", whole, span, summary.count
         )
         flips = (
-            Flip(quantity, ">", max(whole * (1 + params.tolerance), value), Reason.SCALE_OUT),
-            Flip(quantity, "<", self._keeps_above(current, view.ready, target), Reason.SCALE_IN),
+            Flip(quantity, ">", out, Reason.SCALE_OUT),
+            Flip(quantity, "<", inward, Reason.SCALE_IN),
         )
         return Verdict(current, Reason.WITHIN_TARGET, (evidence,), flips if current else flips[:1])
 
-    def _keeps_above(self, current: int, ready: int, target: float) -> float:
-        """The metric value above which the capacity is kept: under both the rounding and the tolerance."""
-        below_tolerance = 1 - self._params.tolerance
-        if self._params.mode == "average_value":
-            return min(target * (current - 1), target * current * below_tolerance)
-        return min(target * (current - 1) / max(ready, 1), target * below_tolerance)
+    def _boundaries(self, current: int, ready: int, target: float) -> tuple[float, float]:
+        """The largest values of the metric that do not scale out, and that scale in: the ends of keeping.
+
+        Computed from the formula's inverse, then moved by the last bits until the formula itself agrees.
+        """
+        params = self._params
+        high, low = 1 + params.tolerance, 1 - params.tolerance
+        if params.mode == "average_value":
+            out = target * current * high
+            inward = min(target * (current - 1), target * current * low)
+        else:
+            units = max(ready, 1)
+            out = max(target * high, target * current / units)
+            inward = min(target * (current - 1) / units, target * low)
+
+        def desired(value: float) -> int:
+            return desired_units(value, target, current, ready, tolerance=params.tolerance, mode=params.mode)
+
+        return (
+            _last(out, lambda value: desired(value) <= current),
+            _last(inward, lambda value: desired(value) < current),
+        )
+
+
+def _last(near: float, holds: Callable[[float], bool]) -> float:
+    """The largest float within rounding of `near` for which `holds`, which is true below and false above it."""
+    if near <= 0:
+        return near
+    value = near
+    for _ in range(_ROUNDING_STEPS):
+        if holds(value):
+            break
+        value = nextafter(value, -inf)
+    for _ in range(_ROUNDING_STEPS):
+        following = nextafter(value, inf)
+        if not holds(following):
+            break
+        value = following
+    return value

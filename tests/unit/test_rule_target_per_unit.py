@@ -1,5 +1,7 @@
 """Proportional scaling by the HPA's formula; the grid against the oracle is in test_hpa_golden."""
 
+import math
+
 import pytest
 
 from scaling.model import Flip, Reason
@@ -103,3 +105,13 @@ def test_wrong_options_are_named(options, key):
         hpa(**options)
 
     assert key in caught.value.problems
+
+
+def test_the_value_named_as_the_border_is_on_the_kept_side_to_the_last_bit():
+    """400 * 1.1 is 440.00000000000006, which is outside the tolerance: the border is one float lower."""
+    (flip,) = hpa(target=100.0).evaluate(view(4, backlog=450)).flips
+
+    kept = hpa(target=100.0).evaluate(view(4, backlog=flip.value))
+    beyond = hpa(target=100.0).evaluate(view(4, backlog=math.nextafter(flip.value, math.inf)))
+
+    assert (kept.desired, beyond.desired) == (4, 5)
