@@ -9,6 +9,7 @@ reprs name settings and never show their values.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +34,9 @@ CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
 
 Settings = Mapping[str, str]
+
+
+_TLS_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
 
 
 class ConnectionSettingsError(ValueError):
@@ -109,6 +113,11 @@ class IdentityCredential:
 
     def __repr__(self) -> str:
         return f"IdentityCredential({'managed identity' if self._managed else 'default chain'})"
+
+
+def network_story(error: Exception) -> str:
+    """A network error in words, without the TLS object the HTTP client puts into its own."""
+    return f"{type(error).__name__}: {_TLS_OBJECT.sub('', str(error))}"
 
 
 def identity_setting(settings: Settings, prefix: str, name: str) -> str | None:

@@ -12,7 +12,7 @@ from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoun
 from azure.storage.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient
 
-from scaling.connections import Settings, queue_client, storage_endpoint
+from scaling.connections import Settings, network_story, queue_client, storage_endpoint
 from scaling.ports import PoisonMessage, StoreUnavailableError
 
 BODY_CHARS = 1_000
@@ -49,9 +49,7 @@ class _Queue:
             if isinstance(error, HttpResponseError):
                 code = getattr(error, "error_code", None) or error.reason
                 raise StoreUnavailableError(f"{where} answered {error.status_code} {code}") from error
-            raise StoreUnavailableError(
-                f"{where} cannot be reached: {type(error).__name__}: {error}"
-            ) from error
+            raise StoreUnavailableError(f"{where} cannot be reached: {network_story(error)}") from error
 
     async def aclose(self) -> None:
         client, self._client = self._client, None

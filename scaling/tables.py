@@ -11,7 +11,7 @@ from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsE
 from azure.data.tables import TableEntity, UpdateMode
 from azure.data.tables.aio import TableClient, TableServiceClient
 
-from scaling.connections import Settings, storage_endpoint, table_service
+from scaling.connections import Settings, network_story, storage_endpoint, table_service
 from scaling.ports import ConflictError, StoreUnavailableError
 from scaling.serial import TooLargeError
 
@@ -174,7 +174,7 @@ class Table:
         where = f"table '{self.name}' of storage account '{account}' (connection {self._prefix})"
         if not isinstance(error, HttpResponseError):
             # Network errors name hosts; they know no keys.
-            return StoreUnavailableError(f"{where} cannot be reached: {type(error).__name__}: {error}")
+            return StoreUnavailableError(f"{where} cannot be reached: {network_story(error)}")
         code = _code(error)
         if error.status_code == 412 or code in _CHANGED:
             return ConflictError(f"a row of {where} changed since it was read ({code})")

@@ -18,7 +18,8 @@ class App {
     this.decisions = new Decisions(this);
     segments(byId("ranges"), "range", RANGES, String(this.range), (value) => { this.range = Number(value); this.targets.reload(); });
     byId("banner-key").onclick = () => askKey(() => this.poll());
-    setText(byId("zone"), `times in ${Intl.DateTimeFormat().resolvedOptions().timeZone}; UTC on hover`);
+    const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+    setText(byId("zone"), zone === "UTC" ? "times in UTC" : `times in ${zone}; UTC on hover`);
     document.addEventListener("visibilitychange", () => (document.hidden ? this.rest() : this.poll()));
     setInterval(() => this.tick(), 1000);
     this.tick();

@@ -10,6 +10,7 @@ from scaling.connections import (
     ConnectionSettingsError,
     credential,
     identity_setting,
+    network_story,
     queue_client,
     service_bus_endpoint,
     storage_endpoint,
@@ -222,3 +223,11 @@ async def test_a_ca_bundle_is_handed_to_the_clients(tmp_path, monkeypatch):
 def test_a_ca_bundle_that_is_no_file_is_refused_by_name(tmp_path):
     with pytest.raises(ConnectionSettingsError, match="TIDEMARK_CA_BUNDLE names"):
         transport_options({"TIDEMARK_CA_BUNDLE": str(tmp_path)})
+
+
+def test_a_network_error_is_told_without_the_tls_object():
+    error = OSError(
+        "Cannot connect to host localhost:1 ssl:<ssl.SSLContext object at 0x7f> [Connect call failed]"
+    )
+
+    assert network_story(error) == "OSError: Cannot connect to host localhost:1 [Connect call failed]"
