@@ -119,7 +119,7 @@ def world():
             "VERIFY_SCHEDULE": "*/2 * * * * *",
             "ORDERS_PLAN_ID": plan_id,
             "AzureFunctionsJobHost__extensions__queues__maxPollingInterval": "00:00:00.200",
-            "AzureFunctionsJobHost__extensions__queues__visibilityTimeout": "00:00:01",
+            "AzureFunctionsJobHost__extensions__queues__visibilityTimeout": "00:00:05",
             "FUNCTION_HOST_ADMIN_KEY": "admin-key",
             "FUNCTION_HOST_FUNCTION_KEY": "function-key",
         }
