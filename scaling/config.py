@@ -76,8 +76,6 @@ class Config(Struct, frozen=True):
     policies: Mapping[str, Policy]
     interval: float
     retention: float
-    collect_schedule: str
-    storage: str = "AzureWebJobsStorage"
 
 
 def load_config(text: str, *, name: str, settings: Mapping[str, str], plug_ins: PlugIns) -> Config:
@@ -92,7 +90,7 @@ def load_config(text: str, *, name: str, settings: Mapping[str, str], plug_ins: 
     version = root.take("version", 1, whole(1))
     if version != 1:
         root.problem("version", f"found {version}; this release accepts 1")
-    schedule, interval = _schedule(shared, settings)
+    interval = _interval(shared, settings)
     retention = _retention(shared, settings)
     defaults = root.table("defaults")
     targets = root.table("targets")
@@ -108,16 +106,16 @@ def load_config(text: str, *, name: str, settings: Mapping[str, str], plug_ins: 
     policies = _compiled(specs, shared)
     if shared.problems:
         raise ConfigError(shared.problems)
-    return Config(policies, interval, retention, schedule)
+    return Config(policies, interval, retention)
 
 
-def _schedule(shared: Shared, settings: Mapping[str, str]) -> tuple[str, float]:
+def _interval(shared: Shared, settings: Mapping[str, str]) -> float:
     schedule = settings.get("COLLECT_SCHEDULE", DEFAULT_SCHEDULE)
     try:
-        return schedule, NcrontabSchedule.parse(schedule).smallest_interval()
+        return NcrontabSchedule.parse(schedule).smallest_interval()
     except ValueError as error:
         shared.problems.append(_setting_problem("COLLECT_SCHEDULE", str(error)))
-        return schedule, 60.0
+        return 60.0
 
 
 def _retention(shared: Shared, settings: Mapping[str, str]) -> float:

@@ -12,7 +12,7 @@ import typing
 import azure.functions as func
 
 from scaling import api
-from scaling.assembly import autoscaler
+from scaling.assembly import STORAGE, autoscaler
 from scaling.config_reader import ConfigError
 from scaling.ports import StoreUnavailableError
 from scaling.runner import Autoscaler, Outcome
@@ -20,7 +20,6 @@ from scaling.runner import Autoscaler, Outcome
 blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
 _log = logging.getLogger("tidemark.scaling")
 
-STORAGE = "AzureWebJobsStorage"
 Messages = func.Out[typing.List[str]]  # noqa: UP006 - `list[str]` makes the worker refuse the whole app
 
 

@@ -148,7 +148,7 @@ class World:
             log=self.log,
             poison=self.poison,
         )
-        config = Config({"plan": self.policy}, MINUTE, 30 * 86_400.0, "0 * * * * *")
+        config = Config({"plan": self.policy}, MINUTE, 30 * 86_400.0)
         return Autoscaler(config, ports, clock=self.clock)
 
     async def tick(self) -> None:

@@ -29,7 +29,6 @@ from scaling.scalers.plan import PlanFacts, PlanId
 from scaling.scalers.plan_reader import PlanReader, TargetRefusedError, TargetUnreadableError, advice
 
 if TYPE_CHECKING:
-    from azure.core.pipeline.transport import AsyncHttpTransport
     from azure.mgmt.web.models import AppServicePlan
 
 FIRST_WAIT = 5.0
@@ -86,7 +85,6 @@ class AppServicePlanScaler:
         params: Params,
         settings: Mapping[str, str],
         *,
-        transport: AsyncHttpTransport[Any, Any] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -97,7 +95,6 @@ class AppServicePlanScaler:
             self._plan,
             settings,
             zone_redundant_minimum=params.zone_redundant_minimum,
-            transport=transport,
         )
         self._sleep = sleep
         self._monotonic = monotonic

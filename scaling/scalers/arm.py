@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from azure.core.pipeline.transport import AsyncHttpTransport
     from azure.mgmt.monitor.aio import MonitorManagementClient
     from azure.mgmt.web.aio import WebSiteManagementClient
 
@@ -61,9 +60,7 @@ def scope(settings: Mapping[str, str]) -> str:
     return f"{audience or (address if address in _CLOUDS else PUBLIC_CLOUD)}/.default"
 
 
-def open_clients(
-    settings: Mapping[str, str], subscription: str, transport: AsyncHttpTransport[Any, Any] | None = None
-) -> ArmClients:
+def open_clients(settings: Mapping[str, str], subscription: str) -> ArmClients:
     """Clients for one subscription. Imports the SDKs (half a second): call it in a thread.
 
     Raises ValueError naming the setting at fault.
@@ -79,7 +76,6 @@ def open_clients(
         "credential_scopes": [scope(settings)],
         **_RETRIES,
         **transport_options(settings),
-        **({} if transport is None else {"transport": transport}),
     }
     return ArmClients(
         WebSiteManagementClient(identity, subscription, **options),

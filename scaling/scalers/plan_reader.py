@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from azure.core.exceptions import AzureError
 from msgspec import Struct
@@ -16,7 +16,6 @@ from scaling.scalers.arm_errors import Failure, Kind, classify
 from scaling.scalers.plan import PlanFacts, PlanId, facts_of, sku_maximum, why_refused
 
 if TYPE_CHECKING:
-    from azure.core.pipeline.transport import AsyncHttpTransport
     from azure.mgmt.web.aio import WebSiteManagementClient
     from azure.mgmt.web.models import AppServicePlan
 
@@ -61,12 +60,10 @@ class PlanReader:
         settings: Mapping[str, str],
         *,
         zone_redundant_minimum: int,
-        transport: AsyncHttpTransport[Any, Any] | None = None,
     ) -> None:
         self._plan = plan
         self._settings = settings
         self._zone_redundant_minimum = zone_redundant_minimum
-        self._transport = transport
         self._clients: ArmClients | None = None
         self._opening = asyncio.Lock()
         self._maximum: dict[str, _Maximum] = {}
@@ -77,9 +74,7 @@ class PlanReader:
         """Raises ValueError naming a setting at fault."""
         async with self._opening:
             if self._clients is None:
-                self._clients = await asyncio.to_thread(
-                    open_clients, self._settings, self._plan.subscription, self._transport
-                )
+                self._clients = await asyncio.to_thread(open_clients, self._settings, self._plan.subscription)
             return self._clients
 
     async def aclose(self) -> None:

@@ -57,7 +57,7 @@ def world():
         log=MemoryDecisionLog(),
         poison=MemoryPoisonQueues(queues=["metrics", "actions"]),
     )
-    config = Config({"plan-a": policy(), "plan-b": policy("plan-b")}, 60.0, 86_400.0, "0 * * * * *")
+    config = Config({"plan-a": policy(), "plan-b": policy("plan-b")}, 60.0, 86_400.0)
     return Autoscaler(config, ports, clock=lambda: NOW)
 
 

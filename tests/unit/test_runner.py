@@ -106,7 +106,7 @@ def collecting(first, second, scaler=None) -> Autoscaler:
         scalers={"one": scaler or platform, "two": platform},
     )
     policies = {name: policy(target=name) for name in ("one", "two")}
-    config = Config(policies, MINUTE, 30 * 86_400.0, "0 * * * * *")
+    config = Config(policies, MINUTE, 30 * 86_400.0)
     return Autoscaler(config, made.ports, clock=Clock(NOW + 0.0004))
 
 
