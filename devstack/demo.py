@@ -14,20 +14,18 @@ from pathlib import Path
 from rich.console import Console
 
 from devstack import report
-from devstack.demo_run import QUEUE_SUBSCRIPTION, TOPIC, DemoRun
+from devstack.demo_run import DemoRun
 from devstack.demo_view import DemoView
 from devstack.supervisor import (
     ANY_PORTS,
-    RESOURCE_GROUP,
     ROOT,
-    SUBSCRIPTION,
+    TOPIC,
     FunctionsProcess,
     Stack,
 )
 from devstack.trace import WORLD_CUP, read_trace
 from devstack.traffic import send_trace
 
-PLAN = "plan-orders"
 LOAD_SECONDS = 110.0
 MEAN_RATE = 55.0  # messages per second; the trace's peak is 3.8 times its mean
 START_DELAY = 1.5  # seconds until a new instance works; the trace's minutes pass in 0.08 s
@@ -70,11 +68,7 @@ async def _run(console: Console, seconds: float) -> DemoRun:
     trace = read_trace(WORLD_CUP, duration=seconds, mean_rate=MEAN_RATE)
     with console.status("starting Azurite, Service Bus and Resource Manager") as status:
         async with Stack(ANY_PORTS) as stack:
-            stack.service_bus.create_topic(TOPIC)
-            stack.service_bus.create_subscription(TOPIC, QUEUE_SUBSCRIPTION)
-            plan_id = stack.resource_manager.add_plan(
-                SUBSCRIPTION, RESOURCE_GROUP, PLAN, sku="P1v3", capacity=1, start_delay=START_DELAY
-            )
+            plan_id = stack.add_workload(capacity=1, start_delay=START_DELAY)
             settings = {**stack.settings(), **SETTINGS, "ORDERS_PLAN_ID": plan_id}
             status.update("starting the functions")
             async with FunctionsProcess(settings) as functions:

@@ -13,11 +13,10 @@ from msgspec import Struct
 
 from devstack.processes import ProcessError
 from devstack.resource_manager.plans import Plan
-from devstack.supervisor import FunctionsProcess, Stack
+from devstack.supervisor import QUEUE_SUBSCRIPTION, TOPIC, FunctionsProcess, Stack
 from devstack.trace import Trace
 from devstack.traffic import Fleet, Ledger
 
-TOPIC, QUEUE_SUBSCRIPTION = "orders", "fulfilment"
 DRAIN_SECONDS = 40.0  # at the most, after the load has ended
 CONCURRENCY = 16  # messages a worker holds: maxConcurrentCalls of the Functions' Service Bus trigger
 PROCESSING = 0.6  # seconds per message; a saturated worker serves 16 / 0.6 = 27 messages per second

@@ -12,10 +12,9 @@ from azure.servicebus.aio import ServiceBusClient
 from rich.console import Console
 
 from devstack.processes import ProcessError, port_is_free
-from devstack.supervisor import RESOURCE_GROUP, ROOT, SUBSCRIPTION, FunctionsProcess, Stack, StackPorts
+from devstack.supervisor import QUEUE_SUBSCRIPTION, ROOT, TOPIC, FunctionsProcess, Stack, StackPorts
 from devstack.traffic import Fleet, Ledger, send_messages
 
-TOPIC, QUEUE_SUBSCRIPTION, PLAN = "orders", "fulfilment", "plan-orders"
 PORT = 7071  # of `func start`
 START_DELAY = 30.0
 CONCURRENCY = 16
@@ -36,10 +35,8 @@ async def run(console: Console, *, prefer_func: bool) -> int:
     with console.status("starting the local servers"):
         stack = await Stack(ports, location=ROOT / ".devstack" / "azurite").__aenter__()
     try:
-        stack.service_bus.create_topic(TOPIC)
-        stack.service_bus.create_subscription(TOPIC, QUEUE_SUBSCRIPTION)
         arm = stack.resource_manager
-        plan = arm.plan(arm.add_plan(SUBSCRIPTION, RESOURCE_GROUP, PLAN, capacity=1, start_delay=START_DELAY))
+        plan = arm.plan(stack.add_workload(capacity=1, start_delay=START_DELAY))
         fleet = Fleet(
             stack.service_bus.connection_string,
             TOPIC,

@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from msgspec import Struct
 
@@ -26,6 +26,7 @@ SERVICE_BUS_KEY = "SAS_KEY_VALUE"  # of the public emulator; local.settings.json
 IDENTITY_HEADER = "local"
 SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 RESOURCE_GROUP = "local"
+TOPIC, QUEUE_SUBSCRIPTION, PLAN = "orders", "fulfilment", "plan-orders"  # what tidemark.toml names
 READY_WITHIN = 60.0
 STOP_WITHIN = 10.0
 
@@ -71,6 +72,15 @@ class Stack:
 
     async def __aexit__(self, *_: object) -> None:
         await self._running.aclose()
+
+    def add_workload(self, **plan: Any) -> str:
+        """Creates what tidemark.toml names: topic, subscription and plan; returns the plan's resource id.
+
+        `plan` are settings of ResourceManagerServer.add_plan. Raises ValueError for those it does not allow.
+        """
+        self.service_bus.create_topic(TOPIC)
+        self.service_bus.create_subscription(TOPIC, QUEUE_SUBSCRIPTION)
+        return self.resource_manager.add_plan(SUBSCRIPTION, RESOURCE_GROUP, PLAN, **plan)
 
     def settings(self) -> dict[str, str]:
         """App settings that point the functions at this stack; against Azure, only these differ."""

@@ -8,7 +8,7 @@ import pytest
 
 from devstack.function_host import FunctionHost
 from devstack.function_host.settings import load_host_json
-from devstack.supervisor import ANY_PORTS, RESOURCE_GROUP, SUBSCRIPTION, Stack
+from devstack.supervisor import ANY_PORTS, Stack
 from devstack.threaded import running_in_thread
 from scaling.codec import decode_action, encode_action, encode_report
 from scaling.model import Capacity, MetricSample, MetricsReport, Reason
@@ -24,15 +24,7 @@ pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("function_app")]
 def stack():
     """The local servers, with the subscription and the plan that tidemark.toml names."""
     with running_in_thread(lambda: Stack(ANY_PORTS)) as running:
-
-        def prepare():
-            running.server.service_bus.create_topic("orders")
-            running.server.service_bus.create_subscription("orders", "fulfilment")
-            return running.server.resource_manager.add_plan(
-                SUBSCRIPTION, RESOURCE_GROUP, "plan-orders", capacity=1
-            )
-
-        running.plan_id = running.call(prepare)
+        running.plan_id = running.call(lambda: running.server.add_workload(capacity=1))
         yield running
 
 

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("demo"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("end_to_end"), pytest.mark.timeout(240)]
 
 
 def start(folder, *options):

@@ -16,7 +16,7 @@ from azure.storage.queue import QueueClient
 from typer.testing import CliRunner
 
 from devstack.faults import Fault
-from devstack.supervisor import ANY_PORTS, RESOURCE_GROUP, SUBSCRIPTION, FunctionsProcess, Stack
+from devstack.supervisor import ANY_PORTS, FunctionsProcess, Stack
 from devstack.threaded import running_in_thread
 from scaling.cli import app as command_line
 
@@ -103,15 +103,7 @@ class World:
 @pytest.fixture(scope="module")
 def world():
     with running_in_thread(lambda: Stack(ANY_PORTS)) as stack:
-
-        def prepare():
-            stack.server.service_bus.create_topic("orders")
-            stack.server.service_bus.create_subscription("orders", "fulfilment")
-            return stack.server.resource_manager.add_plan(
-                SUBSCRIPTION, RESOURCE_GROUP, "plan-orders", capacity=1, conflict_retry_after=1
-            )
-
-        plan_id = stack.call(prepare)
+        plan_id = stack.call(lambda: stack.server.add_workload(capacity=1, conflict_retry_after=1))
         settings = {
             **stack.call(stack.server.settings),
             "TIDEMARK_CONFIG": "tests/integration/end_to_end.toml",
