@@ -259,7 +259,7 @@ def test_wrong_orders_are_refused_with_what_is_accepted(world, path, body, key, 
 
 
 def test_the_command_line_shows_status_and_log(world):
-    status, log = run_cli(world, "status"), run_cli(world, "log", "--since", "10m", "--changes")
+    status, log = run_cli(world, "status"), run_cli(world, "log", "--since", "7d", "--changes")
 
     assert (status.exit_code, log.exit_code) == (0, 0)
     assert "plan-orders" in status.output
