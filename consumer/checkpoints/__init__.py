@@ -1,0 +1,1 @@
+"""Where positions and leases are kept: blobs, SQL, memory."""

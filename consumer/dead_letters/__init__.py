@@ -1,0 +1,1 @@
+"""Where rejected events are kept: Cosmos DB, SQL, blobs, memory."""

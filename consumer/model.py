@@ -1,0 +1,170 @@
+"""The values of the consumer. Times of events and checkpoints are epoch seconds (UTC); `now`, deadlines and
+delays inside the pipeline are seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+NOTHING_SETTLED = -1
+"""The low-water mark of a partition of which nothing is settled: sequence numbers begin at 0."""
+
+
+class Event(Struct, frozen=True):
+    """One event as received. Order within a partition is by `sequence_number`; `offset` is an opaque string."""
+
+    partition: str
+    sequence_number: int
+    offset: str
+    enqueued_at: float
+    body: bytes
+    partition_key: str | None = None
+    properties: Mapping[str, Any] = {}
+    unreadable: str | None = None
+    """Why the message has no body of bytes (an AMQP value, say), or None. `body` is then its closest rendering."""
+
+
+class Rejection(Struct, frozen=True):
+    """Why an event can never be written. `reason` is one word for counting, `detail` a sentence."""
+
+    reason: str
+    detail: str
+
+
+class Record(Struct, frozen=True):
+    """An event made ready for its sink, or the reason why it cannot be."""
+
+    event: Event
+    key: str
+    """Records of equal keys change the same document or row: they are written in the order of arrival."""
+    payload: bytes = b""
+    """What the sink writes; for Cosmos the document as UTF-8 JSON."""
+    partition_key: str = ""
+    """For Cosmos the partition key as JSON array text, such as '["LGA"]'."""
+    route: str = ""
+    """Where it belongs among the sink's lanes; for Cosmos the effective partition key, upper-case hex."""
+    rejection: Rejection | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes held in memory for it."""
+        return len(self.event.body) + len(self.payload)
+
+
+class Outcome(StrEnum):
+    WRITTEN = "written"
+    RETRY = "retry"  # throttled, transient or unknown: never settled
+    REJECT = "reject"  # this record can never be written as it is
+
+
+class WriteResult(Struct, frozen=True):
+    """What became of one record. `status` is the service's status code, 0 where there was no answer."""
+
+    outcome: Outcome
+    status: int = 0
+    reason: str = ""
+    retry_after: float | None = None
+    """Seconds the service asked to wait; None means the retry rule decides."""
+    request_units: float = 0.0
+    rerouted: bool = False
+    """The lane no longer holds this record (a split): the routes were refreshed."""
+
+    @property
+    def throttled(self) -> bool:
+        return self.status == 429
+
+
+class Batch(Struct, frozen=True):
+    """Records to be written in one call. A transactional sink gets those of one partition, in order, the rejected
+    ones among them; any other sink gets records of one lane and of different keys.
+    """
+
+    batch_id: int
+    lane: str
+    records: tuple[Record, ...]
+
+
+class Routes(Struct, frozen=True):
+    """Which lane a record belongs to. A lane is written independently of the others: it has its own batches,
+    its own congestion control and its own throttling.
+    """
+
+    lower_bounds: tuple[str, ...] = ("",)
+    """Sorted; a lane holds the routes from its bound up to the next one."""
+    lanes: tuple[str, ...] = ("all",)
+    by_partition: bool = False
+    """Each Event Hubs partition is its own lane: a transactional sink."""
+
+    def lane_of(self, record: Record) -> str:
+        if self.by_partition:
+            return record.event.partition
+        return self.lanes[bisect_right(self.lower_bounds, record.route) - 1]
+
+
+class Checkpoint(Struct, frozen=True):
+    """A position: every event up to `sequence_number` is settled, and those in `beyond`.
+
+    `beyond` holds runs (first, last) of settled sequence numbers above the low-water mark, ascending and apart.
+    """
+
+    partition: str
+    sequence_number: int
+    offset: str
+    beyond: tuple[tuple[int, int], ...] = ()
+    saved_at: float = 0.0
+    owner: str = ""
+    epoch: int = 0
+
+
+class Claim(Struct, frozen=True):
+    """The right to write a partition's checkpoint, as a checkpoint store gave it.
+
+    `epoch` grows with every claim of a partition, by whomever; a save under an older one is refused.
+    """
+
+    partition: str
+    owner: str
+    epoch: int
+    checkpoint: Checkpoint | None = None
+
+
+class Lease(Struct, frozen=True):
+    """Who receives a partition. `renewed_at` is the store's own time, epoch seconds; an owner of '' is nobody."""
+
+    partition: str
+    owner: str
+    renewed_at: float
+    token: str
+    """Changes with every write: a claim is a compare-and-set on it."""
+
+
+class DeadLetter(Struct, frozen=True):
+    """A rejected event, with all that is needed to understand and to replay it."""
+
+    hub: str
+    consumer_group: str
+    event: Event
+    rejection: Rejection
+    attempts: int
+    failed_at: float
+
+    @property
+    def id(self) -> str:
+        """The same for every delivery of the event."""
+        return f"{self.hub}~{self.consumer_group}~{self.event.partition}~{self.event.sequence_number}"
+
+
+class PartitionState(Struct, frozen=True):
+    """What the hub says of a partition. `last_sequence_number` is -1 in one that never had an event."""
+
+    partition: str
+    begin_sequence_number: int
+    last_sequence_number: int
+    last_offset: str
+    last_enqueued_at: float
+    empty: bool
