@@ -9,7 +9,7 @@ and filters such as `at ge 1763712000.0` work; what is None is left out. The par
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Annotated, Any
 
@@ -134,3 +134,35 @@ def _lag_text(row: Mapping[str, Any]) -> str:
 def fresh_filter(consumer: str, since: float) -> str:
     """The query for the rows of `consumer` written at `since` or later."""
     return f"PartitionKey eq '{key_of(consumer)}' and at ge {since:.3f}"
+
+
+def totals(live: Sequence[ConsumerStats]) -> dict[str, float]:
+    """The counts of all instances (at least one) together; what is not known of all is left out.
+
+    An instance without a rate limit leaves out `rate_limit` (the sum) and `rate_per_consumer` (the
+    highest). `ru_per_record` is weighted by what each writes; while nothing is written it is the highest
+    that any instance remembers.
+    """
+    found = {
+        "throttled_share": max(one.throttled_share for one in live),
+        "ru_per_s": sum(one.ru_per_s for one in live),
+        "written_per_s": sum(one.written_per_s for one in live),
+        "consumers": float(len(live)),
+        "backlog": float(sum(one.backlog_count for one in live)),
+        "oldest_age": max(one.oldest_age_s for one in live),
+        "dead_letters": float(sum(one.dead_letters_total for one in live)),
+    }
+    limits = [one.rate_limit for one in live]
+    if all(limits):
+        found |= {"rate_limit": sum(limits), "rate_per_consumer": max(limits)}
+    charge = _charge(live)
+    return found if charge is None else {**found, "ru_per_record": charge}
+
+
+def _charge(live: Sequence[ConsumerStats]) -> float | None:
+    """RU per record now, or the last known."""
+    measured = [(one.written_per_s, one.ru_per_record) for one in live if one.ru_per_record is not None]
+    written = sum(rate for rate, _ in measured)
+    if written > 0:
+        return sum(rate * charge for rate, charge in measured) / written
+    return max((one.last_ru_per_record for one in live if one.last_ru_per_record is not None), default=None)

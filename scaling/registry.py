@@ -14,6 +14,7 @@ import msgspec
 
 # Both sorted by name; a test keeps them so.
 COLLECTORS: dict[str, str] = {
+    "consumer_telemetry": "scaling.collectors.consumer_telemetry:ConsumerTelemetryCollector",
     "service_bus_queue": "scaling.collectors.service_bus:ServiceBusQueueCollector",
     "service_bus_subscription": "scaling.collectors.service_bus:ServiceBusSubscriptionCollector",
     "storage_queue": "scaling.collectors.storage_queue:StorageQueueCollector",

@@ -44,14 +44,14 @@ class AzureEntityCollector(ABC, Generic[Client]):
         """Imports the SDK and builds a client; runs in a thread. Raises ValueError naming a bad setting."""
 
     @abstractmethod
-    async def _read(self, client: Client) -> Mapping[str, float]:
-        """All counts by name. May raise the SDK's errors."""
+    async def _read(self, client: Client, now: float, /) -> Mapping[str, float]:
+        """All counts by name, as of `now`. May raise the SDK's errors."""
 
     async def collect(self, *, now: float) -> Reading:
         """One look at the entity, at most `deadline` seconds long. Raises CollectError naming the entity."""
         try:
             async with asyncio.timeout(self._deadline):
-                return Reading(at=now, values=await self._read(await self._opened()))
+                return Reading(at=now, values=await self._read(await self._opened(), now))
         except CollectError:
             raise
         except TimeoutError:

@@ -91,7 +91,7 @@ class ServiceBusQueueCollector(_ServiceBusCollector):
     def entity(params: Params) -> str:
         return f"service_bus_queue:{params.connection}/{params.queue}"
 
-    async def _read(self, client: ServiceBusAdministrationClient) -> dict[str, float]:
+    async def _read(self, client: ServiceBusAdministrationClient, _now: float, /) -> dict[str, float]:
         queue = self._params.queue
         self._require_receiving((await client.get_queue(queue)).status, "the queue")
         counts = await client.get_queue_runtime_properties(queue)
@@ -121,7 +121,7 @@ class ServiceBusSubscriptionCollector(_ServiceBusCollector):
     def entity(params: Params) -> str:
         return f"service_bus_subscription:{params.connection}/{params.topic}/{params.subscription}"
 
-    async def _read(self, client: ServiceBusAdministrationClient) -> dict[str, float]:
+    async def _read(self, client: ServiceBusAdministrationClient, _now: float, /) -> dict[str, float]:
         topic, subscription = self._params.topic, self._params.subscription
         self._require_receiving(
             (await client.get_subscription(topic, subscription)).status, "the subscription"

@@ -49,7 +49,7 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
 
         return queue_client(self._settings, self._params.connection, self._params.queue, retry_total=1)
 
-    async def _read(self, client: QueueClient) -> dict[str, float]:
+    async def _read(self, client: QueueClient, _now: float, /) -> dict[str, float]:
         total = (await client.get_queue_properties()).approximate_message_count
         if total is None:
             raise ValueError("the answer holds no message count")

@@ -1,0 +1,97 @@
+"""What the instances of a consumer say about themselves, from their rows in Table Storage.
+
+Every instance replaces its row every few seconds (`scaling.consumer_stats`). Only rows younger than
+`stale_after` count: an instance that stopped writing is gone, or as good as gone. When no row is fresh,
+nothing is known, and the read fails: a consumer that is down is not a consumer without load.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import msgspec
+
+from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
+from scaling.config_reader import parse_duration
+from scaling.consumer_stats import TABLE, fresh_filter, from_row, totals
+from scaling.ports import CollectError
+
+if TYPE_CHECKING:
+    from azure.data.tables.aio import TableServiceClient
+
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class ConsumerTelemetryCollector(AzureEntityCollector["TableServiceClient"]):
+    """The counts of all live instances of one consumer together; one request a read.
+
+    `throttled_share` is the highest of any instance, `oldest_age` too; `ru_per_record` is averaged by what
+    each instance writes, and keeps its last value while nothing is written; the others are sums. A rate
+    limit that any instance does not have is not reported, for then the rate is not limited.
+    """
+
+    COUNTS: ClassVar[tuple[str, ...]] = (
+        "throttled_share",
+        "ru_per_record",
+        "ru_per_s",
+        "written_per_s",
+        "rate_limit",
+        "rate_per_consumer",
+        "consumers",
+        "backlog",
+        "oldest_age",
+        "dead_letters",
+    )
+    DEFAULT_COUNT: ClassVar[str] = "throttled_share"
+    ROLE = "the 'Storage Table Data Reader' role, or a connection string"
+
+    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """`stale_after` is in seconds, or a text such as "90s"; 60 s are twelve rows missed."""
+
+        connection: Name
+        consumer: Name
+        table: Name = TABLE
+        stale_after: float | str = 60.0
+
+        def problems(self) -> dict[str, str]:
+            try:
+                seconds = parse_duration(self.stale_after)
+            except ValueError as error:
+                return {"stale_after": str(error)}
+            return (
+                {} if seconds > 0 else {"stale_after": f"found {self.stale_after}; more than 0 is accepted"}
+            )
+
+    def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
+        label = f"consumer '{params.consumer}' (table {params.table}, connection {params.connection})"
+        super().__init__(label, settings, deadline=deadline)
+        self._params = params
+        self._stale_after = parse_duration(params.stale_after)
+        self._learned: float | None = None
+
+    @staticmethod
+    def entity(params: Params) -> str:
+        return f"{params.connection}/{params.table}/{params.consumer} younger than {params.stale_after}"
+
+    def _open(self) -> TableServiceClient:
+        from scaling.connections import table_service  # noqa: PLC0415 - imports the SDKs, only when needed
+
+        return table_service(self._settings, self._params.connection, retry_total=1)
+
+    async def _read(self, client: TableServiceClient, now: float, /) -> dict[str, float]:
+        table = client.get_table_client(self._params.table)
+        query = fresh_filter(self._params.consumer, now - self._stale_after)
+        live = [from_row(row) async for row in table.query_entities(query)]
+        if not live:
+            raise CollectError(
+                f"{self._label}: no instance has reported within the last {self._stale_after:g} s"
+            )
+        for stats in live:
+            if stats.at > now + self._stale_after:
+                ahead = stats.at - now
+                text = f"instance '{stats.instance}' reports from {ahead:.0f} s ahead; check its clock"
+                raise CollectError(f"{self._label}: {text}")
+        values = totals(live)
+        self._learned = values.get("ru_per_record", self._learned)
+        return values if self._learned is None else {**values, "ru_per_record": self._learned}
