@@ -1,0 +1,188 @@
+"""What every DeadLetterStore does. Another store: a subclass of DeadLetterStoreContract with its own `place`."""
+
+import asyncio
+
+import pytest
+
+from consumer.dead_letters.memory import MemoryDeadLetterStore
+from consumer.model import DeadLetter, Event, Rejection
+
+HUB, GROUP = "orders", "readers"
+T0 = 1_795_000_000.5
+
+
+def soon():
+    return asyncio.get_running_loop().time() + 30
+
+
+def letter(sequence_number, partition="0", *, reason="not_json", body=b"{", hub=HUB, group=GROUP, **event):
+    return DeadLetter(
+        hub=hub,
+        consumer_group=group,
+        event=Event(partition, sequence_number, str(sequence_number * 64), T0 - 9, body, **event),
+        rejection=Rejection(reason, f"the body ends after {len(body)} bytes — 'ü'"),
+        attempts=3,
+        failed_at=T0,
+    )
+
+
+FULL = letter(
+    2**53 + 1,
+    body=b"\x00\xff\xfe not text",
+    partition_key="clé",
+    properties={
+        "kind": "order",
+        "n": 3,
+        "share": 0.25,
+        "ok": True,
+        "nothing": None,
+        "nested": {"a": [1, "x"]},
+    },
+    unreadable="an AMQP value, not bytes",
+)
+
+
+class DeadLetterStoreContract:
+    @pytest.fixture
+    async def place(self):
+        """Yields an empty place, and closes at the end what it gave.
+
+        `store(hub, consumer_group)` gives a store on the place, not yet opened; twice with the same names, the
+        same data.
+        """
+        raise NotImplementedError
+
+    @pytest.fixture
+    async def store(self, place):
+        store = place.store(HUB, GROUP)
+        await store.open()
+        return store
+
+    async def listed(self, store, **filters):
+        return [found async for found in store.list(**filters)]
+
+    async def test_at_first_there_is_no_letter(self, store):
+        assert await self.listed(store) == []
+        assert await store.get(letter(1).id) is None
+        assert await store.delete([letter(1).id]) == 0
+
+    async def test_opening_again_keeps_what_is_there(self, place, store):
+        await store.put([letter(1)], deadline=soon())
+        second = place.store(HUB, GROUP)
+        await second.open()
+
+        assert await self.listed(second) == [letter(1)]
+
+    async def test_a_letter_comes_back_whole(self, store):
+        await store.put([FULL], deadline=soon())
+
+        assert await self.listed(store) == [FULL]
+        assert await store.get(FULL.id) == FULL
+
+    @pytest.mark.parametrize("body", [b"", b"\x00", bytes(range(256)) * 4096], ids=["empty", "nul", "1 MiB"])
+    async def test_any_body_is_kept(self, store, body):
+        await store.put([letter(1, body=body)], deadline=soon())
+
+        assert (await store.get(letter(1).id)).event.body == body
+
+    async def test_a_letter_put_twice_is_one_letter(self, store):
+        await store.put([letter(1), letter(2)], deadline=soon())
+        await store.put([letter(2), letter(1), letter(3)], deadline=soon())
+
+        assert await self.listed(store) == [letter(1), letter(2), letter(3)]
+
+    async def test_a_letter_twice_in_one_put_is_one_letter(self, store):
+        await store.put([letter(1), letter(1)], deadline=soon())
+
+        assert await self.listed(store) == [letter(1)]
+
+    async def test_putting_none_is_nothing(self, store):
+        await store.put([], deadline=soon())
+
+        assert await self.listed(store) == []
+
+    async def test_letters_put_at_the_same_time_are_all_kept(self, store):
+        await asyncio.gather(*(store.put([letter(n), letter(n + 1)], deadline=soon()) for n in range(5)))
+
+        assert await self.listed(store) == [letter(n) for n in range(6)]
+
+    async def test_a_second_letter_of_a_partition_is_kept_beside_the_first(self, store):
+        await store.put([letter(1)], deadline=soon())
+        await store.put([letter(2)], deadline=soon())
+
+        assert await self.listed(store) == [letter(1), letter(2)]
+
+    async def test_letters_are_listed_by_partition_and_number(self, store):
+        put = [letter(10, "1"), letter(9, "1"), letter(100, "0"), letter(99, "0"), letter(2, "1")]
+        await store.put(put, deadline=soon())
+
+        assert [
+            (found.event.partition, found.event.sequence_number) for found in await self.listed(store)
+        ] == [
+            ("0", 99),
+            ("0", 100),
+            ("1", 2),
+            ("1", 9),
+            ("1", 10),
+        ]
+
+    async def test_a_list_is_narrowed_by_partition_and_reason(self, store):
+        put = [letter(1), letter(2, reason="too_large"), letter(3, "1"), letter(4, "1", reason="too_large")]
+        await store.put(put, deadline=soon())
+
+        assert await self.listed(store, partition="1") == put[2:]
+        assert await self.listed(store, reason="too_large") == [put[1], put[3]]
+        assert await self.listed(store, partition="0", reason="too_large") == [put[1]]
+        assert await self.listed(store, partition="7") == []
+
+    async def test_deleting_counts_what_was_there(self, store):
+        await store.put([letter(n) for n in range(4)], deadline=soon())
+
+        assert await store.delete([letter(1).id, letter(2).id, letter(77).id]) == 2
+        assert await self.listed(store) == [letter(0), letter(3)]
+        assert await store.delete([]) == 0
+
+    @pytest.mark.parametrize(
+        "letter_id", ["", "x", "orders~readers~0~x", "orders~readers~0", "a~b~c~1", "☃~~~1"]
+    )
+    async def test_an_id_that_never_was_finds_nothing(self, store, letter_id):
+        await store.put([letter(1)], deadline=soon())
+
+        assert await store.get(letter_id) is None
+        assert await store.delete([letter_id]) == 0
+
+    async def test_hundreds_of_letters_are_put_and_listed(self, store):
+        put = [letter(n, str(n % 3)) for n in range(303)]
+        await store.put(put, deadline=soon())
+
+        assert await self.listed(store) == sorted(
+            put, key=lambda x: (x.event.partition, x.event.sequence_number)
+        )
+        assert await store.delete([found.id for found in put]) == 303
+
+    @pytest.mark.parametrize("names", [("orders2", GROUP), (HUB, "others"), ("order", "s" + GROUP)])
+    async def test_hubs_and_consumer_groups_are_apart(self, place, store, names):
+        other = place.store(*names)
+        await other.open()
+        theirs = letter(1, hub=names[0], group=names[1])
+        await store.put([letter(1)], deadline=soon())
+        await other.put([theirs], deadline=soon())
+
+        assert await self.listed(store) == [letter(1)]
+        assert await self.listed(other) == [theirs]
+        assert await other.delete([letter(1).id]) == 0
+        assert await store.get(letter(1).id) == letter(1)
+
+
+class MemoryPlace:
+    def __init__(self):
+        self.stores = {}
+
+    def store(self, hub, consumer_group):
+        return self.stores.setdefault((hub, consumer_group), MemoryDeadLetterStore())
+
+
+class TestMemory(DeadLetterStoreContract):
+    @pytest.fixture
+    async def place(self):
+        return MemoryPlace()
