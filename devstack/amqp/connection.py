@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         self._parser = FrameParser(MAX_FRAME_SIZE)
         self._sessions: dict[int, Session] = {}
         self._pending: list[bytes] = []
-        self._opened = self._closing = self._receiving = False
+        self._opened = self._closing = self._receiving = self._frozen = False
         self._heartbeat: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -80,6 +80,8 @@ class Connection(asyncio.Protocol):
         self.writable = False
 
     def resume_writing(self) -> None:
+        if self._frozen:
+            return
         self.writable = True
         for session in list(self._sessions.values()):
             session.resume()
@@ -88,7 +90,7 @@ class Connection(asyncio.Protocol):
         self._receiving = True
         try:
             for item in self._parser.feed(data):
-                if self._transport is None or self._closing:
+                if self._transport is None or self._closing or self._frozen:
                     break
                 if isinstance(item, Frame):
                     self._on_frame(item)
@@ -101,6 +103,18 @@ class Connection(asyncio.Protocol):
 
     def send(self, channel: int, performative: Performative, payload: bytes = b"") -> None:
         self._write(encode_frame(channel, performative, payload))
+
+    def write(self, frames: bytes) -> None:
+        """Send frames that are encoded already, and so many that they had better not wait for others."""
+        self._pending.append(frames)
+        self._flush()
+
+    def freeze(self) -> None:
+        """Hear and say nothing any more without hanging up, as a host that lost its power does."""
+        self._pending.clear()
+        self._frozen, self.writable = True, False
+        if self._transport is not None:
+            self._transport.pause_reading()
 
     def forget(self, session: Session) -> None:
         """Drop a session that has ended."""
@@ -131,7 +145,7 @@ class Connection(asyncio.Protocol):
         self._pending.append(data)
 
     def _flush(self) -> None:
-        if self._pending and self._transport is not None and not self._closing:
+        if self._pending and self._transport is not None and not self._closing and not self._frozen:
             self._transport.write(b"".join(self._pending))
         self._pending.clear()
 
@@ -186,6 +200,8 @@ class Connection(asyncio.Protocol):
 
     def _beat(self, period: float) -> None:
         """Keep a peer that hangs up on silence from doing so; period in seconds."""
+        if self._frozen:
+            return
         self._write(EMPTY_FRAME)
         self._heartbeat = asyncio.get_running_loop().call_later(period, self._beat, period)
 

@@ -4,6 +4,7 @@ An IncomingLink carries messages from the peer to a Sink, an OutgoingLink from a
 the peer. All callbacks run on the event loop and must not block.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from devstack.amqp.errors import MESSAGE_TOO_LARGE, AmqpError, ProtocolError
@@ -197,7 +198,9 @@ class OutgoingLink(Link):
         super().__init__(session, attach)
         self.address = _address(attach.source)
         self.reply_address = _address(attach.target)
-        self.pre_settled = attach.snd_settle_mode == PRE_SETTLED
+        self.pre_settled = (
+            attach.snd_settle_mode == PRE_SETTLED
+        )  # a source may insist on it while it attaches
         self._delivery_count = 0
         self._credit = 0
 
@@ -211,6 +214,17 @@ class OutgoingLink(Link):
         self._credit -= 1
         self._delivery_count += 1
         self.session.send_transfer(self, tag, payload)
+
+    @property
+    def room(self) -> int:
+        """How many messages may be sent now."""
+        return min(self._credit, self.session.remote_window) if self.ready else 0
+
+    def send_settled(self, payloads: Sequence[bytes]) -> None:
+        """Send messages on a link that is `pre_settled`; call it with at most `room` of them."""
+        self._credit -= len(payloads)
+        self._delivery_count += len(payloads)
+        self.session.send_settled(self, payloads)
 
     def on_flow(self, flow: Flow) -> None:
         if flow.link_credit is not None:

@@ -1,0 +1,87 @@
+"""What all connections to the namespace share."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from devstack.amqp.errors import DETACH_FORCED, NOT_FOUND, AmqpError
+from devstack.amqp.links import Link
+from devstack.event_hubs.hubs import Hub, Hubs
+from devstack.event_hubs.log import Clock
+from devstack.event_hubs.management import SERVER_BUSY
+from devstack.faults import Fault, FaultRegistry
+
+
+class End(Protocol):
+    """Our end of a link to a hub."""
+
+    hub: Hub
+
+    @property
+    def link(self) -> Link: ...
+
+
+class Authorized(Protocol):
+    """A connection as far as its token goes."""
+
+    def check_token(self) -> None:
+        """Detach its links if the token has run out."""
+
+
+class Namespace:
+    """`clock` in seconds since 1970; `key` signs the tokens."""
+
+    def __init__(self, hubs: Hubs, faults: FaultRegistry, clock: Clock, key: str) -> None:
+        self.hubs = hubs
+        self.faults = faults
+        self.clock = clock
+        self.key = key
+        self.ends: set[End] = set()
+        self.peers: set[Authorized] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
+
+    def advance(self) -> None:
+        """Do everything that is due by now: retention, and tokens that have run out."""
+        self.hubs.advance()
+        for peer in list(self.peers):
+            peer.check_token()
+
+    def delete_hub(self, name: str) -> Hub:
+        """With all its events, and hang up on those who use it; raises AmqpError if there is none."""
+        hub = self.hubs.delete(name)
+        for end in list(self.ends):
+            if end.hub is hub:
+                end.link.detach(
+                    AmqpError(NOT_FOUND, f"The messaging entity {hub.name!r} could not be found.")
+                )
+        return hub
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Do something later, unless the namespace is closed before."""
+
+        def run() -> None:
+            self._timers.discard(timer)
+            action()
+
+        timer = asyncio.get_running_loop().call_later(seconds, run)
+        self._timers.add(timer)
+
+    def close(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self.hubs.close()
+
+
+def refusal(fault: Fault) -> AmqpError:
+    return AmqpError(fault.condition or SERVER_BUSY, "refused by a fault")
+
+
+def sever(fault: Fault, link: Link) -> None:
+    """Detach the link, cut the connection under it, or let that hang."""
+    if fault.kind == "detach":
+        link.detach(AmqpError(fault.condition or DETACH_FORCED, "detached by a fault"))
+    elif fault.kind == "half_open":
+        link.session.connection.freeze()
+    else:
+        link.session.connection.drop()

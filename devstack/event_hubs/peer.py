@@ -1,0 +1,172 @@
+"""What one AMQP connection to the namespace may do: its producers, consumers and tokens."""
+
+import re
+from urllib.parse import parse_qs
+
+from devstack.amqp.connection import Connection
+from devstack.amqp.errors import INVALID_FIELD, NOT_FOUND, UNAUTHORIZED, AmqpError
+from devstack.amqp.links import ACCEPTED, Delivery, IncomingLink, OutgoingLink, Sink, Source, rejected
+from devstack.amqp.messages import Request
+from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
+from devstack.amqp.values import Described
+from devstack.event_hubs.events import parse_delivery
+from devstack.event_hubs.hubs import Hub, Partition
+from devstack.event_hubs.management import respond
+from devstack.event_hubs.namespace import Namespace, refusal, sever
+from devstack.event_hubs.sources import PartitionSource
+
+_SENDER = re.compile(r"([^/]+)(?:/partitions/([^/]+))?", re.IGNORECASE)
+_RECEIVER = re.compile(r"([^/]+)/consumergroups/([^/]+)/partitions/([^/]+)", re.IGNORECASE)
+_MANAGEMENT = "$management"
+_FOREVER = float("inf")
+
+
+class EventSink:
+    """A producer's end: of one partition, or of the gateway that chooses one for each delivery."""
+
+    def __init__(
+        self, namespace: Namespace, hub: Hub, partition: Partition | None, link: IncomingLink
+    ) -> None:
+        self.hub = hub
+        self.link = link
+        self._partition = partition
+        self._namespace = namespace
+        namespace.ends.add(self)
+
+    def on_message(self, delivery: Delivery) -> None:
+        fault = self._namespace.faults.take(f"send:{self.link.address}")
+        if fault is None:
+            delivery.settle(self._store(delivery))
+        elif fault.kind == "error":
+            delivery.settle(rejected(refusal(fault)))
+        elif fault.kind == "latency":
+            self._namespace.later(fault.seconds, lambda: delivery.settle(self._store(delivery)))
+        elif fault.kind == "drop_ack":
+            self._store(delivery)
+        else:
+            sever(fault, self.link)
+
+    def on_detached(self) -> None:
+        self._namespace.ends.discard(self)
+
+    def _store(self, delivery: Delivery) -> Described:
+        """Append all events of a delivery to one partition; returns the outcome."""
+        try:
+            events = parse_delivery(delivery.message_format, delivery.payload)
+        except AmqpError as error:
+            return rejected(error)
+        if not events:
+            return rejected(AmqpError(INVALID_FIELD, "a batch without events"))
+        partition = self._partition or self.hub.choose(events[0].partition_key)
+        partition.append(events)
+        return ACCEPTED
+
+
+class Peer:
+    """The service behind the links of one connection.
+
+    Hubs are open to a connection while a token is good that was accepted on it; what the token
+    was issued for is not looked at.
+    """
+
+    def __init__(self, namespace: Namespace, connection: Connection) -> None:
+        self._namespace = namespace
+        self._connection = connection
+        self._authorized_until = 0.0
+        self._cbs = cbs_node(self._verify)
+        self._management = RequestNode(self._manage)
+        namespace.peers.add(self)
+
+    def attach_sink(self, link: IncomingLink) -> Sink:
+        if link.address == CBS_ADDRESS:
+            return self._cbs.attach_sink(link)
+        self._admit(link.address)
+        if _is_management(link.address):
+            return self._management.attach_sink(link)
+        match = _SENDER.fullmatch(link.address)
+        if match is None:
+            raise AmqpError(NOT_FOUND, f"nothing can be sent to {link.address!r}")
+        hub = self._namespace.hubs.hub(match[1])
+        return EventSink(self._namespace, hub, hub.partition(match[2]) if match[2] else None, link)
+
+    def attach_source(self, link: OutgoingLink) -> Source:
+        if link.address == CBS_ADDRESS:
+            return self._cbs.attach_source(link)
+        self._admit(link.address)
+        if _is_management(link.address):
+            return self._management.attach_source(link)
+        match = _RECEIVER.fullmatch(link.address)
+        if match is None:
+            raise AmqpError(NOT_FOUND, f"nothing can be received from {link.address!r}")
+        hub = self._namespace.hubs.hub(match[1])
+        hub.check_group(match[2])
+        return PartitionSource(self._namespace, hub, hub.partition(match[3]), match[2], link)
+
+    def check_token(self) -> None:
+        if 0 < self._authorized_until <= self._namespace.clock():
+            self.revoke()
+
+    def revoke(self) -> None:
+        """Take the token for expired, until another is put."""
+        self._authorized_until = 0.0
+        for end in list(self._namespace.ends):
+            if end.link.session.connection is self._connection:
+                end.link.detach(AmqpError(UNAUTHORIZED, "ExpiredToken: the token is expired"))
+
+    def closed(self) -> None:
+        """The connection is gone."""
+        self._namespace.peers.discard(self)
+
+    def _admit(self, address: str) -> None:
+        """Raises AmqpError for a link that may not be attached."""
+        if self._authorized_until <= self._namespace.clock():
+            raise AmqpError(UNAUTHORIZED, f"no accepted token on this connection for {address!r}")
+        fault = self._namespace.faults.take(f"attach:{address}")
+        if fault is None:
+            return
+        if fault.kind == "drop_connection":
+            self._connection.drop()
+        elif fault.kind == "half_open":
+            self._connection.freeze()
+        raise refusal(fault)
+
+    def _verify(self, _token_type: str, token: str) -> str | None:
+        # The type is no help: the SDK says "jwt" for shared access signatures too.
+        fault = self._namespace.faults.take("put-token")
+        if fault is not None and fault.kind == "half_open":
+            self._connection.freeze()
+        elif fault is not None and fault.kind == "drop_connection":
+            self._connection.drop()
+        elif fault is not None:
+            return fault.condition or "refused by a fault"
+        expires = _FOREVER  # of a bearer token nothing is known here
+        if token.startswith("SharedAccessSignature"):
+            refused = verify_sas(token, self._namespace.key, self._namespace.clock())
+            if refused is not None:
+                return refused
+            expires = float(parse_qs(token.partition(" ")[2])["se"][0])
+        self._authorized_until = max(self._authorized_until, expires)
+        return None
+
+    def _manage(self, request: Request, reply: Reply) -> None:
+        namespace = self._namespace
+        fault = namespace.faults.take(f"manage:{request.application_properties.get('name')}")
+
+        def answer() -> None:
+            reply(*respond(namespace.hubs, request))
+
+        if fault is None:
+            answer()
+        elif fault.kind == "latency":
+            namespace.later(fault.seconds, answer)
+        elif fault.kind == "error":
+            reply(*respond(namespace.hubs, request, refusal(fault)))
+        elif fault.kind == "half_open":
+            self._connection.freeze()
+        elif fault.kind == "drop_connection":
+            self._connection.drop()
+        # any other kind: no answer
+
+
+def _is_management(address: str) -> bool:
+    return address == _MANAGEMENT or address.endswith("/" + _MANAGEMENT)

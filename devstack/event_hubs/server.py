@@ -1,0 +1,297 @@
+"""The server: one port for AMQP, with and without TLS, and over plain HTTP the control of it."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import web
+
+from devstack.amqp.connection import Connection
+from devstack.amqp.errors import AmqpError
+from devstack.amqp.listener import AMQP, ANYTHING_ELSE, TLS_HANDSHAKE, Listener, Route
+from devstack.certificates import ensure_certificate
+from devstack.event_hubs.events import SentEvent, encode_body
+from devstack.event_hubs.hubs import DEFAULT_GROUP, Hub, Hubs
+from devstack.event_hubs.log import Clock, PartitionLog, Retention, Stored
+from devstack.event_hubs.namespace import Namespace
+from devstack.event_hubs.peer import Peer
+from devstack.event_hubs.readers import Readers
+from devstack.event_hubs.sources import PartitionSource
+from devstack.faults import FaultRegistry, fault_routes
+
+DEFAULT_KEY = "bG9jYWwtZXZlbnQtaHVicy1rZXktbm90LWEtc2VjcmV0"
+KEY_NAME = "RootManageSharedAccessKey"
+MAX_MESSAGE_SIZE = 1024 * 1024  # bytes; of a batch, too. The limit of the standard tier
+DEFAULT_PARTITIONS = 4
+
+_TICK = 0.25  # seconds between two looks at what has become due
+
+
+class Intruder:
+    """A consumer that is not there, but has the owner level of one."""
+
+    def __init__(self, readers: Readers, epoch: int) -> None:
+        """Raises AmqpError if somebody has a higher owner level."""
+        self.name = "intruder"
+        self.epoch: int | None = epoch
+        self._readers = readers
+        readers.join(self)
+
+    def displaced(self, error: AmqpError) -> None:
+        """A higher owner level came: nothing to do, nobody is there."""
+
+    def release(self) -> None:
+        """Let consumers with a lower owner level in again."""
+        self._readers.leave(self)
+
+
+class EventHubsServer:
+    """A namespace on the loopback address.
+
+    `port` 0 takes a free one. The certificate for clients that want TLS is kept in `ca_dir`.
+    `data_dir` keeps hubs and events over restarts and kills of the process, with `sync` also
+    over those of the machine; without it they live as long as this object. `clock` (seconds
+    since 1970) decides about enqueued times, retention and tokens, and is looked at four times
+    a second. Not thread-safe: use it on the loop of its server.
+    """
+
+    def __init__(
+        self,
+        *,
+        ca_dir: Path,
+        port: int = 0,
+        key: str = DEFAULT_KEY,
+        clock: Clock = time.time,
+        max_message_size: int = MAX_MESSAGE_SIZE,
+        data_dir: Path | None = None,
+        sync: bool = False,
+    ) -> None:
+        self.hubs = Hubs(clock, data_dir, sync=sync)
+        self.faults = FaultRegistry()
+        self._listener = Listener(port)
+        self._certificate = ensure_certificate(ca_dir)
+        self._namespace = Namespace(self.hubs, self.faults, clock, key)
+        self._key = key
+        self._max_message_size = max_message_size
+        self._connections: dict[Connection, asyncio.Future[None]] = {}
+        self._control: web.AppRunner | None = None
+        self._ticking: asyncio.Task[None] | None = None
+
+    # --- how to reach it ---
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
+
+    @property
+    def ca_path(self) -> Path:
+        """What clients that want TLS have to trust."""
+        return self._certificate.ca_path
+
+    @property
+    def endpoint(self) -> str:
+        """Host and port; the fully qualified namespace for clients with a token credential."""
+        return f"localhost:{self.port}"
+
+    @property
+    def control_url(self) -> str:
+        """Where `/faults` and `/control` are."""
+        return f"http://{self.endpoint}"
+
+    def connection_string(self, hub: str | None = None) -> str:
+        """For clients that may do without TLS; with a hub, it names that."""
+        return f"{self.tls_connection_string(hub)};UseDevelopmentEmulator=true"
+
+    def tls_connection_string(self, hub: str | None = None) -> str:
+        """For clients that use TLS, which also need `tls_options`."""
+        entity = f";EntityPath={hub}" if hub is not None else ""
+        return f"Endpoint=sb://{self.endpoint};SharedAccessKeyName={KEY_NAME};SharedAccessKey={self._key}{entity}"
+
+    def tls_options(self) -> dict[str, str]:
+        """Arguments of the SDK's clients: without them, they would use port 5671 and trust public authorities."""
+        return {
+            "custom_endpoint_address": f"sb://{self.endpoint}",
+            "connection_verify": str(self.ca_path),
+        }
+
+    # --- hubs ---
+
+    def create_hub(
+        self,
+        name: str,
+        partitions: int = DEFAULT_PARTITIONS,
+        *,
+        consumer_groups: Iterable[str] = (),
+        retention: Retention | None = None,
+    ) -> Hub:
+        """With consumer group "$Default" and those named.
+
+        Raises HubExistsError if the name is taken, ValueError for a hub without partitions.
+        """
+        return self.hubs.create(name, partitions, consumer_groups, retention)
+
+    def ensure_hub(
+        self, name: str, partitions: int = DEFAULT_PARTITIONS, *, consumer_groups: Iterable[str] = ()
+    ) -> Hub:
+        """The hub of that name, created if `data_dir` has none from before."""
+        if name in self.hubs:
+            return self.hubs.hub(name)
+        return self.create_hub(name, partitions, consumer_groups=consumer_groups)
+
+    def delete_hub(self, name: str) -> None:
+        """With all its events; detaches its clients. Raises AmqpError if there is none."""
+        self._namespace.delete_hub(name)
+
+    def recreate_hub(self, name: str, partitions: int | None = None) -> Hub:
+        """Delete a hub and create it again, empty: its numbers begin anew. Raises AmqpError if there is none."""
+        old = self._namespace.delete_hub(name)
+        groups = old.consumer_groups.values()
+        return self.create_hub(
+            old.name, partitions or len(old.partitions), consumer_groups=groups, retention=old.retention
+        )
+
+    def add_partitions(self, name: str, count: int) -> None:
+        """Raises AmqpError if there is no such hub."""
+        self.hubs.hub(name).add_partitions(count)
+
+    # --- events; all of these raise AmqpError for a hub or partition that is not there ---
+
+    def append(
+        self,
+        hub: str,
+        partition: str,
+        bodies: Iterable[bytes | str],
+        *,
+        properties: Mapping[str, Any] | None = None,
+        partition_key: str | None = None,
+        enqueued_ms: int | None = None,
+    ) -> int:
+        """Append events as one batch, without a client; returns the sequence number of the first.
+
+        The enqueued time (ms since 1970) is not before that of the partition's newest event.
+        """
+        events = [SentEvent(encode_body(body, properties), partition_key=partition_key) for body in bodies]
+        return self.hubs.hub(hub).partition(partition).append(events, enqueued_ms)
+
+    def log(self, hub: str, partition: str) -> PartitionLog:
+        return self.hubs.hub(hub).partition(partition).log
+
+    def events(self, hub: str, partition: str, from_sequence: int = 0) -> list[Stored]:
+        """What the partition keeps from a sequence number on."""
+        return list(self.log(hub, partition).stored(from_sequence))
+
+    def event_count(self, hub: str) -> int:
+        """How many events the hub keeps."""
+        return sum(len(partition.log) for partition in self.hubs.hub(hub).partitions)
+
+    def begin_sequence_number(self, hub: str, partition: str) -> int:
+        return self.log(hub, partition).begin_sequence_number
+
+    def last_sequence_number(self, hub: str, partition: str) -> int:
+        """-1 for a partition that never had an event."""
+        return self.log(hub, partition).last_sequence_number
+
+    def expire(self, hub: str, partition: str, before_sequence: int) -> None:
+        """Drop the events below a sequence number, as retention does."""
+        self.log(hub, partition).expire(before_sequence)
+
+    def skip_sequence_numbers(self, hub: str, partition: str, count: int) -> None:
+        """Leave a gap before the next event."""
+        self.log(hub, partition).skip(count)
+
+    # --- consumers ---
+
+    def consumers(self, hub: str, partition: str, group: str = DEFAULT_GROUP) -> list[PartitionSource]:
+        """Connected to a partition in a consumer group, oldest first."""
+        readers = self.hubs.hub(hub).partition(partition).readers(group)
+        return [reader for reader in readers if isinstance(reader, PartitionSource)]
+
+    def rewind(self, hub: str, partition: str, sequence_number: int, group: str = DEFAULT_GROUP) -> None:
+        """Make those connected get everything again from a sequence number on."""
+        for consumer in self.consumers(hub, partition, group):
+            consumer.rewind(sequence_number)
+
+    def steal(self, hub: str, partition: str, epoch: int, group: str = DEFAULT_GROUP) -> Intruder:
+        """Disconnect and lock out the consumers with an owner level up to `epoch`, until released.
+
+        Raises AmqpError if somebody has a higher owner level.
+        """
+        return Intruder(self.hubs.hub(hub).partition(partition).readers(group), epoch)
+
+    # --- connections ---
+
+    def drop_connections(self) -> None:
+        """Hang up on all clients at once, as a failing network does."""
+        for connection in list(self._connections):
+            connection.drop()
+
+    def freeze_connections(self) -> None:
+        """Stop answering on all connections there are without closing them."""
+        for connection in list(self._connections):
+            connection.freeze()
+
+    def expire_tokens(self) -> None:
+        """Take the tokens of all connections for expired: their links are detached."""
+        for connection in list(self._connections):
+            if isinstance(connection.service, Peer):
+                connection.service.revoke()
+
+    async def start(self) -> None:
+        """Listen; raises OSError if the port is taken."""
+        self._control = web.AppRunner(
+            fault_routes(self.faults), access_log=None, handler_cancellation=True, shutdown_timeout=0
+        )
+        await self._control.setup()
+        assert self._control.server is not None  # noqa: S101 - it is set up
+        await self._listener.start(
+            {
+                AMQP: Route(self._new_connection),
+                TLS_HANDSHAKE: Route(self._new_connection, self._certificate.server_context()),
+                ANYTHING_ELSE: Route(self._control.server),
+            }
+        )
+        self._ticking = asyncio.create_task(self._tick())
+
+    async def stop(self) -> None:
+        """Hang up on everybody and release port and files. Hubs and events stay."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
+        await self._listener.stop()
+        self.drop_connections()
+        await asyncio.gather(*self._connections.values())
+        if self._control is not None:
+            await self._control.cleanup()
+        self._namespace.close()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK)
+            self._namespace.advance()
+
+    def _new_connection(self) -> Connection:
+        connection = Connection(
+            lambda created: Peer(self._namespace, created),
+            container_id="tidemark-event-hubs",
+            max_message_size=self._max_message_size,
+            lost=self._lost,
+        )
+        self._connections[connection] = asyncio.get_running_loop().create_future()
+        return connection
+
+    def _lost(self, connection: Connection) -> None:
+        if isinstance(connection.service, Peer):
+            connection.service.closed()
+        self._connections.pop(connection).set_result(None)
