@@ -26,7 +26,9 @@ PURE = {
         "model",
     ),
     *(
+        "checkpoint_layouts",
         "consumer_stats",
+        "lag",
         "ncrontab",
         "pace",
         "policy",

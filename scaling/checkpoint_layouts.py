@@ -1,0 +1,158 @@
+"""Where the consumers of event hubs keep their checkpoints in a blob container, and how these read. Pure.
+
+| layout          | blob                                   | position                                             |
+|-----------------|----------------------------------------|------------------------------------------------------|
+| `blob_metadata` | `{ns}/{hub}/{group}/checkpoint/{pid}`  | metadata `sequencenumber`                            |
+| `functions`     | `{ns}/{hub}/{group}/{pid}`             | JSON `SequenceNumber`                                |
+| `legacy`        | `{group}/{pid}`                        | JSON `SequenceNumber`, old Python: `sequence_number` |
+| `go`            | `{pid}`                                | JSON `checkpoint.sequenceNumber`                     |
+| `dapr`          | `dapr-{hub}-{group}-{pid}`             | JSON `checkpoint.sequenceNumber`                     |
+
+`blob_metadata` is written by the current SDKs, by version 5 and newer of the Functions extension, and by our
+own consumer. The SDKs write its name in lower case as a whole, namespace, hub and group alike. Writers of
+the other layouts kept the case as configured, so both spellings are looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+Layout = Literal["blob_metadata", "functions", "legacy", "go", "dapr"]
+
+# "-1" is the start of the stream and "@latest" its end: a lease that was taken, but nothing settled yet.
+_NO_POSITION = ("", None, "-1", "@latest")
+
+
+class CheckpointError(ValueError):
+    """A blob is where a checkpoint has to be and holds none; the message does not name the blob."""
+
+
+class Consumer(Struct, frozen=True):
+    """Whose checkpoints: the fully qualified namespace, the event hub, and the consumer group."""
+
+    namespace: str
+    hub: str
+    group: str
+
+    def lowered(self) -> Consumer:
+        return Consumer(self.namespace.lower(), self.hub.lower(), self.group.lower())
+
+
+class Place(Struct, frozen=True):
+    """A layout keeps the checkpoint of partition `p` in the blob `prefix + p`."""
+
+    layout: Layout
+    prefix: str
+
+
+class Listing(Struct, frozen=True):
+    """One list request: all blobs that begin with `prefix`; `flat` leaves out those in deeper folders."""
+
+    prefix: str
+    places: tuple[Place, ...]
+    flat: bool = False
+
+    def find(self, blob: str, partitions: Collection[str]) -> tuple[Place, str] | None:
+        """The place and the partition of a listed blob, or None for one that is no checkpoint (a lease, say)."""
+        for place in self.places:
+            partition = blob.removeprefix(place.prefix)
+            if blob.startswith(place.prefix) and partition in partitions:
+                return place, partition
+        return None
+
+
+def checkpoint_blob(consumer: Consumer, partition: str) -> str:
+    """The name of the blob in which the current SDKs and our own consumer keep a checkpoint."""
+    return f"{_folder(consumer.lowered())}checkpoint/{partition}".lower()
+
+
+def listings(consumer: Consumer, layout: Layout | None = None) -> tuple[tuple[Listing, ...], ...]:
+    """Rounds of list requests; those of a later round are for partitions without a checkpoint in earlier ones.
+
+    The first round is the one request that finds what every current writer writes. With a `layout` there is
+    one round, for that layout only.
+    """
+    lowered = consumer.lowered()
+    current = _in_folders(lowered, "blob_metadata", "functions")
+    spelled = _in_folders(consumer, "blob_metadata", "functions")
+    legacy = tuple(
+        Listing(f"{group}/", (Place("legacy", f"{group}/"),))
+        for group in dict.fromkeys((consumer.group, lowered.group))
+    )
+    dapr = Place("dapr", f"dapr-{consumer.hub}-{consumer.group}-")
+    if layout is None:
+        root = Listing("", (Place("go", ""), dapr), flat=True)
+        exact = (spelled,) if spelled != current else ()
+        return ((current,), (*exact, *legacy, root))
+    if layout == "legacy":
+        return (legacy,)
+    if layout == "go":
+        return ((Listing("", (Place("go", ""),), flat=True),),)
+    if layout == "dapr":
+        return ((Listing(dapr.prefix, (dapr,)),),)
+    both = (_in_folders(lowered, layout), _in_folders(consumer, layout))
+    return (tuple(dict.fromkeys(both)),)
+
+
+def position_in_metadata(metadata: Mapping[str, str] | None) -> int | None:
+    """The sequence number in a blob's metadata, whatever the case of its name; None before the first event.
+
+    Raises CheckpointError.
+    """
+    found = {name.casefold(): value for name, value in (metadata or {}).items()}
+    if "sequencenumber" not in found:
+        raise CheckpointError("its metadata holds no sequencenumber")
+    return _number(found["sequencenumber"], "sequencenumber in its metadata")
+
+
+def position_in_body(layout: Layout, body: bytes) -> int | None:
+    """The sequence number in a blob's JSON; None where a lease was taken but nothing was settled.
+
+    Raises CheckpointError.
+    """
+    try:
+        document = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"it is not JSON ({error})") from None
+    if layout in {"go", "dapr"}:
+        document = document.get("checkpoint") if isinstance(document, dict) else None
+        keys: tuple[tuple[str, str], ...] = (("sequenceNumber", "offset"),)
+    else:
+        keys = (("SequenceNumber", "Offset"), ("sequence_number", "offset"))
+    if not isinstance(document, dict):
+        raise CheckpointError("its JSON holds no checkpoint")
+    return _position(document, keys)
+
+
+def _position(document: dict[str, Any], keys: tuple[tuple[str, str], ...]) -> int | None:
+    for number, offset in keys:
+        if number in document:
+            if document.get(offset) in _NO_POSITION:
+                return None
+            return _number(document[number], number)
+    raise CheckpointError(f"its JSON holds no {' or '.join(number for number, _ in keys)}")
+
+
+def _number(value: Any, name: str) -> int | None:
+    try:
+        if isinstance(value, bool | float):
+            raise ValueError(value)  # noqa: TRY004 - as for any other text that is no number
+        number = int(value)
+    except (TypeError, ValueError):
+        raise CheckpointError(f"{name} is {value!r}, not a whole number") from None
+    return number if number >= 0 else None
+
+
+def _folder(consumer: Consumer) -> str:
+    return f"{consumer.namespace}/{consumer.hub}/{consumer.group}/"
+
+
+def _in_folders(consumer: Consumer, *layouts: Layout) -> Listing:
+    folder = _folder(consumer)
+    prefixes: dict[Layout, str] = {"blob_metadata": f"{folder}checkpoint/", "functions": folder}
+    places = tuple(Place(layout, prefixes[layout]) for layout in layouts)
+    return Listing(prefixes[layouts[0]] if len(layouts) == 1 else folder, places)

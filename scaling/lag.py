@@ -1,0 +1,180 @@
+"""How far a consumer group is behind an event hub, partition by partition. Pure.
+
+    empty                                           -> 0
+    no checkpoint, or one that cannot be this hub's -> last - begin + 1
+    else                                            -> last - max(checkpoint, begin - 1)
+
+`begin` and `last` are sequence numbers of the oldest event still there and of the newest one; a checkpoint is
+the sequence number of the last event settled. Two common implementations differ in cases that the tests set
+side by side (tests/unit/test_lag.py): events that retention has removed count as backlog for ever, or a hub
+created anew counts as no backlog until it has outgrown its predecessor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Literal
+
+from msgspec import Struct
+
+DEFAULT_JITTER = 10_000
+"""Events by which a checkpoint may be ahead of the partition as read, which may be the older of the two reads.
+
+KEDA's stalePartitionInfoThreshold. What is further ahead belongs to another hub.
+"""
+
+CLOCK_GRAIN = 1.0
+"""Seconds: storage tells times of writing in whole seconds."""
+
+
+class LagState(StrEnum):
+    """What the checkpoint of a partition is worth."""
+
+    OK = "ok"
+    EMPTY = "empty"  # no event is left in the partition, whatever the checkpoint says
+    NO_CHECKPOINT = "no_checkpoint"  # the consumer group has not settled anything there yet
+    HUB_RECREATED = "hub_recreated"  # the checkpoint was written for an earlier hub of this name
+    EXPIRED = "expired"  # retention removed events that were never read
+    STALE = "stale"  # the checkpoint is slightly ahead of the partition as read
+
+
+Begins = Literal["earliest", "zero", "hold"]
+
+
+class Meanings(Struct, frozen=True, kw_only=True):
+    """What the states other than `ok` and `empty` stand for.
+
+    `earliest`: all that is left waits for the consumer. `zero`: nothing does. `hold`: the lag is unknown.
+    """
+
+    no_checkpoint: Begins = "earliest"
+    hub_recreated: Begins = "earliest"
+    expired: Literal["earliest", "hold"] = "earliest"
+    stale: Literal["zero", "hold"] = "zero"
+
+    def of(self, state: LagState) -> Begins:
+        """The meaning of a state; `earliest` for those that have no setting."""
+        meaning: Begins = getattr(self, state, "earliest")
+        return meaning
+
+
+class Partition(Struct, frozen=True):
+    """A partition as its management node tells. `last` is -1 where nothing was ever enqueued."""
+
+    id: str
+    begin: int
+    last: int
+    is_empty: bool = False
+
+    @property
+    def retained(self) -> int:
+        """Events that can still be read."""
+        if self.is_empty or self.last < 0:
+            return 0
+        return max(self.last - self.begin + 1, 0)
+
+
+class PartitionLag(Struct, frozen=True):
+    """The lag of one partition. `lost` are events that retention removed before anybody read them."""
+
+    partition: Partition
+    checkpoint: int | None
+    state: LagState
+    lag: int
+    lost: int = 0
+    held: bool = False
+
+    def __str__(self) -> str:
+        events, read = self.partition, self.checkpoint
+        found = "no checkpoint" if read is None else f"checkpoint {read}"
+        lost = f", {self.lost} of them lost" if self.lost else ""
+        return f"partition {events.id} is {self.state}: {found}, events {events.begin} to {events.last}{lost}"
+
+
+class HubLag(Struct, frozen=True):
+    """The lag of a consumer group over all partitions of a hub."""
+
+    partitions: tuple[PartitionLag, ...]
+
+    @property
+    def total(self) -> int:
+        """Raw lag, in events."""
+        return sum(partition.lag for partition in self.partitions)
+
+    @property
+    def largest(self) -> int:
+        """Lag of the partition that is furthest behind: one instance has to work it off alone."""
+        return max((partition.lag for partition in self.partitions), default=0)
+
+    @property
+    def with_lag(self) -> int:
+        """Partitions with anything to do, which are the most instances that can work right now."""
+        return sum(partition.lag > 0 for partition in self.partitions)
+
+    @property
+    def lost(self) -> int:
+        return sum(partition.lost for partition in self.partitions)
+
+    def capped(self, target: float) -> float:
+        """At most what one instance a partition is meant to have, at `target` events an instance."""
+        return min(float(self.total), len(self.partitions) * target)
+
+    def count(self, state: LagState) -> int:
+        """Number of partitions in a state."""
+        return sum(partition.state is state for partition in self.partitions)
+
+    def held(self) -> tuple[PartitionLag, ...]:
+        """Partitions whose lag is to be taken as unknown."""
+        return tuple(partition for partition in self.partitions if partition.held)
+
+
+def is_of_earlier_hub(written_at: float | None, hub_created_at: float | None) -> bool:
+    """True when a checkpoint was written before its hub was created, both told by the services' clocks."""
+    if written_at is None or hub_created_at is None:
+        return False
+    return written_at + CLOCK_GRAIN < hub_created_at
+
+
+def partition_lag(
+    partition: Partition,
+    checkpoint: int | None,
+    meanings: Meanings,
+    *,
+    jitter: int = DEFAULT_JITTER,
+    foreign: bool = False,
+) -> PartitionLag:
+    """The lag of one partition. `foreign` marks a checkpoint known to be of an earlier hub, wherever it points."""
+    state = _state(partition, checkpoint, jitter, foreign=foreign)
+    meaning = meanings.of(state)
+    lost = 0
+    if state is LagState.EMPTY or meaning == "zero":
+        lag = 0
+    elif state in {LagState.NO_CHECKPOINT, LagState.HUB_RECREATED} or checkpoint is None:
+        lag = partition.retained
+    else:
+        lag = max(partition.last - max(checkpoint, partition.begin - 1), 0)
+    if state is LagState.EXPIRED and checkpoint is not None:
+        lost = partition.begin - 1 - checkpoint
+    return PartitionLag(partition, checkpoint, state, lag, lost, held=meaning == "hold")
+
+
+def hub_lag(partitions: Sequence[PartitionLag]) -> HubLag:
+    """The partitions together, in the order of their numbers."""
+    return HubLag(tuple(sorted(partitions, key=lambda found: _order(found.partition.id))))
+
+
+def _state(partition: Partition, checkpoint: int | None, jitter: int, *, foreign: bool) -> LagState:
+    if partition.retained == 0:
+        return LagState.EMPTY
+    if checkpoint is None:
+        return LagState.NO_CHECKPOINT
+    if foreign or checkpoint > partition.last + jitter:
+        return LagState.HUB_RECREATED
+    if checkpoint > partition.last:
+        return LagState.STALE
+    return LagState.EXPIRED if checkpoint < partition.begin - 1 else LagState.OK
+
+
+def _order(partition_id: str) -> tuple[int, str]:
+    return (int(partition_id), "") if partition_id.isdecimal() else (1 << 31, partition_id)
