@@ -1,0 +1,166 @@
+"""What is received and not yet settled of one partition, and up to where everything is."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterator
+
+from consumer.model import NOTHING_SETTLED, Checkpoint
+
+_Entry = tuple[int, str, float, float]  # sequence number, offset, received at, enqueued at
+
+
+class WorkList:
+    """The events of one partition in one claim of it, in the order of their sequence numbers.
+
+    The *mark* is the furthest event at or below which nothing received is unsettled; sequence numbers that never
+    came do not hold it. What is settled beyond it travels with the checkpoint and is skipped when it comes again,
+    after a restart. Every event costs O(1), amortised; `checkpoint` walks what is beyond the mark.
+    """
+
+    def __init__(self, partition: str, generation: int, checkpoint: Checkpoint | None) -> None:
+        self.partition = partition
+        self.generation = generation
+        self._mark = (checkpoint.sequence_number, checkpoint.offset) if checkpoint else (NOTHING_SETTLED, "")
+        self._ahead = deque(
+            checkpoint.beyond if checkpoint else ()
+        )  # runs settled before, not yet seen again
+        self._queue: deque[_Entry] = (
+            deque()
+        )  # everything received beyond the mark, ascending; the first unsettled
+        self._unsettled: set[int] = set()
+        self._settled: set[int] = set()
+        self._received = self._mark[0]
+        self._changes = 0
+        self._offered: tuple[Checkpoint | None, int] = (checkpoint, 0)
+        self._saved = 0
+
+    @property
+    def mark(self) -> tuple[int, str]:
+        """Sequence number and offset; (-1, "") while nothing is settled."""
+        return self._mark
+
+    @property
+    def received(self) -> int:
+        """The highest sequence number received or settled before this claim."""
+        return self._received
+
+    @property
+    def unsettled(self) -> int:
+        return len(self._unsettled)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether `checkpoint` would say more than the last one that was `saved`."""
+        return self._changes != self._saved
+
+    def oldest(self) -> tuple[int, float, float] | None:
+        """(sequence number, received at, enqueued at) of the unsettled event that holds the mark."""
+        if not self._queue:
+            return None
+        sequence_number, _, received_at, enqueued_at = self._queue[0]
+        return sequence_number, received_at, enqueued_at
+
+    def receive(self, sequence_number: int, offset: str, now: float, enqueued_at: float) -> bool:
+        """Takes an event in. False: skip it, it is settled or in work already."""
+        if (
+            sequence_number <= self._mark[0]
+            or sequence_number in self._unsettled
+            or sequence_number in self._settled
+        ):
+            return False
+        entry = (sequence_number, offset, now, enqueued_at)
+        if sequence_number < self._received:  # out of order: no service does it, and still nothing gets lost
+            self._queue.insert(bisect_left(self._queue, entry), entry)
+            self._unsettled.add(sequence_number)
+            return True
+        self._received = sequence_number
+        self._queue.append(entry)
+        if self._settled_before(sequence_number):
+            self._settled.add(sequence_number)
+            self._advance()
+            return False
+        self._unsettled.add(sequence_number)
+        return True
+
+    def settle(self, sequence_number: int) -> None:
+        """The event is written or its dead letter stored. Raises ValueError for one that is not unsettled."""
+        if sequence_number not in self._unsettled:
+            raise ValueError(f"event {sequence_number} of partition {self.partition} is not unsettled")
+        self._unsettled.remove(sequence_number)
+        self._settled.add(sequence_number)
+        self._changes += 1
+        self._advance()
+
+    def checkpoint(self, saved_at: float, owner: str, epoch: int) -> Checkpoint:
+        """The position as it is now; tell `saved` when it is stored."""
+        sequence_number, offset = self._mark
+        made = Checkpoint(
+            partition=self.partition,
+            sequence_number=sequence_number,
+            offset=offset,
+            beyond=tuple(self._runs()),
+            saved_at=saved_at,
+            owner=owner,
+            epoch=epoch,
+        )
+        self._offered = (made, self._changes)
+        return made
+
+    def saved(self, checkpoint: Checkpoint) -> None:
+        """The checkpoint is stored. An older one than the last made leaves the list dirty."""
+        offered, changes = self._offered
+        if checkpoint == offered:
+            self._saved = changes
+
+    def validate(self) -> None:
+        """Raises AssertionError if what must always hold does not."""
+        numbers = [entry[0] for entry in self._queue]
+        broken = [
+            rule
+            for rule, holds in {
+                "events beyond the mark ascend": numbers == sorted(set(numbers)),
+                "each of them is settled or unsettled": set(numbers) == self._unsettled | self._settled,
+                "none of them is both": not self._unsettled & self._settled,
+                "the first of them is unsettled": not numbers or numbers[0] in self._unsettled,
+                "all are above the mark": not numbers or numbers[0] > self._mark[0],
+                "none is above the highest received": self._received >= max([*numbers, self._mark[0]]),
+            }.items()
+            if not holds
+        ]
+        if broken:
+            raise AssertionError(f"partition {self.partition}: not true that {'; '.join(broken)}")
+
+    def _settled_before(self, sequence_number: int) -> bool:
+        while self._ahead and self._ahead[0][1] < sequence_number:
+            self._ahead.popleft()
+        return bool(self._ahead) and self._ahead[0][0] <= sequence_number
+
+    def _advance(self) -> None:
+        while self._queue and self._queue[0][0] in self._settled:
+            sequence_number, offset, _, _ = self._queue.popleft()
+            self._settled.remove(sequence_number)
+            self._mark = (sequence_number, offset)
+            self._changes += 1
+
+    def _runs(self) -> Iterator[tuple[int, int]]:
+        """Runs of settled sequence numbers beyond the mark, ascending and apart."""
+        first = last = NOTHING_SETTLED - 1
+        for begin, end in self._pieces():
+            if begin != last + 1:
+                if first >= 0:
+                    yield first, last
+                first = begin
+            last = end
+        if first >= 0:
+            yield first, last
+
+    def _pieces(self) -> Iterator[tuple[int, int]]:
+        if self._settled:
+            for sequence_number, _, _, _ in self._queue:
+                if sequence_number in self._settled:
+                    yield sequence_number, sequence_number
+        for first, last in self._ahead:
+            if last > self._received:
+                yield max(first, self._received + 1), last
