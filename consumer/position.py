@@ -1,0 +1,162 @@
+"""Where receiving begins: from a partition's checkpoint, what the hub says of the partition, and the policy.
+
+A checkpoint is trusted only if the hub can have written its events. Events that retention took before they were
+received are counted, never skipped in silence. Sequence numbers are compared; offsets are opaque and only tested
+for being the same.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from math import isfinite
+
+from msgspec import Struct
+
+from consumer.errors import PositionError, SettingsError
+from consumer.model import NOTHING_SETTLED, Checkpoint, PartitionState
+
+CLOCK_TOLERANCE = 300.0
+"""Seconds by which the hub must be younger than a checkpoint before the checkpoint is called foreign: the two
+times are told by different clocks."""
+
+
+class OnGap(StrEnum):
+    CONTINUE = "continue"
+    FAIL = "fail"
+
+
+class OnDistrust(StrEnum):
+    FAIL = "fail"
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+class PositionPolicy(Struct, frozen=True):
+    """`start` is for a partition without a checkpoint: "earliest", "latest" or a time in epoch seconds.
+
+    Never "latest" by default: what was sent before the first start would be lost in silence.
+    """
+
+    start: str | float = "earliest"
+    on_retention_gap: OnGap = OnGap.CONTINUE
+    on_foreign_checkpoint: OnDistrust = OnDistrust.FAIL
+    on_unreadable_checkpoint: OnDistrust = OnDistrust.FAIL
+
+    def __post_init__(self) -> None:
+        """Raises SettingsError for a start that is none."""
+        known = self.start in {"earliest", "latest"} if isinstance(self.start, str) else isfinite(self.start)
+        if not known:
+            raise SettingsError(
+                f"start is {self.start!r}; accepted: 'earliest', 'latest', or a time in epoch seconds"
+            )
+
+
+class Start(Struct, frozen=True):
+    """Where to begin: at `sequence_number`, else at `time` (epoch seconds), else at the earliest event.
+
+    "latest" is given as the sequence number that is the last one now, so that a connection lost before the first
+    event loses nothing.
+    """
+
+    sequence_number: int | None = None
+    offset: str = ""
+    """Of the event with `sequence_number`, where known."""
+    time: float | None = None
+    inclusive: bool = False
+    gap: int = 0
+    """Unsettled events that retention took."""
+    reset: bool = False
+    """The stored checkpoint counts for nothing. A store keeps positions from going back: put a new one first."""
+    note: str = ""
+    """One sentence for the log: why here."""
+
+    @property
+    def earliest(self) -> bool:
+        return self.sequence_number is None and self.time is None
+
+
+def start(
+    checkpoint: Checkpoint | str | None,
+    state: PartitionState,
+    policy: PositionPolicy,
+    *,
+    hub_created_at: float | None = None,
+) -> Start:
+    """Where to begin in a partition. A text for a checkpoint says why it cannot be read.
+
+    Raises PositionError, naming the setting that would decide otherwise, for a checkpoint that cannot be trusted
+    and for events lost to retention.
+    """
+    if checkpoint is None:
+        return _beginning(policy.start, state, "no checkpoint")
+    if isinstance(checkpoint, str):
+        story = f"partition {state.partition}: the checkpoint cannot be read: {checkpoint}"
+        return _distrusted(policy.on_unreadable_checkpoint, "on_unreadable_checkpoint", story, state)
+    foreign = _foreign(checkpoint, state, hub_created_at)
+    if foreign:
+        story = f"partition {state.partition}: the checkpoint at {checkpoint.sequence_number} is not of this hub: {foreign}"
+        return _distrusted(policy.on_foreign_checkpoint, "on_foreign_checkpoint", story, state)
+    return _after(checkpoint, state, policy)
+
+
+def _beginning(where: str | float, state: PartitionState, why: str, *, reset: bool = False) -> Start:
+    if where == "latest" and state.last_sequence_number > NOTHING_SETTLED:
+        last = state.last_sequence_number
+        return Start(
+            sequence_number=last,
+            offset=state.last_offset,
+            reset=reset,
+            note=f"{why}: after the latest, {last}",
+        )
+    if isinstance(where, float | int):
+        return Start(time=float(where), inclusive=True, reset=reset, note=f"{why}: from time {where:.0f}")
+    return Start(reset=reset, note=f"{why}: from the earliest event")
+
+
+def _distrusted(decision: OnDistrust, setting: str, story: str, state: PartitionState) -> Start:
+    if decision is OnDistrust.FAIL:
+        raise PositionError(
+            f"{story}. Set {setting} to 'earliest' or 'latest' to begin anew, or set the checkpoint by hand"
+        )
+    return _beginning(decision.value, state, f"{story}; {setting} says so", reset=True)
+
+
+def _foreign(checkpoint: Checkpoint, state: PartitionState, hub_created_at: float | None) -> str | None:
+    """Why this hub cannot have had the checkpoint's events, or None."""
+    furthest = max(checkpoint.sequence_number, *(last for _, last in checkpoint.beyond), NOTHING_SETTLED)
+    last = state.last_sequence_number
+    if furthest > last:
+        return f"it reaches to {furthest}, the hub's last event is {last}"
+    younger_by = hub_created_at - checkpoint.saved_at if hub_created_at and checkpoint.saved_at else 0.0
+    if younger_by > CLOCK_TOLERANCE:
+        return f"the hub was created {younger_by:.0f} s after the checkpoint was saved"
+    offsets = {checkpoint.offset, state.last_offset}
+    if checkpoint.sequence_number == last > NOTHING_SETTLED and "" not in offsets and len(offsets) > 1:
+        return f"event {last} has the offset {state.last_offset!r}, the checkpoint says {checkpoint.offset!r}"
+    return None
+
+
+def _after(checkpoint: Checkpoint, state: PartitionState, policy: PositionPolicy) -> Start:
+    position = checkpoint.sequence_number
+    if position == NOTHING_SETTLED and not checkpoint.beyond:
+        return _beginning("earliest", state, "nothing settled yet")
+    # Of an empty partition the begin may say anything: nothing up to the last event is left.
+    begin = state.last_sequence_number + 1 if state.empty else state.begin_sequence_number
+    gap = max(0, begin - position - 1) - _settled_before(begin, checkpoint)
+    if begin <= position + 1:
+        if position == NOTHING_SETTLED:
+            return _beginning("earliest", state, "nothing settled below what is")
+        return Start(
+            sequence_number=position, offset=checkpoint.offset, note=f"after the checkpoint at {position}"
+        )
+    story = f"the checkpoint is at {position}, the oldest event left is {begin}: retention took {gap} unsettled events"
+    if gap and policy.on_retention_gap is OnGap.FAIL:
+        raise PositionError(
+            f"partition {state.partition}: {story}. Set on_retention_gap to 'continue' to go on without them"
+        )
+    return Start(sequence_number=begin, inclusive=True, gap=gap, note=story)
+
+
+def _settled_before(begin: int, checkpoint: Checkpoint) -> int:
+    """How many events above the mark and below `begin` were settled."""
+    return sum(max(0, min(last, begin - 1) - first + 1) for first, last in checkpoint.beyond)

@@ -1,0 +1,165 @@
+"""Where receiving begins: every row of the decision, and what is said about it."""
+
+import pytest
+
+from consumer.errors import PositionError, SettingsError
+from consumer.model import Checkpoint, PartitionState
+from consumer.position import OnDistrust, OnGap, PositionPolicy, Start, start
+
+DEFAULT = PositionPolicy()
+
+
+def state(begin=0, last=99, *, last_offset="o99", empty=False):
+    return PartitionState("3", begin, last, last_offset, 1000.0, empty)
+
+
+def checkpoint(at, *, beyond=(), offset="", saved_at=0.0):
+    return Checkpoint("3", at, offset, beyond=beyond, saved_at=saved_at)
+
+
+def where(found):
+    """Everything but the note."""
+    return found.sequence_number, found.time, found.inclusive, found.gap, found.reset
+
+
+EARLIEST = (None, None, False, 0, False)
+
+TABLE = [
+    ("no checkpoint", None, state(), DEFAULT, EARLIEST),
+    ("no checkpoint, nothing ever sent", None, state(0, -1, empty=True), DEFAULT, EARLIEST),
+    (
+        "no checkpoint, told latest",
+        None,
+        state(),
+        PositionPolicy(start="latest"),
+        (99, None, False, 0, False),
+    ),
+    (
+        "told latest, nothing ever sent",
+        None,
+        state(0, -1, empty=True),
+        PositionPolicy(start="latest"),
+        EARLIEST,
+    ),
+    ("told a time", None, state(), PositionPolicy(start=500.0), (None, 500.0, True, 0, False)),
+    ("in the middle", checkpoint(41), state(), DEFAULT, (41, None, False, 0, False)),
+    ("at the end", checkpoint(99, offset="o99"), state(), DEFAULT, (99, None, False, 0, False)),
+    ("nothing settled yet", checkpoint(-1), state(7, 99), DEFAULT, EARLIEST),
+    ("only runs beyond", checkpoint(-1, beyond=((2, 3),)), state(0, 99), DEFAULT, EARLIEST),
+    ("retention just reached it", checkpoint(41), state(42, 99), DEFAULT, (41, None, False, 0, False)),
+    ("retention took one", checkpoint(41), state(43, 99), DEFAULT, (43, None, True, 1, False)),
+    ("retention took ten", checkpoint(41), state(52, 99), DEFAULT, (52, None, True, 10, False)),
+    (
+        "of ten taken, four were settled",
+        checkpoint(41, beyond=((43, 44), (50, 60))),
+        state(52, 99),
+        DEFAULT,
+        (52, None, True, 6, False),
+    ),
+    ("retention took all", checkpoint(41), state(0, 99, empty=True), DEFAULT, (100, None, True, 58, False)),
+    (
+        "all settled, all expired",
+        checkpoint(99),
+        state(0, 99, empty=True),
+        DEFAULT,
+        (99, None, False, 0, False),
+    ),
+    (
+        "first runs beyond expired",
+        checkpoint(-1, beyond=((0, 0),)),
+        state(3, 9),
+        DEFAULT,
+        (3, None, True, 2, False),
+    ),
+    (
+        "ahead of the hub, told earliest",
+        checkpoint(100),
+        state(),
+        PositionPolicy(on_foreign_checkpoint=OnDistrust.EARLIEST),
+        (None, None, False, 0, True),
+    ),
+    (
+        "ahead of the hub, told latest",
+        checkpoint(100),
+        state(),
+        PositionPolicy(on_foreign_checkpoint=OnDistrust.LATEST),
+        (99, None, False, 0, True),
+    ),
+    (
+        "unreadable, told earliest",
+        "no number",
+        state(),
+        PositionPolicy(on_unreadable_checkpoint=OnDistrust.EARLIEST),
+        (None, None, False, 0, True),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("stored", "partition", "policy", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE]
+)
+def test_receiving_begins_where_the_table_says(stored, partition, policy, expected):
+    found = start(stored, partition, policy)
+
+    assert where(found) == expected
+    assert found.note
+
+
+def test_the_default_is_the_earliest_event_and_never_the_latest():
+    assert start(None, state(), PositionPolicy()).earliest
+    assert not Start(sequence_number=0).earliest
+
+
+def test_the_offset_travels_with_the_position():
+    assert start(checkpoint(41, offset="4711"), state(), DEFAULT).offset == "4711"
+
+
+@pytest.mark.parametrize(
+    ("stored", "partition", "policy", "created", "said"),
+    [
+        ("no number", state(), DEFAULT, None, "cannot be read: no number.*on_unreadable_checkpoint"),
+        (
+            checkpoint(100),
+            state(),
+            DEFAULT,
+            None,
+            "reaches to 100, the hub's last event is 99.*on_foreign_checkpoint",
+        ),
+        (checkpoint(5), state(0, -1, empty=True), DEFAULT, None, "reaches to 5, the hub's last event is -1"),
+        (checkpoint(5, beyond=((7, 100),)), state(), DEFAULT, None, "reaches to 100"),
+        (checkpoint(99, offset="other"), state(), DEFAULT, None, "offset 'o99', the checkpoint says 'other'"),
+        (checkpoint(5, saved_at=1000.0), state(), DEFAULT, 1301.0, "created 301 s after the checkpoint"),
+        (
+            checkpoint(41),
+            state(52, 99),
+            PositionPolicy(on_retention_gap=OnGap.FAIL),
+            None,
+            "took 10 unsettled events.*on_retention_gap",
+        ),
+    ],
+)
+def test_a_position_that_cannot_be_trusted_is_refused_with_the_setting_that_decides(
+    stored, partition, policy, created, said
+):
+    with pytest.raises(PositionError, match=said):
+        start(stored, partition, policy, hub_created_at=created)
+
+
+def test_a_hub_created_within_the_tolerance_of_clocks_is_no_reason_for_distrust():
+    found = start(checkpoint(5, saved_at=1000.0), state(), DEFAULT, hub_created_at=1300.0)
+
+    assert found.sequence_number == 5
+
+
+def test_a_gap_of_settled_events_only_is_no_failure():
+    found = start(
+        checkpoint(41, beyond=((42, 60),)), state(52, 99), PositionPolicy(on_retention_gap=OnGap.FAIL)
+    )
+
+    assert where(found) == (52, None, True, 0, False)
+
+
+@pytest.mark.parametrize("wrong", ["newest", "", float("nan"), float("inf")])
+def test_a_start_that_is_none_is_refused(wrong):
+    with pytest.raises(SettingsError, match="earliest"):
+        PositionPolicy(start=wrong)
