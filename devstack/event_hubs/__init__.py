@@ -1,7 +1,42 @@
-"""Azure Event Hubs on one machine, for the unmodified SDKs."""
+"""Azure Event Hubs on one machine, for the unmodified SDKs.
+
+    events.py          an event as it is sent, kept and delivered
+    segments.py        files of a partition
+    log.py             one partition: numbers, offsets, times, retention (pure but for its files)
+    partition_keys.py  from a partition key to a partition (pure)
+    readers.py         owner levels and the number of readers (pure)
+    hubs.py            hubs, partitions and consumer groups by name
+    management.py      properties over $management
+    namespace.py       what all connections share
+    sources.py         a consumer's end
+    peer.py            an AMQP connection: producers, consumers, tokens
+    control.py         the server over HTTP
+    server.py          all of it on one port
+
+Left out: idempotent producers, capture, geo-replication, schema registry, the Kafka protocol,
+throttling by throughput units, web sockets.
+
+Fault points (see devstack.faults), each followed by the address as the client wrote it, such as
+"send:flights" (the gateway), "send:flights/Partitions/0" or
+"deliver:flights/ConsumerGroups/$Default/Partitions/0"; "send:*" is all of them:
+
+    put-token   error (refuses the token), drop_connection, half_open
+    attach:     error (refuses the link), drop_connection, half_open
+    send:       error (rejects), drop_connection, detach, half_open (all before the events are stored),
+                drop_ack (stored, not answered), latency
+    deliver:    drop_connection, detach, half_open (all before the events are sent), latency,
+                duplicate (what is sent now is sent again)
+    manage:     followed by the hub: error, drop_connection, half_open, no_answer, latency
+
+`condition` is the AMQP condition to answer with, com.microsoft:server-busy if there is none.
+half_open stops hearing and answering without hanging up. Everything else that can go wrong is a
+call of the server, or of `/control`: an intruder with a higher owner level (`steal`), a rewind,
+a gap in the sequence numbers, retention that overtakes a reader, a hub that is created anew,
+tokens that expire.
+"""
 
 from devstack.event_hubs.hubs import HubExistsError
 from devstack.event_hubs.log import Retention, Stored
-from devstack.event_hubs.server import EventHubsServer, Intruder
+from devstack.event_hubs.server import DEFAULT_KEY, EventHubsServer, Intruder
 
-__all__ = ["EventHubsServer", "HubExistsError", "Intruder", "Retention", "Stored"]
+__all__ = ["DEFAULT_KEY", "EventHubsServer", "HubExistsError", "Intruder", "Retention", "Stored"]

@@ -46,8 +46,8 @@ class Partition:
     def readers(self, group: str) -> Readers:
         return self._readers.setdefault(group.lower(), Readers())
 
-    def all_readers(self) -> list[Readers]:
-        return list(self._readers.values())
+    def readers_by_group(self) -> list[tuple[str, Readers]]:
+        return list(self._readers.items())
 
     def append(self, events: Sequence[SentEvent], enqueued_ms: int | None = None) -> int:
         """The sequence number of the first; readers are told."""
@@ -187,6 +187,7 @@ class Hubs:
         if partitions < 1:
             raise ValueError(f"hub {name!r} has {partitions} partitions, accepted: 1 or more")
         kept = retention or Retention()
+        self._remove_files(name)  # a kill in the middle of creating or deleting it may have left some
         return self._add(
             _Description(name, self._clock(), partitions, list(consumer_groups), kept.seconds, kept.events)
         )
@@ -196,9 +197,7 @@ class Hubs:
         hub = self.hub(name)
         del self._hubs[name.lower()]
         hub.close()
-        folder = self._folder_of(name)
-        if folder is not None:
-            shutil.rmtree(folder)
+        self._remove_files(name)
         return hub
 
     def advance(self) -> None:
@@ -213,6 +212,12 @@ class Hubs:
 
     def _folder_of(self, name: str) -> Path | None:
         return self._folder / quote(name.lower(), safe="") if self._folder is not None else None
+
+    def _remove_files(self, name: str) -> None:
+        folder = self._folder_of(name)
+        if folder is not None and folder.exists():
+            (folder / _DESCRIPTION).unlink(missing_ok=True)  # from here on there is no such hub
+            shutil.rmtree(folder)
 
     def _add(self, description: _Description) -> Hub:
         folder = self._folder_of(description.name)

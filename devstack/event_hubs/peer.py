@@ -165,7 +165,7 @@ class Peer:
             self._connection.freeze()
         elif fault.kind == "drop_connection":
             self._connection.drop()
-        # any other kind: no answer
+        # no_answer is what is left
 
 
 def _is_management(address: str) -> bool:

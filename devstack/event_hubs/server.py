@@ -13,6 +13,7 @@ from devstack.amqp.connection import Connection
 from devstack.amqp.errors import AmqpError
 from devstack.amqp.listener import AMQP, ANYTHING_ELSE, TLS_HANDSHAKE, Listener, Route
 from devstack.certificates import ensure_certificate
+from devstack.event_hubs.control import add_control_routes
 from devstack.event_hubs.events import SentEvent, encode_body
 from devstack.event_hubs.hubs import DEFAULT_GROUP, Hub, Hubs
 from devstack.event_hubs.log import Clock, PartitionLog, Retention, Stored
@@ -76,6 +77,7 @@ class EventHubsServer:
         self._namespace = Namespace(self.hubs, self.faults, clock, key)
         self._key = key
         self._max_message_size = max_message_size
+        self._intruders: list[Intruder] = []
         self._connections: dict[Connection, asyncio.Future[None]] = {}
         self._control: web.AppRunner | None = None
         self._ticking: asyncio.Task[None] | None = None
@@ -219,7 +221,14 @@ class EventHubsServer:
 
         Raises AmqpError if somebody has a higher owner level.
         """
-        return Intruder(self.hubs.hub(hub).partition(partition).readers(group), epoch)
+        intruder = Intruder(self.hubs.hub(hub).partition(partition).readers(group), epoch)
+        self._intruders.append(intruder)
+        return intruder
+
+    def release_intruders(self) -> None:
+        """Release all that `steal` made."""
+        while self._intruders:
+            self._intruders.pop().release()
 
     # --- connections ---
 
@@ -241,9 +250,9 @@ class EventHubsServer:
 
     async def start(self) -> None:
         """Listen; raises OSError if the port is taken."""
-        self._control = web.AppRunner(
-            fault_routes(self.faults), access_log=None, handler_cancellation=True, shutdown_timeout=0
-        )
+        app = fault_routes(self.faults)
+        add_control_routes(app, self)
+        self._control = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
         await self._control.setup()
         assert self._control.server is not None  # noqa: S101 - it is set up
         await self._listener.start(

@@ -1,0 +1,204 @@
+"""What a test in another process may ask of the server, over plain HTTP.
+
+    GET  /control                            hubs, where their partitions stand, and who reads them
+    POST /control  {"call": ..., ...}        one of the calls below, named and spelled as its class:
+
+    {"call": "Expire", "hub": "flights", "partition": "0", "before_sequence": 100}
+
+Answers 200 with the result, 400 for a call that is not understood, 404 for a hub or partition
+that is not there and 409 for what cannot be done now. `/faults` is described in devstack.faults.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from aiohttp import web
+from msgspec import Struct
+
+from devstack.amqp.errors import NOT_FOUND, AmqpError
+from devstack.event_hubs.hubs import DEFAULT_GROUP, Hub, HubExistsError, Partition
+from devstack.event_hubs.log import Retention
+
+if TYPE_CHECKING:
+    from devstack.event_hubs.server import EventHubsServer
+
+
+class _Call(Struct, tag=True, tag_field="call", forbid_unknown_fields=True, frozen=True):
+    def run(self, server: "EventHubsServer") -> object:
+        raise NotImplementedError
+
+
+class CreateHub(_Call, frozen=True):
+    hub: str
+    partitions: int
+    consumer_groups: list[str] = []
+
+    def run(self, server: "EventHubsServer") -> object:
+        return describe(server.create_hub(self.hub, self.partitions, consumer_groups=self.consumer_groups))
+
+
+class DeleteHub(_Call, frozen=True):
+    hub: str
+
+    def run(self, server: "EventHubsServer") -> None:
+        server.delete_hub(self.hub)
+
+
+class RecreateHub(_Call, frozen=True):
+    hub: str
+    partitions: int | None = None
+
+    def run(self, server: "EventHubsServer") -> object:
+        return describe(server.recreate_hub(self.hub, self.partitions))
+
+
+class AddPartitions(_Call, frozen=True):
+    hub: str
+    count: int
+
+    def run(self, server: "EventHubsServer") -> None:
+        server.add_partitions(self.hub, self.count)
+
+
+class SetRetention(_Call, frozen=True):
+    """Null is without limit."""
+
+    hub: str
+    seconds: float | None = None
+    events: int | None = None
+
+    def run(self, server: "EventHubsServer") -> None:
+        server.hubs.hub(self.hub).set_retention(Retention(self.seconds, self.events))
+
+
+class Append(_Call, frozen=True):
+    hub: str
+    partition: str
+    bodies: list[str]
+
+    def run(self, server: "EventHubsServer") -> object:
+        return server.append(self.hub, self.partition, self.bodies)
+
+
+class Expire(_Call, frozen=True):
+    hub: str
+    partition: str
+    before_sequence: int
+
+    def run(self, server: "EventHubsServer") -> None:
+        server.expire(self.hub, self.partition, self.before_sequence)
+
+
+class SkipSequenceNumbers(_Call, frozen=True):
+    hub: str
+    partition: str
+    count: int
+
+    def run(self, server: "EventHubsServer") -> None:
+        server.skip_sequence_numbers(self.hub, self.partition, self.count)
+
+
+class Rewind(_Call, frozen=True):
+    hub: str
+    partition: str
+    sequence_number: int
+    group: str = DEFAULT_GROUP
+
+    def run(self, server: "EventHubsServer") -> None:
+        server.rewind(self.hub, self.partition, self.sequence_number, self.group)
+
+
+class Steal(_Call, frozen=True):
+    """An intruder that stays until ReleaseIntruders."""
+
+    hub: str
+    partition: str
+    epoch: int
+    group: str = DEFAULT_GROUP
+
+    def run(self, server: "EventHubsServer") -> None:
+        server.steal(self.hub, self.partition, self.epoch, self.group)
+
+
+class ReleaseIntruders(_Call, frozen=True):
+    def run(self, server: "EventHubsServer") -> None:
+        server.release_intruders()
+
+
+class DropConnections(_Call, frozen=True):
+    def run(self, server: "EventHubsServer") -> None:
+        server.drop_connections()
+
+
+class FreezeConnections(_Call, frozen=True):
+    def run(self, server: "EventHubsServer") -> None:
+        server.freeze_connections()
+
+
+class ExpireTokens(_Call, frozen=True):
+    def run(self, server: "EventHubsServer") -> None:
+        server.expire_tokens()
+
+
+Call = (
+    AddPartitions
+    | Append
+    | CreateHub
+    | DeleteHub
+    | DropConnections
+    | Expire
+    | ExpireTokens
+    | FreezeConnections
+    | RecreateHub
+    | ReleaseIntruders
+    | Rewind
+    | SetRetention
+    | SkipSequenceNumbers
+    | Steal
+)
+
+
+def add_control_routes(app: web.Application, server: "EventHubsServer") -> None:
+    async def get(_request: web.Request) -> web.Response:
+        return web.json_response([describe(hub) for hub in server.hubs])
+
+    async def post(request: web.Request) -> web.Response:
+        try:
+            result = msgspec.json.decode(await request.read(), type=Call).run(server)
+        except HubExistsError as error:
+            return web.json_response({"error": str(error)}, status=409)
+        except AmqpError as error:
+            status = 404 if error.condition == NOT_FOUND else 409
+            return web.json_response({"error": error.description}, status=status)
+        except ValueError as error:  # includes a malformed call
+            return web.json_response({"error": str(error)}, status=400)
+        return web.json_response(result)
+
+    app.router.add_get("/control", get)
+    app.router.add_post("/control", post)
+
+
+def describe(hub: Hub) -> dict[str, Any]:
+    """A hub as JSON."""
+    return {
+        "name": hub.name,
+        "created_at": hub.created_at,
+        "consumer_groups": list(hub.consumer_groups.values()),
+        "partitions": [_describe_partition(partition) for partition in hub.partitions],
+    }
+
+
+def _describe_partition(partition: Partition) -> dict[str, Any]:
+    log = partition.log
+    return {
+        "id": partition.id,
+        "events": len(log),
+        "begin_sequence_number": log.begin_sequence_number,
+        "last_sequence_number": log.last_sequence_number,
+        "last_offset": log.last_offset,
+        "consumers": [
+            {"group": group, "name": reader.name, "epoch": reader.epoch}
+            for group, readers in partition.readers_by_group()
+            for reader in readers
+        ],
+    }
