@@ -254,6 +254,7 @@ class EffectOutcome(StrEnum):
     APPLIED = "applied"
     ALREADY_THERE = "already_there"
     LIMITED = "limited"  # the platform gave part of what was asked
+    ACCEPTED = "accepted"  # the platform carries it out, perhaps for hours; the checks find its effect
     FOREIGN_HAND = "foreign_hand"  # somebody moved the target since the decision: nothing was changed
     EXPIRED = "expired"
     SUPERSEDED = "superseded"  # the action is not (or no longer) the pending one

@@ -15,12 +15,14 @@ import msgspec
 # Both sorted by name; a test keeps them so.
 COLLECTORS: dict[str, str] = {
     "consumer_telemetry": "scaling.collectors.consumer_telemetry:ConsumerTelemetryCollector",
+    "event_hub_lag": "scaling.collectors.event_hub_lag:EventHubLagCollector",
     "service_bus_queue": "scaling.collectors.service_bus:ServiceBusQueueCollector",
     "service_bus_subscription": "scaling.collectors.service_bus:ServiceBusSubscriptionCollector",
     "storage_queue": "scaling.collectors.storage_queue:StorageQueueCollector",
 }
 SCALERS: dict[str, str] = {
     "app_service_plan": "scaling.scalers.app_service_plan:AppServicePlanScaler",
+    "cosmos_throughput": "scaling.scalers.cosmos_throughput:CosmosThroughputScaler",
 }
 
 

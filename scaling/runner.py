@@ -226,8 +226,8 @@ class Autoscaler:
         await self.ports.log.append([_effect_entry(effect)])
         await self._record(effect, loaded)
         line = explain.effect_line(effect)
-        done = effect.outcome in {EffectOutcome.APPLIED, EffectOutcome.ALREADY_THERE}
-        return Outcome(lines=(line,)) if done else Outcome(warnings=(line,))
+        as_asked = {EffectOutcome.APPLIED, EffectOutcome.ALREADY_THERE, EffectOutcome.ACCEPTED}
+        return Outcome(lines=(line,)) if effect.outcome in as_asked else Outcome(warnings=(line,))
 
     async def _carry_out(self, scaler: Scaler, action: ScaleAction) -> Effect:
         """The effect at the time it was there, which may be minutes after the order was given."""

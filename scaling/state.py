@@ -183,14 +183,15 @@ def record_effect(state: TargetState, effect: Effect) -> TargetState:
     """The state after an effect.
 
     Only effects that left the target where they say start a cooldown; a failed action burns none and stays
-    pending, to be tried again. A change that was really made is recorded even when its action was given up
+    pending, to be tried again; so does one the platform has accepted and not finished. A change that was really made is recorded even when its action was given up
     in the meantime; any other news of an action that is not pending changes nothing.
     """
     pending = state.pending
     mine = pending is not None and pending.action_id == effect.action_id
     made = effect.outcome in {EffectOutcome.APPLIED, EffectOutcome.LIMITED}
     known = any(record.action_id == effect.action_id for record in state.effects)
-    if effect.outcome is EffectOutcome.FAILED or known or not (mine or made):
+    open_still = effect.outcome in {EffectOutcome.FAILED, EffectOutcome.ACCEPTED}
+    if open_still or known or not (mine or made):
         return state
     replace = msgspec.structs.replace
     level = state.pending_level if mine else None

@@ -1,5 +1,6 @@
-"""A local Azure Resource Manager for App Service Plans, for the unmodified management SDKs."""
+"""A local Azure Resource Manager for the unmodified SDKs: App Service Plans, Cosmos DB throughput."""
 
+from devstack.resource_manager.cosmos import OfferSource, StandaloneAccount
 from devstack.resource_manager.plans import (
     Instance,
     OperationStyle,
@@ -14,9 +15,11 @@ __all__ = [
     "BucketSize",
     "Instance",
     "LedgerEntry",
+    "OfferSource",
     "OperationStyle",
     "Plan",
     "RefusalCode",
     "ResourceManagerServer",
+    "StandaloneAccount",
     "Status",
 ]

@@ -1,7 +1,8 @@
 """What Resource Manager does, without HTTP: from a method, a path and a document to an Answer.
 
 Paths match whatever their case, as in Azure. Each route is also the name of a fault point
-(`devstack.faults`); the kinds of fault that need knowledge of a plan are handled here:
+(`devstack.faults`); the kinds of fault that need knowledge of a plan are handled here (those of throughput in
+`cosmos`):
 
     arm.put_plan   stuck_operation   accepted, ends after `seconds` as Failed, or never if 0
                    failed_operation  accepted, ends as Failed when the operation is over
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from devstack.faults import Fault
+from devstack.resource_manager.cosmos import CosmosApi
 from devstack.resource_manager.documents import (
     FAILED_MESSAGE,
     Answer,
@@ -47,6 +49,12 @@ _GROUP = _SUBSCRIPTION + r"/resourceGroups/(?P<group>[^/]+)"
 _PLANS = r"/providers/Microsoft\.Web/serverfarms"
 _SETTINGS = r"/providers/Microsoft\.Insights/autoscalesettings"
 _WEB_LOCATION = _SUBSCRIPTION + r"/providers/Microsoft\.Web/locations/[^/]+"
+_COSMOS = r"/providers/Microsoft\.DocumentDB"
+_DATABASE = (
+    _GROUP + _COSMOS + r"/databaseAccounts/(?P<account>[^/]+)/sqlDatabases/(?P<database>[^/]+)"
+    r"(?:/containers/(?P<container>[^/]+))?/throughputSettings/default"
+)
+_COSMOS_LOCATION = _SUBSCRIPTION + _COSMOS + r"/locations/[^/]+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +87,14 @@ class ResourceManagerApi:
     clock: Clock
     plans: dict[str, Plan] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    cosmos: CosmosApi = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.cosmos = CosmosApi(self.clock)
 
     def knows_subscription(self, subscription: str) -> bool:
-        return any(plan.subscription.lower() == subscription.lower() for plan in self.plans.values())
+        plans = any(plan.subscription.lower() == subscription.lower() for plan in self.plans.values())
+        return plans or self.cosmos.knows_subscription(subscription)
 
     # -- plans ------------------------------------------------------------------------------------
 
@@ -267,6 +280,10 @@ def _route(point: str, method: str, path: str, handler: Handler) -> Route:
     return Route(point, method, re.compile(path, re.IGNORECASE), handler)
 
 
+def _cosmos(point: str, method: str, path: str, handler: Callable[[CosmosApi, Call], Answer]) -> Route:
+    return _route(point, method, path, lambda api, call: handler(api.cosmos, call))
+
+
 _NAME = r"/(?P<name>[^/]+)"
 _ID = r"/(?P<id>[^/]+)"
 _API = ResourceManagerApi
@@ -282,6 +299,26 @@ ROUTES: tuple[Route, ...] = (
     _route("arm.get_autoscale", "GET", _GROUP + _SETTINGS + _NAME, _API.get_setting),
     _route("arm.list_autoscale", "GET", _GROUP + _SETTINGS, _API.list_settings),
     _route("arm.list_autoscale", "GET", _SUBSCRIPTION + _SETTINGS, _API.list_settings),
+    _cosmos("arm.get_throughput", "GET", _DATABASE, CosmosApi.get_throughput),
+    _cosmos("arm.put_throughput", "PUT", _DATABASE, CosmosApi.put_throughput),
+    _cosmos(
+        "arm.migrate_throughput", "POST", _DATABASE + "/migrateToAutoscale", CosmosApi.migrate_to_autoscale
+    ),
+    _cosmos(
+        "arm.migrate_throughput",
+        "POST",
+        _DATABASE + "/migrateToManualThroughput",
+        CosmosApi.migrate_to_manual,
+    ),
+    _cosmos(
+        "arm.get_operation", "GET", _COSMOS_LOCATION + "/operationsStatus" + _ID, CosmosApi.get_operation
+    ),
+    _cosmos(
+        "arm.get_operation",
+        "GET",
+        _COSMOS_LOCATION + "/operationResults" + _ID,
+        CosmosApi.get_operation_result,
+    ),
 )
 
 
@@ -296,7 +333,7 @@ def find_route(method: str, path: str) -> tuple[Route, dict[str, str]]:
         if match is None:
             continue
         if route.method == method:
-            return route, match.groupdict()
+            return route, {name: part for name, part in match.groupdict().items() if part is not None}
         path_is_known = True
     if path_is_known:
         raise front_door_error(405, "MethodNotAllowed", f"{path} does not take {method}.")

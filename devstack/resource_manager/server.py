@@ -24,6 +24,7 @@ from devstack.certificates import Certificate
 from devstack.faults import Fault, FaultRegistry
 from devstack.resource_manager.api import Call, ResourceManagerApi, find_route
 from devstack.resource_manager.control import control_application
+from devstack.resource_manager.cosmos import PUT_KINDS, CosmosAccount, OfferSource
 from devstack.resource_manager.documents import Answer, ArmError, autoscale_document, front_door_error
 from devstack.resource_manager.identity import ENDPOINT_PATH, IdentityEndpoint, TokenIssuer
 from devstack.resource_manager.plans import Clock, Plan
@@ -33,14 +34,17 @@ from devstack.resource_manager.throttling import READS, WRITES, BucketSize, Thro
 DROPPED = 0  # the status in the ledger of a request that was not answered
 HOST = "127.0.0.1"
 _COMMON_KINDS = {"latency", "error", "drop_connection", "drop_ack"}
-_PUT_KINDS = {"stuck_operation", "failed_operation", "ignored_capacity", "conflict"}
+_OWN_KINDS = {
+    "arm.put_plan": {"stuck_operation", "failed_operation", "ignored_capacity", "conflict"},
+    "arm.put_throughput": PUT_KINDS,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
     """One request to Resource Manager, answered or refused. `at` is the injected clock's.
 
-    `capacity` is sku.capacity of the document sent, if it had one. `status` is 0 when the connection
+    `capacity` is the sku.capacity or the throughput of the document sent, if it had one. `status` is 0 when the connection
     was dropped.
     """
 
@@ -158,6 +162,24 @@ class ResourceManagerServer:
         setting_id: str = document["id"]
         self._api.settings[setting_id.lower()] = document
         return setting_id
+
+    def add_cosmos_account(
+        self,
+        subscription: str,
+        resource_group: str,
+        name: str,
+        source: OfferSource,
+        *,
+        operation_seconds: float = 0.0,
+    ) -> str:
+        """Adds a Cosmos DB account whose throughput is in `source`, and returns its resource id."""
+        account_id = (
+            f"/subscriptions/{subscription}/resourceGroups/{resource_group}"
+            f"/providers/Microsoft.DocumentDB/databaseAccounts/{name}"
+        )
+        account = CosmosAccount(account_id, source, operation_seconds)
+        self._api.cosmos.accounts[account_id.lower()] = account
+        return account_id
 
     # -- life -------------------------------------------------------------------------------------
 
@@ -300,7 +322,7 @@ async def _close(runner: web.AppRunner) -> None:
 
 
 def _check_kind(fault: Fault, point: str) -> None:
-    accepted = _COMMON_KINDS | (_PUT_KINDS if point == "arm.put_plan" else set())
+    accepted = _COMMON_KINDS | _OWN_KINDS.get(point, set())
     if fault.kind not in accepted:
         raise front_door_error(
             500,
@@ -317,10 +339,21 @@ async def _document(request: web.Request) -> Any:
         return None
 
 
+_CAPACITIES = (
+    ("sku", "capacity"),
+    ("properties", "resource", "throughput"),
+    ("properties", "resource", "autoscaleSettings", "maxThroughput"),
+)
+
+
 def _sent_capacity(document: Any) -> int | None:
-    sku = document.get("sku") if isinstance(document, dict) else None
-    capacity = sku.get("capacity") if isinstance(sku, dict) else None
-    return capacity if isinstance(capacity, int) else None
+    for path in _CAPACITIES:
+        value = document
+        for name in path:
+            value = value.get(name) if isinstance(value, dict) else None
+        if isinstance(value, int):
+            return value
+    return None
 
 
 def _response(answer: Answer, headers: dict[str, str]) -> web.Response:

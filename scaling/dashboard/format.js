@@ -50,7 +50,7 @@ const LOOKS = {
   paused: ["‖", "warn"], foreign_hand: ["◆", "warn"], action_pending: ["▸", "out"], incomplete_window: ["…", "warn"],
   stale_metric: ["!", "bad"], collect_failed: ["!", "bad"], invalid_metric: ["!", "bad"], entity_disabled: ["!", "bad"],
   capacity_unknown: ["!", "bad"], rule_failed: ["!", "bad"], state_corrupt: ["!", "bad"],
-  applied: ["✓", "hold"], already_there: ["✓", "hold"], limited: ["✓", "warn"], expired: ["!", "warn"],
+  applied: ["✓", "hold"], accepted: ["▸", "out"], already_there: ["✓", "hold"], limited: ["✓", "warn"], expired: ["!", "warn"],
   superseded: ["–", "hold"], refused: ["!", "bad"], failed: ["!", "bad"],
   pause: ["‖", "warn"], resume: ["▸", "hold"], override: ["●", "guard"], "dry-run": ["○", "guard"],
 };

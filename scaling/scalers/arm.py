@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from azure.core.credentials_async import AsyncTokenCredential
+    from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient
     from azure.mgmt.monitor.aio import MonitorManagementClient
     from azure.mgmt.web.aio import WebSiteManagementClient
 
@@ -68,16 +70,28 @@ def open_clients(settings: Mapping[str, str], subscription: str) -> ArmClients:
     from azure.mgmt.monitor.aio import MonitorManagementClient  # noqa: PLC0415 - see above
     from azure.mgmt.web.aio import WebSiteManagementClient  # noqa: PLC0415 - see above
 
+    identity, options = _identity(settings)
+    return ArmClients(
+        WebSiteManagementClient(identity, subscription, **options),
+        MonitorManagementClient(identity, subscription, **options),
+    )
+
+
+def open_cosmos(settings: Mapping[str, str], subscription: str) -> CosmosDBManagementClient:
+    """A client of the Cosmos DB accounts of one subscription; as `open_clients`."""
+    from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient  # noqa: PLC0415 - see above
+
+    identity, options = _identity(settings)
+    return CosmosDBManagementClient(identity, subscription, **options)
+
+
+def _identity(settings: Mapping[str, str]) -> tuple[AsyncTokenCredential, dict[str, Any]]:
+    """The credential, and what every client of Resource Manager is opened with."""
     from scaling.connections import credential, transport_options  # noqa: PLC0415 - see above
 
-    identity = credential(settings, CONNECTION)
-    options: dict[str, Any] = {
+    return credential(settings, CONNECTION), {
         "base_url": endpoint(settings),
         "credential_scopes": [scope(settings)],
         **_RETRIES,
         **transport_options(settings),
     }
-    return ArmClients(
-        WebSiteManagementClient(identity, subscription, **options),
-        MonitorManagementClient(identity, subscription, **options),
-    )

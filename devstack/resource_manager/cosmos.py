@@ -1,0 +1,300 @@
+"""Cosmos DB accounts in Resource Manager: the throughput of SQL databases and containers.
+
+The throughput itself is the local Cosmos server's (`devstack.cosmos.throughput`): an account is anything that
+finds an offer, so that a change made here is the change that the data plane sees. An update is accepted
+with 202 and an operation to follow; it is carried out by the data plane at once, and what that refuses
+is answered in the provider's words. Fault points and kinds besides the common ones:
+
+    arm.put_throughput   failed_operation   accepted, ends as Failed after `operation_seconds`
+                         ignored_update     accepted, ends as Succeeded, the throughput stays
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from devstack.cosmos.errors import CosmosError
+from devstack.cosmos.throughput import MAXIMUM, Level, Offer, Owner
+from devstack.resource_manager.documents import Answer, ArmError, front_door_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devstack.resource_manager.api import Call
+
+PUT_KINDS = frozenset({"failed_operation", "ignored_update"})
+UPDATES = 25
+UPDATE_SPAN = 300.0
+"""The published limit: 25 throughput updates within 5 minutes of one account."""
+
+_API_VERSION = "2025-10-15"  # only written into the links to operations; any version is accepted
+
+
+class OfferSource(Protocol):
+    """Where the throughput of one account is: the local Cosmos server's account, or `StandaloneAccount`."""
+
+    def find_offer(self, database: str, container: str | None) -> Offer | None:
+        """The offer of a container, or of a database; None for one without throughput of its own.
+
+        Raises CosmosError (404) when there is no such database or container.
+        """
+        ...
+
+
+class StandaloneAccount:
+    """Offers without a Cosmos server: databases and containers are only names."""
+
+    def __init__(self) -> None:
+        self._offers: dict[tuple[str, str | None], Offer | None] = {}
+
+    def add(
+        self,
+        database: str,
+        container: str | None = None,
+        *,
+        throughput: int | None = None,
+        autoscale_maximum: int | None = None,
+        partitions: int = 1,
+        stored_gb: float = 0.0,
+        split_delay: float = 0.0,
+    ) -> Offer | None:
+        """Adds a database (`container` None) or a container; without throughput it shares, or is serverless."""
+        ranges = [partitions]
+
+        def split_to(count: int) -> None:
+            ranges[0] = max(ranges[0], count)
+
+        offer: Offer | None = None
+        ru = throughput if throughput is not None else autoscale_maximum
+        if ru is not None:
+            link = f"dbs/{database}/colls/{container}/" if container else f"dbs/{database}/"
+            owner = Owner(
+                link=link,
+                rid=link,
+                stored_bytes=lambda: int(stored_gb * 1e9),
+                containers=lambda: 1,
+                range_count=lambda: ranges[0],
+                split_to=split_to,
+            )
+            offer = Offer("offer", Level(ru, throughput is None), owner, split_delay)
+        self._offers.setdefault((database, None), None)
+        self._offers[database, container] = offer
+        return offer
+
+    def find_offer(self, database: str, container: str | None) -> Offer | None:
+        if (database, container) not in self._offers:
+            raise CosmosError(404, "Resource Not Found")
+        return self._offers[database, container]
+
+
+@dataclass(slots=True)
+class _Operation:
+    ends_at: float
+    failure: str | None
+    resource: Call
+
+
+@dataclass(slots=True)
+class CosmosAccount:
+    """One account in Resource Manager. `operation_seconds` is how long an update takes to be reported."""
+
+    id: str
+    source: OfferSource
+    operation_seconds: float = 0.0
+    poll_after: int = 1
+    updates: list[float] = field(default_factory=list)
+    operations: dict[str, _Operation] = field(default_factory=dict)
+
+
+class CosmosApi:
+    """Answers the routes of `Microsoft.DocumentDB`; accounts by lower-case id."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.accounts: dict[str, CosmosAccount] = {}
+
+    def knows_subscription(self, subscription: str) -> bool:
+        return any(known.startswith(f"/subscriptions/{subscription.lower()}/") for known in self.accounts)
+
+    def get_throughput(self, call: Call) -> Answer:
+        _, offer = self._offer(call)
+        return Answer(200, self._document(call, offer))
+
+    def put_throughput(self, call: Call) -> Answer:
+        """Carries out the update. Refused: a change of kind, the 26th update in 5 minutes, what the offer refuses."""
+        account, offer = self._offer(call)
+        level = _requested(call.document)
+        if level.autoscale != offer.level.autoscale:
+            raise _provider_error(
+                400,
+                "Cannot change between manual and autoscale throughput in an update. "
+                "Please invoke migration API.",
+            )
+        self._admit(account)
+        kind = call.fault.kind if call.fault is not None else ""
+        if kind not in PUT_KINDS:
+            self._replace(offer, level)
+        return self._accepted(call, account, failed=kind == "failed_operation")
+
+    def migrate_to_autoscale(self, call: Call) -> Answer:
+        account, offer = self._offer(call)
+        self._admit(account)
+        floor = offer.minimum(autoscale=True)
+        self._replace(offer, Level(max(-(-offer.level.ru // 1000) * 1000, floor), autoscale=True))
+        return self._accepted(call, account, failed=False)
+
+    def migrate_to_manual(self, call: Call) -> Answer:
+        account, offer = self._offer(call)
+        self._admit(account)
+        self._replace(offer, Level(max(offer.level.ru, offer.minimum(autoscale=False))))
+        return self._accepted(call, account, failed=False)
+
+    # -- operations -------------------------------------------------------------------------------
+
+    def get_operation(self, call: Call) -> Answer:
+        account, operation = self._operation(call)
+        if self._clock() < operation.ends_at:
+            return Answer(200, {"status": "Dequeued"}, {"Retry-After": str(account.poll_after)})
+        if operation.failure is not None:
+            error = {"code": "InternalServerError", "message": operation.failure}
+            return Answer(200, {"status": "Failed", "error": error})
+        _, offer = self._offer(operation.resource)
+        return Answer(200, {"status": "Succeeded", "properties": self._document(operation.resource, offer)})
+
+    def get_operation_result(self, call: Call) -> Answer:
+        account, operation = self._operation(call)
+        if self._clock() < operation.ends_at:
+            return Answer(202, None, {"Retry-After": str(account.poll_after)})
+        if operation.failure is not None:
+            raise _provider_error(500, operation.failure)
+        _, offer = self._offer(operation.resource)
+        return Answer(200, self._document(operation.resource, offer))
+
+    # -- helpers ----------------------------------------------------------------------------------
+
+    def _offer(self, call: Call) -> tuple[CosmosAccount, Offer]:
+        account = self._account(call)
+        try:
+            offer = account.source.find_offer(call.parts["database"], call.parts.get("container"))
+        except CosmosError as error:
+            raise _provider_error(404, error.message) from None
+        if offer is None:
+            raise _provider_error(
+                404, "Throughput is not configured for this resource: it shares throughput or is serverless."
+            )
+        offer.advance(self._clock())
+        return account, offer
+
+    def _account(self, call: Call) -> CosmosAccount:
+        parts = call.parts
+        path = f"/subscriptions/{parts['subscription']}/resourceGroups/{parts['group']}"
+        name = f"{path}/providers/Microsoft.DocumentDB/databaseAccounts/{parts['account']}".lower()
+        if name not in self.accounts:
+            raise front_door_error(
+                404,
+                "ResourceNotFound",
+                f"The Resource 'Microsoft.DocumentDB/databaseAccounts/{parts['account']}' under resource group "
+                f"'{parts['group']}' was not found. For more details please go to "
+                "https://aka.ms/ARMResourceNotFoundFix",
+            )
+        return self.accounts[name]
+
+    def _replace(self, offer: Offer, level: Level) -> None:
+        try:
+            offer.replace(level, self._clock())
+        except CosmosError as error:
+            text = f"Message: {json.dumps({'Errors': [error.message]})}"
+            raise _provider_error(error.status, text, code=error.code) from None
+
+    def _admit(self, account: CosmosAccount) -> None:
+        """One of the 25 updates in 5 minutes, counted whatever becomes of it."""
+        now = self._clock()
+        account.updates = [at for at in account.updates if at > now - UPDATE_SPAN]
+        if len(account.updates) >= UPDATES:
+            wait = int(account.updates[0] + UPDATE_SPAN - now) + 1
+            raise _provider_error(
+                429,
+                f"Throughput was updated {UPDATES} times within 5 minutes. Retry after {wait} seconds.",
+                retry_after=wait,
+            )
+        account.updates.append(now)
+
+    def _accepted(self, call: Call, account: CosmosAccount, *, failed: bool) -> Answer:
+        now, identifier = self._clock(), f"op{len(account.operations) + 1}"
+        account.operations[identifier] = _Operation(
+            ends_at=now + account.operation_seconds,
+            failure="The update of the throughput failed." if failed else None,
+            resource=call,
+        )
+        subscription, name = call.parts["subscription"], account.id.rpartition("/")[2]
+        root = f"{call.base_url}/subscriptions/{subscription}/providers/Microsoft.DocumentDB/locations/local"
+        headers = {
+            "Azure-AsyncOperation": f"{root}/operationsStatus/{name}~{identifier}?api-version={_API_VERSION}",
+            "Location": f"{root}/operationResults/{name}~{identifier}?api-version={_API_VERSION}",
+            "Retry-After": str(account.poll_after),
+        }
+        return Answer(202, {"status": "Enqueued"}, headers)
+
+    def _operation(self, call: Call) -> tuple[CosmosAccount, _Operation]:
+        name, _, identifier = call.parts["id"].partition("~")
+        for account in self.accounts.values():
+            operation = account.operations.get(identifier)
+            if account.id.rpartition("/")[2].lower() == name.lower() and operation is not None:
+                return account, operation
+        raise front_door_error(404, "NotFound", f"Operation '{call.parts['id']}' was not found.")
+
+    def _document(self, call: Call, offer: Offer) -> dict[str, Any]:
+        path, _, _ = call.path.partition("/migrateTo")
+        kind = "containers/throughputSettings" if "container" in call.parts else "throughputSettings"
+        return {
+            "id": path,
+            "type": f"Microsoft.DocumentDB/databaseAccounts/sqlDatabases/{kind}",
+            "name": "default",
+            "properties": {"resource": _resource(offer)},
+        }
+
+
+def _resource(offer: Offer) -> dict[str, Any]:
+    """What was asked for shows as the target while it is pending; limits are strings, as published."""
+    level, pending = offer.level, offer.pending
+    resource: dict[str, Any] = {
+        "minimumThroughput": str(offer.minimum()),
+        "offerReplacePending": str(pending is not None).lower(),
+        "instantMaximumThroughput": str(offer.instant_maximum),
+        "softAllowedMaximumThroughput": str(MAXIMUM),
+    }
+    if level.autoscale:
+        target = pending[0].ru if pending is not None else level.ru
+        resource["autoscaleSettings"] = {"maxThroughput": level.ru, "targetMaxThroughput": target}
+    else:
+        resource["throughput"] = level.ru
+    return resource
+
+
+def _requested(document: Any) -> Level:
+    properties = document.get("properties") if isinstance(document, dict) else None
+    resource = properties.get("resource") if isinstance(properties, dict) else None
+    asked = resource if isinstance(resource, dict) else {}
+    manual = asked.get("throughput")
+    autoscale = (asked.get("autoscaleSettings") or {}).get("maxThroughput")
+    if (manual is None) == (autoscale is None):
+        raise _provider_error(400, "Either throughput or autoscaleSettings is required, but not both.")
+    ru = manual if manual is not None else autoscale
+    if not isinstance(ru, int) or isinstance(ru, bool):
+        raise _provider_error(400, f"The throughput is {ru!r}; a whole number is accepted.")
+    return Level(ru, autoscale=manual is None)
+
+
+_CODES = {400: "BadRequest", 404: "NotFound", 429: "TooManyRequests", 500: "InternalServerError"}
+
+
+def _provider_error(
+    status: int, message: str, *, code: str | None = None, retry_after: float | None = None
+) -> ArmError:
+    """An error as the Cosmos DB provider words it: code and message are not wrapped in "error"."""
+    headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
+    activity = "ActivityId: 00000000-0000-0000-0000-000000000000, Microsoft.Azure.Documents.Common/2.14.0"
+    body = {"code": code or _CODES[status], "message": f"{message}\r\n{activity}"}
+    return ArmError(Answer(status, body, headers))

@@ -1,0 +1,129 @@
+"""What is known of Cosmos DB throughput without asking: ids, steps, limits, and the update budget."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from math import ceil
+
+from msgspec import Struct
+
+PARTITION_MAXIMUM = 10_000
+"""RU/s one physical partition carries; up to that many times partitions, an increase is instant."""
+
+UPDATES = 25
+UPDATE_SPAN = 300.0
+"""Throughput updates of one account within 5 minutes (published limit)."""
+
+_ID = re.compile(
+    r"/subscriptions/(?P<subscription>[^/]+)/resourceGroups/(?P<group>[^/]+)"
+    r"/providers/Microsoft\.DocumentDB/databaseAccounts/(?P<account>[^/]+)"
+    r"/sqlDatabases/(?P<database>[^/]+)(?:/containers/(?P<container>[^/]+))?/?",
+    re.IGNORECASE,
+)
+_GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_EXAMPLE = (
+    "/subscriptions/<guid>/resourceGroups/<group>/providers/Microsoft.DocumentDB/databaseAccounts/<account>"
+    "/sqlDatabases/<database>/containers/<container> (without /containers/... for a database's throughput)"
+)
+
+
+class ThroughputId(Struct, frozen=True):
+    """Whose throughput it is, as a resource of Resource Manager; `container` None for a database's."""
+
+    subscription: str
+    resource_group: str
+    account: str
+    database: str
+    container: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> ThroughputId:
+        """Raises ValueError naming what was found and what is accepted."""
+        match = _ID.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f"found '{text}'; accepted is {_EXAMPLE}")
+        if not _GUID.fullmatch(match["subscription"]):
+            raise ValueError(f"found subscription '{match['subscription']}'; accepted is a GUID")
+        return cls(
+            match["subscription"], match["group"], match["account"], match["database"], match["container"]
+        )
+
+
+def label_of(account: str, database: str, container: str | None) -> str:
+    """How messages name it, for example `container 'flights' of database 'demo' (account tidemark)`."""
+    where = f"database '{database}' (account {account})"
+    return (
+        f"throughput of {where}" if container is None else f"throughput of container '{container}' of {where}"
+    )
+
+
+class Throughput(Struct, frozen=True):
+    """One reading, in RU/s: what is provisioned, or the maximum of autoscale.
+
+    `instant` is the most that takes effect without splitting partitions, `maximum` the most that may be
+    asked for; None where the platform does not tell. `target` is what a pending replacement leads to.
+    """
+
+    value: int
+    autoscale: bool
+    floor: int
+    instant: int | None = None
+    maximum: int | None = None
+    pending: bool = False
+    target: int | None = None
+
+    @property
+    def effective(self) -> int:
+        """What may be spent for sure: a replacement that is pending on a split has no effect before it."""
+        return self.value if self.instant is None or not self.pending else min(self.value, self.instant)
+
+    @property
+    def step(self) -> int:
+        """Autoscale maxima are multiples of 1,000 RU/s, manual throughput of 100."""
+        return 1000 if self.autoscale else 100
+
+    def ceiling(self, *, allow_split: bool) -> int | None:
+        """The most to ask for. What is provisioned already is never above it."""
+        if allow_split or self.instant is None:
+            return self.maximum
+        limit = self.instant if self.maximum is None else min(self.instant, self.maximum)
+        return max(limit, self.value)
+
+    def stepped(self, wanted: int) -> int:
+        """`wanted` rounded up to a whole step: too little is throttled, too much costs a step."""
+        return ceil(wanted / self.step) * self.step
+
+
+def absolute_minimum(*, autoscale: bool) -> int:
+    """The least any container has, where the platform does not tell its own."""
+    return 1000 if autoscale else 400
+
+
+def instant_at_least(value: int) -> int:
+    """What is instant for sure where the partitions are not known: `value` needs that many already."""
+    return max(ceil(value / PARTITION_MAXIMUM), 1) * PARTITION_MAXIMUM
+
+
+class UpdateBudget:
+    """The updates of one account within the limit's span, as far as this process made them."""
+
+    def __init__(self) -> None:
+        self._at: deque[float] = deque()
+
+    def take(self, now: float) -> float:
+        """Takes one update and returns 0, or takes none and returns the seconds until there is one."""
+        while self._at and self._at[0] <= now - UPDATE_SPAN:
+            self._at.popleft()
+        if len(self._at) >= UPDATES:
+            return self._at[0] + UPDATE_SPAN - now
+        self._at.append(now)
+        return 0.0
+
+
+_budgets: dict[str, UpdateBudget] = {}
+
+
+def budget_of(account: str) -> UpdateBudget:
+    """The budget that all scalers of this process share for one account."""
+    return _budgets.setdefault(account.casefold(), UpdateBudget())
