@@ -1,0 +1,18 @@
+"""A Cosmos DB account (API for NoSQL) that unmodified SDKs talk to, over plain HTTP.
+
+    async with CosmosServer() as server:
+        server.create_container("flights", "flights", "/origin", throughput=400)
+        CosmosClient(server.endpoint, server.key)
+
+Databases, containers, documents, queries, transactional batch, non-atomic bulk, physical
+partitions that split and merge, throughput with its rules, request units with real 429s, and
+faults on request (see devstack.cosmos.server). Data is in memory only. Not there: change feed,
+stored procedures, time to live, unique keys, indexing policies (kept, not obeyed), query plans.
+"""
+
+from devstack.cosmos.budget import Prices
+from devstack.cosmos.errors import CosmosError
+from devstack.cosmos.server import DEFAULT_KEY, CosmosServer
+from devstack.cosmos.service import RangeStatistics, Statistics
+
+__all__ = ["DEFAULT_KEY", "CosmosError", "CosmosServer", "Prices", "RangeStatistics", "Statistics"]

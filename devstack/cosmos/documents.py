@@ -1,0 +1,269 @@
+"""Answers about documents: one at a time, in batches, in bulk, and by query."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from devstack.cosmos.account import Account
+from devstack.cosmos.batches import Operation, Result, parse_operations, run_batch, run_bulk
+from devstack.cosmos.container import Condition, Container, Outcome, Partition
+from devstack.cosmos.errors import RID_MISMATCH, CosmosError, bad_request
+from devstack.cosmos.query import Query, parse
+from devstack.cosmos.ranges import Range
+from devstack.cosmos.requests import Request, Response
+from devstack.cosmos.resources import Handler, query_of
+
+PAGE_ITEMS = 1000  # most items of one page
+PAGE_BYTES = 4 * 1024 * 1024
+_OPEN_RESULTS = 64  # queries whose further pages are kept
+
+OperationFault = Callable[[Operation, Range], CosmosError | None]
+
+
+class Documents:
+    """`operation_fault` is asked for each operation of a bulk request while there are faults.
+
+    The pages of a query come from one evaluation, kept for the last 64 queries with more to
+    come; a continuation older than that starts the query anew at the same place.
+    """
+
+    def __init__(self, account: Account, operation_fault: Callable[[], OperationFault | None]) -> None:
+        self._account = account
+        self._operation_fault = operation_fault
+        self._open: OrderedDict[str, list[Any]] = OrderedDict()
+        self._opened = 0
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """By point of devstack.cosmos.requests."""
+        return {
+            "docs.create": lambda request: self._write("Create", request),
+            "docs.upsert": lambda request: self._write("Upsert", request),
+            "docs.replace": lambda request: self._write("Replace", request),
+            "docs.read": self._read,
+            "docs.patch": self._patch,
+            "docs.delete": self._delete,
+            "docs.batch": self._batch,
+            "docs.bulk": self._bulk,
+            "docs.query": self._query,
+            "docs.list": self._query,
+        }
+
+    def container(self, request: Request) -> Container:
+        """Raises CosmosError: 404/1003, or 400/1024 if the client means one that is no more."""
+        container = self._account.database(request.names[0], owner=True).container(
+            request.names[1], owner=True
+        )
+        intended = request.headers.get("x-ms-cosmos-intended-collection-rid")
+        if intended is not None and intended != container.rid_text:
+            raise bad_request(
+                f"The container {container.name!r} is {container.rid_text}, the request means {intended}",
+                substatus=RID_MISMATCH,
+            )
+        if container.offer is not None:
+            container.offer.advance(self._account.clock())
+        return container
+
+    # One document
+
+    def _write(self, verb: str, request: Request) -> Response:
+        container, partition = self._admitted(request)
+        name = request.names[2] if verb == "Replace" else None
+        outcome = container.write(
+            verb, partition, name, request.body, _condition(request), self._account.clock()
+        )
+        return _answer(request, container, outcome)
+
+    def _read(self, request: Request) -> Response:
+        container, partition = self._admitted(request)
+        outcome = container.read(partition, request.names[2], _condition(request))
+        return _answer(request, container, outcome)
+
+    def _patch(self, request: Request) -> Response:
+        container, partition = self._admitted(request)
+        outcome = container.patch(
+            partition, request.names[2], request.body, _condition(request), self._account.clock()
+        )
+        return _answer(request, container, outcome)
+
+    def _delete(self, request: Request) -> Response:
+        container, partition = self._admitted(request)
+        return _answer(request, container, container.delete(partition, request.names[2], _condition(request)))
+
+    def _admitted(self, request: Request) -> tuple[Container, Partition]:
+        container = self.container(request)
+        partition = container.partition(request.headers.get("x-ms-documentdb-partitionkey"))
+        container.admit(partition.range, self._account.clock())
+        return container, partition
+
+    # Many
+
+    def _batch(self, request: Request) -> Response:
+        container = self.container(request)
+        operations = parse_operations(request.body)
+        partition = container.partition(request.headers.get("x-ms-documentdb-partitionkey"))
+        now = self._account.clock()
+        results = run_batch(container, partition, operations, now, minimal=_minimal(request))
+        return _results(container, partition.range, results)
+
+    def _bulk(self, request: Request) -> Response:
+        container = self.container(request)
+        name = request.headers.get("x-ms-documentdb-partitionkeyrangeid")
+        if name is None:
+            raise bad_request("A bulk request needs x-ms-documentdb-partitionkeyrangeid")
+        holder = container.map.by_id(name)
+        operations = parse_operations(request.body)
+        fault = self._operation_fault()
+        now = self._account.clock()
+        results = run_bulk(
+            container,
+            holder,
+            operations,
+            now,
+            minimal=_minimal(request),
+            sabotage=None if fault is None else lambda operation: fault(operation, holder),
+        )
+        return _results(container, holder, results)
+
+    # Queries
+
+    def _query(self, request: Request) -> Response:
+        container = self.container(request)
+        headers = request.headers
+        start, results = 0, None
+        if token := headers.get("x-ms-continuation"):
+            start, results = self._resumed(token)
+        charge = 1.0
+        if results is None:
+            partitions = _asked_for(container, request)
+            charge = container.scan(partitions, self._account.clock())
+            results = _evaluate(container, partitions, _parsed(request))
+        end = _page_end(results, start, headers.get("x-ms-max-item-count"))
+        page = results[start:end]
+        answer = {"x-ms-request-charge": str(charge), "x-ms-item-count": str(len(page))}
+        if end < len(results):
+            answer["x-ms-continuation"] = self._keep(headers.get("x-ms-continuation"), results, end)
+        answer["x-ms-session-token"] = _session(container.map.ranges[0])
+        body = {"_rid": container.rid_text, "Documents": page, "_count": len(page)}
+        return Response(200, answer, msgspec.json.encode(body))
+
+    def _resumed(self, token: str) -> tuple[int, list[Any] | None]:
+        name, _, start = token.partition(":")
+        if not start.isdecimal():
+            raise bad_request(f"The continuation {token!r} is not one of this server's")
+        return int(start), self._open.get(name)
+
+    def _keep(self, token: str | None, results: list[Any], end: int) -> str:
+        name = token.partition(":")[0] if token else ""
+        if name not in self._open:
+            self._opened += 1
+            name = f"q{self._opened}"
+        self._open[name] = results
+        self._open.move_to_end(name)
+        while len(self._open) > _OPEN_RESULTS:
+            self._open.popitem(last=False)
+        return f"{name}:{end}"
+
+
+def _parsed(request: Request) -> Query:
+    if request.point == "docs.list":
+        return parse("SELECT * FROM c")
+    document = request.json()
+    if not isinstance(document, dict):
+        raise bad_request(f"A query request is {type(document).__name__}, accepted: an object")
+    return parse(*query_of(document))
+
+
+def _asked_for(container: Container, request: Request) -> list[Partition]:
+    """The logical partitions that a query is over. Raises CosmosError: 410/1002, or 400 if it names none."""
+    headers = request.headers
+    key = headers.get("x-ms-documentdb-partitionkey")
+    if key is not None and key != "[]":
+        wanted = container.definition.parse(key)
+        if len(wanted) == len(container.definition.paths):
+            return [container.partition(key)]
+        prefix = container.definition.effective(wanted)
+        return [found for found in container.partitions() if found.effective.startswith(prefix)]
+    found = list(container.partitions())
+    if name := headers.get("x-ms-documentdb-partitionkeyrangeid"):
+        holder = container.map.by_id(name)
+        found = [partition for partition in found if partition.range is holder]
+    elif (
+        request.point == "docs.query"
+        and len(container.map) > 1
+        and not request.flag("x-ms-documentdb-query-enablecrosspartition")
+    ):
+        raise bad_request(
+            "Cross partition query is required but disabled. "
+            "Please set x-ms-documentdb-query-enablecrosspartition to true, or name a partition key."
+        )
+    low, high = headers.get("x-ms-start-epk"), headers.get("x-ms-end-epk")
+    if low is None or high is None:
+        return found
+    return [partition for partition in found if low <= partition.effective < high]
+
+
+def _evaluate(container: Container, partitions: Sequence[Partition], query: Query) -> list[Any]:
+    """The results, documents as they are where the query does not change them."""
+    if query.counts_all:
+        return query.of_count(sum(len(partition.documents) for partition in partitions))
+    bodies = (
+        container.full(document) for partition in partitions for document in partition.documents.values()
+    )
+    if query.takes_all:
+        return [Raw(body) for body in bodies]
+    return query.run(map(msgspec.json.decode, bodies))
+
+
+def _page_end(results: Sequence[Any], start: int, wanted: str | None) -> int:
+    """Up to the number of items asked for and 4 MiB, but one item at least."""
+    asked = int(wanted) if wanted is not None and wanted.lstrip("-").isdecimal() else -1
+    end = min(len(results), start + (asked if 0 < asked <= PAGE_ITEMS else PAGE_ITEMS))
+    size = 0
+    for index in range(start, end):
+        item = results[index]
+        size += len(bytes(item)) if isinstance(item, Raw) else 0
+        if size > PAGE_BYTES and index > start:
+            return index
+    return end
+
+
+def _condition(request: Request) -> Condition:
+    return Condition(request.headers.get("if-match"), request.headers.get("if-none-match"))
+
+
+def _minimal(request: Request) -> bool:
+    return "return=minimal" in request.headers.get("prefer", "").replace(" ", "").lower()
+
+
+def _session(holder: Range) -> str:
+    return f"{holder.id}:-1#{holder.lsn}"
+
+
+def _range_headers(holder: Range, charge: float) -> dict[str, str]:
+    return {
+        "x-ms-request-charge": str(round(charge, 2)),
+        "x-ms-session-token": _session(holder),
+        "x-ms-documentdb-partitionkeyrangeid": holder.id,
+        "lsn": str(holder.lsn),
+    }
+
+
+def _answer(request: Request, container: Container, outcome: Outcome) -> Response:
+    headers = _range_headers(outcome.partition.range, outcome.charge)
+    document = outcome.document
+    if document is None:
+        return Response(outcome.status, headers)
+    headers["etag"] = document.etag
+    headers["x-ms-alt-content-path"] = f"dbs/{request.names[0]}/colls/{container.name}"
+    minimal = request.method != "GET" and _minimal(request)
+    return Response(outcome.status, headers, b"" if minimal else container.full(document))
+
+
+def _results(container: Container, holder: Range, results: Sequence[Result]) -> Response:
+    headers = _range_headers(holder, sum(result.request_charge for result in results))
+    mixed = any(result.status_code >= 400 for result in results)
+    headers["x-ms-alt-content-path"] = container.name
+    return Response(207 if mixed else 200, headers, msgspec.json.encode(results))

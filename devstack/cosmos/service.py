@@ -1,0 +1,115 @@
+"""The whole service as one function: `handle(method, target, headers, body)`."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from itertools import count
+from uuid import UUID
+
+import msgspec
+from msgspec import Struct
+
+from devstack.cosmos.account import Account
+from devstack.cosmos.authorization import Authorization
+from devstack.cosmos.documents import Documents, OperationFault
+from devstack.cosmos.errors import CosmosError
+from devstack.cosmos.requests import Request, Response, parse_request
+from devstack.cosmos.resources import Handler, Resources
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+class RangeStatistics(Struct, frozen=True):
+    """Of one physical partition since it came to be: operations done, operations refused, RU spent."""
+
+    operations: int
+    throttled: int
+    request_units: float
+
+
+class Statistics(Struct, frozen=True):
+    """`requests` and `statuses` count requests by point and by status; `ranges` is by "database/container/range"."""
+
+    requests: dict[str, int]
+    statuses: dict[str, int]
+    ranges: dict[str, RangeStatistics]
+
+    @property
+    def operations(self) -> int:
+        return sum(found.operations for found in self.ranges.values())
+
+    @property
+    def throttled(self) -> int:
+        return sum(found.throttled for found in self.ranges.values())
+
+
+class Service:
+    """Not thread-safe, and never waits. `operation_fault` is that of devstack.cosmos.documents."""
+
+    def __init__(
+        self,
+        account: Account,
+        authorization: Authorization,
+        address: Callable[[], str],
+        operation_fault: Callable[[], OperationFault | None] = lambda: None,
+    ) -> None:
+        self.account = account
+        self.documents = Documents(account, operation_fault)
+        self._authorization = authorization
+        self._handlers: dict[str, Handler] = {
+            **Resources(account, address).handlers(),
+            **self.documents.handlers(),
+        }
+        self._requests: Counter[str] = Counter()
+        self._statuses: Counter[int] = Counter()
+        self._activities = count(1)
+
+    def handle(self, method: str, target: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        """The answer to one request; `headers` with lower-case names. Raises nothing for a bad one."""
+        try:
+            request = parse_request(method, target, headers, body)
+        except CosmosError as error:
+            return self.refuse(error)
+        return self.answer(request)
+
+    def answer(self, request: Request) -> Answer:
+        """The answer to a request that has been parsed."""
+        self._requests[request.point] += 1
+        try:
+            self._authorize(request)
+            response = self._handlers[request.point](request)
+        except CosmosError as error:
+            return self.refuse(error)
+        return self._finish(response)
+
+    def refuse(self, error: CosmosError) -> Answer:
+        """The answer for an error."""
+        headers = {"x-ms-substatus": str(error.substatus), "x-ms-request-charge": "0"}
+        if error.retry_after_ms is not None:
+            headers["x-ms-retry-after-ms"] = str(error.retry_after_ms)
+        body = msgspec.json.encode({"code": error.code, "message": error.message})
+        return self._finish(Response(error.status, headers, body))
+
+    def statistics(self) -> Statistics:
+        ranges = {
+            f"{database.name}/{container.name}/{found.id}": RangeStatistics(
+                found.operations, found.throttled, round(found.budget.spent, 2)
+            )
+            for database in self.account.databases.values()
+            for container in database.containers.values()
+            for found in container.map.ranges
+        }
+        statuses = {str(status): number for status, number in self._statuses.items()}
+        return Statistics(dict(self._requests), statuses, ranges)
+
+    def _authorize(self, request: Request) -> None:
+        self._authorization.verify(request.method, request.kind, request.link, request.headers)
+
+    def _finish(self, response: Response) -> Answer:
+        self._statuses[response.status] += 1
+        headers = response.headers
+        headers["x-ms-activity-id"] = str(UUID(int=next(self._activities)))
+        headers.setdefault("x-ms-request-charge", "1")
+        headers["x-ms-version"] = "2018-12-31"
+        if response.body:
+            headers["content-type"] = "application/json"
+        return response.status, headers, response.body
