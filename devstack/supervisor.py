@@ -1,4 +1,4 @@
-"""Starts and stops the whole local stack: Azurite, Service Bus, Event Hubs, Resource Manager, and the functions."""
+"""Starts and stops the whole local stack: Azurite, Service Bus, Event Hubs, Cosmos DB, Resource Manager, the functions."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from devstack.azurite import Azurite
 from devstack.certificates import ensure_certificate
+from devstack.cosmos import CosmosServer
 from devstack.event_hubs import EventHubsServer
 from devstack.processes import ChildProcess, free_ports
 from devstack.resource_manager import ResourceManagerServer
@@ -29,6 +30,7 @@ SUBSCRIPTION = "00000000-0000-0000-0000-000000000000"
 RESOURCE_GROUP = "local"
 TOPIC, QUEUE_SUBSCRIPTION, PLAN = "orders", "fulfilment", "plan-orders"  # what tidemark.toml names
 EVENT_HUB, EVENT_HUB_PARTITIONS, CONSUMER_GROUP = "flights", 4, "tidemark"
+COSMOS_DATABASE, COSMOS_CONTAINER, PARTITION_KEY, REQUEST_UNITS = "flights", "flights", "/origin", 400
 READY_WITHIN = 60.0
 STOP_WITHIN = 10.0
 
@@ -42,9 +44,10 @@ class StackPorts(Struct, frozen=True):
     identity: int = 8444
     control: int = 8445
     event_hubs: int = 5673
+    cosmos: int = 8081
 
 
-ANY_PORTS = StackPorts(0, 0, 0, 0, 0, 0)
+ANY_PORTS = StackPorts(0, 0, 0, 0, 0, 0, 0)
 
 
 class Stack:
@@ -58,6 +61,10 @@ class Stack:
         self.service_bus = ServiceBusServer(port=ports.service_bus, ca_dir=folder, key=SERVICE_BUS_KEY)
         self.event_hubs = EventHubsServer(port=ports.event_hubs, ca_dir=folder, key=SERVICE_BUS_KEY)
         self.event_hubs.create_hub(EVENT_HUB, EVENT_HUB_PARTITIONS, consumer_groups=[CONSUMER_GROUP])
+        self.cosmos = CosmosServer(port=ports.cosmos)
+        self.cosmos.create_container(
+            COSMOS_DATABASE, COSMOS_CONTAINER, PARTITION_KEY, throughput=REQUEST_UNITS
+        )
         self.resource_manager = ResourceManagerServer(
             certificate=certificate,
             port=ports.resource_manager,
@@ -72,6 +79,7 @@ class Stack:
             await starting.enter_async_context(self.azurite)
             await starting.enter_async_context(self.service_bus)
             await starting.enter_async_context(self.event_hubs)
+            await starting.enter_async_context(self.cosmos)
             await starting.enter_async_context(self.resource_manager)
             self._running = starting.pop_all()
         return self
@@ -95,6 +103,7 @@ class Stack:
             "AzureWebJobsStorage": self.azurite.connection_string,
             "OrdersServiceBus": self.service_bus.connection_string,
             "EventHubConnection": self.event_hubs.connection_string(EVENT_HUB),
+            "CosmosConnection": self.cosmos.connection_string,
             "AZURE_RESOURCE_MANAGER_ENDPOINT": arm.base_url,
             "IDENTITY_ENDPOINT": arm.identity_endpoint,
             "IDENTITY_HEADER": arm.identity_header,
