@@ -10,10 +10,11 @@ reprs name settings and never show their values.
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from azure.core.credentials import AccessToken
@@ -23,6 +24,10 @@ from azure.identity.aio import DefaultAzureCredential, ManagedIdentityCredential
 from azure.storage.queue import TextBase64EncodePolicy
 from azure.storage.queue.aio import QueueClient
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from azure.eventhub.aio import EventHubConsumerClient
+    from azure.storage.blob.aio import ContainerClient
 
 CA_BUNDLE = "TIDEMARK_CA_BUNDLE"
 """Setting with the path of a PEM file; it replaces the system's certificate authorities."""
@@ -44,7 +49,9 @@ class ConnectionSettingsError(ValueError):
 
 
 class ServiceBusEndpoint(Struct, frozen=True):
-    """How to reach a Service Bus namespace: by connection string or by `credential`; one of them is set."""
+    """How to reach a namespace of Service Bus or Event Hubs, which are addressed alike: by connection string
+    or by `credential`; one of them is set.
+    """
 
     namespace: str
     connection_string: str | None = None
@@ -236,11 +243,64 @@ def queue_client(settings: Settings, prefix: str, name: str, **options: Any) -> 
     return QueueClient(str(endpoint.url), name, credential=endpoint.credential, **arguments)
 
 
+def blob_container(settings: Settings, prefix: str, name: str, **options: Any) -> ContainerClient:
+    """A client of the blob container `name`; `options` go to its constructor. The caller closes it."""
+    from azure.storage.blob.aio import ContainerClient  # noqa: PLC0415 - a quarter of a second, only when needed
+
+    arguments = {
+        "retry_total": RETRIES,
+        "initial_backoff": 1,
+        "increment_base": 2,
+        "random_jitter_range": 1,
+        "connection_timeout": CONNECT_TIMEOUT,
+        "read_timeout": READ_TIMEOUT,
+        **transport_options(settings),
+        **options,
+    }
+    endpoint = storage_endpoint(settings, prefix, "blob")
+    if endpoint.connection_string is not None:
+        return ContainerClient.from_connection_string(endpoint.connection_string, name, **arguments)
+    return ContainerClient(str(endpoint.url), name, credential=endpoint.credential, **arguments)
+
+
+def event_hub_client(
+    settings: Settings, prefix: str, hub: str, group: str, **options: Any
+) -> EventHubConsumerClient:
+    """A client of the event hub `hub` and a consumer group; the caller closes it. Blocks while it reads the
+    certificate authorities, once for all the connections it will open.
+
+    `hub` wins over an EntityPath in the connection string. `options` go to the constructor.
+    """
+    import certifi  # noqa: PLC0415 - with the next line: half a second, only when needed
+    from azure.eventhub.aio import EventHubConsumerClient  # noqa: PLC0415
+
+    endpoint = event_hubs_endpoint(settings, prefix)
+    bundle = transport_options(settings).get("connection_verify", certifi.where())
+    # One for all connections: the SDK opens one for each request and would read the file anew, 35 ms each.
+    options = {"ssl_context": ssl.create_default_context(cafile=bundle), **options}
+    if endpoint.connection_string is not None:
+        return EventHubConsumerClient.from_connection_string(
+            endpoint.connection_string, group, eventhub_name=hub, **options
+        )
+    if endpoint.credential is None:
+        raise ConnectionSettingsError(f"{prefix} has neither a connection string nor an identity")
+    return EventHubConsumerClient(endpoint.namespace, hub, group, endpoint.credential, **options)
+
+
 def service_bus_endpoint(settings: Settings, prefix: str) -> ServiceBusEndpoint:
     """How to reach the Service Bus namespace of a connection.
 
     Raises ConnectionSettingsError naming the missing or malformed setting and all that is accepted.
     """
+    return _namespace_endpoint(settings, prefix, "a Service Bus")
+
+
+def event_hubs_endpoint(settings: Settings, prefix: str) -> ServiceBusEndpoint:
+    """How to reach the Event Hubs namespace of a connection. Raises as `service_bus_endpoint`."""
+    return _namespace_endpoint(settings, prefix, "an Event Hubs")
+
+
+def _namespace_endpoint(settings: Settings, prefix: str, product: str) -> ServiceBusEndpoint:
     text = connection_string(settings, prefix)
     if text is not None:
         parts = _parts(text)
@@ -248,15 +308,15 @@ def service_bus_endpoint(settings: Settings, prefix: str) -> ServiceBusEndpoint:
         host = urlsplit(parts.get("endpoint", "")).netloc
         if not host or not (signed or "sharedaccesssignature" in parts):
             raise ConnectionSettingsError(
-                f"{prefix} is not a Service Bus connection string; expected Endpoint=sb://<namespace>/ with "
+                f"{prefix} is not {product} connection string; expected Endpoint=sb://<namespace>/ with "
                 "SharedAccessKeyName and SharedAccessKey, or with SharedAccessSignature"
             )
         return ServiceBusEndpoint(host, connection_string=text)
     namespace = identity_setting(settings, prefix, "fullyQualifiedNamespace")
     if namespace is None:
         raise ConnectionSettingsError(
-            f"no Service Bus connection '{prefix}': set {prefix} to a connection string, or, for identity, "
-            f"{prefix}__fullyQualifiedNamespace to <namespace>.servicebus.windows.net (optionally with "
+            f"no {product.partition(' ')[2]} connection '{prefix}': set {prefix} to a connection string, or, for "
+            f"identity, {prefix}__fullyQualifiedNamespace to <namespace>.servicebus.windows.net (optionally with "
             f"{prefix}__credential=managedidentity and {prefix}__clientId)"
         )
     # A pasted sb:// or https:// address means the same namespace.

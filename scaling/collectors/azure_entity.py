@@ -70,21 +70,23 @@ class AzureEntityCollector(ABC, Generic[Client]):
                 self._client = await asyncio.to_thread(self._open)
             return self._client
 
-    def _explain(self, error: Exception) -> str:
+    def _explain(self, error: Exception, label: str = "", role: str = "") -> str:
+        """The error in words. `label` and `role` are those of the entity, unless another one failed."""
+        label, role = label or self._label, role or self.ROLE
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
         story = " ".join(str(getattr(error, "message", None) or error).split())[:300]
         wait = _retry_after(response)
         after = f"; it asks to wait {wait} s" if wait else ""
         if isinstance(error, ResourceNotFoundError):  # Service Bus answers 200 with an empty feed
-            return f"{self._label}: does not exist"
+            return f"{label}: does not exist"
         if status in {401, 403} or isinstance(error, ClientAuthenticationError):
-            return f"{self._label}: access refused; reading the counts needs {self.ROLE} ({story})"
+            return f"{label}: access refused; reading the counts needs {role} ({story})"
         if status == 429 or (status == 503 and "busy" in story.casefold()):
-            return f"{self._label}: the service throttles its management requests{after} ({story})"
+            return f"{label}: the service throttles its management requests{after} ({story})"
         if status is not None:
-            return f"{self._label}: the service answered {status}{after} ({story})"
-        return f"{self._label}: {story or type(error).__name__}"
+            return f"{label}: the service answered {status}{after} ({story})"
+        return f"{label}: {story or type(error).__name__}"
 
 
 def _retry_after(response: Any) -> str | None:

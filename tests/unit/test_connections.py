@@ -8,7 +8,9 @@ from azure.core.credentials import AccessToken
 from scaling import connections
 from scaling.connections import (
     ConnectionSettingsError,
+    blob_container,
     credential,
+    event_hub_client,
     identity_setting,
     network_story,
     queue_client,
@@ -231,3 +233,42 @@ def test_a_network_error_is_told_without_the_tls_object():
     )
 
     assert network_story(error) == "OSError: Cannot connect to host localhost:1 [Connect call failed]"
+
+
+HUBS = BUS.replace("acme", "acme-hubs")
+
+
+async def test_a_blob_container_is_reached_by_connection_string_or_identity():
+    async with (
+        blob_container({"Work": STORAGE}, "Work", "checkpoints") as by_key,
+        blob_container({"Work__accountName": "acme"}, "Work", "checkpoints") as by_identity,
+    ):
+        assert by_key.url == by_identity.url == "https://acme.blob.core.windows.net/checkpoints"
+        assert repr(by_identity.credential) == "IdentityCredential(default chain)"
+
+
+async def test_an_event_hub_is_reached_by_connection_string_or_identity():
+    async with (
+        event_hub_client({"Hubs": f"{HUBS};EntityPath=other"}, "Hubs", "orders", "billing") as by_key,
+        event_hub_client(
+            {"Hubs__fullyQualifiedNamespace": "acme-hubs.servicebus.windows.net"}, "Hubs", "orders", "billing"
+        ) as by_identity,
+    ):
+        for client in (by_key, by_identity):
+            assert client.eventhub_name == "orders"
+            assert client._auth_uri == ("sb://acme-hubs.servicebus.windows.net/orders/consumergroups/billing")
+        assert repr(by_identity._credential) == "IdentityCredential(default chain)"
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({}, "no Event Hubs connection 'Hubs': set Hubs to a connection string"),
+        ({"Hubs": "secret"}, "Hubs is not an Event Hubs connection string"),
+    ],
+)
+def test_an_event_hubs_connection_that_cannot_work_is_refused_by_name(settings, named):
+    with pytest.raises(ConnectionSettingsError, match=named) as raised:
+        event_hub_client(settings, "Hubs", "orders", "$Default")
+
+    assert "secret" not in str(raised.value)

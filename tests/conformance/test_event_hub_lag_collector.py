@@ -1,0 +1,185 @@
+"""The lag collector over real sockets: hubs of the local server, checkpoints in Azurite, the SDK's own store."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import pytest
+from azure.core.credentials import AccessToken
+from azure.eventhub import EventData, TransportType
+from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
+from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
+from azure.storage.blob.aio import ContainerClient
+
+from devstack.event_hubs.server import EventHubsServer
+from devstack.faults import Fault
+from scaling import connections
+from scaling.collectors.event_hub_lag import EventHubLagCollector
+from scaling.config_reader import parse_params
+from scaling.connections import event_hub_client
+from scaling.ports import CollectError
+from tests.conformance.test_collectors import NOW, CollectorConformance
+
+pytestmark = pytest.mark.wire
+
+HUB = "Orders"  # a capital, as in the reports of consumers whose lag was never found
+
+
+class HubWorld:
+    """The hub `Orders` with two partitions, and a container for the checkpoints of its consumers."""
+
+    name = HUB
+
+    def __init__(self, server: EventHubsServer, storage: str, container: str) -> None:
+        self.server = server
+        self.storage = storage
+        self.container = container
+        server.create_hub(HUB, 2)
+        self.settings = {"Hubs": server.connection_string(), "AzureWebJobsStorage": storage}
+        self._collectors: list[EventHubLagCollector] = []
+        self.collector = self.new_collector()
+
+    def new_collector(self, settings: dict[str, str] | None = None, *, deadline: float = 20.0, **options):
+        given = {"connection": "Hubs", "event_hub": HUB, "container": self.container, **options}
+        params, problems = parse_params(EventHubLagCollector.Params, given)
+        assert not problems
+        made = EventHubLagCollector(params, settings or self.settings, deadline=deadline)
+        self._collectors.append(made)
+        return made
+
+    async def values(self, collector: EventHubLagCollector | None = None) -> dict[str, float]:
+        return dict((await (collector or self.collector).collect(now=NOW)).values)
+
+    async def put(self, count: int, partition: str = "0") -> None:
+        client = EventHubProducerClient.from_connection_string(
+            self.server.connection_string(), eventhub_name=HUB
+        )
+        async with client:
+            batch = await client.create_batch(partition_id=partition)
+            for number in range(count):
+                batch.add(EventData(f"order {number}"))
+            await client.send_batch(batch)
+
+    async def settle(self, partition: str, number: int) -> None:
+        """Reads a partition up to an event and checkpoints there, with the SDK's own consumer and store."""
+        store = BlobCheckpointStore.from_connection_string(self.storage, self.container)
+        client = EventHubConsumerClient.from_connection_string(
+            self.server.connection_string(), "$Default", eventhub_name=HUB, checkpoint_store=store
+        )
+        done = asyncio.Event()
+
+        async def on_event(context, event) -> None:
+            if event is not None and event.sequence_number == number:
+                await context.update_checkpoint(event)
+                done.set()
+
+        async with store, client:
+            receiving = asyncio.create_task(
+                client.receive(on_event, partition_id=partition, starting_position="-1")
+            )
+            try:
+                await asyncio.wait_for(done.wait(), 30)
+            finally:
+                receiving.cancel()
+                await asyncio.gather(receiving, return_exceptions=True)
+
+    async def remove(self) -> None:
+        self.server.delete_hub(HUB)
+
+    async def aclose(self) -> None:
+        for collector in self._collectors:
+            await collector.aclose()
+
+
+@pytest.fixture
+async def world(azurite, tmp_path_factory) -> AsyncIterator[HubWorld]:
+    name = f"checkpoints-{uuid4().hex[:12]}"
+    async with (
+        EventHubsServer(ca_dir=tmp_path_factory.getbasetemp() / "certificate") as server,
+        ContainerClient.from_connection_string(azurite, name) as container,
+    ):
+        await container.create_container()
+        made = HubWorld(server, azurite, name)
+        yield made
+        await made.aclose()
+
+
+class TestEventHubLagOnTheWire(CollectorConformance):
+    TOTAL = "lag"
+    SIZES = frozenset({"partitions"})
+
+    @pytest.fixture
+    def world(self, world) -> HubWorld:
+        return world
+
+    async def test_the_checkpoints_of_the_sdks_own_consumer_are_found_and_subtracted(self, world):
+        await world.put(10, "0")
+        await world.put(5, "1")
+        await world.settle("0", 6)
+
+        values = await world.values()
+
+        assert (values["lag"], values["max_partition_lag"], values["partitions_with_lag"]) == (8, 5, 2)
+        assert (values["no_checkpoint"], values["partitions"]) == (1, 2)
+
+    async def test_a_hub_created_anew_is_recognised_by_the_age_of_the_checkpoint(self, world):
+        await world.put(10)
+        await world.settle("0", 3)
+        await asyncio.sleep(1.1)  # storage tells times of writing in whole seconds
+        world.server.recreate_hub(HUB, 2)
+        await world.put(6)
+
+        values = await world.values()
+
+        assert (values["lag"], values["hub_recreated"]) == (6, 1)
+
+    async def test_a_container_that_does_not_exist_is_an_error_that_names_it(self, world):
+        with pytest.raises(CollectError, match=r"container 'elsewhere' .*: does not exist"):
+            await world.values(world.new_collector(container="elsewhere"))
+
+    async def test_a_wrong_key_of_either_side_is_an_error_that_names_the_role_and_not_the_key(self, world):
+        wrong_hub = {**world.settings, "Hubs": world.settings["Hubs"].replace("AccessKey=", "AccessKey=AAAA")}
+        wrong_storage = {
+            **world.settings,
+            "AzureWebJobsStorage": world.storage.replace("AccountKey=", "AccountKey=AAAA"),
+        }
+        for settings, role in (
+            (wrong_hub, "Azure Event Hubs Data Receiver"),
+            (wrong_storage, "Storage Blob Data Reader"),
+        ):
+            with pytest.raises(CollectError, match=role) as raised:
+                await world.values(world.new_collector(settings))
+            assert "AAAA" not in str(raised.value)
+
+    async def test_a_missing_connection_setting_is_named(self, world):
+        with pytest.raises(CollectError, match="no Event Hubs connection 'Hubs'"):
+            await world.values(world.new_collector({"AzureWebJobsStorage": world.storage}))
+
+    async def test_an_answer_that_is_late_ends_at_the_deadline(self, world):
+        world.server.faults.add(Fault("manage:*", "latency", seconds=20, count=10))
+
+        with pytest.raises(CollectError, match=r"no answer within 2 s"):
+            await asyncio.wait_for(world.values(world.new_collector(deadline=2)), 8)
+
+    async def test_an_identity_reads_a_hub_over_tls_with_a_private_authority(self, world, monkeypatch):
+        monkeypatch.setattr(connections, "IdentityCredential", StaticCredential)
+        settings = {
+            "Hubs__fullyQualifiedNamespace": world.server.endpoint,
+            "TIDEMARK_CA_BUNDLE": str(world.server.ca_path),
+        }
+        elsewhere = {  # the SDK takes port 5671 unless told another, and then web sockets unless told not to
+            "custom_endpoint_address": f"sb://{world.server.endpoint}",
+            "transport_type": TransportType.Amqp,
+        }
+
+        async with event_hub_client(settings, "Hubs", HUB, "$Default", **elsewhere) as hub:
+            assert await hub.get_partition_ids() == ["0", "1"]
+
+
+class StaticCredential:
+    """An identity whose tokens come from nowhere; the local server takes any bearer token."""
+
+    def __init__(self, **_options: object) -> None: ...
+
+    async def get_token(self, *_scopes: str, **_options: object):
+        return AccessToken("token", 4_000_000_000)

@@ -1,0 +1,340 @@
+"""What the lag collector makes of hubs and containers that are odd; both are stubs in memory."""
+
+import logging
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.eventhub.exceptions import AuthenticationError, ConnectError
+
+from scaling.checkpoint_layouts import Consumer
+from scaling.collectors import event_hub_lag
+from scaling.collectors.event_hub_lag import Clients, EventHubLagCollector
+from scaling.config_reader import parse_params
+from scaling.ports import CollectError
+
+NOW = 1_700_000_000.0
+CREATED = 1_600_000_000.0
+FOLDER = "acme.servicebus.windows.net/orders/$default"
+CONSUMER = Consumer("acme.servicebus.windows.net", "Orders", "$Default")
+
+
+class StubHub:
+    """`partitions`: first number, last number of each; a partition whose first is above its last is empty."""
+
+    def __init__(self, partitions: dict[str, tuple[int, int]]) -> None:
+        self.partitions = partitions
+        self.log: list[str] = []
+        self.failure: Exception | None = None
+        self.closed = 0
+
+    async def get_eventhub_properties(self):
+        if self.failure is not None:
+            raise self.failure
+        return {"partition_ids": list(self.partitions), "created_at": datetime.fromtimestamp(CREATED, UTC)}
+
+    async def get_partition_properties(self, partition: str):
+        self.log.append("partition")
+        begin, last = self.partitions[partition]
+        return {
+            "beginning_sequence_number": begin,
+            "last_enqueued_sequence_number": last,
+            "is_empty": begin > last,
+        }
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class StubContainer:
+    """`blobs`: name -> (metadata or None, body, time written)."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.blobs: dict[str, tuple[dict | None, bytes, float]] = {}
+        self.log = log
+        self.failure: Exception | None = None
+        self.closed = 0
+
+    def checkpoint(self, partition: str, number: int, written_at: float = NOW) -> None:
+        name = f"{FOLDER}/checkpoint/{partition}"
+        self.blobs[name] = ({"sequencenumber": str(number), "offset": "1"}, b"", written_at)
+
+    async def list_blobs(self, *, name_starts_with: str, include: list[str]):
+        self.log.append(f"list {name_starts_with}")
+        if self.failure is not None:
+            raise self.failure
+        for name, (metadata, _, written_at) in self.blobs.items():
+            if name.startswith(name_starts_with):
+                yield SimpleNamespace(
+                    name=name, metadata=metadata, last_modified=datetime.fromtimestamp(written_at, UTC)
+                )
+
+    async def walk_blobs(self, *, include: list[str], delimiter: str):
+        async for blob in self.list_blobs(name_starts_with="", include=include):
+            yield blob if delimiter not in blob.name else SimpleNamespace(name=blob.name.split("/")[0] + "/")
+
+    async def download_blob(self, name: str):
+        async def readall() -> bytes:
+            return self.blobs[name][1]
+
+        return SimpleNamespace(readall=readall)
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Stubbed(EventHubLagCollector):
+    def __init__(self, partitions: dict[str, tuple[int, int]], **options) -> None:
+        params, problems = parse_params(self.Params, {"connection": "Hubs", "event_hub": "Orders", **options})
+        assert not problems
+        super().__init__(params, {})
+        self.hub = StubHub(partitions)
+        self.container = StubContainer(self.hub.log)
+
+    def _open(self):
+        return Clients(self.hub, self.container, CONSUMER)
+
+    async def values(self) -> dict[str, float]:
+        return dict((await self.collect(now=NOW)).values)
+
+
+async def test_raw_and_capped_lag_are_both_kept_beside_what_bounds_the_useful_instances():
+    collector = Stubbed({"0": (0, 199), "1": (0, 9), "2": (0, 4)}, target=64)
+    for partition, number in (("0", 99), ("1", 9), ("2", 3)):
+        collector.container.checkpoint(partition, number)
+    collector.hub.partitions["0"] = (0, 1099)
+
+    assert await collector.values() == {
+        "lag": 1001.0,
+        "capped_lag": 192.0,
+        "max_partition_lag": 1000.0,
+        "partitions": 3.0,
+        "partitions_with_lag": 2.0,
+        "no_checkpoint": 0.0,
+        "hub_recreated": 0.0,
+        "expired": 0.0,
+        "stale": 0.0,
+        "lost": 0.0,
+    }
+
+
+async def test_without_a_target_no_capped_lag_is_made_up():
+    assert "capped_lag" not in await Stubbed({"0": (0, 9)}).values()
+
+
+async def test_the_states_of_partitions_are_counted():
+    collector = Stubbed({"0": (0, 10), "1": (0, 10), "2": (990, 1000), "3": (0, 10), "4": (5, 4)})
+    for partition, number in (("1", 50_010), ("2", 900), ("3", 15)):
+        collector.container.checkpoint(partition, number)
+
+    values = await collector.values()
+
+    assert values["lag"] == 11 + 11 + 11
+    states = ("no_checkpoint", "hub_recreated", "expired", "stale")
+    assert [values[name] for name in states] == [1, 1, 1, 1]
+    assert values["lost"] == 89
+
+
+async def test_a_checkpoint_written_before_the_hub_was_created_is_of_an_earlier_hub():
+    collector = Stubbed({"0": (0, 60_000)})
+    collector.container.checkpoint("0", 50_010, written_at=CREATED - 60)
+
+    values = await collector.values()
+
+    assert (values["lag"], values["hub_recreated"]) == (60_001, 1)
+
+
+async def test_a_state_that_is_to_be_held_is_an_error_that_names_setting_partition_numbers_and_blob():
+    collector = Stubbed({"7": (0, 10)}, hub_recreated="hold")
+    collector.container.checkpoint("7", 50_010)
+
+    with pytest.raises(CollectError) as raised:
+        await collector.values()
+
+    assert 'hub_recreated = "hold"' in str(raised.value)
+    assert "partition 7 is hub_recreated: checkpoint 50010, events 0 to 10" in str(raised.value)
+    assert f"blob 'eventhub-checkpoints/{FOLDER}/checkpoint/7'" in str(raised.value)
+
+
+async def test_of_two_checkpoints_the_one_written_last_is_read_even_when_its_number_is_lower():
+    """A consumer set back to an earlier event leaves the blob of its predecessor far ahead."""
+    collector = Stubbed({"0": (0, 999)})
+    collector.container.checkpoint("0", 99, written_at=NOW)
+    body = b'{"Offset": "1", "SequenceNumber": 899}'
+    collector.container.blobs[f"{FOLDER}/0"] = ({}, body, NOW - 60)
+    assert (await collector.values())["lag"] == 900
+
+    collector.container.blobs[f"{FOLDER}/0"] = ({}, body, NOW + 60)
+    assert (await collector.values())["lag"] == 100
+
+
+async def test_a_newer_lease_without_a_position_does_not_hide_a_checkpoint():
+    collector = Stubbed({"0": (0, 999)})
+    collector.container.checkpoint("0", 99)
+    lease = b'{"Offset": "", "SequenceNumber": 0}'
+    collector.container.blobs[f"{FOLDER}/0"] = ({}, lease, NOW + 60)
+
+    assert (await collector.values())["lag"] == 900
+
+
+@pytest.mark.parametrize(
+    ("blob", "body"),
+    [
+        (f"{FOLDER}/0", b'{"Offset": "1", "SequenceNumber": 5}'),
+        ("acme.servicebus.windows.net/Orders/$Default/0", b'{"Offset": "1", "SequenceNumber": 5}'),
+        ("$Default/0", b'{"Offset": "1", "SequenceNumber": 5}'),
+        ("$Default/0", b'{"offset": "1", "sequence_number": 5}'),
+        ("0", b'{"checkpoint": {"offset": "1", "sequenceNumber": 5}}'),
+        ("dapr-Orders-$Default-0", b'{"checkpoint": {"offset": "1", "sequenceNumber": 5}}'),
+    ],
+)
+async def test_older_layouts_are_detected(blob, body):
+    collector = Stubbed({"0": (0, 9)})
+    collector.container.blobs[blob] = (None, body, NOW)
+
+    assert (await collector.values())["lag"] == 4
+
+
+async def test_a_forced_layout_is_the_only_one_read():
+    collector = Stubbed({"0": (0, 9)}, layout="legacy")
+    collector.container.checkpoint("0", 9)
+    collector.container.blobs["$Default/0"] = (None, b'{"Offset": "1", "SequenceNumber": 5}', NOW - 60)
+
+    assert (await collector.values())["lag"] == 4
+
+
+async def test_checkpoints_are_read_before_partitions_and_in_one_request():
+    """So that a consumer that settles events meanwhile cannot be found ahead of its partition."""
+    collector = Stubbed({"0": (0, 9), "1": (0, 9)})
+    collector.container.checkpoint("0", 9)
+    collector.container.checkpoint("1", 9)
+
+    await collector.values()
+
+    assert collector.hub.log == [f"list {FOLDER}/", "partition", "partition"]
+
+
+async def test_a_blob_that_holds_no_position_is_an_error_that_names_it():
+    collector = Stubbed({"0": (0, 9)})
+    collector.container.blobs[f"{FOLDER}/0"] = ({}, b"<html>", NOW)
+
+    with pytest.raises(
+        CollectError, match=r"blob 'eventhub-checkpoints/acme\..*/0' is no checkpoint of the layout"
+    ):
+        await collector.values()
+
+
+async def test_a_missing_container_is_an_error_that_names_it_and_not_a_group_without_checkpoints():
+    collector = Stubbed({"0": (0, 9)}, container="elsewhere", storage="Work")
+    collector.container.failure = ResourceNotFoundError("The specified container does not exist.")
+
+    with pytest.raises(CollectError, match=r"container 'elsewhere' \(connection Work\): does not exist"):
+        await collector.values()
+
+
+async def test_refused_access_names_the_role_of_the_side_that_refused():
+    collector = Stubbed({"0": (0, 9)})
+    error = HttpResponseError("AuthorizationPermissionMismatch")
+    error.response = SimpleNamespace(status_code=403, headers={})
+    collector.container.failure = error
+    with pytest.raises(CollectError, match="Storage Blob Data Reader"):
+        await collector.values()
+
+    collector.hub.failure = AuthenticationError("CBS Token authentication failed.\nStatus code: 401")
+    with pytest.raises(CollectError, match="Azure Event Hubs Data Receiver"):
+        await collector.values()
+
+
+async def test_a_missing_hub_is_told_whichever_way_the_service_says_it():
+    collector = Stubbed({"0": (0, 9)})
+    for error in (
+        AuthenticationError("CBS Token authentication failed.\nStatus code: 404\nDescription: not found"),
+        ConnectError("gone", SimpleNamespace()),
+    ):
+        error.error = "not-found" if error.message == "gone" else None
+        collector.hub.failure = error
+        with pytest.raises(CollectError, match=r"event hub 'Orders'.* does not exist"):
+            await collector.values()
+
+
+async def test_one_failing_partition_fails_the_read_and_leaves_no_task_behind():
+    collector = Stubbed({"0": (0, 9), "1": (0, 9)})
+    del collector.hub.partitions["1"]
+    collector.hub.get_eventhub_properties = properties_of("0", "1")
+
+    with pytest.raises(CollectError, match="event hub 'Orders'"):
+        await collector.values()
+
+
+def properties_of(*partitions: str):
+    async def get():
+        return {"partition_ids": list(partitions), "created_at": datetime.fromtimestamp(CREATED, UTC)}
+
+    return get
+
+
+async def test_where_checkpoints_were_read_is_logged_when_it_changes(caplog):
+    caplog.set_level(logging.INFO, logger=event_hub_lag.__name__)
+    collector = Stubbed({"0": (0, 9), "1": (0, 9)})
+    collector.container.checkpoint("0", 9)
+    collector.container.checkpoint("1", 50_000)
+
+    await collector.values()
+    await collector.values()
+
+    first, second = (record.getMessage() for record in caplog.records)
+    assert f"2 of layout blob_metadata in 'eventhub-checkpoints/{FOLDER}/checkpoint/'" in first
+    assert "partition 1 is hub_recreated" in second
+    assert f"{FOLDER}/checkpoint/1" in second
+
+    collector.container.checkpoint("1", 9)
+    await collector.values()
+    assert len(caplog.records) == 3
+
+
+async def test_both_clients_are_closed():
+    collector = Stubbed({"0": (0, 9)})
+    await collector.values()
+
+    await collector.aclose()
+
+    assert (collector.hub.closed, collector.container.closed) == (1, 1)
+
+
+def test_metrics_share_a_read_unless_an_option_would_change_it():
+    def entity(**options):
+        params, _ = parse_params(
+            EventHubLagCollector.Params, {"connection": "Hubs", "event_hub": "orders", **options}
+        )
+        return EventHubLagCollector.entity(params)
+
+    assert entity() == entity(consumer_group="$Default", jitter=10_000)
+    changes = [
+        {"consumer_group": "b"},
+        {"target": 5},
+        {"stale": "hold"},
+        {"container": "c"},
+        {"storage": "S"},
+    ]
+    assert len({entity(), *(entity(**change) for change in changes)}) == len(changes) + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"event_hub": ""}, "event_hub"),
+        ({"layout": "java"}, "layout"),
+        ({"no_checkpoint": "latest"}, "no_checkpoint"),
+        ({"expired": "zero"}, "expired"),
+        ({"stale": "earliest"}, "stale"),
+        ({"target": 0}, "target"),
+        ({"jitter": -1}, "jitter"),
+    ],
+)
+def test_wrong_options_are_named(options, named):
+    given = {"connection": "Hubs", "event_hub": "orders", **options}
+
+    _, problems = parse_params(EventHubLagCollector.Params, given)
+
+    assert named in problems
