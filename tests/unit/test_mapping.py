@@ -1,0 +1,233 @@
+import json
+
+import pytest
+
+from consumer.errors import SettingsError
+from consumer.mapping import MAX_DOCUMENT, REASONS, DocumentMapper, MappingOptions, find, parse_path
+from consumer.model import Event
+from consumer.partition_hash import hash_key
+from consumer.transforms import load_transform
+
+
+def event(body, *, sequence_number=17, unreadable=None):
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    return Event("3", sequence_number, "x", 1_795_000_000.25, raw, unreadable=unreadable)
+
+
+def mapper(*paths, **options):
+    return DocumentMapper(MappingOptions("flights", **options), paths or ("/dest",))
+
+
+def prepared(body, *paths, **options):
+    record = mapper(*paths, **options).prepare(event(body))
+    assert record.rejection is None
+    return record
+
+
+def reason(body, *paths, **options):
+    record = mapper(*paths, **options).prepare(event(body))
+    assert record.rejection is not None
+    assert record.rejection.reason in REASONS
+    assert (record.payload, record.key) == (b"", "3~17")
+    return record.rejection.reason
+
+
+def nested(depth):
+    return b'{"id":"1","a":' * (depth - 1) + b"{}" + b"}" * (depth - 1)
+
+
+def test_a_body_becomes_a_document_with_its_key_and_its_place():
+    record = DocumentMapper(MappingOptions("flights"), ("/dest",), hash_key).prepare(
+        event({"id": "AA-1", "dest": "LGA", "miles": 1.5})
+    )
+
+    assert json.loads(record.payload) == {"id": "AA-1", "dest": "LGA", "miles": 1.5}
+    assert record.partition_key == '["LGA"]'
+    assert record.route == hash_key(["LGA"])
+    assert record.rejection is None
+
+
+def test_documents_of_one_id_and_one_partition_key_have_one_key():
+    assert (
+        prepared({"id": "a", "dest": "LGA", "n": 1}).key == prepared({"id": "a", "dest": "LGA", "n": 2}).key
+    )
+    assert prepared({"id": "a", "dest": "LGA"}).key != prepared({"id": "a", "dest": "JFK"}).key
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (b'{"id":"\xff"}', "encoding"),
+        ('{"id":"1"}'.encode("utf-16"), "encoding"),
+        ('{"id":"1"}'.encode("utf-16-le"), "json"),
+        (b'{"id":"\\ud800"}', "encoding"),
+        (b"not json", "json"),
+        (b'{"id":"1"', "json"),
+        (b'{"id":"1"}{}', "json"),
+        (b"\x1f\x8b\x08\x00\x00", "encoding"),
+        (b'{"id":"1","v":NaN}', "number"),
+        (b'{"id":"1","v":-Infinity}', "number"),
+        (b'{"id":"1","v":1e400}', "number"),
+        (b'{"a":' * 20_000 + b"1" + b"}" * 20_000, "nesting"),
+        (nested(129), "nesting"),
+        (b"[1]", "not_object"),
+        (b"null", "not_object"),
+        (b'"text"', "not_object"),
+    ],
+)
+def test_a_body_that_is_no_json_object_is_rejected_with_the_word_for_its_cause(body, expected):
+    assert reason(body) == expected
+
+
+def test_what_the_receiver_could_not_read_is_rejected_in_its_words():
+    record = mapper().prepare(event(b"{}", unreadable="an AMQP value of type int"))
+
+    assert (record.rejection.reason, record.rejection.detail) == ("unreadable", "an AMQP value of type int")
+
+
+def test_a_byte_order_mark_and_equal_keys_are_repaired():
+    assert json.loads(prepared(b'\xef\xbb\xbf{"id":"1","dest":"a","dest":"b"}').payload) == {
+        "id": "1",
+        "dest": "b",
+    }
+
+
+def test_as_deep_as_the_service_takes_is_not_too_deep():
+    assert json.loads(prepared(nested(128)).payload)["id"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [("a b", "a b"), ("é" * 511, "é" * 511), (7, "7"), (-7, "-7"), (7.0, "7"), (2**63, str(2**63))],
+)
+def test_the_id_is_the_value_at_a_path_and_whole_numbers_become_text(found, expected):
+    record = prepared({"order": {"number": found}}, id_from="field:order/number")
+
+    assert json.loads(record.payload)["id"] == expected
+
+
+@pytest.mark.parametrize(
+    "found", ["", "a/b", "a\\b", "a?b", "a#b", "é" * 512, "x" * 1024, 1.5, True, None, {}, ["a"]]
+)
+def test_what_cosmos_cannot_take_as_an_id_is_rejected(found):
+    assert reason({"id": found}) == "id"
+
+
+def test_a_missing_id_is_rejected():
+    assert reason({"dest": "LGA"}) == "id"
+    assert reason({"id": "1", "order": "x"}, id_from="field:/order/number") == "id"
+
+
+def test_the_position_as_id_is_the_same_for_every_delivery():
+    record = prepared({"id": 5, "dest": "LGA"}, id_from="position")
+
+    assert json.loads(record.payload)["id"] == "flights~3~17"
+
+
+def test_a_partition_key_path_of_id_sees_the_id_that_was_set():
+    assert prepared({"n": 1}, "/id", id_from="position").partition_key == '["flights~3~17"]'
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"dest": "LGA"}, '["LGA"]'),
+        ({"dest": 'a"b'}, '["a\\"b"]'),
+        ({"dest": 3}, "[3]"),
+        ({"dest": True}, "[true]"),
+        ({"dest": None}, "[null]"),
+        ({}, "[{}]"),
+    ],
+)
+def test_the_partition_key_is_written_as_the_service_wants_it(body, expected):
+    assert prepared({"id": "1", **body}).partition_key == expected
+
+
+def test_hierarchical_and_nested_partition_keys():
+    body = {"id": "1", "tenant": "t", "place": {"city no.": "Köln"}}
+
+    assert prepared(body, "/tenant", '/place/"city no."', "/missing").partition_key == '["t","Köln",{}]'
+
+
+@pytest.mark.parametrize("value", [{}, {"a": 1}, [], ["LGA"], "x" * 2049, "é" * 1025])
+def test_what_cosmos_cannot_take_as_a_partition_key_is_rejected(value):
+    assert reason({"id": "1", "dest": value}) == "partition_key"
+
+
+def test_a_partition_key_beyond_a_double_is_rejected():
+    assert reason(b'{"id":"1","dest":1' + b"0" * 400 + b"}") == "number"
+
+
+def test_the_size_limit_counts_what_is_added_to_the_document():
+    body = {"id": "1", "text": "x" * (MAX_DOCUMENT - len('{"id":"1","text":""}'))}
+
+    assert len(prepared(body).payload) == MAX_DOCUMENT
+    assert reason(body, meta=True) == "too_large"
+
+
+def test_the_position_is_added_when_asked_for():
+    assert json.loads(prepared({"id": "1"}, meta=True).payload)["_tm"] == {
+        "partition": "3",
+        "sequence_number": 17,
+        "enqueued_at": 1_795_000_000.25,
+    }
+
+
+def test_a_transform_gets_document_and_event_and_may_change_the_document():
+    def transform(document, event):
+        document["dest"] = document["dest"].lower()
+        return {**document, "id": f"{event.partition}-{event.sequence_number}"}
+
+    record = prepared({"dest": "LGA"}, transform=transform)
+
+    assert json.loads(record.payload) == {"id": "3-17", "dest": "lga"}
+    assert record.partition_key == '["lga"]'
+
+
+def refuse(document, event):
+    raise ValueError("no such airport")
+
+
+@pytest.mark.parametrize("transform", [refuse, lambda *_: None, lambda *_: [{"id": "1"}], dict])
+def test_a_transform_that_fails_or_returns_no_mapping_rejects_the_event(transform):
+    assert reason({"id": "1"}, transform=transform) == "transform"
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(object(), "document"), ({(1, 2): 3}, "document"), ("\ud800", "encoding")]
+)
+def test_a_transform_that_returns_what_json_cannot_hold_rejects_the_event(value, expected):
+    assert reason({"id": "1"}, transform=lambda *_: {"id": "1", "v": value}) == expected
+    assert reason({"id": "1"}, "/id", transform=lambda *_: {"id": "\ud800"}) == "encoding"
+
+
+def test_a_rejection_says_what_was_found_and_what_is_accepted():
+    rejection = mapper().prepare(event({"id": "a/b"})).rejection
+
+    assert rejection.detail == "the id 'a/b' holds one of / \\ ? #"
+
+
+@pytest.mark.parametrize("id_from", ["", "uuid", "field:", "field:/", "field:a//b", "position:x"])
+def test_an_unknown_id_strategy_is_a_settings_error(id_from):
+    with pytest.raises(SettingsError, match=r"accepted: position, or field|is not a path"):
+        MappingOptions("flights", id_from)
+
+
+@pytest.mark.parametrize(
+    ("text", "path"), [("/a", ("a",)), ("/a/b", ("a", "b")), ('/"a/b"/c', ("a/b", "c")), ("/a b", ("a b",))]
+)
+def test_paths_are_read_as_the_service_writes_them(text, path):
+    assert parse_path(text) == path
+
+
+def test_a_path_through_something_else_than_an_object_finds_nothing():
+    assert find({"a": ["b"]}, ("a", "b")) is find({}, ("x",))
+
+
+def test_a_transform_is_named_by_module_and_function():
+    assert load_transform("json:dumps") is json.dumps
+    for name in ("json", "json:", "json:nothing", "json:__name__", "no_such_module_here:f"):
+        with pytest.raises(SettingsError, match="transform"):
+            load_transform(name)
