@@ -267,7 +267,7 @@ def event_hub_client(
     settings: Settings, prefix: str, hub: str, group: str, **options: Any
 ) -> EventHubConsumerClient:
     """A client of the event hub `hub` and a consumer group; the caller closes it. Blocks while it reads the
-    certificate authorities, once for all the connections it will open.
+    certificate authorities, once for all the connections it will open; not with an `ssl_context` among `options`.
 
     `hub` wins over an EntityPath in the connection string. `options` go to the constructor.
     """
@@ -275,9 +275,10 @@ def event_hub_client(
     from azure.eventhub.aio import EventHubConsumerClient  # noqa: PLC0415
 
     endpoint = event_hubs_endpoint(settings, prefix)
-    bundle = transport_options(settings).get("connection_verify", certifi.where())
-    # One for all connections: the SDK opens one for each request and would read the file anew, 35 ms each.
-    options = {"ssl_context": ssl.create_default_context(cafile=bundle), **options}
+    if "ssl_context" not in options:
+        bundle = transport_options(settings).get("connection_verify", certifi.where())
+        # One for all connections: the SDK opens one for each request and would read the file anew, 35 ms each.
+        options["ssl_context"] = ssl.create_default_context(cafile=bundle)
     if endpoint.connection_string is not None:
         return EventHubConsumerClient.from_connection_string(
             endpoint.connection_string, group, eventhub_name=hub, **options
