@@ -22,6 +22,8 @@ class WorkList:
     def __init__(self, partition: str, generation: int, checkpoint: Checkpoint | None) -> None:
         self.partition = partition
         self.generation = generation
+        self.closed = False
+        """Set when the claim is over: what still comes of it is not tried again."""
         self._mark = (checkpoint.sequence_number, checkpoint.offset) if checkpoint else (NOTHING_SETTLED, "")
         self._ahead = deque(
             checkpoint.beyond if checkpoint else ()

@@ -1,0 +1,83 @@
+"""How much a consumer may hold: when it pauses receiving, and when it gives up."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import Struct
+
+from consumer.errors import BacklogError, PoisonError
+
+LEAST_INTAKE = 100
+
+
+class Limits(Struct, frozen=True):
+    """What a pipeline may hold. Events count from receipt to settlement."""
+
+    backlog_of: int = 320_000
+    """ALLOW_BACKLOG_OF of the seed: more unsettled events than this end the process."""
+    backlog_to: float = 600.0
+    """ALLOW_BACKLOG_TO of the seed: an event whose first attempt is older than this ends the process."""
+    high_count: int = 50_000
+    """Receiving pauses at so many events, and resumes at half."""
+    high_bytes: int = 256 * 1024 * 1024
+    """Receiving pauses at so many bytes of bodies and documents, and resumes at half."""
+    intake_seconds: float = 10.0
+    """With a rate, no more than this many seconds of work is taken in: what waits could be somebody else's."""
+    checkpoint_every: float = 5.0
+    unsaved: int = 100_000
+    """Receiving pauses when so many settled events of a partition are in no saved checkpoint (its store is down)."""
+    poison: int = 500
+    """So many events rejected in a row, with none written between, end the process."""
+
+
+class Held(Struct, frozen=True):
+    """What a pipeline holds. `unsaved` is the most settled events of one partition that no checkpoint covers."""
+
+    count: int
+    bytes: int
+    unsaved: int
+    rate: float | None
+
+
+def high_count(limits: Limits, rate: float | None) -> int:
+    """At how many events receiving pauses."""
+    if rate is None:
+        return limits.high_count
+    return min(limits.high_count, max(LEAST_INTAKE, math.ceil(rate * limits.intake_seconds)))
+
+
+def pause_reason(limits: Limits, held: Held) -> str | None:
+    """Why receiving must pause, or None."""
+    high = high_count(limits, held.rate)
+    if held.count >= high:
+        return f"{held.count} events wait, the high mark is {high}"
+    if held.bytes >= limits.high_bytes:
+        return f"{held.bytes} bytes wait, the high mark is {limits.high_bytes}"
+    if held.unsaved >= limits.unsaved:
+        return f"{held.unsaved} settled events are in no checkpoint: the checkpoint store does not answer"
+    return None
+
+
+def may_resume(limits: Limits, held: Held) -> bool:
+    """Whether a paused consumer is below its low marks."""
+    return (
+        held.count <= high_count(limits, held.rate) // 2
+        and held.bytes <= limits.high_bytes // 2
+        and held.unsaved < limits.unsaved
+    )
+
+
+def poison_error(limits: Limits, rejected: int) -> PoisonError:
+    return PoisonError(
+        f"{rejected} events in a row were rejected and none was written (POISON_LIMIT is {limits.poison}); the consumer"
+        " stops before it drains the hub into the dead letters: see `tidemark dead-letters list`"
+    )
+
+
+def count_error(limits: Limits, count: int, story: str) -> BacklogError:
+    return BacklogError(f"{count} events wait, ALLOW_BACKLOG_OF is {limits.backlog_of}; {story}")
+
+
+def age_error(limits: Limits, story: str) -> BacklogError:
+    return BacklogError(f"an event waits longer than ALLOW_BACKLOG_TO, {limits.backlog_to:g} s; {story}")

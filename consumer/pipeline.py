@@ -1,0 +1,461 @@
+"""From events received to checkpoints saved: the decisions, with no clock and no I/O.
+
+`handle` is the only way to change a pipeline. It takes what happened and returns what is to be done; results of
+what was done come back as further inputs. What always holds, and `validate` checks:
+
+1. The low-water mark of a partition is below its lowest unsettled event.
+2. An event is settled only by WRITTEN, or by its stored dead letter; every received event at most once.
+3. A started event is in a batch, waiting for a retry, or waiting for its dead letter.
+4. Receiving is paused when the backlog reaches its high mark and resumed below the low one, half of it.
+5. Nothing of an older claim changes anything.
+
+Times are seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from itertools import count
+
+from consumer.effects import (
+    BatchWritten,
+    CheckpointSaved,
+    Effect,
+    EventsReceived,
+    Fail,
+    Input,
+    LettersStored,
+    PartitionClaimed,
+    PartitionDrained,
+    PartitionDraining,
+    PartitionLost,
+    PauseReceiving,
+    RateChanged,
+    ReadRoutes,
+    RejectedRecord,
+    ResumeReceiving,
+    RoutesRead,
+    SaveCheckpoint,
+    StoreLetters,
+    WakeAt,
+    WriteBatch,
+)
+from consumer.errors import ConsumerError
+from consumer.lanes import BatchLimits, Lanes, Work
+from consumer.limits import Held, Limits, age_error, count_error, may_resume, pause_reason, poison_error
+from consumer.low_water import WorkList
+from consumer.model import Claim, Outcome, Rejection, Routes, WriteResult
+from consumer.rate_limiter import RateLimiter
+from consumer.retry import delay
+from consumer.statistics import PartitionStatistics, PipelineStatistics, Totals
+
+LETTERS_AT_ONCE = 100
+
+
+class _Partition:
+    """One claim."""
+
+    __slots__ = (
+        "claim",
+        "drained",
+        "draining",
+        "last_enqueued",
+        "saving",
+        "settled_unsaved",
+        "started",
+        "work_list",
+    )
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.work_list = WorkList(claim.partition, claim.epoch, claim.checkpoint)
+        self.draining = False
+        self.drained = False
+        self.saving = False
+        self.last_enqueued: int | None = None
+        self.settled_unsaved = 0
+        self.started = 0  # begun and not settled
+
+
+class Pipeline:
+    """The state of one consumer process."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        batches: BatchLimits,
+        routes: Routes,
+        *,
+        transactional: bool,
+        rate: float | None,
+        now: float,
+    ) -> None:
+        self._limits = limits
+        self._transactional = transactional
+        self._limiter = RateLimiter(rate, now)
+        self._lanes = Lanes(batches, routes)
+        self._partitions: dict[str, _Partition] = {}
+        self._started: dict[Work, None] = {}  # in the order of their first attempts
+        self._rejected: deque[tuple[Work, Rejection]] = deque()
+        self._letters: tuple[int, list[tuple[Work, Rejection]]] | None = None
+        self._letters_at = -math.inf
+        self._numbers = count(1)
+        self._bytes = 0
+        self._count = 0
+        self._paused = False
+        self._reading_routes = False
+        self._routes_at = -math.inf
+        self._checkpoint_at = now + limits.checkpoint_every
+        self._poison = 0
+        self._cause = ""
+        self._failed = False
+        self.totals = Totals()
+
+    # -- the one entry
+
+    def handle(self, item: Input, *, now: float) -> Sequence[Effect]:
+        """What follows from an input. Raises nothing but programming errors."""
+        self._take_in(item, now)
+        effects: list[Effect] = []
+        self._store_letters(effects, now)
+        self._write(effects, now)
+        self._read_routes(effects, now)
+        self._save(effects, now)
+        self._announce_drained(effects)
+        self._regulate(effects)
+        self._guard(effects, now)
+        effects.append(WakeAt(self._wake_at(now)))
+        return effects
+
+    def _take_in(self, item: Input, now: float) -> None:
+        match item:
+            case EventsReceived():
+                self._received(item, now)
+            case BatchWritten():
+                self._written(item, now)
+            case LettersStored():
+                self._stored(item, now)
+            case CheckpointSaved():
+                self._saved(item, now)
+            case PartitionClaimed():
+                self._claimed(item, now)
+            case PartitionDraining():
+                self._draining(item, now)
+            case PartitionLost():
+                self._lost(item, now)
+            case RateChanged():
+                self._limiter.set_rate(item.rate, now)
+            case RoutesRead():
+                self._routes_read(item, now)
+        # A Tick changes nothing by itself: whatever depends on time alone is done in any case.
+
+    # -- inputs
+
+    def _claimed(self, item: PartitionClaimed, now: float) -> None:
+        old = self._partitions.get(item.claim.partition)
+        if old is not None:
+            self._forget(old, now)
+        self._partitions[item.claim.partition] = _Partition(item.claim)
+
+    def _received(self, item: EventsReceived, now: float) -> None:
+        partition = self._current(item.partition, item.epoch)
+        if partition is None or partition.draining:
+            return
+        if item.last_enqueued is not None:
+            partition.last_enqueued = max(item.last_enqueued, partition.last_enqueued or 0)
+        for record in item.records:
+            event = record.event
+            self.totals.received += 1
+            if not partition.work_list.receive(event.sequence_number, event.offset, now, event.enqueued_at):
+                self.totals.skipped += 1
+                continue
+            work = Work(record, partition.work_list)
+            self._count += 1
+            self._bytes += record.size
+            if record.rejection is not None and not self._transactional:
+                self._start(work, partition, now)
+                self._rejected.append((work, record.rejection))
+            else:
+                self._lanes.add(work, now)
+
+    def _written(self, item: BatchWritten, now: float) -> None:
+        for result in item.results:
+            self._tally(result)
+        for work, result in self._lanes.written(item.batch_id, item.results, now):
+            if result.outcome is Outcome.RETRY:  # of a claim that is over
+                self._release(work)
+                continue
+            if result.outcome is Outcome.REJECT:
+                self._rejected.append((work, Rejection(f"status_{result.status}", result.reason)))
+                if work.superseded:
+                    self._lanes.restore(work, now)
+                else:
+                    self._lanes.finished(work, now)
+                continue
+            self._poison = 0
+            for each in (*work.superseded, work):
+                self._settle(each)
+            self._lanes.finished(work, now)
+
+    def _tally(self, result: WriteResult) -> None:
+        totals = self.totals
+        totals.attempts += 1
+        totals.request_units += result.request_units
+        if result.outcome is Outcome.RETRY:
+            totals.retried += 1
+            totals.throttled += result.throttled
+            self._cause = f"status {result.status}: {result.reason}" if result.status else result.reason
+        elif result.outcome is Outcome.WRITTEN:
+            totals.written += 1
+            totals.written_units += result.request_units
+
+    def _stored(self, item: LettersStored, now: float) -> None:
+        if self._letters is None or self._letters[0] != item.letters_id:
+            return
+        letters, self._letters = self._letters[1], None
+        if not item.stored:
+            self._rejected.extendleft(reversed(letters))
+            self._letters_at = now + delay(None)
+            self._cause = "the dead-letter store does not take them"
+            return
+        for work, _ in letters:
+            self.totals.dead_letters += 1
+            self._poison += 1
+            self._settle(work)
+
+    def _saved(self, item: CheckpointSaved, now: float) -> None:
+        partition = self._current(item.partition, item.epoch)
+        if partition is None:
+            return
+        partition.saving = False
+        if item.saved:
+            partition.work_list.saved(item.checkpoint)
+            partition.settled_unsaved = 0
+            self.totals.checkpoints += 1
+        else:
+            self.totals.checkpoints_failed += 1
+            if partition.draining:  # no waiting for the next round: the deadline is near
+                self._checkpoint_at = min(self._checkpoint_at, now + 0.5)
+
+    def _draining(self, item: PartitionDraining, now: float) -> None:
+        partition = self._current(item.partition, item.epoch)
+        if partition is None or partition.draining:
+            return
+        partition.draining = True
+        self._drop(partition, now)
+
+    def _lost(self, item: PartitionLost, now: float) -> None:
+        partition = self._current(item.partition, item.epoch)
+        if partition is not None:
+            self._forget(partition, now)
+            del self._partitions[item.partition]
+
+    def _routes_read(self, item: RoutesRead, now: float) -> None:
+        self._reading_routes = False
+        if item.routes is None:
+            self._routes_at = now + delay(None)
+            return
+        self._routes_at = now + 1.0
+        self._lanes.reroute(item.routes, now)
+
+    # -- works
+
+    def _current(self, name: str, epoch: int) -> _Partition | None:
+        partition = self._partitions.get(name)
+        return partition if partition is not None and partition.claim.epoch == epoch else None
+
+    def _start(self, work: Work, partition: _Partition, now: float) -> None:
+        work.started_at = now
+        self._started[work] = None
+        partition.started += 1
+
+    def _settle(self, work: Work) -> None:
+        """The event is done, if its claim still is ours."""
+        partition = self._partitions.get(work.work_list.partition)
+        if partition is not None and partition.work_list is work.work_list:
+            work.work_list.settle(work.record.event.sequence_number)
+            partition.settled_unsaved += 1
+        self._release(work)
+
+    def _release(self, work: Work) -> None:
+        self._count -= 1
+        self._bytes -= work.record.size
+        if work in self._started:
+            del self._started[work]
+            partition = self._partitions.get(work.work_list.partition)
+            if partition is not None and partition.work_list is work.work_list:
+                partition.started -= 1
+
+    def _forget(self, partition: _Partition, now: float) -> None:
+        """The claim is over. What is being written ends by itself, settles nothing and is not tried again: somebody
+        else may have written a later version meanwhile.
+        """
+        partition.work_list.closed = True
+        self._drop(partition, now)
+        kept = [each for each in self._rejected if each[0].work_list is not partition.work_list]
+        for work, _ in self._rejected:
+            if work.work_list is partition.work_list:
+                self._release(work)
+        self._rejected = deque(kept)
+
+    def _drop(self, partition: _Partition, now: float) -> None:
+        """Takes the works of a claim out of the lanes: the unstarted ones; of a closed one all but those in flight."""
+        for work in self._lanes.drop(partition.work_list, now):
+            self._release(work)
+
+    # -- effects
+
+    def _store_letters(self, effects: list[Effect], now: float) -> None:
+        if self._letters is not None or not self._rejected or now < self._letters_at:
+            return
+        letters = [self._rejected.popleft() for _ in range(min(LETTERS_AT_ONCE, len(self._rejected)))]
+        self._letters = (next(self._numbers), letters)
+        rejected = tuple(RejectedRecord(work.record, why, work.attempts) for work, why in letters)
+        effects.append(StoreLetters(self._letters[0], rejected))
+
+    def _write(self, effects: list[Effect], now: float) -> None:
+        batches = self._lanes.collect(now, lambda wanted: self._limiter.take(wanted, now), flush=self._ending)
+        for batch in batches:
+            for work in self._lanes.batch(batch.batch_id):
+                if work.attempts == 1:
+                    for each in (work, *work.superseded):
+                        self._begin(each, now)
+            effects.append(WriteBatch(batch))
+
+    def _begin(self, work: Work, now: float) -> None:
+        if work in self._started:
+            return
+        partition = self._partitions.get(work.work_list.partition)
+        if partition is not None and partition.work_list is work.work_list:
+            self._start(work, partition, now)
+        else:
+            work.started_at = now
+            self._started[work] = None
+
+    @property
+    def _ending(self) -> bool:
+        return any(partition.draining for partition in self._partitions.values())
+
+    def _read_routes(self, effects: list[Effect], now: float) -> None:
+        if self._lanes.stranded and not self._reading_routes and now >= self._routes_at:
+            self._reading_routes = True
+            effects.append(ReadRoutes())
+
+    def _save(self, effects: list[Effect], now: float) -> None:
+        due = now >= self._checkpoint_at
+        if due:
+            self._checkpoint_at = now + self._limits.checkpoint_every
+        for partition in self._partitions.values():
+            if due or (partition.draining and partition.started == 0):
+                self._save_one(partition, effects)
+
+    def _save_one(self, partition: _Partition, effects: list[Effect]) -> None:
+        if self._transactional or partition.saving or not partition.work_list.dirty:
+            return
+        claim = partition.claim
+        partition.saving = True
+        effects.append(SaveCheckpoint(claim, partition.work_list.checkpoint(0.0, claim.owner, claim.epoch)))
+
+    def _announce_drained(self, effects: list[Effect]) -> None:
+        for partition in self._partitions.values():
+            if not partition.draining or partition.drained or partition.started or partition.saving:
+                continue
+            if self._transactional or not partition.work_list.dirty:
+                partition.drained = True
+                effects.append(PartitionDrained(partition.claim.partition, partition.claim.epoch))
+
+    def _regulate(self, effects: list[Effect]) -> None:
+        unsaved = max((each.settled_unsaved for each in self._partitions.values()), default=0)
+        held = Held(self._count, self._bytes, unsaved, self._limiter.rate)
+        if not self._paused:
+            reason = pause_reason(self._limits, held)
+            if reason is not None:
+                self._paused = True
+                effects.append(PauseReceiving(reason))
+        elif may_resume(self._limits, held):
+            self._paused = False
+            effects.append(ResumeReceiving())
+
+    def _guard(self, effects: list[Effect], now: float) -> None:
+        error = None if self._failed else self._excess(now)
+        if error is not None:
+            self._failed = True
+            effects.append(Fail(error))
+
+    def _excess(self, now: float) -> ConsumerError | None:
+        limits = self._limits
+        if self._poison >= limits.poison:
+            return poison_error(limits, self._poison)
+        oldest = next(iter(self._started), None)
+        if self._count > limits.backlog_of:
+            return count_error(limits, self._count, self._story(oldest, now))
+        if oldest is not None and now - oldest.started_at > limits.backlog_to:
+            return age_error(limits, self._story(oldest, now))
+        return None
+
+    def _story(self, work: Work | None, now: float) -> str:
+        if work is None:
+            return "none of them was begun: the rate limit or the sink holds them all"
+        event = work.record.event
+        return (
+            f"the oldest is sequence number {event.sequence_number} of partition {event.partition}, begun"
+            f" {now - work.started_at:.0f} s ago, {work.attempts} attempts; last cause: {self._cause or 'none told'}"
+        )
+
+    def _wake_at(self, now: float) -> float:
+        at = min(self._checkpoint_at, self._lanes.next_at(self._limiter.next_at(now)))
+        if self._rejected and self._letters is None:
+            at = min(at, self._letters_at)
+        if self._lanes.stranded and not self._reading_routes:
+            at = min(at, self._routes_at)
+        return at
+
+    # -- looking
+
+    def statistics(self, now: float) -> PipelineStatistics:
+        """A picture of the present state."""
+        oldest = next(iter(self._started), None)
+        return PipelineStatistics(
+            totals=self.totals.copy(),
+            backlog_count=self._count,
+            backlog_bytes=self._bytes,
+            oldest_age=0.0 if oldest is None else now - oldest.started_at,
+            in_flight_batches=self._lanes.in_flight,
+            rate_limit=self._limiter.rate,
+            paused=self._paused,
+            cause=self._cause,
+            concurrency=self._lanes.congestion(),
+            partitions=tuple(
+                PartitionStatistics(
+                    partition=name,
+                    epoch=each.claim.epoch,
+                    last_enqueued=each.last_enqueued,
+                    received=each.work_list.received,
+                    low_water=each.work_list.mark[0],
+                    unsettled=each.work_list.unsettled,
+                    draining=each.draining,
+                )
+                for name, each in self._partitions.items()
+            ),
+        )
+
+    def validate(self) -> None:
+        """Raises AssertionError with the story if an invariant is broken. For tests: it walks everything."""
+        inside = {id(work): work for work in self._lanes.works()}
+        inside.update((id(work), work) for work, _ in self._rejected)
+        inside.update((id(work), work) for work, _ in (self._letters[1] if self._letters else ()))
+        story = f"{self.statistics(0.0)}"
+        if len(inside) != self._count:
+            raise AssertionError(f"{len(inside)} works inside, {self._count} counted: {story}")
+        if sum(work.record.size for work in inside.values()) != self._bytes:
+            raise AssertionError(f"bytes are off: {story}")
+        for partition in self._partitions.values():
+            partition.work_list.validate()
+            own = [work for work in inside.values() if work.work_list is partition.work_list]
+            lowest = min((work.record.event.sequence_number for work in own), default=math.inf)
+            if partition.work_list.mark[0] >= lowest:
+                raise AssertionError(f"the mark passed unsettled event {lowest}: {story}")
+            if not partition.draining and len(own) != partition.work_list.unsettled:
+                raise AssertionError(f"{len(own)} works, {partition.work_list.unsettled} unsettled: {story}")

@@ -1,0 +1,62 @@
+"""Pictures of a pipeline: counted since the start of the process."""
+
+from __future__ import annotations
+
+from msgspec import Struct, structs
+
+
+class Totals(Struct):
+    """Counters. `attempts` counts records sent, each retry again; `request_units` all that was charged."""
+
+    received: int = 0
+    skipped: int = 0
+    """Received again although settled: replays after a restart, duplicate deliveries."""
+    attempts: int = 0
+    written: int = 0
+    retried: int = 0
+    throttled: int = 0
+    dead_letters: int = 0
+    checkpoints: int = 0
+    checkpoints_failed: int = 0
+    request_units: float = 0.0
+    written_units: float = 0.0
+    """Request units of the writes that succeeded."""
+
+    def copy(self) -> Totals:
+        return structs.replace(self)
+
+
+class PartitionStatistics(Struct, frozen=True):
+    """Sequence numbers; -1 is none."""
+
+    partition: str
+    epoch: int
+    last_enqueued: int | None
+    received: int
+    low_water: int
+    unsettled: int
+    draining: bool
+
+    @property
+    def lag(self) -> int | None:
+        """Events of the partition not yet settled, or None while the hub's newest is unknown."""
+        if self.last_enqueued is None:
+            return None
+        return max(0, self.last_enqueued - self.low_water)
+
+
+class PipelineStatistics(Struct, frozen=True):
+    """`oldest_age` is seconds since the first attempt of the oldest event begun and not settled."""
+
+    totals: Totals
+    backlog_count: int
+    backlog_bytes: int
+    oldest_age: float
+    in_flight_batches: int
+    rate_limit: float | None
+    paused: bool
+    cause: str
+    """Of the last retry."""
+    concurrency: dict[str, int]
+    """Batches allowed at once, per lane."""
+    partitions: tuple[PartitionStatistics, ...]

@@ -1,0 +1,460 @@
+"""What the pipeline orders upon what happened."""
+
+import math
+
+import pytest
+
+from consumer.effects import (
+    BatchWritten,
+    CheckpointSaved,
+    EventsReceived,
+    Fail,
+    LettersStored,
+    PartitionClaimed,
+    PartitionDrained,
+    PartitionDraining,
+    PartitionLost,
+    PauseReceiving,
+    RateChanged,
+    ReadRoutes,
+    ResumeReceiving,
+    RoutesRead,
+    SaveCheckpoint,
+    StoreLetters,
+    Tick,
+    WakeAt,
+    WriteBatch,
+)
+from consumer.errors import BacklogError, PoisonError
+from consumer.lanes import BatchLimits
+from consumer.limits import Limits
+from consumer.model import (
+    Checkpoint,
+    Claim,
+    Event,
+    Outcome,
+    Record,
+    Rejection,
+    Routes,
+    WriteResult,
+)
+from consumer.pipeline import Pipeline
+
+WRITTEN = WriteResult(Outcome.WRITTEN, 201, request_units=6.0)
+THROTTLED = WriteResult(Outcome.RETRY, 429, "too many requests", retry_after=0.3)
+UNKNOWN = WriteResult(Outcome.RETRY, 0, "connection lost")
+REJECTED = WriteResult(Outcome.REJECT, 400, "bad document")
+MOVED = WriteResult(Outcome.RETRY, 410, "split", rerouted=True)
+
+
+def record(sequence_number, partition="0", key=None, rejection=None, route="", body=b"{}"):
+    event = Event(partition, sequence_number, f"o{sequence_number}", 0.0, body)
+    return Record(
+        event, key if key is not None else f"{partition}/{sequence_number}", body, "[1]", route, rejection
+    )
+
+
+class World:
+    """A pipeline and what it has ordered. `now` moves only by hand."""
+
+    def __init__(self, *, limits=None, batches=None, routes=None, rate=None, transactional=False):
+        self.now = 0.0
+        self.pipeline = Pipeline(
+            limits or Limits(),
+            batches or BatchLimits(),
+            routes or Routes(),
+            transactional=transactional,
+            rate=rate,
+            now=0.0,
+        )
+        self.effects = []
+        self.batches = {}
+
+    def tell(self, item, *, at=None):
+        self.now = self.now if at is None else at
+        effects = self.pipeline.handle(item, now=self.now)
+        self.pipeline.validate()
+        self.effects += effects
+        self.batches |= {e.batch.batch_id: e.batch for e in effects if isinstance(e, WriteBatch)}
+        return [effect for effect in effects if not isinstance(effect, WakeAt)]
+
+    def claim(self, partition="0", epoch=1, checkpoint=None):
+        return self.tell(PartitionClaimed(Claim(partition, "me", epoch, checkpoint)))
+
+    def receive(self, *numbers, partition="0", epoch=1, at=None, **fields):
+        records = [
+            each if isinstance(each, Record) else record(each, partition, **fields) for each in numbers
+        ]
+        return self.tell(EventsReceived(partition, epoch, records, 1000), at=at)
+
+    def tick(self, at):
+        return self.tell(Tick(), at=at)
+
+    def answer(self, effect, *results, at=None):
+        batch = effect.batch
+        if len(results) == 1:
+            results *= len(batch.records)
+        return self.tell(BatchWritten(batch.batch_id, results), at=at)
+
+    def wake_at(self):
+        return next(e.at for e in reversed(self.effects) if isinstance(e, WakeAt))
+
+
+def numbers(effect):
+    return [each.event.sequence_number for each in effect.batch.records]
+
+
+def only(effects, kind):
+    found = [effect for effect in effects if isinstance(effect, kind)]
+    assert len(found) == 1, effects
+    return found[0]
+
+
+def test_a_batch_leaves_when_its_first_record_waited_for_the_flush_timer():
+    world = World()
+    world.claim()
+
+    assert world.receive(0, 1) == []
+    assert world.wake_at() == 1.0
+    assert numbers(only(world.tick(1.0), WriteBatch)) == [0, 1]
+
+
+def test_a_full_batch_leaves_at_once():
+    world = World(batches=BatchLimits(operations=3))
+    world.claim()
+
+    assert numbers(only(world.receive(0, 1, 2, 3), WriteBatch)) == [0, 1, 2]
+
+
+def test_a_batch_is_cut_at_its_bytes_and_a_larger_record_travels_alone():
+    world = World(batches=BatchLimits(bytes=1_000))
+    world.claim()
+    small, large = b"x" * 400, b"x" * 5_000
+    first = only(
+        world.receive(record(0, body=small), record(1, body=large), record(2, body=small)), WriteBatch
+    )
+    second = only(world.answer(first, WRITTEN), WriteBatch)
+
+    assert (numbers(first), numbers(second)) == ([0], [1])
+
+
+def test_the_seeds_table_the_mark_stops_before_the_first_unsettled_event():
+    world = World(batches=BatchLimits(operations=8), limits=Limits(checkpoint_every=5.0))
+    world.claim()
+    batch = only(world.receive(*range(8)), WriteBatch)
+    results = [WRITTEN if n in {0, 1, 2, 5, 6, 7} else UNKNOWN for n in range(8)]
+    world.answer(batch, *results, at=0.5)
+
+    again, saved = sorted(world.tick(5.0), key=lambda effect: isinstance(effect, SaveCheckpoint))
+
+    assert (saved.checkpoint.sequence_number, saved.checkpoint.offset) == (2, "o2")
+    assert saved.checkpoint.beyond == ((5, 7),)
+    world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=True))
+    world.answer(again, WRITTEN)
+    assert only(world.tick(10.0), SaveCheckpoint).checkpoint == Checkpoint("0", 7, "o7", owner="me", epoch=1)
+
+
+def test_nothing_new_means_no_checkpoint():
+    world = World(batches=BatchLimits(operations=1))
+    world.claim()
+    world.answer(only(world.receive(0), WriteBatch), WRITTEN)
+    saved = only(world.tick(5.0), SaveCheckpoint)
+    world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=True))
+
+    assert world.tick(10.0) == []
+
+
+def test_a_checkpoint_of_unknown_outcome_is_saved_again():
+    world = World(batches=BatchLimits(operations=1))
+    world.claim()
+    world.answer(only(world.receive(0), WriteBatch), WRITTEN)
+    saved = only(world.tick(5.0), SaveCheckpoint)
+
+    assert world.tick(10.0) == []  # one at a time
+    world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=False))
+    assert only(world.tick(15.0), SaveCheckpoint).checkpoint == saved.checkpoint
+
+
+def test_a_throttled_record_is_tried_again_when_the_service_said_and_only_it():
+    world = World(batches=BatchLimits(operations=2))
+    world.claim()
+    batch = only(world.receive(0, 1), WriteBatch)
+    world.answer(batch, WRITTEN, THROTTLED, at=1.0)
+
+    assert world.tick(1.29) == []
+    assert numbers(only(world.tick(1.3), WriteBatch)) == [1]
+
+
+def test_an_unknown_outcome_is_tried_again_after_two_seconds_for_ever():
+    world = World(batches=BatchLimits(operations=1), limits=Limits(backlog_to=math.inf))
+    world.claim()
+    batch = only(world.receive(0), WriteBatch)
+    for _ in range(50):
+        assert world.answer(batch, UNKNOWN) == []
+        batch = only(world.tick(world.now + 2.0), WriteBatch)
+    world.answer(batch, WRITTEN)
+
+    assert world.pipeline.statistics(world.now).backlog_count == 0
+
+
+def test_a_throttled_lane_waits_while_the_others_go_on():
+    routes = Routes(("", "8"), ("low", "high"))
+    world = World(batches=BatchLimits(operations=1), routes=routes)
+    world.claim()
+    hot = only(world.receive(record(0, route="9")), WriteBatch)
+    world.answer(hot, THROTTLED)
+
+    effects = world.receive(record(1, route="9"), record(2, route="1"))
+
+    assert numbers(only(effects, WriteBatch)) == [2]
+
+
+def test_records_of_one_key_are_never_on_the_way_together():
+    world = World(batches=BatchLimits(operations=1))
+    world.claim()
+    first = only(world.receive(0, 1, key="same"), WriteBatch)
+
+    assert numbers(first) == [0]
+    assert world.answer(first, THROTTLED) == []
+    second = only(world.tick(0.3), WriteBatch)
+    assert numbers(second) == [0]
+    assert numbers(only(world.answer(second, WRITTEN), WriteBatch)) == [1]
+
+
+def test_of_several_that_wait_only_the_last_is_written_when_coalescing():
+    world = World(batches=BatchLimits(operations=1, coalesce=True))
+    world.claim()
+    first = only(world.receive(0, 1, 2, 3, key="same"), WriteBatch)
+    last = only(world.answer(first, WRITTEN), WriteBatch)
+
+    assert numbers(last) == [3]
+    world.answer(last, WRITTEN)
+    assert only(world.tick(5.0), SaveCheckpoint).checkpoint.sequence_number == 3
+
+
+def test_a_rejected_coalescing_record_gives_way_to_the_one_before_it():
+    world = World(batches=BatchLimits(operations=1, coalesce=True))
+    world.claim()
+    first = only(world.receive(0, 1, 2, key="same"), WriteBatch)
+    last = only(world.answer(first, WRITTEN), WriteBatch)
+
+    effects = world.answer(last, REJECTED)
+
+    assert [each.record.event.sequence_number for each in only(effects, StoreLetters).rejected] == [2]
+    assert numbers(only(effects, WriteBatch)) == [1]
+
+
+def test_a_rejected_record_settles_only_when_its_dead_letter_is_stored():
+    world = World(batches=BatchLimits(operations=1))
+    world.claim()
+    letters = only(world.answer(only(world.receive(0), WriteBatch), REJECTED), StoreLetters)
+    assert letters.rejected[0].rejection == Rejection("status_400", "bad document")
+    assert letters.rejected[0].attempts == 1
+
+    world.tell(LettersStored(letters.letters_id, stored=False))
+    assert world.tick(1.9) == []
+    again = only(world.tick(2.0), StoreLetters)
+    world.tell(LettersStored(again.letters_id, stored=True))
+
+    assert only(world.tick(5.0), SaveCheckpoint).checkpoint.sequence_number == 0
+    assert world.pipeline.totals.dead_letters == 1
+
+
+def test_an_unreadable_record_goes_to_the_dead_letters_without_being_written():
+    world = World()
+    world.claim()
+
+    effects = world.receive(record(0, rejection=Rejection("not_json", "no")))
+
+    assert only(effects, StoreLetters).rejected[0].attempts == 0
+
+
+def test_a_transactional_sink_gets_the_rejected_in_order_and_one_batch_at_a_time():
+    world = World(transactional=True, routes=Routes(by_partition=True), batches=BatchLimits(operations=2))
+    world.claim()
+    effects = world.receive(0, record(1, rejection=Rejection("not_json", "no")), 2, 3)
+    first = only(effects, WriteBatch)
+
+    assert (first.batch.lane, numbers(first)) == ("0", [0, 1])
+    assert world.answer(first, UNKNOWN) == []
+    again = only(world.tick(2.0), WriteBatch)
+    assert numbers(again) == [0, 1]
+    assert numbers(only(world.answer(again, WRITTEN), WriteBatch)) == [2, 3]
+    assert not any(isinstance(effect, SaveCheckpoint) for effect in world.tick(10.0))
+
+
+def test_a_split_strands_records_until_the_routes_are_read():
+    world = World(batches=BatchLimits(operations=1), routes=Routes(("",), ("0",)))
+    world.claim()
+    batch = only(world.receive(record(0, route="9")), WriteBatch)
+
+    assert world.answer(batch, MOVED) == [ReadRoutes()]
+    assert world.tell(RoutesRead(None)) == []
+    assert world.tick(2.0) == [ReadRoutes()]
+    moved = only(world.tell(RoutesRead(Routes(("", "8"), ("1", "2")))), WriteBatch)
+    assert moved.batch.lane == "2"
+
+
+def test_at_most_the_rate_starts_and_retries_are_free():
+    world = World(batches=BatchLimits(operations=100, flush_after=0.0), rate=10)
+    world.claim()
+    first = only(world.receive(*range(30)), WriteBatch)
+    assert numbers(first) == [0]
+    world.answer(first, THROTTLED)
+    started = {0}
+    while world.now < 2.0:
+        orders = world.tick(world.wake_at())
+        while orders:
+            effect = orders.pop()
+            started |= set(numbers(effect))
+            orders += world.answer(effect, WRITTEN)
+
+    assert len(started) == 19  # 0 s to 2 s inclusive, but for 0.1 and 0.2: the lane was throttled
+    assert len(only(world.tell(RateChanged(None)), WriteBatch).batch.records) > 1
+
+
+def test_receiving_pauses_at_the_high_mark_and_resumes_at_half():
+    world = World(limits=Limits(high_count=10), batches=BatchLimits(operations=10, flush_after=100.0))
+    world.claim()
+
+    effects = world.receive(*range(10))
+
+    assert only(effects, PauseReceiving).reason == "10 events wait, the high mark is 10"
+    assert only(world.answer(only(effects, WriteBatch), WRITTEN), ResumeReceiving)
+
+
+def test_receiving_pauses_at_the_bytes():
+    world = World(limits=Limits(high_bytes=100), batches=BatchLimits(flush_after=100.0))
+    world.claim()
+
+    assert only(world.receive(record(0, body=b"x" * 60)), PauseReceiving)
+
+
+def test_receiving_pauses_when_no_checkpoint_can_be_saved():
+    world = World(limits=Limits(unsaved=2), batches=BatchLimits(operations=2))
+    world.claim()
+    effects = world.answer(only(world.receive(0, 1), WriteBatch), WRITTEN)
+    assert "checkpoint store" in only(effects, PauseReceiving).reason
+
+    saved = only(world.tick(5.0), SaveCheckpoint)
+
+    assert world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=True)) == [ResumeReceiving()]
+
+
+def test_a_backlog_older_than_allowed_ends_the_process_and_names_the_oldest():
+    world = World(batches=BatchLimits(operations=1))
+    world.claim()
+    batch = only(world.receive(7), WriteBatch)
+    world.answer(batch, WriteResult(Outcome.RETRY, 503, "unavailable"))
+    for at in range(2, 602, 2):
+        for effect in world.tick(float(at)):
+            world.answer(effect, WriteResult(Outcome.RETRY, 503, "unavailable"))
+
+    failed = [effect for effect in world.tick(601.9) if isinstance(effect, Fail)]
+    assert isinstance(failed[0].error, BacklogError)
+    text = str(failed[0].error)
+    assert "ALLOW_BACKLOG_TO, 600 s" in text
+    assert "sequence number 7 of partition 0" in text
+    assert "status 503: unavailable" in text
+
+
+def test_a_backlog_larger_than_allowed_ends_the_process():
+    world = World(limits=Limits(backlog_of=3), batches=BatchLimits(flush_after=100.0))
+    world.claim()
+
+    error = only(world.receive(*range(4)), Fail).error
+
+    assert str(error).startswith("4 events wait, ALLOW_BACKLOG_OF is 3; none of them was begun")
+
+
+def test_nothing_but_poison_ends_the_process():
+    world = World(limits=Limits(poison=3))
+    world.claim()
+    poison = [record(n, rejection=Rejection("not_json", "no")) for n in range(3)]
+    letters = only(world.receive(*poison), StoreLetters)
+
+    error = only(world.tell(LettersStored(letters.letters_id, stored=True)), Fail).error
+
+    assert isinstance(error, PoisonError)
+
+
+def test_an_event_settled_before_a_restart_is_skipped():
+    world = World(batches=BatchLimits(operations=1))
+    world.claim(checkpoint=Checkpoint("0", 4, "o4", beyond=((6, 7),)))
+
+    assert numbers(only(world.receive(3, 4, 5, 6, 7), WriteBatch)) == [5]
+    assert world.pipeline.totals.skipped == 4
+
+
+def test_draining_starts_nothing_more_and_saves_the_last_checkpoint():
+    world = World(batches=BatchLimits(operations=2))
+    world.claim()
+    batch = only(world.receive(0, 1, 2), WriteBatch)
+
+    assert world.tell(PartitionDraining("0", 1)) == []
+    saved = only(world.answer(batch, WRITTEN), SaveCheckpoint)
+    assert saved.checkpoint.sequence_number == 1
+    assert world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=True)) == [PartitionDrained("0", 1)]
+    assert world.receive(3) == []
+
+
+def test_draining_an_idle_partition_is_over_at_once():
+    world = World()
+    world.claim()
+
+    assert world.tell(PartitionDraining("0", 1)) == [PartitionDrained("0", 1)]
+
+
+def test_what_comes_of_a_lost_claim_changes_nothing():
+    world = World(batches=BatchLimits(operations=1))
+    world.claim()
+    batch = only(world.receive(0, 1, 2), WriteBatch)
+    world.tell(PartitionLost("0", 1))
+    world.claim(epoch=2)
+
+    assert world.answer(batch, WRITTEN) == []
+    assert world.receive(1, epoch=1) == []
+    assert world.tick(5.0) == []
+    assert numbers(only(world.receive(0, epoch=2), WriteBatch)) == [0]
+
+
+def test_a_lost_claim_retries_nothing_as_somebody_may_have_written_later_versions():
+    world = World(batches=BatchLimits(operations=1))
+    world.claim()
+    batch = only(world.receive(0, key="same"), WriteBatch)
+    world.tell(PartitionLost("0", 1))
+
+    assert world.answer(batch, UNKNOWN) == []
+    assert world.tick(10.0) == []
+    assert world.pipeline.statistics(10.0).backlog_count == 0
+
+
+def test_congestion_control_adds_one_a_second_and_halves_when_throttled():
+    world = World(batches=BatchLimits(operations=1))
+    world.claim()
+    batches = [only(world.receive(*range(200)), WriteBatch)]
+    allowed = []
+    for second in range(1, 8):
+        world.now = second + 0.01
+        done, batches = batches, []
+        for effect in done:
+            batches += [e for e in world.answer(effect, WRITTEN) if isinstance(e, WriteBatch)]
+        allowed.append(world.pipeline.statistics(world.now).concurrency["all"])
+    assert allowed == [2, 3, 4, 5, 6, 7, 8]
+
+    world.now = 9.0
+    for effect in batches:
+        world.answer(effect, THROTTLED)
+    assert world.pipeline.statistics(world.now).concurrency["all"] == 4
+
+
+@pytest.mark.parametrize("written", [1, 20, 99])
+def test_a_throttled_batch_limits_the_next_one_to_what_was_written(written):
+    world = World()
+    world.claim()
+    batch = only(world.receive(*range(100)), WriteBatch)
+    world.answer(batch, *([WRITTEN] * written + [THROTTLED] * (100 - written)))
+
+    again = only(world.tick(0.3), WriteBatch)
+
+    assert len(again.batch.records) == min(written, 100 - written)
