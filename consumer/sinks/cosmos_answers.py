@@ -1,0 +1,117 @@
+"""What an answer of Cosmos DB means for a record: a table. Pure.
+
+Written is what the service says is written. Rejected is only what the service refuses about this very record.
+Everything else is tried again, an unknown status included: a record is never given up because of the service.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from consumer.model import Outcome, WriteResult
+
+
+class Meaning(Struct, frozen=True):
+    """`reason` is one word for counting. `retry_after` of 0 means at once, None that the retry rule decides."""
+
+    outcome: Outcome
+    reason: str
+    rerouted: bool = False
+    retry_after: float | None = None
+
+
+RETRY, REJECT, WRITTEN = Outcome.RETRY, Outcome.REJECT, Outcome.WRITTEN
+
+_SPLIT = Meaning(RETRY, "range_moved", rerouted=True)
+_RECREATED = Meaning(RETRY, "container_recreated", rerouted=True)
+
+# By status and sub-status; None stands for every other sub-status.
+MEANINGS: Mapping[tuple[int, int | None], Meaning] = {
+    (400, None): Meaning(REJECT, "bad_request"),
+    (400, 1024): _RECREATED,  # the container is another one than at open()
+    (401, None): Meaning(RETRY, "unauthorized"),  # a key rotated; the record is not to blame
+    (403, None): Meaning(RETRY, "forbidden"),  # firewall, role, write region moved (3)
+    (403, 1014): Meaning(REJECT, "partition_full"),  # 20 GB under one partition key: waiting cannot help
+    (404, None): Meaning(RETRY, "not_found"),  # an upsert that met an item on its way out (time to live)
+    (404, 1003): Meaning(RETRY, "container_missing", rerouted=True),
+    (408, None): Meaning(RETRY, "timeout"),
+    (409, None): Meaning(REJECT, "conflict"),  # of an upsert: a unique key policy
+    (410, None): _SPLIT,  # 1002 range gone, 1007 completing split, 1008 completing migration
+    (410, 1000): _RECREATED,  # the name now means another container
+    (412, None): Meaning(REJECT, "precondition"),
+    (413, None): Meaning(REJECT, "too_large"),
+    (413, 3402): Meaning(RETRY, "response_too_large", retry_after=0.0),
+    (424, None): Meaning(
+        RETRY, "failed_dependency", retry_after=0.0
+    ),  # another operation sank the atomic batch
+    (429, None): Meaning(RETRY, "throttled"),
+    (449, None): Meaning(RETRY, "concurrent_write"),
+}
+_EXISTS = Meaning(WRITTEN, "exists")
+_SERVER_ERROR = Meaning(RETRY, "server_error")
+_UNEXPECTED = Meaning(RETRY, "unexpected")
+
+NO_ANSWER = WriteResult(Outcome.RETRY, reason="no_answer")
+"""The connection was lost, or the deadline passed: what the service did is unknown."""
+
+
+class Answer(Struct, frozen=True):
+    """What came back for one request: an answer per operation, or one status for all of them.
+
+    `status` 0 means that there was no answer, or none that can be understood. `retry_after` is in seconds.
+    """
+
+    operations: Sequence[Mapping[str, Any]] | None = None
+    status: int = 0
+    sub_status: int = 0
+    message: str = ""
+    retry_after: float | None = None
+
+    def divisible(self) -> bool:
+        """Whether a smaller request may fare better: one bad operation can make the service refuse all of them
+        (400), and a request can be too large (413).
+        """
+        return self.status in {400, 413} and (self.status, self.sub_status) not in MEANINGS
+
+
+def meaning(status: int, sub_status: int, *, create: bool = False) -> Meaning:
+    """With `create` a conflict means that the document is there, most likely from an earlier delivery."""
+    if create and status == 409:
+        return _EXISTS
+    found = MEANINGS.get((status, sub_status)) or MEANINGS.get((status, None))
+    if found is not None:
+        return found
+    return _SERVER_ERROR if status >= 500 else _UNEXPECTED
+
+
+def result_of(operation: Mapping[str, Any], *, create: bool = False) -> WriteResult:
+    """The result of one operation's answer in a batch."""
+    status = operation.get("statusCode", 0)
+    charge = operation.get("requestCharge", 0.0)
+    if 200 <= status < 300:
+        return WriteResult(WRITTEN, status, "", None, charge)
+    milliseconds = operation.get("retryAfterMilliseconds")
+    retry_after = milliseconds / 1000 if isinstance(milliseconds, int | float) else None
+    sub_status = operation.get("subStatusCode", 0)
+    return _result(status, sub_status, operation.get("message", ""), retry_after, charge, create=create)
+
+
+def result_of_request(answer: Answer, *, create: bool = False) -> WriteResult:
+    """The result of every operation of a request that got one answer for all."""
+    if not answer.status:
+        return WriteResult(RETRY, reason=answer.message or NO_ANSWER.reason)
+    return _result(answer.status, answer.sub_status, answer.message, answer.retry_after, 0.0, create=create)
+
+
+def _result(
+    status: int, sub_status: int, message: str, retry_after: float | None, charge: float, *, create: bool
+) -> WriteResult:
+    found = meaning(status, sub_status, create=create)
+    reason = found.reason
+    if found.outcome is REJECT and message:
+        reason = f"{reason}: {message}"
+    wait = retry_after if retry_after is not None else found.retry_after
+    return WriteResult(found.outcome, status, reason, wait, charge, rerouted=found.rerouted)

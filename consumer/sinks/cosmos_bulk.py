@@ -1,0 +1,248 @@
+"""Writes documents to Cosmos DB in bulk: one request for up to 100 documents of a physical partition.
+
+The lanes are the container's physical partitions (partition key range ids). Where the SDK, the service or the
+container (partition key hash version 1) does not let that work, which is tried once at open, there is one lane, and
+documents go by the public transactional batch, one request per partition key value: correct, and as slow as single
+upserts where the keys are many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from consumer.errors import SettingsError, UnavailableError
+from consumer.mapping import DocumentMapper, MappingOptions, partition_key_text
+from consumer.model import Batch, Event, Outcome, Record, Routes, WriteResult
+from consumer.partition_hash import EFFECTIVE_KEYS, EffectiveKey, Scalar
+from consumer.sinks.cosmos_answers import NO_ANSWER, Answer, result_of, result_of_request
+from consumer.sinks.cosmos_client import (
+    BulkUnavailableError,
+    ContainerDefinition,
+    CosmosContainer,
+    KeyRange,
+)
+from scaling.connections import Settings
+
+WriteMode = Literal["upsert", "create"]
+
+# Of one request, as the JavaScript and .NET SDKs have them; the service itself takes 2 MB.
+MAX_OPERATIONS = 100
+MAX_BYTES = 220_201
+# Requests at a time where each is for one partition key value only.
+SINGLE_KEY_REQUESTS = 16
+
+_PROBE = "tidemark-probe"
+_ENVELOPE = 80  # bytes around a document in a request, its partition key aside
+
+_log = logging.getLogger(__name__)
+_json_text = msgspec.json.Encoder().encode
+
+Send = Callable[[Sequence[Record]], Awaitable[Answer]]
+
+
+class CosmosBulkSink:
+    """The Cosmos DB sink.
+
+    `connection` names the settings of the account. With mode `create` a document that exists already stays as it is,
+    and counts as written. `bulk=False` leaves the bulk request untried.
+    """
+
+    transactional = False
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        database: str,
+        container: str,
+        mapping: MappingOptions,
+        connection: str = "CosmosConnection",
+        mode: WriteMode = "upsert",
+        bulk: bool = True,
+    ) -> None:
+        self._container = CosmosContainer(settings, connection, database, container)
+        self._mapping = mapping
+        self._create = mode == "create"
+        self._operation = b'{"operationType":"%s","partitionKey":' % mode.capitalize().encode()
+        self._bulk_wanted = bulk
+        self._definition: ContainerDefinition | None = None
+        self._mapper: DocumentMapper | None = None
+        self.bulk = False
+        """Whether documents go in bulk; settled by open()."""
+
+    async def open(self) -> Routes:
+        self._definition = definition = await self._container.open()
+        try:
+            effective_key = self._effective_key(definition)
+            self._mapper = DocumentMapper(self._mapping, definition.paths, effective_key)
+            if effective_key is not None:
+                routes = await self._try_bulk(definition, effective_key)
+                self.bulk = routes is not None
+                if routes is not None:
+                    return routes
+            return Routes()
+        except BaseException:
+            await self.aclose()
+            raise
+
+    def prepare(self, event: Event) -> Record:
+        if self._mapper is None:
+            raise RuntimeError("the sink is not open")
+        return self._mapper.prepare(event)
+
+    async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
+        results = [NO_ANSWER] * len(batch.records)
+        try:
+            async with asyncio.timeout_at(deadline):
+                if self.bulk:
+                    await self._write_bulk(batch, results)
+                else:
+                    await self._write_by_key(batch.records, results)
+        except TimeoutError:
+            pass  # what was answered in time stands; the rest is unknown
+        return results
+
+    async def routes(self) -> Routes:
+        try:
+            definition = await self._container.definition()
+        except SettingsError as error:  # it was there at open()
+            raise UnavailableError(str(error)) from error
+        if not definition.same_key(self._opened):
+            raise UnavailableError(
+                f"{self._container!r} was re-created with another partition key, {', '.join(definition.paths)}: "
+                "restart the consumer, so that documents are prepared for it"
+            )
+        routes = _routes(await self._container.ranges()) if self.bulk else Routes()
+        self._definition = definition
+        return routes
+
+    @property
+    def _opened(self) -> ContainerDefinition:
+        if self._definition is None:
+            raise RuntimeError(f"{self._container!r} is not open")
+        return self._definition
+
+    async def aclose(self) -> None:
+        await self._container.aclose()
+
+    def _effective_key(self, definition: ContainerDefinition) -> EffectiveKey | None:
+        found = EFFECTIVE_KEYS.get((definition.kind, definition.version))
+        if not self._bulk_wanted or definition.system_key:
+            return None
+        if found is None:
+            _log.warning(
+                "%r: partition key hash version %s has no bulk; writing one request per partition key value, which "
+                "costs many times the CPU",
+                self._container,
+                definition.version,
+            )
+        return found
+
+    async def _try_bulk(self, definition: ContainerDefinition, effective_key: EffectiveKey) -> Routes | None:
+        """The lanes, when a bulk request that reads one document nobody has is answered as such; else None."""
+        key: list[Scalar] = [_PROBE] * len(definition.paths)
+        operation = {"operationType": "Read", "id": _PROBE, "partitionKey": partition_key_text(key)}
+        try:
+            ranges = await self._container.ranges()
+            target = ranges[bisect_right([each.lower for each in ranges], effective_key(key)) - 1]
+            answer = await self._container.send_bulk(definition.rid, target.id, _json_text([operation]))
+        except BulkUnavailableError as error:
+            why = str(error)
+        else:
+            if answer.operations is not None and len(answer.operations) == 1:
+                return _routes(ranges)
+            verdict = result_of_request(answer)
+            if verdict.outcome is Outcome.RETRY:
+                raise UnavailableError(
+                    f"{self._container!r}: {verdict.reason} ({answer.status})", verdict.retry_after
+                )
+            why = f"the service answered {answer.status}: {answer.message}"
+        _log.warning(
+            "%r: bulk requests do not work here (%s); writing one request per partition key value, which costs many "
+            "times the CPU",
+            self._container,
+            why,
+        )
+        return None
+
+    async def _write_bulk(self, batch: Batch, results: list[WriteResult]) -> None:
+        async def send(records: Sequence[Record]) -> Answer:
+            return await self._container.send_bulk(self._opened.rid, batch.lane, self._bulk_body(records))
+
+        for part in _parts(batch.records, range(len(batch.records))):
+            await self._settle(batch.records, part, send, results)
+
+    async def _write_by_key(self, records: Sequence[Record], results: list[WriteResult]) -> None:
+        by_key: dict[str, list[int]] = {}
+        for index, record in enumerate(records):
+            by_key.setdefault(record.partition_key, []).append(index)
+        free = asyncio.Semaphore(SINGLE_KEY_REQUESTS)
+
+        async def write(part: Sequence[int]) -> None:
+            async with free:
+                await self._settle(records, part, self._send_batch, results)
+
+        async with asyncio.TaskGroup() as tasks:
+            for indices in by_key.values():
+                for part in _parts(records, indices):
+                    tasks.create_task(write(part))
+
+    async def _settle(
+        self, records: Sequence[Record], part: Sequence[int], send: Send, results: list[WriteResult]
+    ) -> None:
+        """Sends the records at `part` and notes each result in its place.
+
+        A request that is refused as a whole for what is in it is halved until only the culprits are refused.
+        """
+        answer = await send([records[index] for index in part])
+        operations = answer.operations
+        if operations is not None and len(operations) == len(part):
+            for index, operation in zip(part, operations, strict=True):
+                results[index] = result_of(operation, create=self._create)
+        elif answer.divisible() and len(part) > 1:
+            middle = len(part) // 2
+            await self._settle(records, part[:middle], send, results)
+            await self._settle(records, part[middle:], send, results)
+        else:
+            result = result_of_request(answer, create=self._create)
+            for index in part:
+                results[index] = result
+
+    def _bulk_body(self, records: Sequence[Record]) -> bytes:
+        """The documents are JSON already: the request is put together around them."""
+        operation = self._operation
+        pieces = [
+            b'%s%s,"resourceBody":%s}' % (operation, _json_text(record.partition_key), record.payload)
+            for record in records
+        ]
+        return b"[%s]" % b",".join(pieces)
+
+    async def _send_batch(self, records: Sequence[Record]) -> Answer:
+        verb = "create" if self._create else "upsert"
+        operations = [(verb, (msgspec.json.decode(record.payload),)) for record in records]
+        partition_key = msgspec.json.decode(records[0].partition_key)
+        return await self._container.send_batch(self._opened.rid, partition_key, operations)
+
+
+def _routes(ranges: Sequence[KeyRange]) -> Routes:
+    return Routes(tuple(each.lower for each in ranges), tuple(each.id for each in ranges))
+
+
+def _parts(records: Sequence[Record], indices: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Runs of indices whose records fit into one request; a record too large for any goes alone."""
+    start = size = 0
+    for end, index in enumerate(indices):
+        record = records[index]
+        bytes_of_it = len(record.payload) + 2 * len(record.partition_key) + _ENVELOPE
+        if end > start and (end - start == MAX_OPERATIONS or size + bytes_of_it > MAX_BYTES):
+            yield indices[start:end]
+            start, size = end, 0
+        size += bytes_of_it
+    if indices:
+        yield indices[start:]

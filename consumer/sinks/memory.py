@@ -1,0 +1,37 @@
+"""Keeps documents in memory: for tests, and to measure a consumer without a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from consumer.mapping import DocumentMapper, MappingOptions
+from consumer.model import Batch, Event, Outcome, Record, Routes, WriteResult
+
+_WRITTEN = WriteResult(Outcome.WRITTEN, 200)
+
+
+class MemorySink:
+    """One lane; every write succeeds at once. `documents` are by record key, as UTF-8 JSON."""
+
+    transactional = False
+
+    def __init__(self, mapping: MappingOptions, partition_key_paths: Sequence[str] = ("/id",)) -> None:
+        self._mapper = DocumentMapper(mapping, partition_key_paths)
+        self.documents: dict[str, bytes] = {}
+
+    async def open(self) -> Routes:
+        return Routes()
+
+    def prepare(self, event: Event) -> Record:
+        return self._mapper.prepare(event)
+
+    async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:  # noqa: ARG002 - a port
+        for record in batch.records:
+            self.documents[record.key] = record.payload
+        return [_WRITTEN] * len(batch.records)
+
+    async def routes(self) -> Routes:
+        return Routes()
+
+    async def aclose(self) -> None:
+        """Keeps the documents."""

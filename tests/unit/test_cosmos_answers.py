@@ -1,0 +1,110 @@
+import pytest
+
+from consumer.model import Outcome
+from consumer.sinks.cosmos_answers import Answer, result_of, result_of_request
+
+WRITTEN, RETRY, REJECT = Outcome.WRITTEN, Outcome.RETRY, Outcome.REJECT
+
+
+def operation(status, sub_status=0, **more):
+    return {"statusCode": status, "subStatusCode": sub_status, "requestCharge": 1.5, **more}
+
+
+@pytest.mark.parametrize(
+    ("status", "sub_status", "outcome", "reason", "rerouted"),
+    [
+        (200, 0, WRITTEN, "", False),
+        (201, 0, WRITTEN, "", False),
+        (204, 0, WRITTEN, "", False),
+        (400, 0, REJECT, "bad_request", False),
+        (400, 1024, RETRY, "container_recreated", True),
+        (401, 0, RETRY, "unauthorized", False),
+        (403, 0, RETRY, "forbidden", False),
+        (403, 3, RETRY, "forbidden", False),
+        (403, 1014, REJECT, "partition_full", False),
+        (404, 0, RETRY, "not_found", False),
+        (404, 1002, RETRY, "not_found", False),
+        (404, 1003, RETRY, "container_missing", True),
+        (408, 0, RETRY, "timeout", False),
+        (409, 0, REJECT, "conflict", False),
+        (410, 1000, RETRY, "container_recreated", True),
+        (410, 1002, RETRY, "range_moved", True),
+        (410, 1007, RETRY, "range_moved", True),
+        (410, 1008, RETRY, "range_moved", True),
+        (410, 0, RETRY, "range_moved", True),
+        (412, 0, REJECT, "precondition", False),
+        (413, 0, REJECT, "too_large", False),
+        (413, 3402, RETRY, "response_too_large", False),
+        (424, 0, RETRY, "failed_dependency", False),
+        (429, 3200, RETRY, "throttled", False),
+        (449, 0, RETRY, "concurrent_write", False),
+        (500, 0, RETRY, "server_error", False),
+        (503, 20001, RETRY, "server_error", False),
+        (418, 0, RETRY, "unexpected", False),
+        (304, 0, RETRY, "unexpected", False),
+        (0, 0, RETRY, "unexpected", False),
+    ],
+)
+def test_what_each_status_of_an_operation_means(status, sub_status, outcome, reason, rerouted):
+    result = result_of(operation(status, sub_status))
+
+    assert (result.outcome, result.status, result.reason, result.rerouted) == (
+        outcome,
+        status,
+        reason,
+        rerouted,
+    )
+    assert result.request_units == 1.5
+
+
+def test_a_throttled_operation_says_how_long_to_wait():
+    result = result_of(operation(429, 3200, retryAfterMilliseconds=250))
+
+    assert (result.throttled, result.retry_after) == (True, 0.25)
+    assert result_of(operation(429)).retry_after is None
+
+
+@pytest.mark.parametrize("status", [(424, 0), (413, 3402)])
+def test_operations_that_suffered_for_others_are_tried_again_at_once(status):
+    assert result_of(operation(*status)).retry_after == 0.0
+
+
+def test_a_rejection_carries_the_words_of_the_service():
+    assert (
+        result_of(operation(400, message="ttl must be positive")).reason
+        == "bad_request: ttl must be positive"
+    )
+
+
+def test_with_create_a_document_that_exists_is_written():
+    assert result_of(operation(409), create=True).outcome is WRITTEN
+
+
+def test_an_answer_for_the_whole_request_means_the_same_for_each_record():
+    answer = Answer(status=429, sub_status=3200, retry_after=1.5)
+
+    assert result_of_request(answer) == result_of(
+        operation(429, requestCharge=0.0, retryAfterMilliseconds=1500)
+    )
+
+
+def test_no_answer_is_tried_again_and_says_why():
+    result = result_of_request(Answer(message="ServerDisconnectedError"))
+
+    assert (result.outcome, result.status, result.reason) == (RETRY, 0, "ServerDisconnectedError")
+
+
+@pytest.mark.parametrize(
+    ("status", "sub_status", "divisible"),
+    [
+        (400, 0, True),
+        (400, 1001, True),
+        (400, 1024, False),
+        (413, 0, True),
+        (413, 3402, False),
+        (429, 0, False),
+        (0, 0, False),
+    ],
+)
+def test_only_refusals_of_what_is_in_a_request_are_worth_halving_it(status, sub_status, divisible):
+    assert Answer(status=status, sub_status=sub_status).divisible() is divisible
