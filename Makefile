@@ -13,6 +13,7 @@ demo: setup  ## Scale a local App Service Plan on a real load trace, with everyt
 
 test: setup  ## Run all tests
 	@$(BIN)/python -m devstack browser
+	@$(BIN)/python -m devstack postgres
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 start: setup  ## Start the local stack and the functions (with func where it is on PATH)

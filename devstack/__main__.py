@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from devstack.node import NodeError, ensure_node, ensure_packages
+from devstack.postgres import server_programs
 from devstack.processes import ProcessError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -47,11 +48,28 @@ def browser() -> None:
         console.print("[yellow]no Chromium found: the dashboard's browser tests will be skipped[/]")
         return
     with console.status("installing Chromium for the dashboard's tests"):
-        for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", "chromium"]):
-            done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
-            if done.returncode != 0:
-                console.print(f"[yellow]{' '.join(command)} failed; the browser tests will be skipped[/]")
-                return
+        _install("chromium", without="the browser tests will be skipped")
+
+
+@app.command()
+def postgres() -> None:
+    """Find a PostgreSQL server for the SQL sink's tests; install Debian's where that is possible without asking."""
+    if server_programs() is not None:
+        return
+    without = "the tests on it will be skipped (on CI they fail)"
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        console.print(f"[yellow]no PostgreSQL server found: {without}[/]")
+        return
+    with console.status("installing PostgreSQL for the SQL sink's tests"):
+        _install("postgresql", without=without)
+
+
+def _install(package: str, *, without: str) -> None:
+    for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", package]):
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
+        if done.returncode != 0:
+            console.print(f"[yellow]{' '.join(command)} failed; {without}[/]")
+            return
 
 
 @app.command()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import settings
 
 from devstack.azurite import Azurite
+from tests.postgres_support import running_server
 
 # No deadline for one example: a loaded machine is no failure of the code under test.
 settings.register_profile("tidemark", deadline=None)
@@ -20,3 +21,14 @@ def azurite() -> Iterator[str]:
     """
     with Azurite().running_blocking() as running:
         yield running.connection_string
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """URL of a PostgreSQL server of this test process.
+
+    Shared by all tests of the process: use names of your own, or a database of your own
+    (postgres_support.new_database).
+    """
+    with running_server() as url:
+        yield url

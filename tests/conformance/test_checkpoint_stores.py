@@ -1,12 +1,17 @@
 """What every CheckpointStore does. Another store: a subclass of CheckpointStoreContract with its own `place`."""
 
 import asyncio
+import uuid
 
 import pytest
+from sqlalchemy import update
 
 from consumer.checkpoints.memory import MemoryCheckpointStore
+from consumer.checkpoints.sql import SqlCheckpointStore
 from consumer.errors import FencedError, PositionError
 from consumer.model import Checkpoint
+from consumer.sql.database import SqlDatabase
+from consumer.sql.tables import CHECKPOINTS, Scope
 
 HUB, GROUP = "orders", "readers"
 
@@ -232,3 +237,47 @@ class TestMemory(CheckpointStoreContract):
     @pytest.fixture
     async def place(self):
         return MemoryPlace()
+
+
+class SqlPlace:
+    def __init__(self, url):
+        self.database = SqlDatabase(url, create_tables=True)
+        self.namespace = f"{uuid.uuid4().hex}.servicebus.windows.net"
+        self.stores = []
+
+    def store(self, hub, consumer_group):
+        self.stores.append(SqlCheckpointStore(self.database, Scope(self.namespace, hub, consumer_group)))
+        return self.stores[-1]
+
+    async def spoil(self, hub, consumer_group, partition):
+        scope = Scope(self.namespace, hub, consumer_group)
+        query = (
+            update(CHECKPOINTS)
+            .where(
+                *(CHECKPOINTS.c[name] == value for name, value in scope.keys.items()),
+                CHECKPOINTS.c.PartitionID == partition,
+            )
+            .values(Beyond="[[1,")
+        )
+        await self.database.transact(lambda connection: connection.execute(query))
+
+    async def aclose(self):
+        for store in self.stores:
+            await store.aclose()
+
+
+class TestSqlite(CheckpointStoreContract):
+    @pytest.fixture
+    async def place(self, tmp_path):
+        place = SqlPlace(f"sqlite:///{tmp_path}/tidemark.db")
+        yield place
+        await place.aclose()
+
+
+@pytest.mark.wire
+class TestPostgres(CheckpointStoreContract):
+    @pytest.fixture
+    async def place(self, postgres):
+        place = SqlPlace(postgres)
+        yield place
+        await place.aclose()

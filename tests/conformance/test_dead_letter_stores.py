@@ -1,11 +1,15 @@
 """What every DeadLetterStore does. Another store: a subclass of DeadLetterStoreContract with its own `place`."""
 
 import asyncio
+import uuid
 
 import pytest
 
 from consumer.dead_letters.memory import MemoryDeadLetterStore
+from consumer.dead_letters.sql import SqlDeadLetterStore
 from consumer.model import DeadLetter, Event, Rejection
+from consumer.sql.database import SqlDatabase
+from consumer.sql.tables import Scope
 
 HUB, GROUP = "orders", "readers"
 T0 = 1_795_000_000.5
@@ -186,3 +190,35 @@ class TestMemory(DeadLetterStoreContract):
     @pytest.fixture
     async def place(self):
         return MemoryPlace()
+
+
+class SqlPlace:
+    def __init__(self, url):
+        self.database = SqlDatabase(url, create_tables=True)
+        self.namespace = f"{uuid.uuid4().hex}.servicebus.windows.net"
+        self.stores = []
+
+    def store(self, hub, consumer_group):
+        self.stores.append(SqlDeadLetterStore(self.database, Scope(self.namespace, hub, consumer_group)))
+        return self.stores[-1]
+
+    async def aclose(self):
+        for store in self.stores:
+            await store.aclose()
+
+
+class TestSqlite(DeadLetterStoreContract):
+    @pytest.fixture
+    async def place(self, tmp_path):
+        place = SqlPlace(f"sqlite:///{tmp_path}/tidemark.db")
+        yield place
+        await place.aclose()
+
+
+@pytest.mark.wire
+class TestPostgres(DeadLetterStoreContract):
+    @pytest.fixture
+    async def place(self, postgres):
+        place = SqlPlace(postgres)
+        yield place
+        await place.aclose()

@@ -1,11 +1,15 @@
 """What every LeaseStore does. Another store: a subclass of LeaseStoreContract with its own `place`."""
 
 import asyncio
+import uuid
 
 import pytest
 
 from consumer.checkpoints.memory import MemoryLeaseStore
+from consumer.checkpoints.sql import SqlLeaseStore
 from consumer.model import Lease
+from consumer.sql.database import SqlDatabase
+from consumer.sql.tables import Scope
 
 HUB, GROUP = "orders", "readers"
 
@@ -180,3 +184,35 @@ class TestMemory(LeaseStoreContract):
             place.clock.now - 90,
             place.clock.now,
         )
+
+
+class SqlPlace:
+    def __init__(self, url):
+        self.database = SqlDatabase(url, create_tables=True)
+        self.namespace = f"{uuid.uuid4().hex}.servicebus.windows.net"
+        self.stores = []
+
+    def store(self, hub, consumer_group):
+        self.stores.append(SqlLeaseStore(self.database, Scope(self.namespace, hub, consumer_group)))
+        return self.stores[-1]
+
+    async def aclose(self):
+        for store in self.stores:
+            await store.aclose()
+
+
+class TestSqlite(LeaseStoreContract):
+    @pytest.fixture
+    async def place(self, tmp_path):
+        place = SqlPlace(f"sqlite:///{tmp_path}/tidemark.db")
+        yield place
+        await place.aclose()
+
+
+@pytest.mark.wire
+class TestPostgres(LeaseStoreContract):
+    @pytest.fixture
+    async def place(self, postgres):
+        place = SqlPlace(postgres)
+        yield place
+        await place.aclose()

@@ -1,0 +1,1 @@
+"""What the SQL sink and the SQL stores share: tables, connections, positions, letters, targets."""
