@@ -1,0 +1,339 @@
+"""Carries out what a pipeline orders: each effect is a task that is owned, and whose result is the next input.
+
+A Driver knows a sink and stores, and neither Event Hubs nor leases: processes, timer slices and trigger-hosted
+functions share it. It lives on one event loop; nothing here blocks it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from msgspec import Struct, structs
+
+from consumer.effects import (
+    BatchWritten,
+    CheckpointSaved,
+    Effect,
+    EventsReceived,
+    Fail,
+    Input,
+    LettersStored,
+    PartitionClaimed,
+    PartitionDrained,
+    PartitionDraining,
+    PartitionLost,
+    PauseReceiving,
+    RateChanged,
+    ReadRoutes,
+    ResumeReceiving,
+    RoutesRead,
+    SaveCheckpoint,
+    StoreLetters,
+    Tick,
+    WakeAt,
+    WriteBatch,
+)
+from consumer.errors import ConsumerError, FencedError
+from consumer.lanes import BatchLimits
+from consumer.limits import Limits
+from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, WriteResult
+from consumer.pipeline import Pipeline
+from consumer.ports import CheckpointStore, DeadLetterStore, Sink, TransactionalSink
+from consumer.statistics import PipelineStatistics
+
+log = logging.getLogger("tidemark.consumer")
+
+PREPARED_AT_ONCE = 500
+"""Events prepared before the loop gets a turn: about ten milliseconds."""
+
+
+class DriverSettings(Struct, frozen=True):
+    """What a driver needs to know. `hub` and `consumer_group` go into dead letters."""
+
+    hub: str
+    consumer_group: str
+    limits: Limits = Limits()
+    batches: BatchLimits = BatchLimits()
+    rate: float | None = None
+    call_timeout: float = 60.0
+    """Seconds one call to a sink or store may take; then its outcome is unknown and it is made again."""
+    dry_run: bool = False
+    """COSMOS_WRITE=false of the seed: everything but the writes, the dead letters and the checkpoints."""
+
+
+class Driver:
+    """`failed` is set when the pipeline gave up; `receiving` is cleared while it takes no events."""
+
+    def __init__(
+        self,
+        settings: DriverSettings,
+        sink: Sink,
+        checkpoints: CheckpointStore,
+        letters: DeadLetterStore,
+        *,
+        on_checkpoint: Callable[[Checkpoint, int], None] | None = None,
+        on_fenced: Callable[[str, int], None] | None = None,
+    ) -> None:
+        """`on_checkpoint` is told of each saved checkpoint and how many events it leaves unsettled, `on_fenced` of a
+        partition and epoch that turned out to be somebody else's.
+        """
+        self._settings = settings
+        self._sink = sink
+        self._checkpoints = checkpoints
+        self._letters = letters
+        self._on_checkpoint = on_checkpoint
+        self._on_fenced = on_fenced
+        self._pipeline: Pipeline | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._drains: dict[tuple[str, int], asyncio.Future[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.receiving = asyncio.Event()
+        self.receiving.set()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def open(self) -> None:
+        """Opens the sink and the dead letters. Raises SettingsError, UnavailableError."""
+        routes = await self._sink.open()
+        await self._letters.open()
+        self._pipeline = Pipeline(
+            self._settings.limits,
+            self._settings.batches,
+            routes,
+            transactional=self._sink.transactional,
+            rate=self._settings.rate,
+            now=self._now(),
+        )
+
+    @property
+    def pipeline(self) -> Pipeline:
+        if self._pipeline is None:
+            raise RuntimeError("the driver is not open")
+        return self._pipeline
+
+    def statistics(self) -> PipelineStatistics:
+        return self.pipeline.statistics(self._now())
+
+    def set_rate(self, rate: float | None) -> None:
+        """Records per second from now on; None is no limit."""
+        self._feed(RateChanged(rate))
+
+    # -- partitions
+
+    def claimed(self, claim: Claim) -> None:
+        if self._sink.transactional:
+            _transactional(self._sink).attach(claim)
+        self._feed(PartitionClaimed(claim))
+
+    async def receive(
+        self, partition: str, epoch: int, events: Sequence[Event], last_enqueued: int | None = None
+    ) -> None:
+        """Takes events in, in order; waits while receiving is paused."""
+        if not events:
+            self._feed(EventsReceived(partition, epoch, (), last_enqueued))
+        for start in range(0, len(events), PREPARED_AT_ONCE):
+            await self.receiving.wait()
+            records = [self._sink.prepare(event) for event in events[start : start + PREPARED_AT_ONCE]]
+            self._feed(EventsReceived(partition, epoch, records, last_enqueued))
+            await asyncio.sleep(0)
+
+    async def drain(self, partition: str, epoch: int, *, deadline: float) -> bool:
+        """Starts nothing more of a claim; True once all that was begun is settled and the checkpoint saved."""
+        drained = self._drains.setdefault((partition, epoch), asyncio.get_running_loop().create_future())
+        self._feed(PartitionDraining(partition, epoch))
+        done, _ = await asyncio.wait((drained,), timeout=max(0.0, deadline - self._now()))
+        return bool(done)
+
+    def lost(self, partition: str, epoch: int) -> None:
+        """The claim is over: nothing of it counts any more."""
+        drained = self._drains.pop((partition, epoch), None)
+        if drained is not None:
+            drained.cancel()
+        self._feed(PartitionLost(partition, epoch))
+        if self._sink.transactional:
+            _transactional(self._sink).detach(partition)
+
+    async def settled(self, partition: str, epoch: int) -> None:
+        """Waits until nothing of a claim is unsettled. Raises what made the driver fail."""
+        while True:
+            mine = [p for p in self.statistics().partitions if (p.partition, p.epoch) == (partition, epoch)]
+            if not mine or mine[0].unsettled == 0:
+                return
+            if self.failed.done():
+                self.failed.result()
+            changed = self._changed = asyncio.get_running_loop().create_future()
+            await asyncio.wait((changed, self.failed), return_when=asyncio.FIRST_COMPLETED)
+
+    _changed: asyncio.Future[None] | None = None
+
+    async def aclose(self) -> None:
+        """Cancels what still runs and waits for its end. What was on its way has an unknown outcome: unsettled."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.failed.done() and not self.failed.cancelled():
+            self.failed.exception()  # seen, whoever waited for it
+        self.failed.cancel()
+
+    # -- effects
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _deadline(self) -> float:
+        return self._now() + self._settings.call_timeout
+
+    def _feed(self, item: Input) -> None:
+        if self._closed:
+            return
+        for effect in self.pipeline.handle(item, now=self._now()):
+            self._perform(effect)
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case WriteBatch():
+                self._own(self._write(effect.batch))
+            case WakeAt():
+                self._wake_at(effect.at)
+            case StoreLetters():
+                self._own(self._store(effect))
+            case SaveCheckpoint():
+                self._own(self._save(effect.claim, effect.checkpoint))
+            case ReadRoutes():
+                self._own(self._read_routes())
+            case PartitionDrained():
+                drained = self._drains.get((effect.partition, effect.epoch))
+                if drained is not None and not drained.done():
+                    drained.set_result(None)
+            case Fail():
+                self._fail(effect.error)
+            case PauseReceiving() | ResumeReceiving():
+                self._pause(effect)
+
+    def _pause(self, effect: PauseReceiving | ResumeReceiving) -> None:
+        if isinstance(effect, PauseReceiving):
+            log.info("receiving pauses: %s", effect.reason)
+            self.receiving.clear()
+        else:
+            log.info("receiving goes on")
+            self.receiving.set()
+
+    def _fail(self, error: ConsumerError) -> None:
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("a task of the consumer broke", exc_info=error)
+            self._fail(ConsumerError(f"internal error: {error!r}"))
+
+    def _wake_at(self, at: float) -> None:
+        if self._timer is not None:
+            if not self._timer.cancelled() and self._timer.when() == at:
+                return
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(max(at, loop.time()), self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._feed(Tick())
+
+    async def _write(self, batch: Batch) -> None:
+        if self._settings.dry_run:
+            results: Sequence[WriteResult] = [WriteResult(Outcome.WRITTEN)] * len(batch.records)
+        else:
+            results = await self._write_for_real(batch)
+        self._feed(BatchWritten(batch.batch_id, results))
+
+    async def _write_for_real(self, batch: Batch) -> Sequence[WriteResult]:
+        try:
+            results = await self._sink.write(batch, deadline=self._deadline())
+        except FencedError as error:
+            self._fenced(batch.lane, error)
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unknown: tried again
+            log.warning("writing %d records failed: %r", len(batch.records), error)
+            reason = f"{type(error).__name__}: {error}"
+        else:
+            if len(results) == len(batch.records):
+                return results
+            reason = f"the sink answered {len(results)} of {len(batch.records)} records"
+        return [WriteResult(Outcome.RETRY, reason=reason)] * len(batch.records)
+
+    def _fenced(self, partition: str, error: FencedError) -> None:
+        log.warning("partition %s is somebody else's now: %s", partition, error)
+        for each in self.statistics().partitions:
+            if each.partition == partition:
+                self.lost(partition, each.epoch)
+                if self._on_fenced is not None:
+                    self._on_fenced(partition, each.epoch)
+
+    async def _store(self, order: StoreLetters) -> None:
+        settings = self._settings
+        stored = True
+        if not settings.dry_run:
+            now = time.time()
+            letters = [
+                DeadLetter(
+                    settings.hub,
+                    settings.consumer_group,
+                    each.record.event,
+                    each.rejection,
+                    each.attempts,
+                    now,
+                )
+                for each in order.rejected
+            ]
+            try:
+                await self._letters.put(letters, deadline=self._deadline())
+            except Exception as error:  # noqa: BLE001 - the outcome is unknown: stored again
+                log.warning("storing %d dead letters failed: %r", len(letters), error)
+                stored = False
+        self._feed(LettersStored(order.letters_id, stored))
+
+    async def _save(self, claim: Claim, checkpoint: Checkpoint) -> None:
+        saved = True
+        if not self._settings.dry_run:
+            stamped = structs.replace(checkpoint, saved_at=time.time())
+            try:
+                await self._checkpoints.save(claim, stamped, deadline=self._deadline())
+            except FencedError as error:
+                self._fenced(claim.partition, error)
+                return
+            except Exception as error:  # noqa: BLE001 - the outcome is unknown: saved again with the next one
+                log.warning("saving the checkpoint of partition %s failed: %r", claim.partition, error)
+                saved = False
+        self._feed(CheckpointSaved(claim.partition, claim.epoch, checkpoint, saved))
+        if saved and self._on_checkpoint is not None:
+            unsettled = [p.unsettled for p in self.statistics().partitions if p.partition == claim.partition]
+            self._on_checkpoint(checkpoint, sum(unsettled))
+
+    async def _read_routes(self) -> None:
+        try:
+            routes = await self._sink.routes()
+        except Exception as error:  # noqa: BLE001 - asked again later
+            log.warning("reading the partitions of the sink failed: %r", error)
+            self._feed(RoutesRead(None))
+        else:
+            self._feed(RoutesRead(routes))
+
+
+def _transactional(sink: Sink) -> TransactionalSink:
+    return sink  # type: ignore[return-value]  # `transactional` says so
