@@ -7,7 +7,8 @@
 Databases, containers, documents, queries, transactional batch, non-atomic bulk, physical
 partitions that split and merge, throughput with its rules, request units with real 429s, and
 faults on request (see devstack.cosmos.server). Data is in memory only. Not there: change feed,
-stored procedures, time to live, unique keys, indexing policies (kept, not obeyed), query plans.
+stored procedures, time to live, unique keys, indexing policies (kept, not obeyed). A query over
+several physical partitions is answered as a whole, so that it needs no plan.
 """
 
 from devstack.cosmos.budget import Prices

@@ -27,7 +27,7 @@ class Prices(Struct, frozen=True):
 
     def write(self, size: int) -> float:
         """Of a document of `size` bytes; deleting costs what writing did."""
-        return round(self.write_per_kib * max(1.0, size / _KIB), 2)
+        return self.write_per_kib if size <= _KIB else round(self.write_per_kib * size / _KIB, 2)
 
     def scan(self, size: int) -> float:
         """Of a query that looks at documents of `size` bytes together."""

@@ -41,6 +41,7 @@ class Partition:
         self.effective = effective
         self.range = holder
         self.documents: dict[str, Document] = {}
+        self.of_strings = all(type(part) is str for part in key)
 
 
 class Condition(Struct, frozen=True):
@@ -202,21 +203,22 @@ class Container:
         Raises CosmosError.
         """
         body = _stored_form(bytes(body))
-        identity = self.identify(body)
-        if not same_key(identity.key, partition.key):
-            raise mismatch()
-        if name is not None and name != identity.id:
-            raise bad_request(f"The id in the body, {identity.id!r}, is not the one addressed, {name!r}")
-        old = partition.documents.get(identity.id)
-        if old is None and verb == "Replace":
-            raise not_found(f"document {identity.id!r}")
-        if old is not None and verb == "Create":
-            raise CosmosError(409, f"Resource with specified id {identity.id!r} already exists.")
-        if old is not None:
+        identity, key = self.identify(body)
+        if key != partition.key or not partition.of_strings:
+            self._check_key(key, partition)
+        if name is not None and name != identity:
+            raise bad_request(f"The id in the body, {identity!r}, is not the one addressed, {name!r}")
+        old = partition.documents.get(identity)
+        if old is None:
+            if verb == "Replace":
+                raise not_found(f"document {identity!r}")
+        elif verb == "Create":
+            raise CosmosError(409, f"Resource with specified id {identity!r} already exists.")
+        else:
             _check(condition, old)
         if len(body) > MAX_DOCUMENT:
             raise CosmosError(413, f"Request size is too large: {len(body)} bytes, accepted: {MAX_DOCUMENT}")
-        document = self._store(partition, identity.id, body, old, now)
+        document = self._store(partition, identity, body, old, now)
         charge = self.prices.write(len(body))
         self._charge(partition.range, charge)
         return Outcome(201 if old is None else 200, charge, partition, document)
@@ -265,6 +267,10 @@ class Container:
         for holder, size in sizes.items():
             self._charge(holder, self.prices.scan(size))
         return round(sum(self.prices.scan(size) for size in sizes.values()) or self.prices.query, 2)
+
+    def _check_key(self, key: tuple[Any, ...], partition: Partition) -> None:
+        if not same_key(self.definition.checked(key), partition.key):
+            raise mismatch()
 
     def _charge(self, holder: Range, charge: float) -> None:
         holder.operations += 1

@@ -20,6 +20,26 @@ PAGE_ITEMS = 1000  # most items of one page
 PAGE_BYTES = 4 * 1024 * 1024
 _OPEN_RESULTS = 64  # queries whose further pages are kept
 
+_PLAN = {
+    "partitionedQueryExecutionInfoVersion": 2,
+    "queryInfo": {
+        "distinctType": "None",
+        "top": None,
+        "offset": None,
+        "limit": None,
+        "orderBy": [],
+        "orderByExpressions": [],
+        "groupByExpressions": [],
+        "groupByAliases": [],
+        "aggregates": [],
+        "groupByAliasToAggregateType": {},
+        "rewrittenQuery": "",
+        "hasSelectValue": False,
+        "hasNonStreamingOrderBy": False,
+    },
+    "queryRanges": [{"min": "", "max": "FF", "isMinInclusive": True, "isMaxInclusive": False}],
+}
+
 OperationFault = Callable[[Operation, Range], CosmosError | None]
 
 
@@ -49,6 +69,7 @@ class Documents:
             "docs.bulk": self._bulk,
             "docs.query": self._query,
             "docs.list": self._query,
+            "docs.plan": self._plan,
         }
 
     def container(self, request: Request) -> Container:
@@ -148,6 +169,17 @@ class Documents:
         answer["x-ms-session-token"] = _session(container.map.ranges[0])
         body = {"_rid": container.rid_text, "Documents": page, "_count": len(page)}
         return Response(200, answer, msgspec.json.encode(body))
+
+    def _plan(self, request: Request) -> Response:
+        """For clients that put answers over ranges together themselves, as the JavaScript SDK does."""
+        container = self.container(request)
+        if not _parsed(request).streams and len(container.map) > 1:
+            raise bad_request(
+                "Plans of queries with ORDER BY, GROUP BY, DISTINCT, TOP, OFFSET or aggregates over several "
+                f"physical partitions are not known here, and {container.name!r} has {len(container.map)}; "
+                "name a partition key, or query without a plan."
+            )
+        return Response(200, {}, msgspec.json.encode(_PLAN))
 
     def _resumed(self, token: str) -> tuple[int, list[Any] | None]:
         name, _, start = token.partition(":")

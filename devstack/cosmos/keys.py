@@ -1,10 +1,12 @@
 """Partition key definitions: reading a document's key, naming a key, cutting the key space."""
 
+import re
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any, cast
 
 import msgspec
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Struct
 
 from devstack.cosmos.errors import CosmosError, bad_request
 from devstack.cosmos.hashing import Component, encode_number, hash_multi, hash_v1, hash_v2
@@ -13,14 +15,12 @@ MAX_KEY_BYTES = 2048  # of a partition key value; 101 under version 1
 MAX_KEY_BYTES_V1 = 101
 MAX_ID_BYTES = 1023
 _FORBIDDEN_IN_ID = frozenset("/\\?#")
+_SHORT_ID = re.compile(r"[^/\\?#]{1,255}")  # at most 4 bytes a character, so surely not too long
 _MAX_PATHS = 3  # levels of a hierarchical key
 
 
-class Identity(Struct, frozen=True):
-    """What the service looks at before it stores a document."""
-
-    id: str
-    key: tuple[Component, ...]
+Identity = tuple[str, tuple[Any, ...]]
+"""Id and partition key: what the service looks at before it stores a document."""
 
 
 class KeyDefinition(Struct, frozen=True):
@@ -122,34 +122,41 @@ def same_key(left: tuple[Component, ...], right: tuple[Component, ...]) -> bool:
     return left == right and [type(part) is bool for part in left] == [type(part) is bool for part in right]
 
 
-def identity_reader(definition: KeyDefinition) -> Callable[[bytes | Raw], Identity]:
+def identity_reader(definition: KeyDefinition) -> Callable[[bytes], Identity]:
     """Reads id and partition key of a document without decoding the rest of it.
 
-    The reader raises CosmosError (400) for a document that may not be stored.
+    The reader raises CosmosError (400) for what is no document, or has no id that may be one;
+    whether its key may be one is for the caller to check.
     """
     trails = [path[1:].split("/") for path in definition.paths]
     names = ["id", *dict.fromkeys(trail[0] for trail in trails if trail[0] != "id")]
     attributes = {name: f"f{index}" for index, name in enumerate(names)}
     fields = [(attribute, Any, UNSET) for attribute in attributes.values()]
     wanted = msgspec.defstruct(
-        "Wanted", fields, rename={attribute: name for name, attribute in attributes.items()}
+        "Wanted", fields, rename={attribute: name for name, attribute in attributes.items()}, gc=False
     )
-    decoder = msgspec.json.Decoder(wanted)
+    decode = msgspec.json.Decoder(wanted).decode
+    get_id = attrgetter("f0")
+    steps = [(attrgetter(attributes[trail[0]]), trail[1:]) for trail in trails]
+    get_only = steps[0][0] if len(steps) == 1 and not steps[0][1] else None
 
-    def read(body: bytes | Raw) -> Identity:
+    def read(body: bytes) -> Identity:
         try:
-            found = decoder.decode(body)
+            found = decode(body)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
             raise bad_request(f"The document is not valid: {error}") from None
-        name = check_id(getattr(found, "f0"))  # noqa: B009 - the struct is made at run time
-        key = tuple(_follow(getattr(found, attributes[trail[0]]), trail[1:]) for trail in trails)
-        return Identity(name, definition.checked(key))
+        name = check_id(get_id(found))
+        if get_only is not None:
+            return name, (get_only(found),)
+        return name, tuple(_follow(get(found), trail) for get, trail in steps)
 
     return read
 
 
 def check_id(name: object) -> str:
     """A document's id, if it may be one. Raises CosmosError (400)."""
+    if isinstance(name, str) and _SHORT_ID.fullmatch(name):
+        return name
     if not isinstance(name, str) or not name:
         raise bad_request(
             "The input content is invalid because the required properties - 'id; ' - are missing"

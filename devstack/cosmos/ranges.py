@@ -87,7 +87,7 @@ class RangeMap:
             raise ValueError(f"range {left.id} is the last one and has no right neighbour to merge with")
         right = self.ranges[position + 1]
         self.version += 1
-        parents = (*left.parents, left.id, *right.parents, right.id)
+        parents = tuple(dict.fromkeys((*left.parents, *right.parents, left.id, right.id)))
         merged = self._new((left.places[0], right.places[1]), parents)
         self.ranges[position : position + 2] = [merged]
         self._changed()

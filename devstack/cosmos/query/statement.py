@@ -32,26 +32,25 @@ class Query(Struct, frozen=True):
     @property
     def takes_all(self) -> bool:
         """Whether the answer is every document as it is, so that none has to be looked into."""
-        return self._plain and not self.aggregates and self.select is None
+        return self.streams and self.select is None and self.where is None and not self.joins
 
     @property
     def counts_all(self) -> bool:
         """Whether the answer is just how many documents there are."""
-        return (
-            self._plain
-            and self.value
-            and [name for name, _ in self.aggregates] == ["COUNT"]
-            and self.aggregates[0][1](Row({})) is not UNSET
-        )
+        if self.where is not None or self.joins or self.group_by or self.order_by or self.distinct:
+            return False
+        once = [name for name, _ in self.aggregates] == ["COUNT"] and not self.offset and self.limit is None
+        return once and self.aggregates[0][1](Row({})) is not UNSET
 
     def of_count(self, count: int) -> list[Any]:
         """The results over so many documents, for a query that only counts them."""
         return [self._project(Row({}, [count]))]
 
     @property
-    def _plain(self) -> bool:
-        whole = self.where is None and not self.order_by and not self.group_by and not self.joins
-        return whole and not self.offset and self.limit is None and not self.distinct
+    def streams(self) -> bool:
+        """Whether the answer over several ranges is just the answers over each, one after another."""
+        whole = not self.order_by and not self.group_by and not self.aggregates and not self.distinct
+        return whole and not self.offset and self.limit is None
 
     def run(self, documents: Iterable[Any]) -> list[Any]:
         """The results, in order; a document for which a VALUE is undefined gives none."""
