@@ -9,6 +9,7 @@ is signed). Of the private parts one is used: the map of partition key ranges, w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -24,6 +25,7 @@ from consumer.errors import ConsumerError, SettingsError, UnavailableError
 from consumer.sinks.cosmos_answers import Answer
 from scaling.connections import ConnectionSettingsError, Settings, network_story
 
+_LARGE_BODY = 1 << 20
 SDK_ERRORS = (AzureError, aiohttp.ClientError, OSError)
 
 
@@ -200,7 +202,8 @@ class _Exchange:
             return
         if self._body is not None:
             http.headers.pop("x-ms-documentdb-partitionkey", None)
-            http.data = self._body
+            # aiohttp copes better with a file where a body is large (over 1 MB), and says so.
+            http.data = self._body if len(self._body) <= _LARGE_BODY else BytesIO(self._body)
         http.headers.update(self._headers)
         self.done = True
 

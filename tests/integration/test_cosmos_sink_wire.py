@@ -1,0 +1,410 @@
+"""The Cosmos sink against the local Cosmos DB: routes, faults, and what happens without the SDK's private parts."""
+
+import asyncio
+import json
+
+import pytest
+from azure.core.pipeline.policies import CustomHookPolicy
+from azure.cosmos._routing.aio.routing_map_provider import PartitionKeyRangeCache
+from msgspec.structs import replace
+
+from consumer.connections import cosmos_client
+from consumer.errors import SettingsError, UnavailableError
+from consumer.mapping import MappingOptions
+from consumer.model import Batch, Event, Outcome, Routes
+from consumer.sinks.cosmos_bulk import CosmosBulkSink
+from consumer.sinks.cosmos_client import CosmosContainer
+from devstack.cosmos import CosmosServer
+from devstack.faults import Fault
+
+pytestmark = pytest.mark.wire
+
+WRITTEN, RETRY, REJECT = Outcome.WRITTEN, Outcome.RETRY, Outcome.REJECT
+
+
+@pytest.fixture
+async def server():
+    async with CosmosServer() as server:
+        server.create_container("db", "flights", "/dest", throughput=20_000)
+        server.create_container("db", "one", "/dest", throughput=10_000)
+        server.create_container("db", "tenants", ["/tenant", "/dest"], throughput=30_000)
+        server.create_container("db", "old", "/dest", version=1)
+        yield server
+
+
+@pytest.fixture
+async def opened(server):
+    sinks = []
+
+    async def open_sink(container="one", **options):
+        settings = {"CosmosConnection": options.pop("connection", server.connection_string)}
+        mapping = MappingOptions("hub")
+        sink = CosmosBulkSink(settings, database="db", container=container, mapping=mapping, **options)
+        sinks.append(sink)
+        routes = await sink.open()
+        return sink, routes
+
+    yield open_sink
+    for sink in sinks:
+        await sink.aclose()
+
+
+def records(sink, count, **more):
+    bodies = [{"id": f"f{n}", "dest": f"D{n}", "tenant": n, **more} for n in range(count)]
+    return [
+        sink.prepare(Event("0", n, str(n), 0.0, json.dumps(body).encode())) for n, body in enumerate(bodies)
+    ]
+
+
+async def write(sink, found, lane="0", *, within=30.0):
+    deadline = asyncio.get_running_loop().time() + within
+    return list(await sink.write(Batch(1, lane, tuple(found)), deadline=deadline))
+
+
+def outcomes(results):
+    return [result.outcome for result in results]
+
+
+def sent(server, point="docs.bulk"):
+    return server.stats().requests.get(point, 0)
+
+
+def ids(server, container="one"):
+    return {document["id"] for document in server.documents("db", container)}
+
+
+async def test_the_lanes_are_the_ranges_of_the_container(server, opened):
+    _, routes = await opened("flights")
+    ranges = server.container("db", "flights").map.ranges
+
+    assert routes == Routes(tuple(each.minimum for each in ranges), tuple(each.id for each in ranges))
+    assert len(ranges) == 2
+
+
+@pytest.mark.parametrize("container", ["flights", "tenants"])
+async def test_a_hundred_documents_of_a_range_are_one_request(server, opened, container):
+    sink, routes = await opened(container)
+    before, lanes = sent(server), {}
+    for record in records(sink, 150):
+        lanes.setdefault(routes.lane_of(record), []).append(record)
+    for lane, found in lanes.items():
+        assert outcomes(await write(sink, found, lane)) == [WRITTEN] * len(found)
+
+    assert len(lanes) == len(routes.lanes)
+    assert sent(server) - before == len(lanes)
+    assert len(ids(server, container)) == 150
+
+
+async def test_more_than_a_request_takes_goes_in_several(server, opened):
+    sink, _ = await opened()
+    before = sent(server)
+    results = await write(sink, records(sink, 250))
+
+    assert outcomes(results) == [WRITTEN] * 250
+    assert sent(server) - before == 3
+    assert all(result.request_units > 0 for result in results)
+    await write(sink, records(sink, 50, text="x" * 10_000))
+    assert sent(server) - before == 6
+
+
+async def test_of_a_mixed_answer_only_the_throttled_operation_is_tried_again(server, opened):
+    sink, _ = await opened()
+    server.inject(Fault("op.upsert.f3", "error", status=429, condition="3200", retry_after=0.25))
+    results = await write(sink, records(sink, 5))
+
+    assert outcomes(results) == [WRITTEN, WRITTEN, WRITTEN, RETRY, WRITTEN]
+    assert (results[3].throttled, results[3].retry_after) == (True, 0.25)
+    assert ids(server) == {"f0", "f1", "f2", "f4"}
+
+
+@pytest.mark.parametrize("bulk", [True, False])
+async def test_a_throttled_request_is_sent_once_and_says_how_long_to_wait(server, opened, bulk):
+    sink, _ = await opened(bulk=bulk)
+    point = "docs.bulk" if bulk else "docs.batch"
+    server.inject(Fault(point, "error", status=429, condition="3200", retry_after=1.5))
+    [result] = await write(sink, records(sink, 1))
+
+    assert (result.outcome, result.throttled, result.retry_after) == (RETRY, True, 1.5)
+    assert ids(server) == set()  # the fault was for one request: a second one would have been carried out
+
+
+@pytest.mark.parametrize(
+    ("status", "sub_status", "reason"),
+    [
+        (401, "", "unauthorized"),
+        (403, "", "forbidden"),
+        (404, "", "not_found"),
+        (404, "1003", "container_missing"),
+        (408, "", "timeout"),
+        (410, "1007", "range_moved"),
+        (410, "1008", "range_moved"),
+        (410, "1000", "container_recreated"),
+        (413, "3402", "response_too_large"),
+        (449, "", "concurrent_write"),
+        (500, "", "server_error"),
+    ],
+)
+async def test_a_refused_request_is_sent_once_and_its_records_are_tried_again(
+    server, opened, status, sub_status, reason
+):
+    sink, _ = await opened()
+    server.inject(Fault("docs.bulk", "error", status=status, condition=sub_status))
+    results = await write(sink, records(sink, 3))
+
+    assert [(result.outcome, result.status, result.reason) for result in results] == [
+        (RETRY, status, reason)
+    ] * 3
+    assert ids(server) == set()  # the fault was for one request: a second one would have been carried out
+    assert outcomes(await write(sink, records(sink, 3))) == [WRITTEN] * 3
+
+
+async def test_where_the_sdk_itself_looks_for_another_region_a_request_may_be_sent_twice(server, opened):
+    """Unavailable, and no longer the write region: that is failover, which the SDK knows how to do."""
+    sink, _ = await opened()
+    server.inject(Fault("docs.bulk", "error", count=2, status=503))
+    assert [(result.outcome, result.status) for result in await write(sink, records(sink, 1))] == [
+        (RETRY, 503)
+    ]
+    server.inject(Fault("docs.bulk", "error", status=403, condition="3"))
+    assert outcomes(await write(sink, records(sink, 1))) == [WRITTEN]
+
+
+@pytest.mark.parametrize(("kind", "stored"), [("drop_connection", set()), ("drop_ack", {"f0", "f1"})])
+async def test_a_lost_connection_is_an_unknown_outcome_and_not_sent_again(server, opened, kind, stored):
+    sink, _ = await opened()
+    server.inject(Fault("docs.bulk", kind))
+    results = await write(sink, records(sink, 2))
+
+    assert [(result.outcome, result.status) for result in results] == [(RETRY, 0)] * 2
+    assert results[0].reason
+    assert ids(server) == stored
+    assert outcomes(await write(sink, records(sink, 2))) == [WRITTEN] * 2
+
+
+async def test_what_was_answered_before_the_deadline_stands(server, opened):
+    sink, _ = await opened()
+    found = records(sink, 150)
+    assert outcomes(await write(sink, found[:100])) == [WRITTEN] * 100
+    server.inject(Fault("docs.bulk", "latency", seconds=0.0))
+    server.inject(Fault("docs.bulk", "hang"))
+    results = await write(sink, found, within=0.5)
+
+    assert outcomes(results) == [WRITTEN] * 100 + [RETRY] * 50
+    assert {result.reason for result in results[100:]} == {"no_answer"}
+
+
+async def test_one_operation_that_sinks_the_whole_request_is_found_and_rejected_alone(server, opened):
+    sink, _ = await opened()
+    found = records(sink, 60)
+    found[41] = replace(found[41], partition_key='["unfinished"')
+    results = await write(sink, found)
+
+    assert [index for index, result in enumerate(results) if result.outcome is not WRITTEN] == [41]
+    assert (results[41].outcome, results[41].status) == (REJECT, 400)
+    assert results[41].reason.startswith("bad_request: ")
+    assert len(ids(server)) == 59
+
+
+async def test_a_request_too_large_is_halved_and_a_single_record_too_large_rejected(server, opened):
+    sink, _ = await opened()
+    found = records(sink, 3)
+    found[1] = replace(found[1], payload=b'{"id":"f1","dest":"D1","text":"%s"}' % (b"x" * 2**21))
+    results = await write(sink, found)
+
+    assert outcomes(results) == [WRITTEN, REJECT, WRITTEN]
+    assert (results[1].status, results[1].reason.partition(":")[0]) == (413, "too_large")
+    server.inject(Fault("docs.bulk", "error", status=413))
+    assert outcomes(await write(sink, found[::2])) == [WRITTEN, WRITTEN]
+
+
+async def test_an_operation_refused_for_itself_carries_the_words_of_the_service(server, opened):
+    sink, _ = await opened()
+    server.inject(Fault("op.upsert.f1", "error", status=400))
+    results = await write(sink, records(sink, 3))
+
+    assert outcomes(results) == [WRITTEN, REJECT, WRITTEN]
+    assert results[1].reason == "bad_request: Injected fault at op.upsert.f1"
+
+
+async def test_after_a_split_the_records_are_sent_where_they_belong_now(server, opened):
+    sink, routes = await opened()
+    server.split("db", "one")
+    results = await write(sink, records(sink, 20))
+    assert [(result.outcome, result.rerouted) for result in results] == [(RETRY, True)] * 20
+
+    now = await sink.routes()
+    assert len(now.lanes) == 2
+    assert set(now.lanes).isdisjoint(routes.lanes)
+    for lane in now.lanes:
+        here = [record for record in records(sink, 20) if now.lane_of(record) == lane]
+        assert here
+        assert outcomes(await write(sink, here, lane)) == [WRITTEN] * len(here)
+
+
+@pytest.mark.parametrize("bulk", [True, False])
+async def test_a_container_made_anew_is_noticed_before_anything_is_written_to_it(server, opened, bulk):
+    sink, _ = await opened(bulk=bulk)
+    server.recreate_container("db", "one")
+    [result] = await write(sink, records(sink, 1))
+    assert (result.outcome, result.reason, result.rerouted) == (RETRY, "container_recreated", True)
+    assert ids(server) == set()
+
+    routes = await sink.routes()
+    assert outcomes(await write(sink, records(sink, 1), routes.lanes[0])) == [WRITTEN]
+
+
+async def test_a_container_made_anew_with_another_partition_key_is_never_written_to(server, opened):
+    sink, _ = await opened()
+    del server.account.database("db").containers["one"]
+    server.create_container("db", "one", "/id")
+    for _ in range(2):
+        [result] = await write(sink, records(sink, 1))
+        assert (result.outcome, result.reason) == (RETRY, "container_recreated")
+        with pytest.raises(UnavailableError, match="another partition key, /id: restart the consumer"):
+            await sink.routes()
+    assert ids(server) == set()
+
+
+async def test_a_deleted_database_is_waited_for(server, opened):
+    sink, _ = await opened()
+    server.delete_database("db")
+    [result] = await write(sink, records(sink, 1))
+
+    assert (result.outcome, result.reason, result.rerouted) == (RETRY, "container_missing", True)
+    with pytest.raises(UnavailableError, match="there is no container 'one'"):
+        await sink.routes()
+
+
+async def test_with_create_a_document_that_exists_stays_and_counts_as_written(server, opened):
+    sink, _ = await opened(mode="create")
+    await write(sink, records(sink, 2, gate=1))
+    results = await write(sink, records(sink, 3, gate=2))
+
+    assert outcomes(results) == [WRITTEN] * 3
+    assert [result.reason for result in results] == ["exists", "exists", ""]
+    assert sorted((found["id"], found["gate"]) for found in server.documents("db", "one")) == [
+        ("f0", 1),
+        ("f1", 1),
+        ("f2", 2),
+    ]
+
+
+async def test_without_bulk_records_of_one_key_are_one_request_and_one_bad_record_is_rejected_alone(
+    server, opened
+):
+    sink, routes = await opened("old")
+    assert (sink.bulk, routes) == (False, Routes())
+    before = sent(server, "docs.batch")
+    found = [replace(record, partition_key='["LGA"]') for record in records(sink, 4, dest="LGA")]
+    found[2] = replace(found[2], payload=b'{"id":"a/b","dest":"LGA"}')
+    results = await write(sink, found, "all")
+
+    assert sent(server, "docs.batch") - before == 1
+    assert outcomes(results) == [RETRY, RETRY, REJECT, RETRY]
+    assert (results[0].reason, results[0].retry_after) == ("failed_dependency", 0.0)
+    assert outcomes(await write(sink, [found[0], found[1], found[3]], "all")) == [WRITTEN] * 3
+    assert ids(server, "old") == {"f0", "f1", "f3"}
+
+
+@pytest.mark.parametrize("value", [None, True, 7, -1.5, "Ü✈"])
+@pytest.mark.parametrize("container", ["one", "old"])
+async def test_every_kind_of_partition_key_arrives(server, opened, value, container):
+    sink, routes = await opened(container)
+    assert outcomes(await write(sink, records(sink, 1, dest=value), routes.lanes[0])) == [WRITTEN]
+    assert server.documents("db", container)[0]["dest"] == value
+
+
+@pytest.mark.parametrize("container", ["one", "old"])
+async def test_a_document_without_its_partition_key_arrives(server, opened, container):
+    sink, routes = await opened(container)
+    record = sink.prepare(Event("0", 1, "1", 0.0, b'{"id":"f1"}'))
+
+    assert outcomes(await write(sink, [record], routes.lanes[0])) == [WRITTEN]
+    assert ids(server, container) == {"f1"}
+
+
+class TestTheSdksPrivateParts:
+    """The contract with the pinned SDK; each part missing, the sink still writes."""
+
+    async def test_the_map_of_ranges_has_their_ids_and_is_read_anew(self, server):
+        container = CosmosContainer({"C": server.connection_string}, "C", "db", "flights")
+        await container.open()
+        try:
+            for _ in range(2):
+                ranges = server.container("db", "flights").map.ranges
+                assert [(each.lower, each.id) for each in await container.ranges()] == [
+                    (each.minimum, each.id) for each in ranges
+                ]
+                server.split("db", "flights", ranges[0].id)
+        finally:
+            await container.aclose()
+
+    async def test_without_the_hook_documents_go_by_the_public_batch(
+        self, server, opened, monkeypatch, caplog
+    ):
+        monkeypatch.setattr(
+            CustomHookPolicy,
+            "on_request",
+            lambda _, request: request.context.options.pop("raw_request_hook", None),
+        )
+        sink, routes = await opened("flights")
+
+        assert (sink.bulk, routes) == (False, Routes())
+        assert "bulk requests do not work here" in caplog.text
+        assert outcomes(await write(sink, records(sink, 30), "all")) == [WRITTEN] * 30
+        assert sent(server, "docs.batch") >= 30
+
+    async def test_without_the_map_of_ranges_documents_go_by_the_public_batch(
+        self, server, opened, monkeypatch, caplog
+    ):
+        monkeypatch.delattr(PartitionKeyRangeCache, "get_routing_map")
+        sink, _ = await opened("flights")
+
+        assert not sink.bulk
+        assert "the SDK's map of partition key ranges" in caplog.text
+        assert outcomes(await write(sink, records(sink, 3), "all")) == [WRITTEN] * 3
+        assert sent(server) == 0
+
+    async def test_where_the_service_refuses_bulk_documents_go_by_the_public_batch(
+        self, server, opened, caplog
+    ):
+        server.inject(Fault("docs.bulk", "error", status=400))
+        sink, _ = await opened("flights")
+
+        assert not sink.bulk
+        assert "the service answered 400" in caplog.text
+
+    async def test_the_client_leaves_every_retry_to_its_user(self, server):
+        async with await cosmos_client({"C": server.connection_string}, "C") as client:
+            policy = client.client_connection.connection_policy
+
+            assert policy.RetryOptions.MaxRetryAttemptCount <= 0
+            assert policy.ResponsePayloadOnWriteDisabled is True
+
+
+class TestOpening:
+    async def test_a_wrong_key_names_the_connection(self, server, opened):
+        with pytest.raises(SettingsError, match="CosmosConnection: the account refuses the key"):
+            await opened(connection=f"AccountEndpoint={server.endpoint};AccountKey=d3Jvbmc=;")
+
+    async def test_a_missing_container_is_named(self, server, opened):
+        with pytest.raises(
+            SettingsError, match="there is no container 'nowhere' in database 'db' of connection"
+        ):
+            await opened("nowhere")
+
+    async def test_no_connection_names_the_setting(self, opened):
+        with pytest.raises(SettingsError, match="no Cosmos DB connection 'CosmosConnection'"):
+            await opened(connection="")
+
+    async def test_a_server_that_is_away_may_be_back_later(self, server, opened):
+        await server.stop()
+        with pytest.raises(UnavailableError, match="cannot be reached"):
+            await opened()
+
+    async def test_throttling_at_the_probe_is_no_reason_to_do_without_bulk(self, server, opened):
+        server.inject(Fault("docs.bulk", "error", status=429, retry_after=0.5))
+        with pytest.raises(UnavailableError, match="throttled") as caught:
+            await opened()
+
+        assert caught.value.retry_after == 0.5
