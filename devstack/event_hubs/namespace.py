@@ -1,8 +1,9 @@
 """What all connections to the namespace share."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from devstack.amqp.errors import DETACH_FORCED, NOT_FOUND, AmqpError
 from devstack.amqp.links import Link
@@ -10,6 +11,8 @@ from devstack.event_hubs.hubs import Hub, Hubs
 from devstack.event_hubs.log import Clock
 from devstack.event_hubs.management import SERVER_BUSY
 from devstack.faults import Fault, FaultRegistry
+
+_REFUSED_KEPT = 1000
 
 
 class End(Protocol):
@@ -28,6 +31,14 @@ class Authorized(Protocol):
         """Detach its links if the token has run out."""
 
 
+class Refused(NamedTuple):
+    """A link that was not attached, and why: clients are known to keep it to themselves."""
+
+    address: str
+    condition: str
+    description: str
+
+
 class Namespace:
     """`clock` in seconds since 1970; `key` signs the tokens."""
 
@@ -38,6 +49,7 @@ class Namespace:
         self.key = key
         self.ends: set[End] = set()
         self.peers: set[Authorized] = set()
+        self.refused: deque[Refused] = deque(maxlen=_REFUSED_KEPT)
         self._timers: set[asyncio.TimerHandle] = set()
 
     def advance(self) -> None:

@@ -1,6 +1,8 @@
 """What one AMQP connection to the namespace may do: its producers, consumers and tokens."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import parse_qs
 
 from devstack.amqp.connection import Connection
@@ -12,7 +14,7 @@ from devstack.amqp.values import Described
 from devstack.event_hubs.events import parse_delivery
 from devstack.event_hubs.hubs import Hub, Partition
 from devstack.event_hubs.management import respond
-from devstack.event_hubs.namespace import Namespace, refusal, sever
+from devstack.event_hubs.namespace import Namespace, Refused, refusal, sever
 from devstack.event_hubs.sources import PartitionSource
 
 _SENDER = re.compile(r"([^/]+)(?:/partitions/([^/]+))?", re.IGNORECASE)
@@ -78,29 +80,12 @@ class Peer:
         namespace.peers.add(self)
 
     def attach_sink(self, link: IncomingLink) -> Sink:
-        if link.address == CBS_ADDRESS:
-            return self._cbs.attach_sink(link)
-        self._admit(link.address)
-        if _is_management(link.address):
-            return self._management.attach_sink(link)
-        match = _SENDER.fullmatch(link.address)
-        if match is None:
-            raise AmqpError(NOT_FOUND, f"nothing can be sent to {link.address!r}")
-        hub = self._namespace.hubs.hub(match[1])
-        return EventSink(self._namespace, hub, hub.partition(match[2]) if match[2] else None, link)
+        with self._remembering_refusal(link.address):
+            return self._sink(link)
 
     def attach_source(self, link: OutgoingLink) -> Source:
-        if link.address == CBS_ADDRESS:
-            return self._cbs.attach_source(link)
-        self._admit(link.address)
-        if _is_management(link.address):
-            return self._management.attach_source(link)
-        match = _RECEIVER.fullmatch(link.address)
-        if match is None:
-            raise AmqpError(NOT_FOUND, f"nothing can be received from {link.address!r}")
-        hub = self._namespace.hubs.hub(match[1])
-        hub.check_group(match[2])
-        return PartitionSource(self._namespace, hub, hub.partition(match[3]), match[2], link)
+        with self._remembering_refusal(link.address):
+            return self._source(link)
 
     def check_token(self) -> None:
         if 0 < self._authorized_until <= self._namespace.clock():
@@ -116,6 +101,39 @@ class Peer:
     def closed(self) -> None:
         """The connection is gone."""
         self._namespace.peers.discard(self)
+
+    @contextmanager
+    def _remembering_refusal(self, address: str) -> Iterator[None]:
+        try:
+            yield
+        except AmqpError as error:
+            self._namespace.refused.append(Refused(address, error.condition, error.description))
+            raise
+
+    def _sink(self, link: IncomingLink) -> Sink:
+        if link.address == CBS_ADDRESS:
+            return self._cbs.attach_sink(link)
+        self._admit(link.address)
+        if _is_management(link.address):
+            return self._management.attach_sink(link)
+        match = _SENDER.fullmatch(link.address)
+        if match is None:
+            raise AmqpError(NOT_FOUND, f"nothing can be sent to {link.address!r}")
+        hub = self._namespace.hubs.hub(match[1])
+        return EventSink(self._namespace, hub, hub.partition(match[2]) if match[2] else None, link)
+
+    def _source(self, link: OutgoingLink) -> Source:
+        if link.address == CBS_ADDRESS:
+            return self._cbs.attach_source(link)
+        self._admit(link.address)
+        if _is_management(link.address):
+            return self._management.attach_source(link)
+        match = _RECEIVER.fullmatch(link.address)
+        if match is None:
+            raise AmqpError(NOT_FOUND, f"nothing can be received from {link.address!r}")
+        hub = self._namespace.hubs.hub(match[1])
+        hub.check_group(match[2])
+        return PartitionSource(self._namespace, hub, hub.partition(match[3]), match[2], link)
 
     def _admit(self, address: str) -> None:
         """Raises AmqpError for a link that may not be attached."""

@@ -17,7 +17,7 @@ from devstack.event_hubs.control import add_control_routes
 from devstack.event_hubs.events import SentEvent, encode_body
 from devstack.event_hubs.hubs import DEFAULT_GROUP, Hub, Hubs
 from devstack.event_hubs.log import Clock, PartitionLog, Retention, Stored
-from devstack.event_hubs.namespace import Namespace
+from devstack.event_hubs.namespace import Namespace, Refused
 from devstack.event_hubs.peer import Peer
 from devstack.event_hubs.readers import Readers
 from devstack.event_hubs.sources import PartitionSource
@@ -229,6 +229,11 @@ class EventHubsServer:
         """Release all that `steal` made."""
         while self._intruders:
             self._intruders.pop().release()
+
+    @property
+    def refused(self) -> list[Refused]:
+        """The links that were not attached, oldest first; the last 1,000."""
+        return list(self._namespace.refused)
 
     # --- connections ---
 

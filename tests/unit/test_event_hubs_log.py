@@ -1,0 +1,579 @@
+"""Partitions, readers and keys of the local Event Hubs, without a network."""
+
+import itertools
+
+import pytest
+from azure.eventhub._buffered_producer._partition_resolver import PartitionResolver
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devstack.amqp.decoder import decode
+from devstack.amqp.encoder import encode
+from devstack.amqp.errors import AmqpError, ProtocolError
+from devstack.amqp.messages import (
+    APPLICATION_PROPERTIES,
+    BATCH_FORMAT,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    encode_section,
+    section_value,
+    sections,
+)
+from devstack.amqp.values import Described, Symbol, Timestamp, ULong
+from devstack.event_hubs import HubExistsError, Retention
+from devstack.event_hubs.events import (
+    SentEvent,
+    encode_body,
+    parse_delivery,
+    runtime_annotations,
+    with_delivery_annotations,
+)
+from devstack.event_hubs.hubs import Hubs
+from devstack.event_hubs.log import PartitionLog, Start
+from devstack.event_hubs.partition_keys import partition_of
+from devstack.event_hubs.readers import LINK_STOLEN, MAX_READERS, RESOURCE_LIMIT, Readers
+from devstack.event_hubs.segments import EVENT, Record, Segments
+from devstack.event_hubs.sources import parse_start
+
+
+class Clock:
+    def __init__(self, now=1000.0):
+        self.now = now
+
+    def __call__(self):
+        return self.now
+
+
+def events(*bodies):
+    return [SentEvent(encode_body(body)) for body in bodies]
+
+
+def read_sections(message):
+    return {code: decode(message, value_start)[0] for code, _, value_start, _ in sections(message)}
+
+
+def filled(count=10, *, step=1.0, **options):
+    """A log with one event per `step` seconds, the first at 1000 s."""
+    clock = Clock()
+    log = PartitionLog(clock, **options)
+    for number in range(count):
+        log.append(events(f"event {number}"))
+        clock.now += step
+    return log, clock
+
+
+def numbers(log):
+    return [stored.sequence_number for stored in log.stored()]
+
+
+# --- events ---
+
+
+def test_an_event_keeps_its_bytes_from_the_properties_on_and_gets_annotations_before_them():
+    bare = (
+        encode_section(PROPERTIES, ["id", b"user"])
+        + encode_section(APPLICATION_PROPERTIES, {"k": 1, "f": 0.5})
+        + encode_section(VALUE, {"a": [1, None]})
+    )
+
+    message = SentEvent.parse(bare).stamped(7, "1234", 1_700_000_000_000)
+
+    assert message.endswith(bare)
+    assert read_sections(message[: -len(bare)]) == {
+        MESSAGE_ANNOTATIONS: {
+            "x-opt-sequence-number": 7,
+            "x-opt-enqueued-time": Timestamp(1_700_000_000_000),
+            "x-opt-offset": "1234",
+        }
+    }
+
+
+def test_a_producers_annotations_stay_except_those_that_are_the_services():
+    sent = encode_section(
+        MESSAGE_ANNOTATIONS,
+        {
+            Symbol("x-opt-partition-key"): "a key",
+            Symbol("x-opt-offset"): "forged",
+            Symbol("mine"): "v" * 300,
+        },
+    )
+
+    event = SentEvent.parse(encode_section(HEADER, [True]) + sent + encode_section(DATA, b"body"))
+    message = event.stamped(2**40, "5", 0)
+
+    assert list(read_sections(message)) == [HEADER, MESSAGE_ANNOTATIONS, DATA]
+    assert read_sections(message)[MESSAGE_ANNOTATIONS] == {
+        "x-opt-sequence-number": 2**40,
+        "x-opt-enqueued-time": 0,
+        "x-opt-offset": "5",
+        "x-opt-partition-key": "a key",
+        "mine": "v" * 300,
+    }
+
+
+@pytest.mark.parametrize("size", [0, 1, 200, 255, 256, 70_000])
+def test_a_batch_holds_whole_events_of_any_size_and_its_key_is_theirs(size):
+    inner = [encode_section(DATA, b"x" * size), encode_section(SEQUENCE, [1, 2]), encode_section(DATA, b"")]
+    envelope = encode_section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-partition-key"): "k"})
+
+    parsed = parse_delivery(BATCH_FORMAT, envelope + b"".join(encode_section(DATA, each) for each in inner))
+
+    assert [(event.bare, event.partition_key) for event in parsed] == [(each, "k") for each in inner]
+
+
+def test_a_batch_that_is_cut_off_is_no_batch():
+    whole = encode_section(DATA, encode_section(DATA, b"x" * 300))
+
+    with pytest.raises(ProtocolError):
+        parse_delivery(BATCH_FORMAT, whole[:-1])
+
+
+def test_delivery_annotations_go_behind_the_header():
+    message = encode_section(HEADER, [True]) + encode_section(DATA, b"body")
+
+    annotated = with_delivery_annotations(runtime_annotations(5, "50", 1, 2), message)
+
+    assert [code for code, *_ in sections(annotated)] == [HEADER, DELIVERY_ANNOTATIONS, DATA]
+
+
+# --- positions ---
+
+
+def test_an_empty_log_says_so_in_the_services_way():
+    log = PartitionLog(Clock())
+
+    assert (log.begin_sequence_number, log.last_sequence_number, log.last_offset, len(log)) == (
+        0,
+        -1,
+        "-1",
+        0,
+    )
+    assert log.find(Start("sequence-number", "-1")) == 0
+
+
+def test_sequence_numbers_count_events_from_zero_and_offsets_do_not():
+    log = PartitionLog(Clock())
+
+    assert log.append(events("a", "b")) == 0
+    assert log.append(events("c")) == 2
+
+    stored = list(log.stored())
+    assert [each.sequence_number for each in stored] == [0, 1, 2]
+    assert [int(each.offset) for each in stored] == sorted({int(each.offset) for each in stored})
+    assert stored[1].offset != "1"
+    assert log.last_offset == stored[-1].offset
+
+
+def test_enqueued_times_do_not_go_back_with_the_clock():
+    log, clock = filled(2)
+    clock.now = 0
+
+    log.append(events("late"))
+
+    assert [each.enqueued_ms for each in log.stored()] == [1_000_000, 1_001_000, 1_001_000]
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (Start("offset", "-1"), 0),
+        (Start("offset", "@latest"), 10),
+        (Start("offset", "@latest", inclusive=True), 9),
+        (Start("sequence-number", "4"), 5),
+        (Start("sequence-number", "4", inclusive=True), 4),
+        (Start("sequence-number", "9"), 10),
+        (Start("enqueued-time", "1003000"), 4),
+        (Start("enqueued-time", "1003000", inclusive=True), 3),
+        (Start("enqueued-time", "1003500"), 4),
+        (Start("enqueued-time", "9999999999"), 10),
+    ],
+)
+def test_a_consumer_starts_where_it_says(start, expected):
+    log, _ = filled(10)
+
+    assert log.find(start) == expected
+
+
+@pytest.mark.parametrize(("inclusive", "expected"), [(False, 4), (True, 3)])
+def test_a_consumer_starts_at_an_offset(inclusive, expected):
+    log, _ = filled(10)
+    offset = list(log.stored())[3].offset
+
+    assert log.find(Start("offset", offset, inclusive)) == expected
+
+
+@pytest.mark.parametrize(
+    ("start", "text"),
+    [
+        (
+            Start("offset", "99999"),
+            "The supplied offset '99999' is invalid. The last offset in the system is '{offset}'",
+        ),
+        (Start("offset", "later"), "The supplied offset 'later' is invalid"),
+        (
+            Start("sequence-number", "10"),
+            "The supplied sequence number '10' is invalid. The last sequence number in the system is '9'",
+        ),
+    ],
+)
+def test_a_position_beyond_the_end_is_refused_as_the_service_does(start, text):
+    log, _ = filled(10)
+
+    with pytest.raises(AmqpError) as refused:
+        log.find(start)
+
+    assert refused.value.condition == "com.microsoft:argument-error"
+    assert text.format(offset=log.last_offset) in refused.value.description
+
+
+def test_reading_keeps_to_count_and_bytes_but_gives_one_event_of_any_size():
+    log = PartitionLog(Clock())
+    log.append(events("a" * 1000, "b" * 1000, "c" * 1000, "d" * 5000))
+
+    assert [log.read(0, 3, 10**6)[1], log.read(0, 9, 2000)[1], log.read(3, 9, 1)[1]] == [3, 2, 4]
+    assert log.read(4, 9, 10**6) == ([], 4)
+
+
+def test_skipped_sequence_numbers_are_never_used_and_nothing_counts_them():
+    log, _ = filled(3)
+
+    log.skip(10)
+
+    assert log.last_sequence_number == 2
+    assert log.append(events("after the gap")) == 13
+    assert numbers(log) == [0, 1, 2, 13]
+    assert log.find(Start("sequence-number", "5")) == 13
+    assert (len(log.read(0, 100, 10**6)[0]), log.read(0, 100, 10**6)[1]) == (4, 14)
+
+
+# --- retention ---
+
+
+def test_expired_events_are_gone_and_the_position_before_them_reads_on_behind_them():
+    log, _ = filled(10)
+
+    log.expire(6)
+
+    assert (log.begin_sequence_number, log.last_sequence_number, len(log)) == (6, 9, 4)
+    assert log.find(Start("offset", "-1")) == log.find(Start("sequence-number", "5")) == 6
+    assert numbers(log) == [6, 7, 8, 9]
+    assert log.read(0, 1, 10**6)[1] == 7
+
+
+def test_a_log_with_everything_expired_is_empty_and_remembers_its_last_event():
+    log, _ = filled(10)
+    offset = log.last_offset
+
+    log.expire(10)
+
+    assert (log.begin_sequence_number, log.last_sequence_number, len(log)) == (10, 9, 0)
+    assert log.last_offset == offset
+    assert log.append(events("next")) == 10
+
+
+def test_retention_by_count_keeps_the_newest():
+    log, _ = filled(10, retention=Retention(events=3))
+
+    assert numbers(log) == [7, 8, 9]
+
+
+def test_retention_by_time_keeps_the_youngest():
+    log, clock = filled(10, step=10.0, retention=Retention(seconds=35))
+    clock.now = 1095.0
+
+    log.advance()
+
+    assert numbers(log) == [6, 7, 8, 9]
+
+
+@pytest.mark.parametrize("wrong", [{"seconds": 0}, {"events": 0}])
+def test_retention_of_nothing_is_refused(wrong):
+    with pytest.raises(ValueError, match="retention of 0"):
+        Retention(**wrong)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("append"), st.integers(1, 5)),
+            st.tuples(st.just("skip"), st.integers(1, 5)),
+            st.tuples(st.just("expire"), st.integers(0, 30)),
+            st.tuples(st.just("reopen"), st.just(0)),
+        ),
+        max_size=20,
+    )
+)
+def test_a_log_on_disk_is_at_any_time_what_the_same_log_in_memory_is(tmp_path_factory, steps):
+    folder = tmp_path_factory.mktemp("log")
+    clock = Clock()
+    kept, memory = PartitionLog(clock, segments=Segments(folder)), PartitionLog(clock)
+
+    for step, amount in steps:
+        clock.now += 1
+        if step == "reopen":
+            kept.close()
+            kept = PartitionLog(clock, segments=Segments(folder))
+        for log in (kept, memory):
+            if step == "append":
+                log.append(events(*(str(number) for number in range(amount))))
+            elif step == "skip":
+                log.skip(amount)
+            elif step == "expire":
+                log.expire(amount)
+    kept.close()
+
+    assert list(kept.stored()) == list(memory.stored())
+    assert kept.begin_sequence_number == memory.begin_sequence_number
+    assert (kept.last_sequence_number, kept.last_offset) == (memory.last_sequence_number, memory.last_offset)
+
+
+# --- files ---
+
+
+def reopened(folder, **options):
+    log = PartitionLog(Clock(), segments=Segments(folder), **options)
+    log.close()
+    return log
+
+
+@pytest.mark.parametrize("lost", [1, 5, 60])
+def test_a_torn_end_is_cut_off_and_numbers_go_on_where_they_were(tmp_path, lost):
+    log, _ = filled(3, segments=Segments(tmp_path))
+    log.close()
+    [path] = tmp_path.iterdir()
+    path.write_bytes(path.read_bytes()[:-lost])
+
+    log = PartitionLog(Clock(), segments=Segments(tmp_path))
+    first = log.append(events("again"))
+    log.close()
+
+    assert first == 2
+    assert numbers(reopened(tmp_path)) == [0, 1, 2]
+
+
+def test_a_damaged_record_ends_the_log_there(tmp_path):
+    log, _ = filled(3, segments=Segments(tmp_path))
+    log.close()
+    [path] = tmp_path.iterdir()
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+
+    assert numbers(reopened(tmp_path)) == [0, 1]
+
+
+def test_full_segments_are_followed_by_others_and_dropped_when_nothing_of_them_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr("devstack.event_hubs.segments.SEGMENT_SIZE", 2000)
+    log, _ = filled(200, segments=Segments(tmp_path))
+    before = len(list(tmp_path.iterdir()))
+
+    log.skip(5)
+    log.expire(205)
+    log.append(events("next"))
+    log.close()
+
+    assert before > 5
+    assert len(list(tmp_path.iterdir())) <= 2
+    again = reopened(tmp_path)
+    assert (numbers(again), again.last_sequence_number) == ([205], 205)
+
+
+def test_a_segment_alone_tells_where_the_partition_stands(tmp_path, monkeypatch):
+    monkeypatch.setattr("devstack.event_hubs.segments.SEGMENT_SIZE", 1)
+    log, _ = filled(2, segments=Segments(tmp_path))
+    log.skip(40)
+    log.expire(42)
+    log.expire(42)
+    log.close()
+    for path in sorted(tmp_path.iterdir())[:-1]:
+        path.unlink(missing_ok=True)
+
+    again = PartitionLog(Clock(), segments=Segments(tmp_path))
+
+    assert (again.last_sequence_number, again.last_offset) == (1, log.last_offset)
+    assert again.append(events("next")) == 42
+    again.close()
+
+
+def test_a_record_is_found_again_as_it_was_written(tmp_path):
+    segments = Segments(tmp_path, sync=True)
+    record = Record(EVENT, 2**62, 2**50, -1, b"\0message")
+
+    segments.append([record])
+    segments.close()
+
+    assert list(Segments(tmp_path).load()) == [record]
+
+
+# --- hubs ---
+
+
+def test_hubs_in_a_folder_are_there_again_with_all_that_was_said_of_them(tmp_path):
+    clock = Clock()
+    hubs = Hubs(clock, tmp_path)
+    hub = hubs.create("Flights/1", 2, ["tidemark"], Retention(events=2))
+    hub.partitions[1].append(events("a", "b", "c"))
+    hub.add_partitions(1)
+    hub.add_consumer_group("late")
+    hubs.close()
+
+    clock.now += 100
+    again = Hubs(clock, tmp_path).hub("flights/1")
+
+    assert (again.name, again.created_at, again.partition_ids) == ("Flights/1", 1000.0, ["0", "1", "2"])
+    assert list(again.consumer_groups.values()) == ["$Default", "tidemark", "late"]
+    assert numbers(again.partition("1").log) == [1, 2]
+    assert again.retention == Retention(events=2)
+
+
+def test_a_deleted_hub_is_gone_from_its_folder_and_begins_anew_if_created_again(tmp_path):
+    hubs = Hubs(Clock(), tmp_path)
+    hubs.create("flights", 1).partitions[0].append(events("a"))
+
+    hubs.delete("flights")
+
+    assert list(Hubs(Clock(), tmp_path)) == []
+    assert hubs.create("flights", 1).partitions[0].append(events("b")) == 0
+    hubs.close()
+
+
+def test_what_a_kill_left_of_a_hub_that_was_being_deleted_is_not_taken_for_a_new_ones(tmp_path):
+    hubs = Hubs(Clock(), tmp_path)
+    hubs.create("flights", 1).partitions[0].append(events("a"))
+    hubs.close()
+    (tmp_path / "flights" / "hub.json").unlink()
+
+    hub = Hubs(Clock(), tmp_path).create("flights", 1)
+
+    assert hub.partitions[0].log.last_sequence_number == -1
+
+
+def test_a_name_is_taken_whatever_its_case():
+    hubs = Hubs(Clock())
+    hubs.create("flights", 1)
+
+    with pytest.raises(HubExistsError, match="FLIGHTS"):
+        hubs.create("FLIGHTS", 1)
+    with pytest.raises(ValueError, match="0 partitions"):
+        hubs.create("other", 0)
+
+
+def test_events_without_a_key_take_turns_and_those_with_one_stay_together():
+    hub = Hubs(Clock()).create("flights", 3)
+
+    assert [hub.choose(None).id for _ in range(4)] == ["0", "1", "2", "0"]
+    assert len({hub.choose("a key").id for _ in range(5)}) == 1
+
+
+@given(st.text(st.characters(max_codepoint=127), min_size=1, max_size=60), st.integers(1, 100))
+def test_a_partition_key_goes_where_the_sdk_thinks_it_goes(key, count):
+    expected = PartitionResolver([str(number) for number in range(count)])
+
+    assert str(partition_of(key, count)) == expected.get_partition_id_by_partition_key(key)
+
+
+# --- readers ---
+
+_names = itertools.count()
+
+
+class Reader:
+    def __init__(self, epoch=None):
+        self.epoch, self.name, self.error = epoch, f"reader-{next(_names)}", None
+
+    def displaced(self, error):
+        self.error = error
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "displaced"),
+    [(0, 1, True), (1, 1, True), (None, 0, True), (None, None, False)],
+)
+def test_a_reader_displaces_those_it_is_not_outranked_by(first, second, displaced):
+    readers, old, new = Readers(), Reader(first), Reader(second)
+    readers.join(old)
+
+    readers.join(new)
+
+    assert (old.error is not None) == displaced
+    assert list(readers) == ([new] if displaced else [old, new])
+    if displaced:
+        assert old.error.condition == LINK_STOLEN
+
+
+@pytest.mark.parametrize("second", [0, None])
+def test_a_reader_that_is_outranked_is_refused_until_the_other_leaves(second):
+    readers, old, new = Readers(), Reader(1), Reader(second)
+    readers.join(old)
+
+    with pytest.raises(AmqpError) as refused:
+        readers.join(new)
+    assert (refused.value.condition, old.error) == (LINK_STOLEN, None)
+
+    readers.leave(old)
+    readers.join(new)
+    assert list(readers) == [new]
+
+
+def test_only_five_readers_share_a_partition():
+    readers = Readers()
+    shared = [Reader() for _ in range(MAX_READERS)]
+    for reader in shared:
+        readers.join(reader)
+
+    with pytest.raises(AmqpError, match=shared[0].name) as refused:
+        readers.join(Reader())
+    assert refused.value.condition == RESOURCE_LIMIT
+
+    readers.leave(shared[0])
+    readers.join(Reader())
+
+
+# --- filters ---
+
+
+def source(selector):
+    filters = {Symbol("apache.org:selector-filter:string"): selector}
+    return Described(ULong(0x28), ["address", None, None, None, None, None, None, filters])
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("amqp.annotation.x-opt-offset > '-1'", Start("offset", "-1")),
+        (b"amqp.annotation.x-opt-offset >= '@latest'", Start("offset", "@latest", inclusive=True)),
+        (
+            "amqp.annotation.x-opt-sequence-number >='12'",
+            Start("sequence-number", "12", inclusive=True),
+        ),
+        ("amqp.annotation.x-opt-enqueued-time > 1700000000000", Start("enqueued-time", "1700000000000")),
+    ],
+)
+def test_a_selector_says_where_a_consumer_starts(expression, expected):
+    wire = Described(Symbol("apache.org:selector-filter:string"), expression)
+
+    assert parse_start(decode(encode(source(wire)))[0]) == expected
+
+
+def test_without_a_selector_a_consumer_starts_at_the_first_event():
+    assert parse_start(Described(ULong(0x28), ["address"])) == parse_start(None) == Start("offset", "-1")
+
+
+@pytest.mark.parametrize("expression", ["1 = 1", "amqp.annotation.x-opt-offset < '3'", 5])
+def test_a_selector_that_is_not_understood_is_refused(expression):
+    with pytest.raises(AmqpError, match="accepted"):
+        parse_start(source(expression))
+
+
+def test_sections_of_an_event_are_those_of_a_body_with_properties():
+    bare = encode_body("text", {"k": "v"})
+
+    codes = [code for code, *_ in sections(bare)]
+    assert codes == [APPLICATION_PROPERTIES, DATA]
+    [*_, (_, _, value_start, _)] = sections(bare)
+    assert section_value(bare, value_start, bytes) == b"text"
