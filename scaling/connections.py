@@ -263,6 +263,15 @@ def blob_container(settings: Settings, prefix: str, name: str, **options: Any) -
     return ContainerClient(str(endpoint.url), name, credential=endpoint.credential, **arguments)
 
 
+def tls_context(settings: Settings) -> ssl.SSLContext:
+    """Trusts what TIDEMARK_CA_BUNDLE names, else the authorities the SDK trusts. Blocks while it reads them."""
+    import certifi  # noqa: PLC0415 - only when needed
+
+    return ssl.create_default_context(
+        cafile=transport_options(settings).get("connection_verify", certifi.where())
+    )
+
+
 def event_hub_client(
     settings: Settings, prefix: str, hub: str, group: str, **options: Any
 ) -> EventHubConsumerClient:
@@ -271,14 +280,12 @@ def event_hub_client(
 
     `hub` wins over an EntityPath in the connection string. `options` go to the constructor.
     """
-    import certifi  # noqa: PLC0415 - with the next line: half a second, only when needed
-    from azure.eventhub.aio import EventHubConsumerClient  # noqa: PLC0415
+    from azure.eventhub.aio import EventHubConsumerClient  # noqa: PLC0415 - half a second, only when needed
 
     endpoint = event_hubs_endpoint(settings, prefix)
     if "ssl_context" not in options:
-        bundle = transport_options(settings).get("connection_verify", certifi.where())
         # One for all connections: the SDK opens one for each request and would read the file anew, 35 ms each.
-        options["ssl_context"] = ssl.create_default_context(cafile=bundle)
+        options["ssl_context"] = tls_context(settings)
     if endpoint.connection_string is not None:
         return EventHubConsumerClient.from_connection_string(
             endpoint.connection_string, group, eventhub_name=hub, **options
