@@ -185,7 +185,7 @@ class _Case(Situation):
             flips = missing_flips(self.view, self.policy.windows, Reason.WITHIN_TARGET, gaps=True)
             return self._hold(reason, flips, self.verdict.note)
         if wanted == current:
-            return self._hold(Reason.WITHIN_TARGET, self.verdict.flips, self.verdict.note)
+            return self._hold(reason, self.verdict.flips, self.verdict.note)
         recommendations = self.state.recommendations
         stable = pace.stabilized(wanted, current, recommendations, spec.out, spec.inward, self.now)
         if stable == current:
@@ -253,7 +253,10 @@ class _Case(Situation):
             flip = Flip("step", ">", 0.0, outcome) if until is None else time_flip(until, outcome)
             return self._hold(limits[-1].reason, (flip,), self.verdict.note, limits=tuple(limits))
         if reason is Reason.FALLBACK:
-            flips = missing_flips(self.view, self.policy.windows, Reason.WITHIN_TARGET, gaps=False)
+            # With nothing else missing, it was a gap that kept the rules from voting.
+            whole = all(summary.problem is None for summary in self.view.metrics().values())
+            gaps = whole and self.verdict.reason is Reason.INCOMPLETE_WINDOW
+            flips = missing_flips(self.view, self.policy.windows, Reason.WITHIN_TARGET, gaps=gaps)
         else:
             flips = self.verdict.flips
         return self._act(clamped, reason, tuple(limits), self.verdict.note, flips=flips)

@@ -42,6 +42,7 @@ class Reason(StrEnum):
     RATE_LIMITED = "rate_limited"
     AT_MAXIMUM = "at_maximum"
     AT_MINIMUM = "at_minimum"
+    AT_CAP = "at_cap"
     GUARDED = "guarded"
     PLATEAU = "plateau"
     PAUSED = "paused"
@@ -71,6 +72,7 @@ REASONS: dict[Reason, str] = {
     Reason.RATE_LIMITED: "the step limit or a rate policy allows no further change now",
     Reason.AT_MAXIMUM: "more was wanted, but the maximum is reached",
     Reason.AT_MINIMUM: "less was wanted, but the minimum is reached",
+    Reason.AT_CAP: "more was wanted, but the rule's cap metric says that more would find nothing to do",
     Reason.GUARDED: "a downstream guard blocks scaling out",
     Reason.PLATEAU: "the last scale-outs did not make the backlog fall",
     Reason.PAUSED: "an operator paused this direction",

@@ -41,9 +41,11 @@ class Piece(Struct, frozen=True):
 
 
 class SteadyView(MetricsView):
-    """A view whose windows are complete and hold one value; metrics that are not named are 0."""
+    """A view whose windows are complete and hold one value; metrics that are not named are 0, or so much
+    that they bound nothing where they are a cap.
+    """
 
-    __slots__ = ("_values",)
+    __slots__ = ("_caps", "_values")
 
     def __init__(self, policy: Policy, current: int, values: dict[str, float]) -> None:
         super().__init__(
@@ -56,10 +58,12 @@ class SteadyView(MetricsView):
             now=0.0,
         )
         self._values = values
+        rules = flattened(policy.rules)
+        self._caps = {rule.cap_metric for rule in rules if isinstance(rule, TargetPerUnitRule)}
 
     def metric(self, name: str) -> Summary:
         spec = self._specs[name]
-        value = self._values.get(name, 0.0)
+        value = self._values.get(name, MAX_VALUE if name in self._caps else 0.0)
         return Summary(spec.min_samples, value, value, value, value, spec.span, 0.0, gap=False, problem=None)
 
 

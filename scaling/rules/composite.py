@@ -41,7 +41,8 @@ def combine(verdicts: Sequence[Verdict], current: int) -> Verdict:
         return verdicts[0]
     votes = [v for v in verdicts if v.desired is not None]
     problems = [v for v in verdicts if v.desired is None and v.reason in PROBLEMS]
-    chosen = max(votes, key=lambda v: v.desired or 0, default=None)
+    # Of equal wishes the one that was bounded: it says more.
+    chosen = max(votes, key=lambda v: (v.desired or 0, v.reason is Reason.AT_CAP), default=None)
     if chosen is None:
         desired: int | None = None
         told = problems
@@ -79,7 +80,8 @@ def _merged(
 def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
     """The rule's verdict; whatever it raises, or a verdict that is none, becomes RULE_FAILED.
 
-    The reason of a vote is always the direction of the vote, whatever the rule said.
+    The reason of a vote is always the direction of the vote, whatever the rule said; only one to stay may
+    say that more was wanted (AT_CAP).
     """
     try:
         verdict = rule.evaluate(view)
@@ -92,7 +94,9 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
     if desired is None:
         return verdict
     reason = direction_reason(desired, current)
-    return verdict if verdict.reason is reason else structs.replace(verdict, reason=reason)
+    if verdict.reason is reason or (reason is _STAY and verdict.reason is Reason.AT_CAP):
+        return verdict
+    return structs.replace(verdict, reason=reason)
 
 
 def direction_reason(desired: int, current: int) -> Reason:

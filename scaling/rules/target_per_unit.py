@@ -10,14 +10,17 @@ from collections.abc import Callable
 from math import ceil, inf, nextafter
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from scaling.model import Evidence, Flip, Reason, Verdict
 from scaling.rules.level import LevelSpec, compile_level
 from scaling.rules.view import LevelLine, MetricsView
+from scaling.window import Summary
 
 _COUNTS_CHECKED = 100
 """Instance counts at which a target must be above 0; no App Service Plan grows larger."""
+
+_GAP = "a sample is missing in the window"
 
 _ROUNDING_STEPS = 8  # floats; the inverse of the formula is off by one or two
 
@@ -48,11 +51,16 @@ class TargetPerUnitRule:
     """Keep `metric / capacity` near a target: queue length per instance, for example."""
 
     class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """Never more units than the latest value of `cap_metric`: the partitions of an event hub, of which
+        one instance each can be at work, say.
+        """
+
         metric: str
         target: LevelSpec
         statistic: Literal["average", "maximum", "minimum", "latest"] = "latest"
         mode: Literal["average_value", "value"] = "average_value"
         tolerance: float = 0.1  # --horizontal-pod-autoscaler-tolerance of kube-controller-manager
+        cap_metric: str | None = None
 
         def problems(self) -> dict[str, str]:
             """Cross-field errors by option name."""
@@ -73,7 +81,13 @@ class TargetPerUnitRule:
         self._target = compile_level(params.target)
 
     def metrics(self) -> tuple[str, ...]:
-        return (self._params.metric,)
+        params = self._params
+        return (params.metric,) if params.cap_metric is None else (params.metric, params.cap_metric)
+
+    @property
+    def cap_metric(self) -> str | None:
+        """The metric that bounds the answer, but asks for nothing by itself."""
+        return self._params.cap_metric
 
     def levels(self, current: int) -> tuple[LevelLine, ...]:
         """Where the formula, tolerance included, asks for one unit more or less, all units being ready."""
@@ -98,7 +112,18 @@ class TargetPerUnitRule:
         return tuple(target * count / units for count in range(maximum + 1))
 
     def evaluate(self, view: MetricsView, /) -> Verdict:
-        """Needs a complete window; scaling in also needs it free of gaps."""
+        """Needs a complete window; scaling in also needs it free of gaps. So for the cap's, where it bounds."""
+        cap = self._cap(view)
+        verdict = self._uncapped(view)
+        if cap is None or verdict.desired is None:
+            return verdict
+        if cap.problem is not None:
+            return Verdict(None, cap.problem)
+        if int(cap.latest) < max(verdict.desired, view.current) or int(cap.latest) == view.current:
+            return self._capped(view, verdict, cap)
+        return verdict
+
+    def _uncapped(self, view: MetricsView) -> Verdict:
         params, current = self._params, view.current
         summary = view.metric(params.metric)
         if summary.problem is not None:
@@ -112,30 +137,56 @@ class TargetPerUnitRule:
         quantity = f"{params.statistic} {params.metric}"
         span = view.span(params.metric)
         out, inward = self._boundaries(current, view.ready, target)
+        comparator = ">" if desired > current else "<" if desired < current else "~"
+        evidence = Evidence(
+            self._name, params.metric, params.statistic, value, comparator, whole, span, summary.count
+        )
         if desired > current:
-            evidence = Evidence(
-                self._name, params.metric, params.statistic, value, ">", whole, span, summary.count
-            )
             flip = Flip(quantity, "<=", out, Reason.WITHIN_TARGET)
             return Verdict(desired, Reason.SCALE_OUT, (evidence,), (flip,))
         if desired < current:
-            evidence = Evidence(
-                self._name, params.metric, params.statistic, value, "<", whole, span, summary.count
-            )
             if summary.gap:
-                return Verdict(
-                    None, Reason.INCOMPLETE_WINDOW, (evidence,), note="a sample is missing in the window"
-                )
+                return Verdict(None, Reason.INCOMPLETE_WINDOW, (evidence,), note=_GAP)
             flip = Flip(quantity, ">", inward, Reason.WITHIN_TARGET)
             return Verdict(desired, Reason.SCALE_IN, (evidence,), (flip,))
-        evidence = Evidence(
-            self._name, params.metric, params.statistic, value, "~", whole, span, summary.count
-        )
         flips = (
             Flip(quantity, ">", out, Reason.SCALE_OUT),
             Flip(quantity, "<", inward, Reason.SCALE_IN),
         )
         return Verdict(current, Reason.WITHIN_TARGET, (evidence,), flips if current else flips[:1])
+
+    def _cap(self, view: MetricsView) -> Summary | None:
+        name = self._params.cap_metric
+        return None if name is None else view.metric(name)
+
+    def _capped(self, view: MetricsView, verdict: Verdict, cap: Summary) -> Verdict:
+        """The verdict where the cap is below what is wanted, or at or below what there is."""
+        name, current, limit = str(self._params.cap_metric), view.current, int(cap.latest)
+        wanted = verdict.desired or 0
+        quantity = f"latest {name}"
+        evidence = verdict.evidence
+        if wanted > limit:
+            bound = Evidence(
+                self._name, name, "latest", cap.latest, "<", float(wanted), view.span(name), cap.count
+            )
+            evidence = (*evidence, bound)
+        if limit > current:
+            return Verdict(limit, Reason.SCALE_OUT, evidence, verdict.flips)
+        more = Flip(quantity, ">=", float(current + 1), Reason.SCALE_OUT)
+        if limit == current and wanted > current:
+            return Verdict(current, Reason.AT_CAP, evidence, (more, *verdict.flips))
+        if limit == current:  # only what would scale out is another outcome now
+            told = (
+                structs.replace(flip, outcome=Reason.AT_CAP) if flip.outcome is Reason.SCALE_OUT else flip
+                for flip in verdict.flips
+            )
+            return structs.replace(verdict, flips=tuple(told))
+        if cap.gap:
+            return Verdict(None, Reason.INCOMPLETE_WINDOW, evidence, note=_GAP)
+        outcome = Reason.AT_CAP if wanted > current else Reason.WITHIN_TARGET
+        enough = Flip(quantity, ">=", float(current), outcome)
+        own = verdict.flips if wanted < current else ()
+        return Verdict(min(wanted, limit), Reason.SCALE_IN, evidence, (*own, enough))
 
     def _boundaries(self, current: int, ready: int, target: float) -> tuple[float, float]:
         """The largest values of the metric that do not scale out, and that scale in: the ends of keeping.

@@ -26,6 +26,11 @@ from scaling.window import Window
 from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
 
 PER_UNIT = RuleSpec(type="target_per_unit", name="unit", options={"metric": "backlog", "target": 100.0})
+CAPPED = RuleSpec(
+    type="target_per_unit",
+    name="capped",
+    options={"metric": "backlog", "target": 100.0, "cap_metric": "partitions"},
+)
 GUARD = RuleSpec(type="guard", name="db", options={"metric": "ru", "block_out_above": 90.0})
 SECOND = RuleSpec(
     type="threshold",
@@ -150,15 +155,16 @@ CHANGES = {
 levels = st.sampled_from(
     [0.0, 20.0, 49.0, 75.0, 99.0, 100.0, 150.0, 300.0, 450.0, 500.0, 501.0, 900.0, 5000.0]
 )
+caps = st.integers(0, 8).map(float)
 ages = st.sampled_from([1.0, 60.0, 119.0, 299.0, 599.0, 1200.0])
 
 
 @st.composite
-def windows(draw) -> Window:
+def windows(draw, values=levels) -> Window:
     shape = draw(
         st.sampled_from(["full", "full", "full", "full", "short", "stale", "failed", "gap", "empty"])
     )
-    whole = full(draw(levels))
+    whole = full(draw(values))
     if shape == "short":
         return Window(times=whole.times[2:], values=whole.values[2:])
     if shape == "stale":
@@ -235,10 +241,19 @@ def orders(draw) -> Controls:
 def cases(draw) -> Case:
     rules = draw(
         st.sampled_from(
-            [(THRESHOLD,), (PER_UNIT,), (THRESHOLD, SECOND), (THRESHOLD, GUARD), (PER_UNIT, SECOND, GUARD)]
+            [
+                (THRESHOLD,),
+                (PER_UNIT,),
+                (CAPPED,),
+                (THRESHOLD, SECOND),
+                (THRESHOLD, GUARD),
+                (PER_UNIT, SECOND, GUARD),
+                (CAPPED, THRESHOLD),
+            ]
         )
     )
-    names = sorted({rule.options["metric"] for rule in rules})
+    options = [rule.options for rule in rules]
+    names = sorted({o[key] for o in options for key in ("metric", "cap_metric") if key in o})
     made = policy(
         metrics={name: metric() for name in names},
         rules=rules,
@@ -249,7 +264,8 @@ def cases(draw) -> Case:
         plateau=draw(st.sampled_from([None, Plateau(metric="backlog", effects=1)])),
         fallback=draw(st.sampled_from([None, Fallback(capacity=4)])),
     )
-    return Case(made, {name: draw(windows()) for name in names}, draw(states()), draw(orders()), NOW)
+    read = {name: draw(windows(caps if name == "partitions" else levels)) for name in names}
+    return Case(made, read, draw(states()), draw(orders()), NOW)
 
 
 def test_every_kind_of_flip_can_be_applied() -> None:

@@ -32,6 +32,12 @@ WITH_GUARD = {
     "metrics": {"backlog": metric(), "ru": metric()},
     "rules": (THRESHOLD, GUARD),
 }
+CAPPED = RuleSpec(
+    type="target_per_unit",
+    name="lag",
+    options={"metric": "backlog", "target": 100.0, "cap_metric": "partitions"},
+)
+WITH_CAP = {"metrics": {"backlog": metric(), "partitions": metric()}, "rules": (CAPPED,)}
 PENDING = ScaleAction("plan@x", "plan", 3, 4, NOW - 60, NOW + 540, Reason.SCALE_OUT)
 OUT_EFFECT = EffectRecord(NOW - 60, 2, 3, 900.0, "a")
 IN_EFFECT = EffectRecord(NOW - 60, 4, 3, 20.0, "b")
@@ -128,6 +134,11 @@ CASES = {
     "direction disabled": ({"value": LOW, "inward": Pace(select="disabled")}, Reason.RATE_LIMITED, 3),
     "at the maximum": ({"value": HIGH, "current": 10}, Reason.AT_MAXIMUM, 10),
     "at the minimum": ({"value": LOW, "current": 1}, Reason.AT_MINIMUM, 1),
+    "at the cap": (
+        dict(windows={"backlog": full(HIGH), "partitions": full(3.0)}, **WITH_CAP),
+        Reason.AT_CAP,
+        3,
+    ),
     "guarded": (
         dict(windows={"backlog": full(HIGH), "ru": full(95.0)}, **WITH_GUARD),
         Reason.GUARDED,

@@ -252,3 +252,15 @@ def test_a_window_spec_of_seconds_is_no_obstacle():
     fast = WindowSpec(span=10.0, interval=1.0, min_samples=5)
 
     assert lint(policy(threshold(500, 300), window_spec=fast, **TEN)) == ()
+
+
+def test_a_cap_that_is_not_the_load_hides_no_flapping_of_the_rule_it_bounds():
+    """Below a target that rises with the count, the answer swings; a cap read as 0 would pin it down."""
+    swinging = {"type": "target_per_unit", "metric": "backlog", "target": {"1": 50, "3": 300}}
+    bounded = {**swinging, "cap_metric": "partitions"}
+
+    alone = texts(policy(swinging, **TEN), "must_flap")
+    capped = texts(policy(bounded, metrics=("backlog", "partitions"), **TEN), "must_flap")
+
+    assert alone
+    assert capped == alone

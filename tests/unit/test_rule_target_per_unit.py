@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from scaling.model import Flip, Reason
+from scaling.model import Flip, Reason, Verdict
 from scaling.rules import RuleError
 from scaling.rules.view import LevelLine
 from tests.steady_views import rule, view, window
@@ -115,3 +115,59 @@ def test_the_value_named_as_the_border_is_on_the_kept_side_to_the_last_bit():
     beyond = hpa(target=100.0).evaluate(view(4, backlog=math.nextafter(flip.value, math.inf)))
 
     assert (kept.desired, beyond.desired) == (4, 5)
+
+
+def capped(current, backlog, partitions):
+    verdict = hpa(cap_metric="partitions").evaluate(view(current, backlog=backlog, partitions=partitions))
+    return verdict.desired, verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("current", "backlog", "partitions", "expected"),
+    [
+        (2, 1_000, 32, (10, Reason.SCALE_OUT)),
+        (2, 1_000, 4, (4, Reason.SCALE_OUT)),
+        (4, 1_000, 4, (4, Reason.AT_CAP)),
+        (6, 1_000, 4, (4, Reason.SCALE_IN)),
+        (6, 600, 4, (4, Reason.SCALE_IN)),
+        (6, 300, 4, (3, Reason.SCALE_IN)),
+        (4, 400, 4, (4, Reason.WITHIN_TARGET)),
+        (4, 200, 4, (2, Reason.SCALE_IN)),
+        (2, 200, 4, (2, Reason.WITHIN_TARGET)),
+        (0, 50, 0, (0, Reason.AT_CAP)),
+    ],
+)
+def test_the_cap_metric_bounds_what_is_asked_for_and_asks_for_nothing_by_itself(
+    current, backlog, partitions, expected
+):
+    assert capped(current, backlog, partitions) == expected
+
+
+def test_the_cap_is_told_with_its_number_and_what_would_lift_it():
+    verdict = hpa(cap_metric="partitions").evaluate(view(4, backlog=1_000, partitions=4))
+
+    lag, cap = verdict.evidence
+    assert (lag.metric, lag.comparator, lag.threshold) == ("backlog", ">", 400)
+    assert (cap.metric, cap.value, cap.comparator, cap.threshold) == ("partitions", 4, "<", 10)
+    assert verdict.flips == (
+        Flip("latest partitions", ">=", 5.0, Reason.SCALE_OUT),
+        Flip("latest backlog", "<=", pytest.approx(440), Reason.WITHIN_TARGET),
+    )
+
+
+def test_at_the_cap_more_work_would_only_say_so():
+    verdict = hpa(cap_metric="partitions").evaluate(view(4, backlog=400, partitions=4))
+
+    assert [flip.outcome for flip in verdict.flips] == [Reason.AT_CAP, Reason.SCALE_IN]
+
+
+def test_an_unknown_cap_bounds_nothing_and_lets_nothing_be_asked_for():
+    capping = hpa(cap_metric="partitions")
+
+    assert capping.metrics() == ("backlog", "partitions")
+    assert capping.evaluate(view(2, backlog=1_000, partitions=window())) == Verdict(
+        None, Reason.INCOMPLETE_WINDOW
+    )
+    gap = window(4, 4, 4, 4, None, 4, 4, 4, 4, 4)
+    assert capping.evaluate(view(6, backlog=1_000, partitions=gap)).desired is None
+    assert capping.evaluate(view(2, backlog=1_000, partitions=gap)).desired == 4
