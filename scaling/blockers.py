@@ -108,10 +108,12 @@ def _guarded(case: Situation, wanted: int) -> Blocker | None:
     guards = [v for v in case.verdicts if v.blocks_out]
     if not guards:
         return None
-    evidence = next((e for v in guards if v.reason is Reason.GUARDED for e in v.evidence), None)
-    flips = tuple(f for v in guards if v.reason is Reason.GUARDED for f in v.flips)
-    if not flips:
-        flips = missing_flips(case.view, case.policy.windows, Reason.SCALE_OUT, gaps=False)
+    told = [v for v in guards if v.reason is Reason.GUARDED]
+    evidence = next((e for v in told for e in v.evidence), None)
+    flips = tuple(f for v in told for f in v.flips)
+    unread = any(summary.problem is not None for summary in case.view.metrics().values())
+    if not flips or (unread and not all(v.evidence for v in told)):  # it has to be read, and to be low
+        flips += missing_flips(case.view, case.policy.windows, Reason.SCALE_OUT, gaps=False)
     note = next((v.note for v in guards if v.note), "")
     text = f"{evidence.metric} {evidence.value:g} > {evidence.threshold:g}" if evidence else note
     return Limit(Reason.GUARDED, wanted, case.view.current, text), flips

@@ -45,12 +45,12 @@ class GuardRule:
         params = self._params
         summary = view.metric(params.metric)
         level = self._level(view.current)
+        flips = (Flip(f"{params.statistic} {params.metric}", "<=", level, Reason.SCALE_OUT),)
         if summary.problem is not None:
-            blocks = params.when_missing == "block"
-            note = f"{params.metric} unknown ({summary.problem})" if blocks else ""
-            return Verdict(
-                None, Reason.GUARDED if blocks else Reason.WITHIN_TARGET, blocks_out=blocks, note=note
-            )
+            if params.when_missing == "allow":
+                return Verdict(None, Reason.WITHIN_TARGET)
+            note = f"{params.metric} unknown ({summary.problem})"
+            return Verdict(None, Reason.GUARDED, (), flips, blocks_out=True, note=note)
         value = summary.statistic(params.statistic)
         if value <= level:
             return Verdict(None, Reason.WITHIN_TARGET)
@@ -59,6 +59,6 @@ class GuardRule:
             None,
             Reason.GUARDED,
             (Evidence(self._name, params.metric, params.statistic, value, ">", level, span, summary.count),),
-            (Flip(f"{params.statistic} {params.metric}", "<=", level, Reason.SCALE_OUT),),
+            flips,
             blocks_out=True,
         )

@@ -27,6 +27,7 @@ def test_at_its_level_it_does_not_block():
 def test_a_metric_that_cannot_be_read_blocks_unless_told_otherwise():
     unknown = guard().evaluate(view(ru=window()))
     assert (unknown.blocks_out, unknown.note) == (True, "ru unknown (incomplete_window)")
+    assert unknown.flips == (Flip("average ru", "<=", 80.0, Reason.SCALE_OUT),)
 
     assert not guard(when_missing="allow").evaluate(view(ru=window())).blocks_out
 
