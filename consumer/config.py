@@ -1,0 +1,281 @@
+"""The consumer's settings: app settings and environment variables, read once, all problems told together.
+
+Names without CONSUMER_ are the ones of the seed and mean what they meant there. docs/operations.md has the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from msgspec import Struct
+
+from consumer.errors import SettingsError
+from consumer.lanes import BatchLimits
+from consumer.limits import Limits
+from consumer.position import OnDistrust, OnGap, PositionPolicy
+from scaling.config_reader import parse_duration
+
+_T = TypeVar("_T")
+
+
+class SinkKind(StrEnum):
+    COSMOS = "cosmos"
+    SQL = "sql"
+
+
+class StoreKind(StrEnum):
+    BLOB = "blob"
+    SQL = "sql"
+
+
+class LettersKind(StrEnum):
+    BLOB = "blob"
+    COSMOS = "cosmos"
+    SQL = "sql"
+
+
+class MetricsExporter(StrEnum):
+    NONE = "none"
+    AZURE_MONITOR = "azure_monitor"
+
+
+class ConsumerConfig(Struct, frozen=True):
+    """One consumer. Connections are names of settings; secrets stay where they are."""
+
+    hub: str
+    name: str = "consumer"
+    """Instances of one name share partitions, a row of statistics each, and a rate order."""
+    hub_connection: str = "EventHubConnection"
+    consumer_group: str = "$Default"
+    rate: float | None = None
+    fleet_rate: float | None = None
+    limits: Limits = Limits()
+    batches: BatchLimits = BatchLimits()
+    policy: PositionPolicy = PositionPolicy()
+    sink: SinkKind = SinkKind.COSMOS
+    dry_run: bool = False
+    cosmos_connection: str = "CosmosConnection"
+    cosmos_database: str = ""
+    cosmos_container: str = ""
+    sql_url: str = ""
+    sql_table: str = ""
+    """A table of the user's own; '' is the one that keeps whole bodies."""
+    sql_columns: Mapping[str, str] = {}
+    sql_create_tables: bool | None = None
+    checkpoints: StoreKind = StoreKind.BLOB
+    storage_connection: str = "AzureWebJobsStorage"
+    blob_container: str = "eventhub-checkpoints"
+    letters: LettersKind = LettersKind.BLOB
+    letters_container: str = "dead-letters"
+    id_field: str = ""
+    """'' makes ids of hub, partition and sequence number."""
+    meta: bool = False
+    transform: str = ""
+    """`module:function` of the user's own code."""
+    lease_interval: float = 10.0
+    lease_expiry: float = 30.0
+    shutdown: float = 25.0
+    telemetry_every: float = 5.0
+    telemetry_folder: str = ""
+    metrics_exporter: MetricsExporter = MetricsExporter.NONE
+
+
+class _Reader:
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = settings
+        self.problems: list[str] = []
+
+    def text(self, *names: str, default: str = "") -> str:
+        """The first of the names that is set."""
+        return next((value for name in names if (value := self._settings.get(name, "").strip())), default)
+
+    def value(self, name: str, default: _T, read: Callable[[str], _T], accepted: str) -> _T:
+        text = self._settings.get(name, "").strip()
+        if not text:
+            return default
+        try:
+            return read(text)
+        except ValueError:
+            self.problems.append(f"{name} is '{text[:60]}'; accepted: {accepted}")
+            return default
+
+    def choice(self, name: str, default: _T, kind: Callable[[str], _T], accepted: str) -> _T:
+        return self.value(name, default, lambda text: kind(text.lower()), accepted)
+
+    def count(self, name: str, default: int, least: int = 1) -> int:
+        def read(text: str) -> int:
+            number = int(text.replace("_", ""))
+            if number < least:
+                raise ValueError(text)
+            return number
+
+        return self.value(name, default, read, f"a whole number from {least}")
+
+    def seconds(self, name: str, default: float) -> float:
+        def read(text: str) -> float:
+            seconds = float(text) if text.replace(".", "", 1).isdigit() else parse_duration(text)
+            if seconds <= 0:
+                raise ValueError(text)
+            return seconds
+
+        return self.value(name, default, read, "seconds above 0, or a duration such as 5s, 10m, 1h")
+
+    def rate(self, name: str) -> float | None:
+        def read(text: str) -> float | None:
+            rate = float(text)
+            if not 0 <= rate < float("inf"):
+                raise ValueError(text)
+            return rate or None
+
+        return self.value(name, None, read, "records per second from 0 (no limit); fractions are fine")
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        def read(text: str) -> bool:
+            if text.lower() not in _FLAGS:
+                raise ValueError(text)
+            return _FLAGS[text.lower()]
+
+        return self.value(name, default, read, "true or false")
+
+
+_FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
+    """The consumer that the settings describe. Raises SettingsError naming every setting at fault."""
+    read = _Reader(settings)
+    sink = read.choice("CONSUMER_SINK", SinkKind.COSMOS, SinkKind, "cosmos, sql")
+    sql = sink is SinkKind.SQL
+    config = ConsumerConfig(
+        hub=read.text("EVENTHUB_NAME"),
+        name=read.text("CONSUMER_NAME", default="consumer"),
+        hub_connection="EVENTHUB_CONNSTRING" if read.text("EVENTHUB_CONNSTRING") else "EventHubConnection",
+        consumer_group=read.text("EVENTHUB_CONSUMERGROUP", default="$Default"),
+        rate=read.rate("EVENTHUB_RATELIMIT"),
+        fleet_rate=read.rate("CONSUMER_FLEET_RATELIMIT"),
+        limits=_limits(read),
+        batches=_batches(read),
+        policy=_policy(read),
+        sink=sink,
+        dry_run=not read.flag("COSMOS_WRITE", default=True),
+        cosmos_connection="COSMOS_CONNSTRING" if read.text("COSMOS_CONNSTRING") else "CosmosConnection",
+        cosmos_database=read.text("COSMOS_DATABASE"),
+        cosmos_container=read.text("COSMOS_CONTAINER"),
+        sql_url=read.text("CONSUMER_SQL_URL"),
+        sql_table=read.text("CONSUMER_SQL_TABLE"),
+        sql_columns=read.value("CONSUMER_SQL_COLUMNS", {}, _columns, "column=field.path, comma-separated"),
+        sql_create_tables=read.value("CONSUMER_SQL_CREATE_TABLES", None, _flag_or_error, "true or false"),
+        checkpoints=read.choice(
+            "CONSUMER_CHECKPOINTS", StoreKind.SQL if sql else StoreKind.BLOB, StoreKind, "blob, sql"
+        ),
+        storage_connection="BLOB_CONNSTRING" if read.text("BLOB_CONNSTRING") else "AzureWebJobsStorage",
+        blob_container=read.text("BLOB_CONTAINER", default="eventhub-checkpoints"),
+        letters=read.choice(
+            "CONSUMER_DEAD_LETTERS",
+            LettersKind.SQL if sql else LettersKind.BLOB,
+            LettersKind,
+            "blob, cosmos, sql",
+        ),
+        letters_container=read.text("CONSUMER_DEAD_LETTER_CONTAINER", default="dead-letters"),
+        id_field=read.text("CONSUMER_ID_FIELD"),
+        meta=read.flag("CONSUMER_META", default=False),
+        transform=read.text("CONSUMER_TRANSFORM"),
+        lease_interval=read.seconds("CONSUMER_LEASE_INTERVAL", 10.0),
+        lease_expiry=read.seconds("CONSUMER_LEASE_EXPIRY", 30.0),
+        shutdown=read.seconds("CONSUMER_SHUTDOWN", 25.0),
+        telemetry_every=read.seconds("CONSUMER_TELEMETRY_EVERY", 5.0),
+        telemetry_folder=read.text("CONSUMER_TELEMETRY_FOLDER"),
+        metrics_exporter=read.choice(
+            "CONSUMER_METRICS_EXPORTER", MetricsExporter.NONE, MetricsExporter, "none, azure_monitor"
+        ),
+    )
+    problems = read.problems + list(_missing(config))
+    if problems:
+        raise SettingsError("; ".join(problems))
+    return config
+
+
+def _limits(read: _Reader) -> Limits:
+    standard = Limits()
+    return Limits(
+        backlog_of=read.count("ALLOW_BACKLOG_OF", standard.backlog_of),
+        backlog_to=read.seconds("ALLOW_BACKLOG_TO", standard.backlog_to),
+        high_count=read.count("CONSUMER_HIGH_EVENTS", standard.high_count),
+        high_bytes=read.count("CONSUMER_HIGH_BYTES", standard.high_bytes, 1024),
+        checkpoint_every=read.seconds("CONSUMER_CHECKPOINT_EVERY", standard.checkpoint_every),
+        poison=read.count("CONSUMER_POISON_LIMIT", standard.poison),
+    )
+
+
+def _batches(read: _Reader) -> BatchLimits:
+    standard = BatchLimits()
+    return BatchLimits(
+        operations=read.count("CONSUMER_BATCH_OPERATIONS", standard.operations),
+        bytes=read.count("CONSUMER_BATCH_BYTES", standard.bytes, 1024),
+        flush_after=read.seconds("CONSUMER_FLUSH_AFTER", standard.flush_after),
+        concurrency=read.count("CONSUMER_BATCH_CONCURRENCY", standard.concurrency),
+        coalesce=read.flag("CONSUMER_COALESCE", default=standard.coalesce),
+    )
+
+
+def _policy(read: _Reader) -> PositionPolicy:
+    distrust = "fail, earliest, latest"
+    return PositionPolicy(
+        start=read.value(
+            "CONSUMER_START", "earliest", _start, "earliest, latest, or a time such as 2026-11-21T08:00:00Z"
+        ),
+        on_retention_gap=read.choice("CONSUMER_ON_RETENTION_GAP", OnGap.CONTINUE, OnGap, "continue, fail"),
+        on_foreign_checkpoint=read.choice(
+            "CONSUMER_ON_FOREIGN_CHECKPOINT", OnDistrust.FAIL, OnDistrust, distrust
+        ),
+        on_unreadable_checkpoint=read.choice(
+            "CONSUMER_ON_UNREADABLE_CHECKPOINT", OnDistrust.FAIL, OnDistrust, distrust
+        ),
+    )
+
+
+def _missing(config: ConsumerConfig) -> list[str]:
+    needed = [(config.hub, "EVENTHUB_NAME", "the event hub to consume")]
+    if config.sink is SinkKind.COSMOS:
+        needed += [
+            (config.cosmos_database, "COSMOS_DATABASE", "the database to write to"),
+            (config.cosmos_container, "COSMOS_CONTAINER", "the container to write to"),
+        ]
+    kinds = {str(config.sink), str(config.checkpoints), str(config.letters)}
+    if "sql" in kinds:
+        needed.append((config.sql_url, "CONSUMER_SQL_URL", "the database's address, as SQLAlchemy writes it"))
+    problems = [f"{name} is not set: {meaning}" for value, name, meaning in needed if not value]
+    if config.sink is SinkKind.SQL and kinds != {"sql"}:
+        problems.append(
+            "CONSUMER_SINK=sql keeps its checkpoints and dead letters in the same database: leave"
+            " CONSUMER_CHECKPOINTS and CONSUMER_DEAD_LETTERS unset or sql"
+        )
+    if config.lease_expiry < 2 * config.lease_interval:
+        problems.append(
+            f"CONSUMER_LEASE_EXPIRY is {config.lease_expiry:g} s; accepted: at least twice CONSUMER_LEASE_INTERVAL,"
+            f" {config.lease_interval:g} s"
+        )
+    return problems
+
+
+def _start(text: str) -> str | float:
+    if text.lower() in {"earliest", "latest"}:
+        return text.lower()
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _columns(text: str) -> Mapping[str, str]:
+    pairs = [pair.partition("=") for pair in text.split(",") if pair.strip()]
+    if not all(name.strip() and path.strip() for name, _, path in pairs):
+        raise ValueError(text)
+    return {name.strip(): path.strip() for name, _, path in pairs}
+
+
+def _flag_or_error(text: str) -> bool | None:
+    if text.lower() not in _FLAGS:
+        raise ValueError(text)
+    return _FLAGS[text.lower()]

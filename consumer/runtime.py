@@ -1,0 +1,280 @@
+"""A consumer process: leases decide which partitions it receives, a driver writes what it receives.
+
+Stopping has a budget: receive nothing more, finish what was begun, save the last checkpoints, release the leases,
+close. What is not settled by the deadline comes again, to whoever receives the partition next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct, structs
+
+from consumer.driver import Driver
+from consumer.errors import ConsumerError, FencedError, PositionError, SettingsError, UnavailableError
+from consumer.model import NOTHING_SETTLED, Checkpoint, Claim, Event, PartitionState
+from consumer.ownership import Ownership
+from consumer.ports import CheckpointStore, LeaseStore
+from consumer.position import PositionPolicy, Start, start
+
+log = logging.getLogger("tidemark.consumer")
+
+OnEvents = Callable[[Sequence[Event], int | None], Awaitable[None]]
+
+
+class Receiver(Protocol):
+    """Where events come from: one event hub for one consumer group."""
+
+    created_at: float | None
+
+    async def partitions(self) -> Sequence[str]: ...
+
+    async def state(self, partition: str) -> PartitionState: ...
+
+    async def receive(self, partition: str, start: Start, epoch: int, on_events: OnEvents) -> None:
+        """Until cancelled. Raises FencedError when a later claim receives, PositionError, SettingsError."""
+        ...
+
+    async def close(self, deadline: float) -> None: ...
+
+
+class RuntimeSettings(Struct, frozen=True):
+    """Times are seconds."""
+
+    owner: str
+    policy: PositionPolicy = PositionPolicy()
+    lease_interval: float = 10.0
+    lease_expiry: float = 30.0
+    """A process that was killed is replaced after at most expiry + interval: 40 s."""
+    drain: float = 20.0
+    """What a partition that moves to another instance gets to finish what was begun."""
+    shutdown: float = 25.0
+    """The whole of a shutdown. Azure gives a container 30 s between SIGTERM and SIGKILL."""
+    fleet_rate: float | None = None
+    """Records per second of all instances together: each takes the share of the partitions it owns."""
+    retry: float = 2.0
+
+
+class ShutdownError(ConsumerError):
+    """The deadline passed before all that was begun was settled. Nothing is lost: it comes again."""
+
+
+class _Receiving:
+    """One owned partition."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self.task = task
+        self.claim: Claim | None = None
+
+
+class Consumer:
+    """Runs until told to stop or until it must not go on."""
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        receiver: Receiver,
+        driver: Driver,
+        checkpoints: CheckpointStore,
+        leases: LeaseStore,
+    ) -> None:
+        self._settings = settings
+        self._receiver = receiver
+        self._driver = driver
+        self._checkpoints = checkpoints
+        self._receiving: dict[str, _Receiving] = {}
+        self._partitions = 0
+        self._undrained: list[str] = []
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.lost_to_retention = 0
+        """Events that retention took before they were received."""
+        self.ownership = Ownership(
+            leases,
+            settings.owner,
+            self._list_partitions,
+            self,
+            interval=settings.lease_interval,
+            expiry=settings.lease_expiry,
+            drain=settings.drain,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Consumes until `stop` is set, then shuts down in order.
+
+        Raises what made it end: SettingsError, PositionError, BacklogError, PoisonError; ShutdownError when the
+        deadline passed before everything begun was settled.
+        """
+        await self._driver.open()
+        balancing = asyncio.create_task(self.ownership.run(), name="ownership")
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        try:
+            await asyncio.wait(
+                (balancing, stopping, self._driver.failed, self._failure),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            stopping.cancel()
+            balancing.cancel()
+            outcome = (await asyncio.gather(balancing, stopping, return_exceptions=True))[0]
+            await self._shut_down()
+        self._raise(outcome)
+
+    def _raise(self, outcome: object) -> None:
+        for future in (self._driver.failed, self._failure):
+            if future.done() and not future.cancelled():
+                future.result()
+        if isinstance(outcome, Exception):
+            raise outcome
+        if self._undrained:
+            raise ShutdownError(
+                f"partitions {', '.join(self._undrained)}: what was begun was not settled in time; it comes again"
+            )
+
+    async def _shut_down(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._settings.shutdown
+        self._undrained.clear()
+        try:
+            await self.ownership.release_all(deadline)
+        finally:
+            for receiving in self._receiving.values():
+                receiving.task.cancel()
+            await asyncio.gather(*(each.task for each in self._receiving.values()), return_exceptions=True)
+            await self._driver.aclose()
+            await self._receiver.close(deadline)
+
+    # -- what the ownership tells
+
+    async def claimed(self, partition: str) -> None:
+        """The lease is ours: begins to receive."""
+        log.info("partition %s: claimed", partition)
+        self._receiving[partition] = _Receiving(
+            asyncio.create_task(self._receive(partition), name=f"partition {partition}")
+        )
+        self._share_rate()
+
+    async def lost(self, partition: str, *, deadline: float, stolen: bool) -> None:
+        """The lease goes: drains unless somebody else has it already, and forgets the partition."""
+        receiving = self._receiving.pop(partition, None)
+        if receiving is None:
+            return
+        receiving.task.cancel()
+        await asyncio.gather(receiving.task, return_exceptions=True)
+        claim = receiving.claim
+        if claim is not None:
+            drained = not stolen and await self._driver.drain(partition, claim.epoch, deadline=deadline)
+            if not drained:
+                self._undrained.append(partition)
+            self._driver.lost(partition, claim.epoch)
+            log.info("partition %s: %s", partition, "drained" if drained else "left with work unsettled")
+        self._share_rate()
+
+    async def _list_partitions(self) -> Sequence[str]:
+        partitions = await self._receiver.partitions()
+        if len(partitions) != self._partitions:
+            self._partitions = len(partitions)
+            self._share_rate()
+        return partitions
+
+    def _share_rate(self) -> None:
+        """Partitions have one owner each, so the shares of all instances never exceed the whole."""
+        fleet = self._settings.fleet_rate
+        if fleet is not None and self._partitions and self._receiving:
+            self._driver.set_rate(fleet * len(self._receiving) / self._partitions)
+
+    def set_fleet_rate(self, rate: float | None) -> None:
+        """Changes the budget of all instances; each one must be told."""
+        self._settings = structs.replace(self._settings, fleet_rate=rate)
+        self._share_rate()
+
+    def fenced(self, partition: str, epoch: int) -> None:
+        """The driver found that a claim is over: claims again, if the lease still is ours."""
+        receiving = self._receiving.get(partition)
+        if receiving is not None and receiving.claim is not None and receiving.claim.epoch == epoch:
+            receiving.claim = None
+            receiving.task.cancel()
+            receiving.task = asyncio.create_task(
+                self._again(partition, receiving.task), name=f"partition {partition}"
+            )
+
+    async def _again(self, partition: str, before: asyncio.Task[None]) -> None:
+        await asyncio.gather(before, return_exceptions=True)
+        await asyncio.sleep(self._settings.lease_interval)
+        await self._receive(partition)
+
+    # -- one partition
+
+    async def _receive(self, partition: str) -> None:
+        """Receives while the lease is ours. What ends it for good ends the consumer."""
+        while True:
+            try:
+                await self._receive_once(partition)
+            except FencedError as error:
+                # Somebody receives with a higher epoch and without the lease, or the lease is about to be lost.
+                log.warning("partition %s: another receiver took over: %s", partition, error)
+                self._forget_claim(partition)
+                await asyncio.sleep(self._settings.lease_interval)
+            except UnavailableError as error:
+                log.warning("partition %s: %s", partition, error)
+                self._forget_claim(partition)
+                await asyncio.sleep(error.retry_after or self._settings.retry)
+            except (PositionError, SettingsError) as error:
+                self._fail(error)
+                return
+            except Exception as error:
+                log.exception("partition %s: receiving broke", partition)
+                self._fail(ConsumerError(f"partition {partition}: internal error: {error!r}"))
+                return
+
+    def _forget_claim(self, partition: str) -> None:
+        receiving = self._receiving.get(partition)
+        if receiving is not None and receiving.claim is not None:
+            self._driver.lost(partition, receiving.claim.epoch)
+            receiving.claim = None
+
+    def _fail(self, error: ConsumerError) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def _receive_once(self, partition: str) -> None:
+        claim, begin = await self._begin(partition)
+        receiving = self._receiving[partition]
+        receiving.claim = claim
+        self._driver.claimed(claim)
+
+        async def on_events(events: Sequence[Event], last_enqueued: int | None) -> None:
+            await self._driver.receive(partition, claim.epoch, events, last_enqueued)
+
+        await self._receiver.receive(partition, begin, claim.epoch, on_events)
+
+    async def _begin(self, partition: str) -> tuple[Claim, Start]:
+        """Becomes the writer of the checkpoint, and finds where to begin."""
+        owner, policy = self._settings.owner, self._settings.policy
+        state = await self._receiver.state(partition)
+        stored = (await self._call(lambda deadline: self._checkpoints.load_all(deadline=deadline))).get(
+            partition
+        )
+        begin = start(stored, state, policy, hub_created_at=self._receiver.created_at)
+        if begin.reset:
+            position = NOTHING_SETTLED if begin.sequence_number is None else begin.sequence_number
+            anew = Checkpoint(partition, position, begin.offset, owner=owner)
+            await self._call(lambda deadline: self._checkpoints.put(anew, deadline=deadline))
+        claim = await self._call(
+            lambda deadline: self._checkpoints.claim(partition, owner, deadline=deadline)
+        )
+        if not begin.reset and claim.checkpoint != stored:  # saved in between by the owner before us
+            begin = start(claim.checkpoint, state, policy, hub_created_at=self._receiver.created_at)
+        log.log(
+            logging.WARNING if begin.gap or begin.reset else logging.INFO,
+            "partition %s: %s",
+            partition,
+            begin.note,
+        )
+        self.lost_to_retention += begin.gap
+        return claim, begin
+
+    async def _call(self, work: Callable[[float], Coroutine[Any, Any, Any]]) -> Any:
+        return await work(asyncio.get_running_loop().time() + 30.0)
