@@ -1,0 +1,73 @@
+"""From the Event Hubs SDK's event to ours. It is on the hot path: about 2 us per event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from azure.eventhub import EventData
+from azure.eventhub.amqp import AmqpMessageBodyType
+
+from consumer.model import Event
+
+_SEQUENCE_NUMBER = b"x-opt-sequence-number"
+_OFFSET = b"x-opt-offset"
+_ENQUEUED_TIME = b"x-opt-enqueued-time"  # milliseconds since 1970
+_PARTITION_KEY = b"x-opt-partition-key"
+_LAST_ENQUEUED = b"last_enqueued_sequence_number"
+_NOTHING: dict[str, Any] = {}
+
+
+def sequence_number_of(data: EventData) -> int:
+    number: int = data.raw_amqp_message.annotations[_SEQUENCE_NUMBER]  # type: ignore[index]
+    return number
+
+
+def to_event(partition: str, data: EventData) -> Event:
+    """Sections of data are joined. What is no data has no bytes: its text instead, and a word on why."""
+    message: Any = data.raw_amqp_message
+    annotations = message.annotations
+    unreadable = None
+    if message.body_type is AmqpMessageBodyType.DATA:
+        body = b"".join(message.body)
+    else:
+        kind = message.body_type.value
+        body, unreadable = _rendered(message.body, kind), f"the body is an AMQP {kind}, not data"
+    key = annotations.get(_PARTITION_KEY)
+    properties = message.application_properties
+    return Event(
+        partition,
+        annotations[_SEQUENCE_NUMBER],
+        annotations[_OFFSET].decode(),
+        annotations[_ENQUEUED_TIME] / 1000,
+        body,
+        None if key is None else _text(key),
+        {_text(name): _plain(value) for name, value in properties.items()} if properties else _NOTHING,
+        unreadable,
+    )
+
+
+def last_enqueued(batch: Sequence[EventData]) -> int | None:
+    """The sequence number of the partition's last event, as the newest event of a batch knows it."""
+    annotations = batch[-1].raw_amqp_message.delivery_annotations
+    return annotations.get(_LAST_ENQUEUED) if annotations else None
+
+
+def _text(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+def _plain(value: Any) -> Any:
+    """The SDK gives strings as bytes; what is not UTF-8 was bytes."""
+    if not isinstance(value, bytes):
+        return value
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _rendered(body: Any, kind: str) -> bytes:
+    if kind == AmqpMessageBodyType.SEQUENCE.value:
+        body = [list(section) for section in body]
+    return body if isinstance(body, bytes) else repr(body).encode(errors="replace")

@@ -1,0 +1,354 @@
+"""The receiver against the local Event Hubs, over the real SDK and real sockets, with everything that can happen to a
+connection: what is handed over is every event once, in order.
+"""
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from azure.eventhub import EventData
+from azure.eventhub.amqp import AmqpAnnotatedMessage
+
+from consumer.errors import FencedError, PositionError, SettingsError, UnavailableError
+from consumer.position import Start
+from consumer.receiver import HubReceiver, ReceiverOptions
+from devstack.faults import Fault
+from tests.event_hubs_support import HUB, producing, running_server, until
+
+pytestmark = pytest.mark.wire
+
+FROM_THE_BEGINNING = Start()
+
+
+@pytest.fixture
+async def server(tmp_path):
+    async with running_server(tmp_path) as running:
+        yield running
+
+
+@asynccontextmanager
+async def a_receiver(server, *, hub=HUB, **options):
+    settings = {"Hub": server.connection_string()}
+    receiver = HubReceiver(settings, "Hub", hub, "$Default", options=ReceiverOptions(**options))
+    try:
+        yield receiver
+    finally:
+        await receiver.close()
+
+
+class Taken:
+    """What `on_events` got. It waits while `gate` is closed."""
+
+    def __init__(self):
+        self.events = []
+        self.last_enqueued = []
+        self.idle = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self, events, last_enqueued):
+        self.events += events
+        self.idle += not events
+        self.last_enqueued.append(last_enqueued)
+        await self.gate.wait()
+
+    @property
+    def numbers(self):
+        return [event.sequence_number for event in self.events]
+
+
+@asynccontextmanager
+async def taking(receiver, *, partition="0", start=FROM_THE_BEGINNING, epoch=1):
+    taken = Taken()
+    task = asyncio.create_task(receiver.receive(partition, start, epoch, taken))
+    taken.task = task
+    try:
+        yield taken
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError, FencedError, PositionError):
+            await task
+
+
+def fill(server, count, *, size=20, partition="0"):
+    server.append(HUB, partition, [b"x" * size for _ in range(count)])
+
+
+async def test_partitions_and_their_states_are_what_the_hub_says(server):
+    fill(server, 10)
+    server.expire(HUB, "0", 4)
+
+    async with a_receiver(server) as receiver:
+        assert await receiver.partitions() == ["0", "1"]
+        state, empty = await receiver.state("0"), await receiver.state("1")
+
+    assert (state.begin_sequence_number, state.last_sequence_number, state.empty) == (4, 9, False)
+    assert state.last_offset == server.log(HUB, "0").last_offset
+    assert (empty.last_sequence_number, empty.empty) == (-1, True)
+
+
+async def test_a_hub_that_is_not_there_is_a_wrong_setting(server):
+    async with a_receiver(server, hub="nowhere") as receiver:
+        with pytest.raises(SettingsError, match="no event hub 'nowhere'"):
+            await receiver.partitions()
+
+
+async def test_a_refused_or_silent_management_node_is_unavailable(server, monkeypatch):
+    monkeypatch.setattr("consumer.receiver._REQUEST_TIMEOUT", 1.0)
+    async with a_receiver(server) as receiver:
+        for kind in ("error", "no_answer", "half_open", "drop_connection"):
+            server.faults.add(Fault(f"manage:{HUB}", kind))
+            with pytest.raises(UnavailableError, match=HUB):
+                await receiver.partitions()
+            server.faults.clear()
+
+        assert await receiver.partitions() == ["0", "1"]
+
+
+async def test_events_arrive_whole(server):
+    async with producing(server) as producer:
+        batch = await producer.create_batch(partition_id="0")
+        event = EventData(b'{"a":1}')
+        event.properties = {"name": "München", "count": 3, "raw": b"\xff"}
+        batch.add(event)
+        batch.add(AmqpAnnotatedMessage(data_body=[b"one", b"two"]))
+        batch.add(AmqpAnnotatedMessage(value_body={"a": 1}))
+        batch.add(AmqpAnnotatedMessage(sequence_body=[[1, 2], ["x"]]))
+        batch.add(EventData(b""))
+        await producer.send_batch(batch)
+    server.append(HUB, "0", [b"keyed"], partition_key="k")
+
+    async with a_receiver(server) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) == 6)
+
+    first, sections, value, sequence, empty, keyed = taken.events
+    assert (first.partition, first.sequence_number, first.body) == ("0", 0, b'{"a":1}')
+    assert first.properties == {"name": "München", "count": 3, "raw": b"\xff"}
+    assert first.enqueued_at == server.events(HUB, "0")[0].enqueued_ms / 1000
+    assert first.offset == server.events(HUB, "0")[0].offset
+    assert (sections.body, sections.unreadable) == (b"onetwo", None)
+    assert value.unreadable == "the body is an AMQP value, not data"
+    assert b"1" in value.body
+    assert sequence.unreadable == "the body is an AMQP sequence, not data"
+    assert b"[1, 2]" in sequence.body
+    assert (empty.body, empty.unreadable) == (b"", None)
+    assert keyed.partition_key == "k"
+    assert taken.last_enqueued[-1] == 5
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        (Start(), 0),
+        (Start(sequence_number=5), 6),
+        (Start(sequence_number=5, inclusive=True), 5),
+        (Start(time=200.0), 10),
+    ],
+)
+async def test_receiving_begins_at_the_start_given(server, start, first):
+    server.append(HUB, "0", [b"old"] * 10, enqueued_ms=100_000)
+    server.append(HUB, "0", [b"new"] * 10, enqueued_ms=200_000)
+
+    async with a_receiver(server) as receiver, taking(receiver, start=start) as taken:
+        await until(lambda: taken.events and taken.numbers[-1] == 19)
+
+    assert taken.numbers == list(range(first, 20))
+
+
+async def test_it_can_begin_at_an_offset(server):
+    fill(server, 10)
+    start = Start(sequence_number=3, offset=server.events(HUB, "0")[3].offset)
+
+    async with a_receiver(server, start_by_offset=True) as receiver, taking(receiver, start=start) as taken:
+        await until(lambda: len(taken.events) == 6)
+
+    assert taken.numbers == list(range(4, 10))
+
+
+async def test_a_blocked_callback_holds_the_service_back(server):
+    fill(server, 1000)
+
+    async with a_receiver(server, prefetch=50, batch=10) as receiver, taking(receiver) as taken:
+        taken.gate.clear()
+        await until(lambda: taken.events)
+        consumer = server.consumers(HUB, "0")[0]
+        await asyncio.sleep(0.5)
+        sent_while_blocked = consumer.next_sequence_number
+        held = len(taken.events)
+        taken.gate.set()
+        await until(lambda: len(taken.events) == 1000)
+
+    assert held == 10
+    assert sent_while_blocked <= 150
+    assert taken.numbers == list(range(1000))
+
+
+async def test_killed_connections_cost_neither_a_gap_nor_a_repeat(server):
+    fill(server, 6000)
+
+    async with a_receiver(server, prefetch=100, batch=20) as receiver, taking(receiver) as taken:
+        for mark in (100, 1500, 3000):
+            await until(lambda mark=mark: len(taken.events) > mark)
+            server.drop_connections()
+        await until(lambda: taken.events and taken.numbers[-1] == 5999, timeout_s=40)
+        reconnects = receiver.statistics().reconnects
+
+    assert taken.numbers == list(range(6000))
+    assert reconnects >= 3
+
+
+@pytest.mark.parametrize("kind", ["detach", "drop_connection"])
+async def test_a_link_cut_before_its_first_event_begins_where_it_should(server, kind):
+    fill(server, 10)
+    server.faults.add(Fault("deliver:*", kind))
+    server.faults.add(Fault("attach:*/Partitions/0", "error"))
+
+    async with a_receiver(server) as receiver, taking(receiver, start=Start(sequence_number=2)) as taken:
+        await until(lambda: len(taken.events) == 7)
+
+    assert taken.numbers == list(range(3, 10))
+
+
+async def test_a_failed_link_waits_for_a_callback_that_is_still_at_work(server):
+    fill(server, 100)
+
+    async with a_receiver(server, prefetch=20, batch=10) as receiver, taking(receiver) as taken:
+        taken.gate.clear()
+        await until(lambda: taken.events)
+        server.drop_connections()
+        await asyncio.sleep(1.5)
+        held = len(taken.events)
+        taken.gate.set()
+        await until(lambda: len(taken.events) >= 100)
+
+    assert held == 10
+    assert taken.numbers == list(range(100))
+
+
+async def test_expired_tokens_are_replaced(server):
+    fill(server, 10)
+
+    async with a_receiver(server) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) == 10)
+        server.expire_tokens()
+        fill(server, 10)
+        await until(lambda: len(taken.events) == 20)
+
+    assert taken.numbers == list(range(20))
+
+
+async def test_a_higher_epoch_takes_the_partition_and_the_loser_is_told(server):
+    fill(server, 10)
+
+    async with a_receiver(server) as old, a_receiver(server) as new, taking(old, epoch=1) as loser:
+        await until(lambda: len(loser.events) == 10)
+        async with taking(new, epoch=2, start=Start(sequence_number=9)) as winner:
+            with pytest.raises(FencedError, match="partition 0"):
+                await asyncio.wait_for(loser.task, 10)
+            fill(server, 5)
+            await until(lambda: len(winner.events) == 5)
+
+            with pytest.raises(FencedError):
+                await asyncio.wait_for(old.receive("0", Start(), 1, loser), 10)
+
+    assert loser.numbers == list(range(10))
+
+
+async def test_a_silent_link_is_replaced_when_the_partition_has_more(server):
+    fill(server, 10)
+
+    async with a_receiver(server, idle=0.2, stuck_after=0.5) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) == 10)
+        server.freeze_connections()
+        fill(server, 10)
+        await until(lambda: len(taken.events) == 20)
+
+        assert receiver.statistics().stuck == 1
+        idle_before = taken.idle
+        await until(lambda: taken.idle > idle_before + 5)
+
+    assert taken.numbers == list(range(20))
+    assert receiver.statistics().stuck == 1, "an idle partition is not a stuck one"
+
+
+async def test_what_is_delivered_again_is_left_out_and_what_is_missing_is_no_obstacle(server):
+    fill(server, 50)
+    server.skip_sequence_numbers(HUB, "0", 7)
+    fill(server, 50)
+    server.faults.add(Fault("deliver:*", "duplicate"))
+
+    async with a_receiver(server) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) >= 100)
+        server.rewind(HUB, "0", 10)
+        fill(server, 1)
+        await until(lambda: len(taken.events) >= 101)
+        redelivered = receiver.statistics().redelivered
+
+    assert taken.numbers == [*range(50), *range(57, 108)]
+    assert redelivered >= 50 + 47
+
+
+async def test_retention_that_overtakes_a_reader_is_no_obstacle(server):
+    fill(server, 100)
+
+    async with a_receiver(server, prefetch=10, batch=10) as receiver, taking(receiver) as taken:
+        taken.gate.clear()
+        await until(lambda: taken.events)
+        server.expire(HUB, "0", 80)
+        taken.gate.set()
+        await until(lambda: taken.numbers[-1] == 99)
+
+    assert taken.numbers == sorted(set(taken.numbers))
+
+
+async def test_a_hub_created_anew_under_the_receiver_is_noticed(server):
+    fill(server, 10)
+
+    async with a_receiver(server) as receiver, taking(receiver) as taken:
+        await receiver.partitions()
+        await until(lambda: len(taken.events) == 10)
+        await asyncio.sleep(0.01)
+        server.recreate_hub(HUB)
+        with pytest.raises(PositionError, match="created anew"):
+            await asyncio.wait_for(taken.task, 20)
+        with pytest.raises(PositionError, match="created anew"):
+            await receiver.partitions()
+
+
+async def test_large_events_are_asked_for_in_smaller_numbers(server):
+    fill(server, 60, size=200_000)
+
+    async with (
+        a_receiver(server, buffered_bytes=4_000_000, assumed_event_bytes=1000, batch=5) as receiver,
+        taking(receiver) as taken,
+    ):
+        await until(lambda: len(taken.events) == 60)
+        resized = receiver.statistics().resized
+
+    assert taken.numbers == list(range(60))
+    assert resized >= 1
+
+
+async def test_closing_keeps_its_deadline_when_the_service_is_silent(server):
+    fill(server, 10)
+    loop = asyncio.get_running_loop()
+
+    async with a_receiver(server) as receiver:
+        async with taking(receiver) as taken:
+            await until(lambda: len(taken.events) == 10)
+            server.freeze_connections()
+        before = loop.time()
+        await receiver.close(deadline=before + 3.0)
+
+        assert loop.time() - before < 5.0
+
+
+async def test_an_error_of_the_callback_ends_receiving(server):
+    fill(server, 10)
+
+    async def refuse(_events, _last):
+        raise RuntimeError("the pipeline is broken")
+
+    async with a_receiver(server) as receiver:
+        with pytest.raises(RuntimeError, match="broken"):
+            await asyncio.wait_for(receiver.receive("0", Start(), 1, refuse), 10)
