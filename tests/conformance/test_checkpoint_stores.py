@@ -12,6 +12,7 @@ from consumer.errors import FencedError, PositionError
 from consumer.model import Checkpoint
 from consumer.sql.database import SqlDatabase
 from consumer.sql.tables import CHECKPOINTS, Scope
+from tests.blob_support import BlobPlace
 
 HUB, GROUP = "orders", "readers"
 
@@ -279,5 +280,15 @@ class TestPostgres(CheckpointStoreContract):
     @pytest.fixture
     async def place(self, postgres):
         place = SqlPlace(postgres)
+        yield place
+        await place.aclose()
+
+
+@pytest.mark.wire
+class TestBlob(CheckpointStoreContract):
+    @pytest.fixture
+    async def place(self, azurite):
+        place = BlobPlace(azurite)
+        place.store = place.checkpoints
         yield place
         await place.aclose()

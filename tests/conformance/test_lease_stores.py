@@ -10,6 +10,7 @@ from consumer.checkpoints.sql import SqlLeaseStore
 from consumer.model import Lease
 from consumer.sql.database import SqlDatabase
 from consumer.sql.tables import Scope
+from tests.blob_support import BlobPlace
 
 HUB, GROUP = "orders", "readers"
 
@@ -214,5 +215,15 @@ class TestPostgres(LeaseStoreContract):
     @pytest.fixture
     async def place(self, postgres):
         place = SqlPlace(postgres)
+        yield place
+        await place.aclose()
+
+
+@pytest.mark.wire
+class TestBlob(LeaseStoreContract):
+    @pytest.fixture
+    async def place(self, azurite):
+        place = BlobPlace(azurite)
+        place.store = place.leases
         yield place
         await place.aclose()

@@ -1,0 +1,46 @@
+"""Containers of an Azurite, one place per test."""
+
+import uuid
+
+from azure.storage.blob.aio import ContainerClient
+
+from consumer.checkpoints.blob import BlobCheckpointStore
+from consumer.checkpoints.blob_layout import Stream
+from consumer.checkpoints.blob_leases import BlobLeaseStore
+from scaling.connections import blob_container
+
+NAMESPACE = "Orders.servicebus.windows.net"
+
+
+class BlobPlace:
+    """A container that does not exist yet, and the stores on it."""
+
+    def __init__(self, connection_string):
+        self.connection_string = connection_string
+        self.name = f"checkpoints-{uuid.uuid4().hex}"
+        self._open = []
+
+    def container(self, **options) -> ContainerClient:
+        container = blob_container({"Storage": self.connection_string}, "Storage", self.name, **options)
+        self._open.append(container)
+        return container
+
+    def stream(self, hub, consumer_group):
+        return Stream(NAMESPACE, hub, consumer_group)
+
+    def checkpoints(self, hub, consumer_group, **options):
+        return BlobCheckpointStore(self.container(), self.stream(hub, consumer_group), **options)
+
+    def leases(self, hub, consumer_group):
+        return BlobLeaseStore(self.container(), self.stream(hub, consumer_group))
+
+    async def spoil(self, hub, consumer_group, partition):
+        blob = self.container().get_blob_client(
+            self.stream(hub, consumer_group).blob("checkpoint", partition)
+        )
+        metadata = (await blob.get_blob_properties()).metadata
+        await blob.set_blob_metadata({**metadata, "sequencenumber": "seven"})
+
+    async def aclose(self):
+        for container in self._open:
+            await container.close()
