@@ -51,7 +51,8 @@ def container_is_missing(error: HttpResponseError) -> bool:
 
 def _code(error: HttpResponseError) -> str:
     """The storage service's own word for the error; the SDK adds it to its exceptions, undeclared."""
-    return str(getattr(error, "error_code", None) or error.reason or "").rpartition(".")[2]
+    code = getattr(error, "error_code", None) or error.reason or ""
+    return str(getattr(code, "value", code))  # a plain text, or one of an enumeration
 
 
 def _refusal(error: HttpResponseError) -> str:

@@ -9,8 +9,9 @@ from tests.unit.test_import_rules import FORBIDDEN_CALLS, FORBIDDEN_METHODS, IMP
 
 CONSUMER = Path(__file__).parents[2] / "consumer"
 PURE = {
-    *("balance", "completion_map", "errors", "lanes", "low_water", "mapping", "model", "partition_hash"),
-    *("pipeline", "position", "rate_limiter", "retry", "statistics"),
+    *("balance", "checkpoints.blob_layout", "completion_map", "effects", "errors", "lanes", "limits"),
+    *("low_water", "mapping", "model", "partition_hash", "pipeline", "position", "rate_limiter", "retry"),
+    "statistics",
 }
 FUNCTIONS_ONLY = {"msgspec", "mmh3"}  # packages without state: values, codecs, a hash
 MODULES = {
