@@ -111,16 +111,16 @@ class CosmosBulkSink:
     async def routes(self) -> Routes:
         try:
             definition = await self._container.definition()
-        except SettingsError as error:  # it was there at open()
+            ranges = await self._container.ranges() if self.bulk else ()
+        except (SettingsError, BulkUnavailableError) as error:  # it was there, and worked, at open()
             raise UnavailableError(str(error)) from error
         if not definition.same_key(self._opened):
             raise UnavailableError(
                 f"{self._container!r} was re-created with another partition key, {', '.join(definition.paths)}: "
                 "restart the consumer, so that documents are prepared for it"
             )
-        routes = _routes(await self._container.ranges()) if self.bulk else Routes()
         self._definition = definition
-        return routes
+        return _routes(ranges) if self.bulk else Routes()
 
     @property
     def _opened(self) -> ContainerDefinition:

@@ -8,7 +8,8 @@ is signed). Of the private parts one is used: the map of partition key ranges, w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from typing import Any
 
@@ -62,6 +63,7 @@ class CosmosContainer:
         self._connection = connection
         self._names = (database, container)
         self._client: CosmosClient | None = None
+        self._proxy: ContainerProxy | None = None
 
     def __repr__(self) -> str:
         return f"container '{self._names[1]}' in database '{self._names[0]}' of connection {self._connection}"
@@ -73,32 +75,25 @@ class CosmosContainer:
             self._client = await cosmos_client(self._settings, self._connection)
         except ConnectionSettingsError as error:
             raise SettingsError(str(error)) from error
+        database, container = self._names
+        self._proxy = self._client.get_database_client(database).get_container_client(container)
         try:
-            await self._client.__aenter__()
+            with self._named_errors():
+                await self._client.__aenter__()
             return await self.definition()
-        except CosmosHttpResponseError as error:
-            await self.aclose()
-            raise self._refused(error) from error
-        except SDK_ERRORS as error:
-            await self.aclose()
-            raise self._unreachable(error) from error
         except BaseException:
             await self.aclose()
             raise
 
     async def aclose(self) -> None:
-        client, self._client = self._client, None
+        client, self._client, self._proxy = self._client, None, None
         if client is not None:
             await client.close()
 
     async def definition(self) -> ContainerDefinition:
         """The container as it is now. Raises SettingsError where there is none, UnavailableError."""
-        try:
-            found = await self._proxy().read()
-        except CosmosHttpResponseError as error:
-            raise self._refused(error) from error
-        except SDK_ERRORS as error:
-            raise self._unreachable(error) from error
+        with self._named_errors():
+            found = await self._open.read()
         key = found["partitionKey"]
         # The service leaves the version out for the first one.
         return ContainerDefinition(
@@ -111,16 +106,13 @@ class CosmosContainer:
 
     async def ranges(self) -> tuple[KeyRange, ...]:
         """The physical partitions as they are now, sorted. Raises BulkUnavailableError, UnavailableError."""
-        container = self._proxy()
+        container = self._open
         try:
             provider = container.client_connection._routing_map_provider  # noqa: SLF001 - see the module's docstring
-            found = await provider.get_routing_map(container.container_link, {}, force_refresh=True)
+            with self._named_errors():
+                found = await provider.get_routing_map(container.container_link, {}, force_refresh=True)
             ordered: list[dict[str, str]] = found.get_ordered_partition_key_ranges()  # type: ignore[union-attr]
             return tuple(KeyRange(each["minInclusive"], each["id"]) for each in ordered)
-        except CosmosHttpResponseError as error:
-            raise self._refused(error) from error
-        except SDK_ERRORS as error:
-            raise self._unreachable(error) from error
         except (AttributeError, KeyError, TypeError) as error:
             raise BulkUnavailableError(f"the SDK's map of partition key ranges: {error!r}") from error
 
@@ -145,7 +137,7 @@ class CosmosContainer:
     ) -> Answer:
         try:
             return Answer(
-                await self._proxy().execute_item_batch(
+                await self._open.execute_item_batch(
                     operations, key, no_response=True, raw_request_hook=exchange
                 )
             )
@@ -160,23 +152,31 @@ class CosmosContainer:
             )
         except SDK_ERRORS as error:
             return Answer(message=network_story(error))
+        except (KeyError, TypeError, ValueError) as error:  # from the SDK's reading of an answer that is none
+            return Answer(message=f"the answer cannot be read: {error!r}")
 
-    def _proxy(self) -> ContainerProxy:
-        if self._client is None:
+    @property
+    def _open(self) -> ContainerProxy:
+        if self._proxy is None:
             raise RuntimeError(f"{self!r} is not open")
-        database, container = self._names
-        return self._client.get_database_client(database).get_container_client(container)
+        return self._proxy
 
-    def _refused(self, error: CosmosHttpResponseError) -> SettingsError | UnavailableError:
-        if error.status_code == 404:
-            return SettingsError(f"there is no {self!r}; create it, or correct its name")
-        if error.status_code == 401:
-            return SettingsError(f"{self._connection}: the account refuses the key or identity (401)")
-        story = f"{self!r} answers {error.status_code}: {error.http_error_message}"
-        return UnavailableError(story, _retry_after(error.headers))
-
-    def _unreachable(self, error: Exception) -> UnavailableError:
-        return UnavailableError(f"{self!r} cannot be reached: {network_story(error)}")
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """The SDK's errors as ours: SettingsError for what the operator must change, else UnavailableError."""
+        try:
+            yield
+        except CosmosHttpResponseError as error:
+            if error.status_code == 404:
+                raise SettingsError(f"there is no {self!r}; create it, or correct its name") from error
+            if error.status_code == 401:
+                raise SettingsError(
+                    f"{self._connection}: the account refuses the key or identity (401)"
+                ) from error
+            story = f"{self!r} answers {error.status_code}: {error.http_error_message}"
+            raise UnavailableError(story, _retry_after(error.headers)) from error
+        except SDK_ERRORS as error:
+            raise UnavailableError(f"{self!r} cannot be reached: {network_story(error)}") from error
 
 
 class _Exchange:

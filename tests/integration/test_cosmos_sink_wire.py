@@ -4,7 +4,9 @@ import asyncio
 import json
 
 import pytest
+from azure.core.pipeline import PipelineRequest
 from azure.core.pipeline.policies import CustomHookPolicy
+from azure.core.pipeline.transport import HttpRequest
 from azure.cosmos._routing.aio.routing_map_provider import PartitionKeyRangeCache
 from msgspec.structs import replace
 
@@ -13,7 +15,7 @@ from consumer.errors import SettingsError, UnavailableError
 from consumer.mapping import MappingOptions
 from consumer.model import Batch, Event, Outcome, Routes
 from consumer.sinks.cosmos_bulk import CosmosBulkSink
-from consumer.sinks.cosmos_client import CosmosContainer
+from consumer.sinks.cosmos_client import CosmosContainer, _Exchange
 from devstack.cosmos import CosmosServer
 from devstack.faults import Fault
 
@@ -338,6 +340,48 @@ class TestTheSdksPrivateParts:
                 server.split("db", "flights", ranges[0].id)
         finally:
             await container.aclose()
+
+    async def test_the_request_is_the_services_bulk_request(self, server, opened, monkeypatch):
+        requests, answer = [], server.service.answer
+        server.inject(Fault("nowhere", "error"))  # with any fault in force, requests pass through `answer`
+        monkeypatch.setattr(
+            server.service, "answer", lambda request: (requests.append(request), answer(request))[1]
+        )
+        sink, _ = await opened()
+        requests.clear()
+        await write(sink, records(sink, 1))
+
+        [request] = requests
+        headers = request.headers
+        assert request.body == (
+            b'[{"operationType":"Upsert","partitionKey":"[\\"D0\\"]",'
+            b'"resourceBody":{"id":"f0","dest":"D0","tenant":0}}]'
+        )
+        assert (headers["content-length"], headers["prefer"]) == (str(len(request.body)), "return=minimal")
+        assert headers["x-ms-cosmos-is-batch-request"] == "True"
+        assert headers["x-ms-cosmos-batch-atomic"] == "False"
+        assert headers["x-ms-cosmos-batch-continue-on-error"] == "True"
+        assert headers["x-ms-documentdb-partitionkeyrangeid"] == "0"
+        assert "x-ms-documentdb-partitionkey" not in headers
+
+    async def test_other_requests_that_come_by_the_hook_stay_as_they_are(self):
+        request = HttpRequest("GET", "http://localhost/")
+        _Exchange("rid", "0", b"[]")(PipelineRequest(request, None))
+
+        assert (dict(request.headers), request.data) == ({}, None)
+
+    async def test_an_answer_that_cannot_be_read_is_an_unknown_outcome(self, server, opened, monkeypatch):
+        sink, _ = await opened()
+        for odd in (b"", b"{}", b'[{"status":1}]', b"[]", b"not json"):
+            with monkeypatch.context() as patch:
+                patch.setattr(
+                    server.service,
+                    "handle",
+                    lambda *_, odd=odd: (200, {"content-type": "application/json"}, odd),
+                )
+                results = await write(sink, records(sink, 2))
+
+            assert outcomes(results) == [RETRY, RETRY], odd
 
     async def test_without_the_hook_documents_go_by_the_public_batch(
         self, server, opened, monkeypatch, caplog
