@@ -64,14 +64,18 @@ class ConsumerConfig(Struct, frozen=True):
     sql_table: str = ""
     """A table of the user's own; '' is the one that keeps whole bodies."""
     sql_columns: Mapping[str, str] = {}
+    sql_key: tuple[str, ...] = ()
+    """Columns of a unique key of the user's table: rows are then upserted."""
+    sql_handler: str = ""
+    """`module:function(connection, event)` of the user's own code, instead of a table."""
     sql_create_tables: bool | None = None
     checkpoints: StoreKind = StoreKind.BLOB
     storage_connection: str = "AzureWebJobsStorage"
     blob_container: str = "eventhub-checkpoints"
     letters: LettersKind = LettersKind.BLOB
     letters_container: str = "dead-letters"
-    id_field: str = ""
-    """'' makes ids of hub, partition and sequence number."""
+    id_from: str = "field:id"
+    """`field:<path>`, or `position`: ids made of hub, partition and sequence number."""
     meta: bool = False
     transform: str = ""
     """`module:function` of the user's own code."""
@@ -167,6 +171,8 @@ def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
         sql_url=read.text("CONSUMER_SQL_URL"),
         sql_table=read.text("CONSUMER_SQL_TABLE"),
         sql_columns=read.value("CONSUMER_SQL_COLUMNS", {}, _columns, "column=field.path, comma-separated"),
+        sql_key=tuple(name.strip() for name in read.text("CONSUMER_SQL_KEY").split(",") if name.strip()),
+        sql_handler=read.text("CONSUMER_SQL_HANDLER"),
         sql_create_tables=read.value("CONSUMER_SQL_CREATE_TABLES", None, _flag_or_error, "true or false"),
         checkpoints=read.choice(
             "CONSUMER_CHECKPOINTS", StoreKind.SQL if sql else StoreKind.BLOB, StoreKind, "blob, sql"
@@ -180,7 +186,7 @@ def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
             "blob, cosmos, sql",
         ),
         letters_container=read.text("CONSUMER_DEAD_LETTER_CONTAINER", default="dead-letters"),
-        id_field=read.text("CONSUMER_ID_FIELD"),
+        id_from=read.text("CONSUMER_ID", default="field:id"),
         meta=read.flag("CONSUMER_META", default=False),
         transform=read.text("CONSUMER_TRANSFORM"),
         lease_interval=read.seconds("CONSUMER_LEASE_INTERVAL", 10.0),
@@ -223,9 +229,13 @@ def _batches(read: _Reader) -> BatchLimits:
 
 def _policy(read: _Reader) -> PositionPolicy:
     distrust = "fail, earliest, latest"
+    standard = PositionPolicy()
     return PositionPolicy(
         start=read.value(
-            "CONSUMER_START", "earliest", _start, "earliest, latest, or a time such as 2026-11-21T08:00:00Z"
+            "CONSUMER_START",
+            standard.start,
+            _start,
+            "earliest, latest, or a time such as 2026-11-21T08:00:00Z",
         ),
         on_retention_gap=read.choice("CONSUMER_ON_RETENTION_GAP", OnGap.CONTINUE, OnGap, "continue, fail"),
         on_foreign_checkpoint=read.choice(
