@@ -26,6 +26,7 @@ from scaling.connections import (
     identity_setting,
     transport_options,
 )
+from scaling.scalers.cosmos_planes import account_key
 
 _PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
 
@@ -47,17 +48,11 @@ def cosmos_endpoint(settings: Settings, prefix: str) -> CosmosEndpoint:
 
     Raises ConnectionSettingsError naming the missing or malformed setting and all that is accepted.
     """
-    text = connection_string(settings, prefix)
-    if text is not None:
-        pairs = (piece.partition("=") for piece in text.split(";"))
-        parts = {name.strip().casefold(): value.strip() for name, _, value in pairs}
-        url, key = parts.get("accountendpoint", ""), parts.get("accountkey", "")
-        if not (_is_address(url) and key):
-            raise ConnectionSettingsError(
-                f"{prefix} is not a Cosmos DB connection string; expected "
-                "AccountEndpoint=https://<account>.documents.azure.com:443/ with AccountKey"
-            )
-        return CosmosEndpoint(url, key)
+    if connection_string(settings, prefix) is not None:
+        try:
+            return CosmosEndpoint(*account_key(settings, prefix))
+        except ValueError as error:
+            raise ConnectionSettingsError(str(error)) from None
     url = identity_setting(settings, prefix, "accountEndpoint") or ""
     if not url:
         raise ConnectionSettingsError(
