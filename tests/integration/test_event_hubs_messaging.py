@@ -254,11 +254,13 @@ async def test_partitions_added_at_run_time_are_found_and_read(server):
     assert received.sequence_numbers("2") == [0]
 
 
-def test_the_blocking_client_sends_and_receives_over_tls(tmp_path):
+@pytest.mark.parametrize("tls", [False, True])
+def test_the_blocking_client_sends_and_receives_with_tls_and_without(tmp_path, tls):
     with running_in_thread(lambda: EventHubsServer(ca_dir=tmp_path)) as threaded:
         server = threaded.server
         threaded.call(lambda: server.create_hub(HUB, 1))
-        connection, options = server.tls_connection_string(HUB), server.tls_options()
+        connection = server.tls_connection_string(HUB) if tls else server.connection_string(HUB)
+        options = server.tls_options() if tls else {}
         with EventHubProducerClient.from_connection_string(connection, **options) as producer:
             producer.send_batch([EventData(f"event {number}") for number in range(200)])
 
