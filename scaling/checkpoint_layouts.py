@@ -65,11 +65,6 @@ class Listing(Struct, frozen=True):
         return None
 
 
-def checkpoint_blob(consumer: Consumer, partition: str) -> str:
-    """The name of the blob in which the current SDKs and our own consumer keep a checkpoint."""
-    return f"{_folder(consumer.lowered())}checkpoint/{partition}".lower()
-
-
 def listings(consumer: Consumer, layout: Layout | None = None) -> tuple[tuple[Listing, ...], ...]:
     """Rounds of list requests; those of a later round are for partitions without a checkpoint in earlier ones.
 
@@ -107,6 +102,17 @@ def position_in_metadata(metadata: Mapping[str, str] | None) -> int | None:
     if "sequencenumber" not in found:
         raise CheckpointError("its metadata holds no sequencenumber")
     return _number(found["sequencenumber"], "sequencenumber in its metadata")
+
+
+def saved_at(metadata: Mapping[str, str] | None) -> float | None:
+    """When our own consumer saved the position, which it tells because claiming a partition also writes to the
+    blob; epoch seconds, None in the blobs of others.
+    """
+    try:
+        at = float((metadata or {}).get("savedat", "nan"))
+    except ValueError:
+        return None
+    return at if at > 0 else None
 
 
 def position_in_body(layout: Layout, body: bytes) -> int | None:

@@ -122,6 +122,23 @@ class TestEventHubLagOnTheWire(CollectorConformance):
         assert (values["lag"], values["max_partition_lag"], values["partitions_with_lag"]) == (8, 5, 2)
         assert (values["no_checkpoint"], values["partitions"]) == (1, 2)
 
+    @pytest.mark.parametrize(
+        ("blob", "body"),
+        [
+            ("{namespace}/Orders/$Default/0", b'{"Offset": "1", "SequenceNumber": 5}'),
+            ("$Default/0", b'{"Offset": "1", "SequenceNumber": 5}'),
+            ("0", b'{"checkpoint": {"offset": "1", "sequenceNumber": 5}}'),
+            ("dapr-Orders-$Default-0", b'{"checkpoint": {"offset": "1", "sequenceNumber": 5}}'),
+        ],
+    )
+    async def test_older_layouts_are_detected(self, world, blob, body):
+        await world.put(10)
+        async with ContainerClient.from_connection_string(world.storage, world.container) as container:
+            await container.upload_blob(blob.format(namespace=world.server.endpoint), body)
+            await container.upload_blob("folder/0", b"of somebody else")
+
+        assert (await world.values())["lag"] == 4
+
     async def test_a_hub_created_anew_is_recognised_by_the_age_of_the_checkpoint(self, world):
         await world.put(10)
         await world.settle("0", 3)

@@ -4,13 +4,15 @@ import json
 
 import pytest
 
+from consumer.checkpoints.blob_layout import Fence, Stream, to_metadata
+from consumer.model import Checkpoint
 from scaling.checkpoint_layouts import (
     CheckpointError,
     Consumer,
-    checkpoint_blob,
     listings,
     position_in_body,
     position_in_metadata,
+    saved_at,
 )
 
 ORDERS = Consumer("Acme.servicebus.windows.net", "Orders", "$Default")
@@ -75,8 +77,23 @@ def test_a_name_without_capitals_is_listed_once():
     assert all(len(listed) == 1 for listed in listings(small, "legacy"))
 
 
-def test_our_own_blobs_are_in_lower_case_as_a_whole():
-    assert checkpoint_blob(ORDERS, "3") == "acme.servicebus.windows.net/orders/$default/checkpoint/3"
+def test_what_our_own_consumer_writes_is_found_and_read():
+    stream = Stream(ORDERS.namespace, ORDERS.hub, ORDERS.group)
+    saved = Checkpoint("0", 41, "640", beyond=((43, 44),), saved_at=1_700_000_000.25)
+    metadata = to_metadata(stream, "0", Fence(3, "me"), saved)
+
+    assert found(stream.blob("checkpoint", "0")) == (0, "blob_metadata", "0")
+    assert found(stream.blob("ownership", "0")) is None
+    assert position_in_metadata(metadata) == 41
+    assert saved_at(metadata) == 1_700_000_000.25
+    assert position_in_metadata(to_metadata(stream, "0", Fence(3, "me"), None)) is None
+
+
+@pytest.mark.parametrize(
+    "metadata", [None, {}, {"savedat": "yesterday"}, {"savedat": "nan"}, {"savedat": "0.0"}]
+)
+def test_blobs_of_others_do_not_tell_when_they_were_saved(metadata):
+    assert saved_at(metadata) is None
 
 
 @pytest.mark.parametrize("name", ["sequencenumber", "Sequencenumber", "SequenceNumber"])

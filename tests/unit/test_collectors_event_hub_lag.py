@@ -145,6 +145,15 @@ async def test_a_checkpoint_written_before_the_hub_was_created_is_of_an_earlier_
     assert (values["lag"], values["hub_recreated"]) == (60_001, 1)
 
 
+async def test_a_checkpoint_saved_before_the_hub_was_created_stays_one_when_its_partition_is_claimed_anew():
+    """Our consumer's claim writes to the blob and keeps the position, and the time it was saved."""
+    collector = Stubbed({"0": (0, 60_000)})
+    metadata = {"sequencenumber": "50010", "offset": "1", "savedat": repr(CREATED - 60)}
+    collector.container.blobs[f"{FOLDER}/checkpoint/0"] = (metadata, b"", NOW)
+
+    assert (await collector.values())["hub_recreated"] == 1
+
+
 async def test_a_state_that_is_to_be_held_is_an_error_that_names_setting_partition_numbers_and_blob():
     collector = Stubbed({"7": (0, 10)}, hub_recreated="hold")
     collector.container.checkpoint("7", 50_010)
