@@ -79,6 +79,7 @@ async def cosmos_client(settings: Settings, prefix: str, **options: Any) -> Cosm
         "retry_total": 0,
         "retry_throttle_total": -1,  # 0 would be read as "not given", and that means 9
         "no_response_on_write": True,
+        "enable_compact_utf8_item_writes": True,  # escaped, a document may grow sixfold, and past the size limit
         "connection_timeout": CONNECT_TIMEOUT,
         "transport": transport,
         **options,

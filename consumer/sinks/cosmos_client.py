@@ -200,10 +200,12 @@ class _Exchange:
         http = request.http_request
         if http.method != "POST":  # the SDK hands its options to a read of the account as well
             return
+        body = http.data
         if self._body is not None:
             http.headers.pop("x-ms-documentdb-partitionkey", None)
-            # aiohttp copes better with a file where a body is large (over 1 MB), and says so.
-            http.data = self._body if len(self._body) <= _LARGE_BODY else BytesIO(self._body)
+            body = self._body
+        # aiohttp copes better with a file where a body is large, and says so.
+        http.data = body if len(body) <= _LARGE_BODY else BytesIO(body)
         http.headers.update(self._headers)
         self.done = True
 

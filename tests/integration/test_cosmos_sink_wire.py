@@ -325,6 +325,15 @@ async def test_a_document_without_its_partition_key_arrives(server, opened, cont
     assert ids(server, container) == {"f1"}
 
 
+@pytest.mark.parametrize("container", ["one", "old"])
+async def test_a_document_near_the_size_limit_arrives_unescaped(server, opened, container):
+    sink, routes = await opened(container)
+    [record] = records(sink, 1, text="é" * 950_000)
+
+    assert outcomes(await write(sink, [record], routes.lanes[0])) == [WRITTEN]
+    assert len(server.documents("db", container)[0]["text"]) == 950_000
+
+
 class TestTheSdksPrivateParts:
     """The contract with the pinned SDK; each part missing, the sink still writes."""
 
