@@ -24,6 +24,7 @@ from typing import Any, Self
 
 import msgspec
 
+from devstack.certificates import Certificate
 from devstack.cosmos.account import Account
 from devstack.cosmos.authorization import Authorization
 from devstack.cosmos.batches import Operation
@@ -49,9 +50,10 @@ KINDS = ("error", "error_after", "latency", "drop_connection", "drop_ack", "hang
 class CosmosServer:
     """An account on the loopback address, in memory: it forgets everything when its process ends.
 
-    `port` 0 takes a free one. `aad` also accepts bearer tokens, any of them. `clock` (seconds
-    since 1970) is what request units per second and pending throughput go by; throughput above
-    what the partitions carry takes effect after `split_delay` seconds.
+    `port` 0 takes a free one. `aad` also accepts bearer tokens, any of them; with a `certificate`
+    the server speaks HTTPS, without which the SDKs send no such token. `clock` (seconds since
+    1970) is what request units per second and pending throughput go by; throughput above what
+    the partitions carry takes effect after `split_delay` seconds.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class CosmosServer:
         port: int = 0,
         key: str = DEFAULT_KEY,
         aad: bool = False,
+        certificate: Certificate | None = None,
         prices: Prices | None = None,
         split_delay: float = 1.0,
         clock: Callable[[], float] = time.time,
@@ -71,13 +74,14 @@ class CosmosServer:
         self.service = Service(
             self.account, Authorization(key, bearer=aad), lambda: self.endpoint, self._operation_faults
         )
+        self._certificate = certificate
         self._connections: set[HttpConnection] = set()
         self._server: asyncio.Server | None = None
 
     @property
     def endpoint(self) -> str:
         """The URL of the account."""
-        return f"http://{_HOST}:{self.port}/"
+        return f"{'https' if self._certificate else 'http'}://{_HOST}:{self.port}/"
 
     @property
     def connection_string(self) -> str:
@@ -87,7 +91,11 @@ class CosmosServer:
         """Listen; raises OSError if the port is taken."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: HttpConnection(self._exchange, self._connections), _HOST, self.port, backlog=_BACKLOG
+            lambda: HttpConnection(self._exchange, self._connections),
+            _HOST,
+            self.port,
+            backlog=_BACKLOG,
+            ssl=self._certificate.server_context() if self._certificate else None,
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
