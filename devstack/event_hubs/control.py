@@ -32,9 +32,16 @@ class CreateHub(_Call, frozen=True):
     hub: str
     partitions: int
     consumer_groups: list[str] = []
+    opaque_offsets: bool = False
 
     def run(self, server: "EventHubsServer") -> object:
-        return describe(server.create_hub(self.hub, self.partitions, consumer_groups=self.consumer_groups))
+        hub = server.create_hub(
+            self.hub,
+            self.partitions,
+            consumer_groups=self.consumer_groups,
+            opaque_offsets=self.opaque_offsets,
+        )
+        return describe(hub)
 
 
 class DeleteHub(_Call, frozen=True):

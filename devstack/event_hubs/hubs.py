@@ -32,6 +32,7 @@ class _Description(msgspec.Struct, frozen=True):
     consumer_groups: list[str]
     retention_seconds: float | None
     retention_events: int | None
+    opaque_offsets: bool = False
 
 
 class Partition:
@@ -64,6 +65,7 @@ class Hub:
         self.name = description.name
         self.created_at = description.created_at
         self.retention = Retention(description.retention_seconds, description.retention_events)
+        self.opaque_offsets = description.opaque_offsets
         self.partitions: list[Partition] = []
         self.consumer_groups: dict[str, str] = {}  # as written, by lower-case name
         self._clock = clock
@@ -127,9 +129,8 @@ class Hub:
         for number in range(len(self.partitions), len(self.partitions) + count):
             folder = self._folder / str(number) if self._folder is not None else None
             segments = Segments(folder, sync=self._sync) if folder is not None else None
-            self.partitions.append(
-                Partition(str(number), PartitionLog(self._clock, self.retention, segments))
-            )
+            log = PartitionLog(self._clock, self.retention, segments, opaque_offsets=self.opaque_offsets)
+            self.partitions.append(Partition(str(number), log))
 
     def _save(self) -> None:
         if self._folder is None:
@@ -141,6 +142,7 @@ class Hub:
             list(self.consumer_groups.values()),
             self.retention.seconds,
             self.retention.events,
+            self.opaque_offsets,
         )
         written = self._folder / f"{_DESCRIPTION}.new"
         written.write_bytes(msgspec.json.encode(description))
@@ -180,6 +182,8 @@ class Hubs:
         partitions: int,
         consumer_groups: Iterable[str] = (),
         retention: Retention | None = None,
+        *,
+        opaque_offsets: bool = False,
     ) -> Hub:
         """Raises HubExistsError if the name is taken, ValueError for a hub without partitions."""
         if name in self:
@@ -188,8 +192,9 @@ class Hubs:
             raise ValueError(f"hub {name!r} has {partitions} partitions, accepted: 1 or more")
         kept = retention or Retention()
         self._remove_files(name)  # a kill in the middle of creating or deleting it may have left some
+        groups = list(consumer_groups)
         return self._add(
-            _Description(name, self._clock(), partitions, list(consumer_groups), kept.seconds, kept.events)
+            _Description(name, self._clock(), partitions, groups, kept.seconds, kept.events, opaque_offsets)
         )
 
     def delete(self, name: str) -> Hub:

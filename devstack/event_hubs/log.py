@@ -1,7 +1,8 @@
 """One partition: an append-only log with numbers, offsets, times and an end that retention moves (pure).
 
 Sequence numbers count events from 0. Offsets count bytes, so that nobody takes one for the
-other, and are strings to everybody outside. Nothing here touches a file but through `Segments`.
+other, and are strings to everybody outside: numbers written out or, as hubs with geo-replication
+have them, something that is no number. Nothing here touches a file but through `Segments`.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,6 +17,7 @@ from devstack.event_hubs.segments import BEGIN, EVENT, LAST, NEXT, Record, Segme
 ARGUMENT_ERROR = "com.microsoft:argument-error"
 BEFORE_FIRST = "-1"  # the offset before the first event
 LATEST = "@latest"
+_OPAQUE = "1:"  # what makes an offset one that cannot be taken for a number
 _TRIM_AT_LEAST = 1024  # events that are dropped in one go: a list gives its front away slowly
 
 Clock = Callable[[], float]
@@ -55,15 +57,21 @@ class Stored(NamedTuple):
 class PartitionLog:
     """`clock` in seconds since 1970; enqueued times never go back even if it does.
 
-    With `segments`, what was appended before is there again, and numbers go on where they were.
+    `opaque_offsets` are no numbers. With `segments`, what was appended before is there again, and numbers go on where they were.
     """
 
     def __init__(
-        self, clock: Clock, retention: Retention | None = None, segments: Segments | None = None
+        self,
+        clock: Clock,
+        retention: Retention | None = None,
+        segments: Segments | None = None,
+        *,
+        opaque_offsets: bool = False,
     ) -> None:
         self.retention = retention or Retention()
         self.last_sequence_number = -1  # of the newest event there ever was
         self.last_enqueued_ms = 0  # of the same
+        self._offset_prefix = _OPAQUE if opaque_offsets else ""
         self._last_offset = -1
         self._next = self._next_offset = 0
         self._begin = 0
@@ -86,7 +94,7 @@ class PartitionLog:
     @property
     def last_offset(self) -> str:
         """Of the newest event there ever was; "-1" if there was none."""
-        return str(self._last_offset)
+        return self._offset_text(self._last_offset) if self._last_offset >= 0 else BEFORE_FIRST
 
     def __len__(self) -> int:
         return len(self._numbers) - bisect_left(self._numbers, self._begin)
@@ -98,7 +106,7 @@ class PartitionLog:
         first, offset = self._next, self._next_offset
         records = []
         for number, event in enumerate(events, first):
-            message = event.stamped(number, str(offset), now)
+            message = event.stamped(number, self._offset_text(offset), now)
             records.append(Record(EVENT, number, offset, now, message))
             offset += len(message)
         self._write(records)
@@ -140,10 +148,11 @@ class PartitionLog:
             "sequence-number": (self._numbers, self.last_sequence_number, "sequence number"),
             "enqueued-time": (self._times, None, "enqueued time"),
         }[start.kind]
-        value = int(start.value) if _is_integer(start.value) else None
+        value = _number(start.value, self._offset_prefix if start.kind == "offset" else "")
         if value is None or (last is not None and value > last):
             text = f"The supplied {name} '{start.value}' is invalid."
-            raise AmqpError(ARGUMENT_ERROR, f"{text} The last {name} in the system is '{last}'")
+            shown = self.last_offset if start.kind == "offset" else last
+            raise AmqpError(ARGUMENT_ERROR, f"{text} The last {name} in the system is '{shown}'")
         return self._number_at((bisect_left if start.inclusive else bisect_right)(column, value))
 
     def read(self, from_sequence: int, limit: int, limit_bytes: int) -> tuple[list[bytes], int]:
@@ -164,7 +173,10 @@ class PartitionLog:
         end = len(self._numbers) if limit is None else start + limit
         for index in range(start, min(end, len(self._numbers))):
             yield Stored(
-                self._numbers[index], str(self._offsets[index]), self._times[index], self._messages[index]
+                self._numbers[index],
+                self._offset_text(self._offsets[index]),
+                self._times[index],
+                self._messages[index],
             )
 
     def close(self) -> None:
@@ -200,6 +212,9 @@ class PartitionLog:
             )
         self._segments.append(records)
 
+    def _offset_text(self, offset: int) -> str:
+        return f"{self._offset_prefix}{offset}"
+
     def _number_at(self, index: int) -> int:
         return self._numbers[index] if index < len(self._numbers) else self._next
 
@@ -218,5 +233,9 @@ class PartitionLog:
             self._segments.drop_before(self._begin)
 
 
-def _is_integer(text: str) -> bool:
-    return text.removeprefix("-").isdecimal()
+def _number(text: str, prefix: str) -> int | None:
+    """What is written behind the prefix, if that is a number."""
+    if not text.startswith(prefix):
+        return None
+    digits = text.removeprefix(prefix)
+    return int(digits) if digits.removeprefix("-").isdecimal() else None

@@ -54,7 +54,7 @@ def _hub_properties(hub: Hub) -> dict[str, Any]:
         "created_at": Timestamp(hub.created_at * 1000),
         "partition_count": Int(len(hub.partitions)),
         "partition_ids": Array(hub.partition_ids),
-        "georeplication_factor": Int(1),
+        "georeplication_factor": Int(2 if hub.opaque_offsets else 1),
     }
 
 

@@ -128,12 +128,14 @@ class EventHubsServer:
         *,
         consumer_groups: Iterable[str] = (),
         retention: Retention | None = None,
+        opaque_offsets: bool = False,
     ) -> Hub:
         """With consumer group "$Default" and those named.
 
+        `opaque_offsets` are no numbers, as those of a hub with geo-replication are not.
         Raises HubExistsError if the name is taken, ValueError for a hub without partitions.
         """
-        return self.hubs.create(name, partitions, consumer_groups, retention)
+        return self.hubs.create(name, partitions, consumer_groups, retention, opaque_offsets=opaque_offsets)
 
     def ensure_hub(
         self, name: str, partitions: int = DEFAULT_PARTITIONS, *, consumer_groups: Iterable[str] = ()
@@ -152,7 +154,11 @@ class EventHubsServer:
         old = self._namespace.delete_hub(name)
         groups = old.consumer_groups.values()
         return self.create_hub(
-            old.name, partitions or len(old.partitions), consumer_groups=groups, retention=old.retention
+            old.name,
+            partitions or len(old.partitions),
+            consumer_groups=groups,
+            retention=old.retention,
+            opaque_offsets=old.opaque_offsets,
         )
 
     def add_partitions(self, name: str, count: int) -> None:

@@ -147,6 +147,20 @@ async def test_a_consumer_starts_where_it_wants_to(server, start, inclusive, fir
     assert received.bodies() == [f"event {number}" for number in range(first, 11)]
 
 
+async def test_a_consumer_goes_on_from_an_offset_that_is_no_number(server):
+    server.delete_hub(HUB)
+    server.create_hub(HUB, 1, opaque_offsets=True)
+    server.append(HUB, "0", ["a", "b", "c"])
+    async with receiving(server) as first:
+        offset = (await first.take(3))[1].offset
+
+    async with receiving(server, start=offset) as second:
+        await second.take(1)
+
+    assert not offset.isdecimal()
+    assert second.sequence_numbers() == [2]
+
+
 async def test_a_consumer_knows_how_far_its_partition_reaches(server):
     server.append(HUB, "0", ["a", "b", "c"])
 

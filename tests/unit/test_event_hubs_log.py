@@ -133,6 +133,17 @@ def test_a_position_beyond_the_end_is_refused_as_the_service_does(start, text):
     assert text.format(offset=log.last_offset) in refused.value.description
 
 
+def test_offsets_that_are_no_numbers_are_positions_all_the_same():
+    log, _ = filled(10, opaque_offsets=True)
+    offset = list(log.stored())[3].offset
+
+    assert not offset.isdecimal()
+    assert (log.find(Start("offset", offset)), log.find(Start("offset", log.last_offset))) == (4, 10)
+    with pytest.raises(AmqpError, match=f"in the system is '{log.last_offset}'"):
+        log.find(Start("offset", "5"))
+    assert PartitionLog(Clock(), opaque_offsets=True).last_offset == "-1"
+
+
 def test_reading_keeps_to_count_and_bytes_but_gives_one_event_of_any_size():
     log = PartitionLog(Clock())
     log.append(events("a" * 1000, "b" * 1000, "c" * 1000, "d" * 5000))
@@ -330,7 +341,7 @@ def test_a_record_is_found_again_as_it_was_written(tmp_path):
 def test_hubs_in_a_folder_are_there_again_with_all_that_was_said_of_them(tmp_path):
     clock = Clock()
     hubs = Hubs(clock, tmp_path)
-    hub = hubs.create("Flights/1", 2, ["tidemark"], Retention(events=2))
+    hub = hubs.create("Flights/1", 2, ["tidemark"], Retention(events=2), opaque_offsets=True)
     hub.partitions[1].append(events("a", "b", "c"))
     hub.add_partitions(1)
     hub.add_consumer_group("late")
@@ -342,7 +353,7 @@ def test_hubs_in_a_folder_are_there_again_with_all_that_was_said_of_them(tmp_pat
     assert (again.name, again.created_at, again.partition_ids) == ("Flights/1", 1000.0, ["0", "1", "2"])
     assert list(again.consumer_groups.values()) == ["$Default", "tidemark", "late"]
     assert numbers(again.partition("1").log) == [1, 2]
-    assert again.retention == Retention(events=2)
+    assert (again.retention, again.opaque_offsets) == (Retention(events=2), True)
 
 
 def test_a_deleted_hub_is_gone_from_its_folder_and_begins_anew_if_created_again(tmp_path):
