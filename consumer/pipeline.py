@@ -155,6 +155,8 @@ class Pipeline:
 
     def _claimed(self, item: PartitionClaimed, now: float) -> None:
         old = self._partitions.get(item.claim.partition)
+        if old is not None and old.claim.epoch >= item.claim.epoch:
+            return
         if old is not None:
             self._forget(old, now)
         self._partitions[item.claim.partition] = _Partition(item.claim)
