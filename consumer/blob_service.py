@@ -11,17 +11,20 @@ import aiohttp
 from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsError
 from azure.storage.blob.aio import ContainerClient
 
-from consumer.errors import UnavailableError
+from consumer.errors import SettingsError, UnavailableError
 from scaling.connections import network_story
 
 _Result = TypeVar("_Result")
+
+_BAD_NAMES = frozenset({"InvalidResourceName", "OutOfRangeInput"})
 
 CONFLICT = frozenset({404, 409, 412})
 """What a conditional request is answered when the blob is not, or no longer, as it was read."""
 
 
 async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any, _Result]) -> _Result:
-    """The result of `work`, if it is there by `deadline`, of the loop's clock; its errors as UnavailableError.
+    """The result of `work`, if it is there by `deadline`, of the loop's clock; its errors as UnavailableError,
+    or SettingsError for a name that no container can have.
 
     `doing` begins the message, such as "saving the checkpoint of partition 3".
     """
@@ -31,6 +34,8 @@ async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any,
     except TimeoutError:
         raise UnavailableError(f"{doing}: no answer within the deadline, the outcome is unknown") from None
     except HttpResponseError as error:
+        if _code(error) in _BAD_NAMES:
+            raise SettingsError(f"{doing}: {_refusal(error)}; check the container's name") from error
         raise UnavailableError(f"{doing}: {_refusal(error)}", _retry_after(error)) from error
     except (AzureError, aiohttp.ClientError, OSError) as error:
         raise UnavailableError(f"{doing}: {network_story(error)}") from error

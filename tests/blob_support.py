@@ -7,6 +7,7 @@ from azure.storage.blob.aio import ContainerClient
 from consumer.checkpoints.blob import BlobCheckpointStore
 from consumer.checkpoints.blob_layout import Stream
 from consumer.checkpoints.blob_leases import BlobLeaseStore
+from consumer.dead_letters.blob import BlobDeadLetterStore
 from scaling.connections import blob_container
 
 NAMESPACE = "Orders.servicebus.windows.net"
@@ -33,6 +34,9 @@ class BlobPlace:
 
     def leases(self, hub, consumer_group):
         return BlobLeaseStore(self.container(), self.stream(hub, consumer_group))
+
+    def dead_letters(self, hub, consumer_group):
+        return BlobDeadLetterStore(self.container(), self.stream(hub, consumer_group))
 
     async def spoil(self, hub, consumer_group, partition):
         blob = self.container().get_blob_client(

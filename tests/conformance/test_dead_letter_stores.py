@@ -5,11 +5,14 @@ import uuid
 
 import pytest
 
+from consumer.dead_letters.cosmos import CosmosDeadLetterStore
 from consumer.dead_letters.memory import MemoryDeadLetterStore
 from consumer.dead_letters.sql import SqlDeadLetterStore
 from consumer.model import DeadLetter, Event, Rejection
 from consumer.sql.database import SqlDatabase
 from consumer.sql.tables import Scope
+from devstack.cosmos.server import CosmosServer
+from tests.blob_support import BlobPlace
 
 HUB, GROUP = "orders", "readers"
 T0 = 1_795_000_000.5
@@ -222,3 +225,44 @@ class TestPostgres(DeadLetterStoreContract):
         place = SqlPlace(postgres)
         yield place
         await place.aclose()
+
+
+# the SDKs hand aiohttp a body of over 1 MB as bytes, about which it warns
+@pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
+@pytest.mark.wire
+class TestBlob(DeadLetterStoreContract):
+    @pytest.fixture
+    async def place(self, azurite):
+        place = BlobPlace(azurite)
+        place.store = place.dead_letters
+        yield place
+        await place.aclose()
+
+
+class CosmosPlace:
+    def __init__(self, connection_string):
+        self.settings = {"Cosmos": connection_string}
+        self.stores = []
+
+    def store(self, hub, consumer_group):
+        self.stores.append(
+            CosmosDeadLetterStore(self.settings, "Cosmos", "telemetry", "letters", hub, consumer_group)
+        )
+        return self.stores[-1]
+
+    async def aclose(self):
+        for store in self.stores:
+            await store.aclose()
+
+
+# the SDKs hand aiohttp a body of over 1 MB as bytes, about which it warns
+@pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
+@pytest.mark.wire
+class TestCosmos(DeadLetterStoreContract):
+    @pytest.fixture
+    async def place(self):
+        async with CosmosServer() as server:
+            server.create_database("telemetry")
+            place = CosmosPlace(server.connection_string)
+            yield place
+            await place.aclose()

@@ -9,7 +9,16 @@ from tests.unit.test_import_rules import FORBIDDEN_CALLS, FORBIDDEN_METHODS, IMP
 
 CONSUMER = Path(__file__).parents[2] / "consumer"
 PURE = {
-    *("balance", "checkpoints.blob_layout", "completion_map", "effects", "errors", "lanes", "limits"),
+    *(
+        "balance",
+        "checkpoints.blob_layout",
+        "completion_map",
+        "dead_letters.letters",
+        "effects",
+        "errors",
+        "lanes",
+        "limits",
+    ),
     *("low_water", "mapping", "model", "partition_hash", "pipeline", "position", "rate_limiter", "retry"),
     "statistics",
 }

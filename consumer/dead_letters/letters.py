@@ -1,0 +1,98 @@
+"""A dead letter as a JSON document, to be read by people as well. Pure."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from consumer.model import DeadLetter, Event, Rejection
+
+
+def to_document(letter: DeadLetter) -> dict[str, Any]:
+    """The body is a text where it is one, else base64: whichever is shorter in JSON.
+
+    `position` sorts as text by partition, then by sequence number, and is exact where a reader of JSON takes numbers
+    for floats.
+    """
+    event = letter.event
+    return {
+        "hub": letter.hub,
+        "consumer_group": letter.consumer_group,
+        "partition": event.partition,
+        "sequence_number": event.sequence_number,
+        "position": position(event.partition, event.sequence_number),
+        "offset": event.offset,
+        "enqueued_at": event.enqueued_at,
+        "partition_key": clean(event.partition_key),
+        "properties": _properties(event.properties),
+        "unreadable": clean(event.unreadable),
+        "reason": clean(letter.rejection.reason),
+        "detail": clean(letter.rejection.detail),
+        "attempts": letter.attempts,
+        "failed_at": letter.failed_at,
+        **_body(event.body),
+    }
+
+
+def from_document(document: Mapping[str, Any]) -> DeadLetter:
+    """Raises ValueError, KeyError or TypeError for a document that is no letter."""
+    body = (
+        document["body"].encode() if "body" in document else b64decode(document["body_base64"], validate=True)
+    )
+    return DeadLetter(
+        hub=document["hub"],
+        consumer_group=document["consumer_group"],
+        event=Event(
+            partition=document["partition"],
+            sequence_number=int(document["position"].rpartition("!")[2]),
+            offset=document["offset"],
+            enqueued_at=document["enqueued_at"],
+            body=body,
+            partition_key=document["partition_key"],
+            properties=document["properties"],
+            unreadable=document["unreadable"],
+        ),
+        rejection=Rejection(document["reason"], document["detail"]),
+        attempts=document["attempts"],
+        failed_at=document["failed_at"],
+    )
+
+
+def position(partition: str, sequence_number: int) -> str:
+    """`!` comes before every digit: partition 1 before partition 10."""
+    return f"{partition}!{sequence_number:020d}"
+
+
+def event_of(letter_id: str, hub: str, consumer_group: str) -> tuple[str, int] | None:
+    """Partition and sequence number of a letter of this hub and group; None for an id no such letter can have."""
+    head = f"{hub}~{consumer_group}~"
+    partition, separator, number = letter_id.removeprefix(head).rpartition("~")
+    if not letter_id.startswith(head) or not separator or not (number.isascii() and number.isdecimal()):
+        return None
+    return partition, int(number)
+
+
+def clean(text: str | None) -> str | None:
+    """Half of a surrogate pair cannot be encoded."""
+    return None if text is None else text.encode(errors="replace").decode()
+
+
+def _body(body: bytes) -> dict[str, str]:
+    encoded = b64encode(body).decode()
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return {"body_base64": encoded}
+    # control characters take six bytes each
+    return {"body": text} if len(msgspec.json.encode(text)) <= len(encoded) + 64 else {"body_base64": encoded}
+
+
+def _properties(properties: Mapping[str, Any]) -> Any:
+    """As JSON has them; a letter that cannot be stored would hold up its partition forever."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(properties, enc_hook=str))
+    except (TypeError, ValueError, RecursionError):
+        return {str(clean(str(name))): clean(repr(value)) for name, value in properties.items()}

@@ -1,0 +1,64 @@
+"""A dead letter as JSON and back."""
+
+import msgspec
+import pytest
+
+from consumer.dead_letters.letters import event_of, from_document, position, to_document
+from consumer.model import DeadLetter, Event, Rejection
+
+
+def letter(body=b"{", **event):
+    return DeadLetter("h", "g", Event("0", 7, "o", 1.5, body, **event), Rejection("not_json", "x"), 1, 2.5)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", "zoë \u2028".encode(), b"\xff\x00", b"\0" * 1_000_000, b'"\\' * 500_000]
+)
+def test_a_letter_comes_back_and_a_megabyte_fits_a_document_whatever_its_bytes(body):
+    encoded = msgspec.json.encode(to_document(letter(body)))
+
+    assert from_document(msgspec.json.decode(encoded)) == letter(body)
+    assert len(encoded) < 1_500_000
+
+
+def test_text_is_readable_in_the_document():
+    assert to_document(letter(b'{"a": 1'))["body"] == '{"a": 1'
+    assert "body_base64" in to_document(letter(b"\xff"))
+
+
+@pytest.mark.parametrize(
+    "properties", [{1: b"x"}, {"a": {(1, 2): 3}}, {"a": "\ud800"}, {"a": object}, {"a": {"b": b"\xff"}}]
+)
+def test_properties_json_has_no_word_for_do_not_hold_up_the_letter(properties):
+    document = to_document(letter(properties=properties))
+
+    assert msgspec.json.decode(msgspec.json.encode(document)) == document
+
+
+@pytest.mark.parametrize(
+    "document", [{}, {"body": 1}, {**to_document(letter()), "position": "x"}, {"body_base64": "!"}]
+)
+def test_what_is_no_letter_is_refused(document):
+    with pytest.raises((KeyError, ValueError, TypeError, AttributeError)):
+        from_document(document)
+
+
+def test_positions_sort_as_text_by_partition_then_number():
+    in_order = [("0", 99), ("0", 100), ("1", 2), ("10", 1), ("2", 0)]
+
+    assert sorted(in_order, key=lambda each: position(*each)) == in_order
+
+
+@pytest.mark.parametrize(
+    ("letter_id", "found"),
+    [
+        ("h~g~0~7", ("0", 7)),
+        ("h~g~0~x", None),
+        ("h~g~7", None),
+        ("H~g~0~7", None),
+        ("h~g~0~²", None),
+        ("", None),
+    ],
+)
+def test_an_id_names_its_event(letter_id, found):
+    assert event_of(letter_id, "h", "g") == found
