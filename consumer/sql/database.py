@@ -98,23 +98,26 @@ class SqlDatabase:
         if not future.cancelled():
             future.exception()  # seen, although its caller may have gone
 
-    async def transact(
-        self, work: Callable[[Connection], T], *, deadline: float | None = None, again_on_conflict: int = 0
-    ) -> T:
-        """The result of `work` in a transaction of its own, once the consumer's tables are known to exist.
-
-        It is tried again when another transaction took the same key first, up to `again_on_conflict` times. Raises
-        what `work` raises; UnavailableError for errors of the database and after the deadline (the outcome is then
-        unknown); SettingsError for missing tables.
+    async def call(self, work: Callable[[], T], *, deadline: float | None = None) -> T:
+        """The result of `work`. Raises what it raises; UnavailableError for errors of the database, and after the
+        deadline: the work then goes on, and its outcome is unknown.
         """
-        future = self.start(lambda: self._transaction(work, again_on_conflict))
         try:
             async with asyncio.timeout_at(deadline):
-                return await asyncio.shield(future)
+                return await asyncio.shield(self.start(work))
         except TimeoutError:
             raise UnavailableError(f"{self!r} has not answered by the deadline") from None
         except SQLAlchemyError as error:
             raise UnavailableError(f"{self!r}: {message_of(error)}") from error
+
+    async def transact(
+        self, work: Callable[[Connection], T], *, deadline: float | None = None, again_on_conflict: int = 0
+    ) -> T:
+        """As `call`, in a transaction of its own, once the consumer's tables are known to exist (SettingsError).
+
+        It is tried again when another transaction took the same key first, up to `again_on_conflict` times.
+        """
+        return await self.call(lambda: self._transaction(work, again_on_conflict), deadline=deadline)
 
     def _transaction(self, work: Callable[[Connection], T], again_on_conflict: int) -> T:
         self.check_tables([CHECKPOINTS, DEAD_LETTERS, LEASES])

@@ -1,0 +1,82 @@
+"""From a JSON value to what a column's type takes."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time
+from typing import Any
+
+import msgspec
+from sqlalchemy import ARRAY, JSON, Date, DateTime, LargeBinary, Time, Uuid
+from sqlalchemy.types import TypeEngine
+
+Coercer = Callable[[Any], Any]
+"""Raises ValueError or TypeError, with a sentence, for a value the column can never take."""
+
+
+def coercer(column: TypeEngine[Any]) -> Coercer:
+    """Most values pass as they are, and the database judges them; objects and lists become JSON text."""
+    if isinstance(column, JSON):
+        column.none_as_null = True  # a name that is not in the body is NULL, not the JSON value null
+        return _same
+    if isinstance(column, DateTime):
+        return _aware if column.timezone else _utc
+    for kind, found in _BY_TYPE.items():
+        if isinstance(column, kind):
+            return found
+    return _scalar
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _scalar(value: Any) -> Any:
+    return msgspec.json.encode(value).decode() if isinstance(value, dict | list) else value
+
+
+def _aware(value: Any) -> datetime | None:
+    """ISO 8601 text, UTC unless it says otherwise, or epoch seconds."""
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return datetime.fromtimestamp(value, UTC)
+    found = datetime.fromisoformat(_text(value, "a date and time"))
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _utc(value: Any) -> datetime | None:
+    found = _aware(value)
+    return None if found is None else found.astimezone(UTC).replace(tzinfo=None)
+
+
+def _date(value: Any) -> date | None:
+    return None if value is None else date.fromisoformat(_text(value, "a date"))
+
+
+def _time(value: Any) -> time | None:
+    return None if value is None else time.fromisoformat(_text(value, "a time"))
+
+
+def _uuid(value: Any) -> uuid.UUID | None:
+    return None if value is None else uuid.UUID(_text(value, "a UUID"))
+
+
+def _bytes(value: Any) -> bytes | None:
+    return None if value is None else _text(value, "text").encode()
+
+
+def _text(value: Any, expected: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected {expected}, found a JSON {type(value).__name__}")
+    return value
+
+
+_BY_TYPE: dict[type[TypeEngine[Any]], Coercer] = {
+    ARRAY: _same,
+    Date: _date,
+    Time: _time,
+    Uuid: _uuid,
+    LargeBinary: _bytes,
+}

@@ -1,0 +1,609 @@
+"""Faults of the transactional SQL sink, on SQLite and on PostgreSQL: every event has its effect exactly once."""
+
+import asyncio
+import contextlib
+import threading
+import uuid
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from consumer.checkpoints.sql import SqlCheckpointStore
+from consumer.errors import FencedError, SettingsError, UnavailableError
+from consumer.model import Checkpoint
+from consumer.sinks.sql_transactional import SqlTransactionalSink
+from consumer.sql.database import SqlDatabase
+from consumer.sql.targets import HandlerTarget
+from tests.postgres_support import new_database
+from tests.sql_support import (
+    FLIGHTS,
+    SCOPE,
+    WRITTEN,
+    World,
+    admin,
+    event,
+    flight,
+    is_retry,
+    next_commit,
+    replaced,
+    soon,
+    until,
+)
+
+TABLE = "CREATE TABLE flights (carrier VARCHAR(3) NOT NULL, number INTEGER CHECK (number < 1000), seq BIGINT)"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.wire)])
+def url(request, tmp_path):
+    """URL of an empty database; PostgreSQL is started outside the loop."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/tidemark.db"
+    return new_database(request.getfixturevalue("postgres"))
+
+
+@pytest.fixture
+def postgres_url(postgres):
+    return new_database(postgres)
+
+
+@pytest.fixture
+async def world(url):
+    async with World(url, FLIGHTS, table=TABLE) as world:
+        yield world
+
+
+async def test_rows_and_position_are_committed_together(world):
+    await world.claim()
+
+    assert await world.write(flight(0), flight(1), flight(4)) == [WRITTEN] * 3
+    assert await world.write(flight(5)) == [WRITTEN]
+    assert await world.written() == [0, 1, 4, 5]
+    assert await world.position() == 5
+
+
+async def test_a_connection_cut_before_the_commit_writes_nothing_and_the_retry_writes_once(world):
+    await world.claim()
+    with next_commit(world, "before"):
+        results = await world.write(flight(0), flight(1))
+
+    assert is_retry(results)
+    assert await world.position() is None
+    assert await world.write(flight(0), flight(1)) == [WRITTEN] * 2
+    assert await world.written() == [0, 1]
+
+
+async def test_a_commit_whose_answer_was_lost_is_recognized_and_not_written_twice(world):
+    await world.claim()
+    with next_commit(world, "after"):
+        results = await world.write(flight(0), flight(1))
+
+    assert is_retry(results)
+    assert await world.position() == 1
+    assert await world.write(flight(0), flight(1)) == [WRITTEN] * 2
+    assert await world.written() == [0, 1]
+
+
+async def test_after_a_lost_answer_a_larger_batch_writes_only_what_is_new(world):
+    await world.claim()
+    with next_commit(world, "after"):
+        await world.write(flight(0), flight(1))
+
+    assert await world.write(*(flight(n) for n in range(4))) == [WRITTEN] * 4
+    assert await world.written() == [0, 1, 2, 3]
+
+
+async def test_a_violated_constraint_makes_one_dead_letter_and_the_rest_is_committed(world):
+    await world.claim()
+
+    results = await world.write(
+        flight(0), flight(1, number=5000), flight(2), flight(3, carrier=None), flight(4)
+    )
+
+    assert results == [WRITTEN, ("written", "constraint"), WRITTEN, ("written", "constraint"), WRITTEN]
+    assert await world.written() == [0, 2, 4]
+    assert await world.dead() == [(1, "constraint"), (3, "constraint")]
+    assert await world.position() == 4
+
+
+async def test_a_dead_letter_has_the_body_the_cause_and_the_attempts(world):
+    await world.claim()
+    with next_commit(world, "before"):
+        await world.write(flight(0, number=5000))
+    await world.write(flight(0, number=5000))
+
+    [letter] = [found async for found in world.letters.list()]
+
+    assert letter.event == flight(0, number=5000)
+    assert "number" in letter.rejection.detail
+    assert "INSERT" not in letter.rejection.detail
+    assert letter.attempts == 2
+
+
+async def test_unreadable_events_become_dead_letters_in_the_same_transaction(world):
+    await world.claim()
+    with next_commit(world, "before"):
+        await world.write(flight(0), event(1, b"{no json"))
+
+    assert (await world.dead(), await world.position()) == ([], None)
+
+    results = await world.write(flight(0), event(1, b"{no json"), flight(2))
+
+    assert results == [WRITTEN, ("written", "json"), WRITTEN]
+    assert await world.dead() == [(1, "json")]
+    assert await world.written() == [0, 2]
+
+
+async def test_a_second_dead_letter_of_a_partition_does_not_hold_it_up(world):
+    await world.claim()
+    for n in range(3):
+        await world.write(event(n, b"poison"))
+
+    assert await world.dead() == [(0, "json"), (1, "json"), (2, "json")]
+    assert await world.position() == 2
+
+
+async def test_an_event_rejected_again_after_a_rewind_replaces_its_letter(world):
+    await world.claim()
+    await world.write(event(0, b"poison"), flight(1))
+    await world.store.put(
+        replaced((await world.store.load_all(deadline=soon()))["0"], sequence_number=-1), deadline=soon()
+    )
+    await world.claim()
+
+    assert await world.write(event(0, b"poison")) == [("written", "json")]
+    assert await world.dead() == [(0, "json")]
+
+
+async def test_a_zombie_is_fenced_and_writes_nothing(world):
+    await world.claim("zombie")
+    await world.write(flight(0))
+    other = SqlTransactionalSink(world.database, SCOPE, FLIGHTS)
+    await world.claim("heir", sink=other)
+
+    with pytest.raises(FencedError, match="'heir'"):
+        await world.write(flight(1), event(2, b"poison"))
+
+    assert await world.write(flight(1), sink=other) == [WRITTEN]
+    assert (await world.written(), await world.dead(), await world.position()) == ([0, 1], [], 1)
+    await other.aclose()
+
+
+async def test_a_zombie_is_fenced_although_the_heir_has_written_the_same_events(world):
+    await world.claim("zombie")
+    other = SqlTransactionalSink(world.database, SCOPE, FLIGHTS)
+    await world.claim("heir", sink=other)
+    await world.write(flight(0), flight(1), sink=other)
+
+    with pytest.raises(FencedError):
+        await world.write(flight(0))
+
+    assert await world.written() == [0, 1]
+    await other.aclose()
+
+
+async def test_of_two_consumers_that_write_one_partition_under_one_claim_one_commits(world):
+    claim = await world.claim()
+    others = [SqlTransactionalSink(world.database, SCOPE, FLIGHTS) for _ in range(3)]
+    for other in others:
+        other.attach(claim)
+
+    outcomes = await asyncio.gather(
+        *(world.write(flight(0), flight(1), sink=s) for s in (world.sink, *others))
+    )
+
+    assert outcomes == [[WRITTEN] * 2] * 4
+    assert await world.written() == [0, 1]
+    for other in others:
+        await other.aclose()
+
+
+async def test_partitions_do_not_touch_each_other(world):
+    await world.claim("a", "0")
+    await world.claim("b", "1")
+
+    outcomes = await asyncio.gather(
+        *(world.write(flight(n, "0"), flight(n + 1, "0")) for n in [0]),
+        *(world.write(flight(n, "1"), flight(n + 1, "1")) for n in [50]),
+    )
+
+    assert outcomes == [[WRITTEN] * 2] * 2
+    assert (await world.position("0"), await world.position("1")) == (1, 51)
+
+
+async def test_events_up_to_the_position_are_skipped(world):
+    await world.claim()
+    await world.write(flight(0), flight(1))
+
+    assert await world.write(flight(0), flight(1)) == [WRITTEN] * 2
+    assert await world.write(flight(1), flight(2)) == [WRITTEN] * 2
+    assert await world.written() == [0, 1, 2]
+
+
+async def test_events_settled_beyond_the_position_are_skipped_and_stay_known(world):
+    claim = await world.claim("cosmos")
+    before = replaced((await world.store.claim("0", "x", deadline=soon())), checkpoint=None)
+    assert before.epoch > claim.epoch
+    await world.store.save(before, Checkpoint("0", 1, "o1", ((3, 4), (9, 9))), deadline=soon())
+    await world.claim()
+
+    await world.write(*(flight(n) for n in range(2, 7)))
+
+    assert await world.written() == [2, 5, 6]
+    assert (await world.store.load_all(deadline=soon()))["0"].beyond == ((9, 9),)
+
+
+async def test_a_later_batch_never_steps_over_an_unsettled_one(world):
+    await world.claim()
+    with next_commit(world, "before"):
+        await world.write(flight(0), flight(1))
+
+    assert is_retry(await world.write(flight(2), flight(3)))
+    assert await world.write(flight(0), flight(1)) == [WRITTEN] * 2
+    assert await world.write(flight(2), flight(3)) == [WRITTEN] * 2
+    assert await world.written() == [0, 1, 2, 3]
+
+
+async def test_commits_that_the_database_lost_make_the_partition_be_read_again(world):
+    await world.claim()
+    await world.write(flight(0), flight(1))
+    await world.run(
+        'UPDATE "EventHubCheckpoint" SET "SequenceNumber" = 0', "DELETE FROM flights WHERE seq = 1"
+    )
+
+    with pytest.raises(FencedError, match="lost commits"):
+        await world.write(flight(2))
+
+    assert (await world.claim()).checkpoint.sequence_number == 0
+    await world.write(flight(1), flight(2))
+    assert await world.written() == [0, 1, 2]
+
+
+async def test_a_partition_that_is_not_attached_or_was_detached_is_not_written(world):
+    with pytest.raises(FencedError, match="not attached"):
+        await world.write(flight(0))
+    await world.claim()
+    world.sink.detach("0")
+    with pytest.raises(FencedError, match="not attached"):
+        await world.write(flight(0))
+
+
+async def test_a_claim_of_another_store_is_refused(world):
+    claim = await world.claim()
+    world.sink.attach(replaced(claim, partition="7"))
+
+    with pytest.raises(FencedError, match="no row in EventHubCheckpoint"):
+        await world.write(flight(0, "7"))
+
+
+async def test_a_missing_target_table_at_run_time_is_retried_and_drains_nothing_into_the_letters(world):
+    await world.claim()
+    await world.run("ALTER TABLE flights RENAME TO away")
+    results = await world.write(flight(0))
+
+    assert is_retry(results)
+    assert "flights" in results[0][1]
+    assert await world.dead() == []
+    await world.run("ALTER TABLE away RENAME TO flights")
+    assert await world.write(flight(0)) == [WRITTEN]
+
+
+async def test_after_the_deadline_the_outcome_is_unknown_and_the_next_write_finds_it_out(url):
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(connection, e):
+        entered.set()
+        leave.wait(30)
+        connection.execute(
+            text("INSERT INTO flights (carrier, seq) VALUES ('UA', :seq)"), {"seq": e.sequence_number}
+        )
+
+    async with World(url, HandlerTarget(slow), table=TABLE) as world:
+        await world.claim()
+        first = asyncio.create_task(world.write(flight(0), deadline=soon(0.05)))
+        results = await first
+        assert entered.is_set()
+        assert is_retry(results)
+        assert is_retry(await world.write(flight(0), deadline=soon(0.05)))
+        leave.set()
+
+        assert await world.write(flight(0)) == [WRITTEN]
+        assert await world.written() == [0]
+
+
+async def test_a_cancelled_write_leaves_no_half_and_no_double(url):
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(connection, e):
+        entered.set()
+        leave.wait(30)
+        connection.execute(
+            text("INSERT INTO flights (carrier, seq) VALUES ('UA', :seq)"), {"seq": e.sequence_number}
+        )
+
+    async with World(url, HandlerTarget(slow), table=TABLE) as world:
+        await world.claim()
+        writing = asyncio.create_task(world.write(flight(0)))
+        await until(entered.is_set)
+        writing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await writing
+        leave.set()
+
+        assert await world.write(flight(0), flight(1)) == [WRITTEN] * 2
+        assert await world.written() == [0, 1]
+
+
+# ----- the user's handler
+
+
+def insert_flight(connection, e):
+    connection.execute(
+        text("INSERT INTO flights (carrier, seq) VALUES ('UA', :seq)"), {"seq": e.sequence_number}
+    )
+
+
+async def test_a_handlers_exception_makes_a_dead_letter_and_undoes_what_it_did(url):
+    def picky(connection, e):
+        insert_flight(connection, e)
+        if e.body == b"bad":
+            raise LookupError("no such airport")
+
+    async with World(url, HandlerTarget(picky), table=TABLE) as world:
+        await world.claim()
+
+        assert await world.write(event(0, b"x"), event(1, b"bad"), event(2, b"x")) == [
+            WRITTEN,
+            ("written", "handler"),
+            WRITTEN,
+        ]
+        assert await world.written() == [0, 2]
+        [letter] = [found async for found in world.letters.list()]
+        assert letter.rejection.detail == "LookupError: no such airport"
+
+
+async def test_a_handler_that_catches_an_error_of_the_database_loses_nothing(url):
+    def careless(connection, e):
+        insert_flight(connection, e)
+        if e.body == b"bad":
+            with contextlib.suppress(SQLAlchemyError):
+                connection.execute(text("INSERT INTO flights (carrier) VALUES (NULL)"))
+
+    async with World(url, HandlerTarget(careless), table=TABLE) as world:
+        await world.claim()
+        await world.write(event(0, b"x"), event(1, b"bad"), event(2, b"x"))
+
+        assert await world.position() == 2
+        written, dead = await world.written(), [number for number, _ in await world.dead()]
+        assert sorted(written + dead) == [0, 1, 2]
+        assert dead in ([], [1])  # SQLite goes on after an error, PostgreSQL does not
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_a_handler_that_ends_the_transaction_becomes_a_dead_letter(url, end):
+    def eager(connection, e):
+        insert_flight(connection, e)
+        if e.sequence_number == 1:
+            getattr(connection, end)()
+
+    async with World(url, HandlerTarget(eager), table=TABLE) as world:
+        await world.claim()
+
+        assert await world.write(event(0, b"x"), event(1, b"x"), event(2, b"x")) == [
+            WRITTEN,
+            ("written", "handler"),
+            WRITTEN,
+        ]
+        assert (await world.written(), await world.dead()) == ([0, 2], [(1, "handler")])
+
+
+async def test_a_handlers_network_error_is_retried(url):
+    fails = [True]
+
+    def calls_out(connection, e):
+        insert_flight(connection, e)
+        if fails.pop():
+            raise ConnectionResetError("the geocoder is away")
+        fails.append(False)
+
+    async with World(url, HandlerTarget(calls_out), table=TABLE) as world:
+        await world.claim()
+        assert is_retry(await world.write(event(0, b"x")))
+        fails.append(False)
+        assert await world.write(event(0, b"x")) == [WRITTEN]
+        assert await world.written() == [0]
+
+
+# ----- PostgreSQL alone
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize("state", ["40001", "40P01", "53100", "57014", "55P03"])
+async def test_errors_that_trying_again_may_cure_are_retried_whole(postgres_url, state):
+    broken = [True]
+
+    def handler(connection, e):
+        insert_flight(connection, e)
+        if e.sequence_number == 1 and broken:
+            connection.execute(text(f"DO $$ BEGIN RAISE EXCEPTION 'no' USING ERRCODE = '{state}'; END $$"))
+
+    async with World(postgres_url, HandlerTarget(handler), table=TABLE) as world:
+        await world.claim()
+        assert is_retry(await world.write(flight(0), flight(1), flight(2)))
+        assert (await world.written(), await world.dead()) == ([], [])
+        broken.clear()
+        assert await world.write(flight(0), flight(1), flight(2)) == [WRITTEN] * 3
+        assert await world.written() == [0, 1, 2]
+
+
+@pytest.mark.wire
+async def test_the_victim_of_a_real_deadlock_is_retried(postgres_url):
+    table = (
+        f"{TABLE}; CREATE TABLE seats (id INTEGER, taken INTEGER); INSERT INTO seats VALUES (1, 0), (2, 0)"
+    )
+    rivals = []
+
+    def handler(connection, e):
+        insert_flight(connection, e)
+        connection.execute(text("UPDATE seats SET taken = taken + 1 WHERE id = 1"))
+        if not rivals:
+            rivals.append(threading.Thread(target=wants_both))
+            rivals[0].start()
+            while not connection.execute(
+                text("SELECT count(*) FROM pg_locks WHERE NOT granted AND locktype = 'transactionid'")
+            ).scalar():
+                pass
+        connection.execute(text("UPDATE seats SET taken = taken + 1 WHERE id = 2"))
+
+    def wants_both():
+        with admin(world) as connection:
+            connection.execute("SET deadlock_timeout = '20s'")  # so that the sink is the one who notices
+            with connection.transaction():
+                connection.execute("UPDATE seats SET taken = taken + 1 WHERE id = 2")
+                connection.execute("UPDATE seats SET taken = taken + 1 WHERE id = 1")
+
+    async with World(postgres_url, HandlerTarget(handler), table=table) as world:
+        await world.claim()
+        results = await world.write(flight(0))
+        rivals[0].join()
+
+        assert is_retry(results)
+        assert "deadlock" in results[0][1]
+        assert await world.write(flight(0)) == [WRITTEN]
+        assert await world.run("SELECT taken FROM seats ORDER BY id") == [(2,), (2,)]
+
+
+@pytest.mark.wire
+async def test_a_claim_waits_for_the_former_owners_open_transaction_and_sees_its_position(postgres_url):
+    entered, leave = threading.Event(), threading.Event()
+
+    def slow(connection, e):
+        insert_flight(connection, e)
+        entered.set()
+        leave.wait(30)
+
+    async with World(postgres_url, HandlerTarget(slow), table=TABLE) as world:
+        await world.claim("former")
+        writing = asyncio.create_task(world.write(flight(0)))
+        await until(entered.is_set)
+        claiming = asyncio.create_task(world.store.claim("0", "heir", deadline=soon()))
+        with admin(world) as connection:
+            await until(lambda: connection.execute("SELECT 1 FROM pg_locks WHERE NOT granted").fetchall())
+        assert not claiming.done()
+        leave.set()
+
+        assert await writing == [WRITTEN]
+        assert (await claiming).checkpoint.sequence_number == 0
+
+
+@pytest.mark.wire
+async def test_a_deferred_constraint_makes_one_dead_letter(postgres_url):
+    table = (
+        "CREATE TABLE airlines (carrier VARCHAR(3) PRIMARY KEY); INSERT INTO airlines VALUES ('UA');"
+        "CREATE TABLE flights (carrier VARCHAR(3) REFERENCES airlines DEFERRABLE INITIALLY DEFERRED, number INTEGER, "
+        "seq BIGINT)"
+    )
+    async with World(postgres_url, FLIGHTS, table=table) as world:
+        await world.claim()
+        await world.write(flight(0), flight(1, carrier="XX"), flight(2))
+
+        assert (await world.written(), await world.dead()) == ([0, 2], [(1, "constraint")])
+
+
+@pytest.mark.wire
+async def test_values_that_do_not_fit_their_column_become_dead_letters(postgres_url):
+    async with World(postgres_url, FLIGHTS, table=TABLE) as world:
+        await world.claim()
+        results = await world.write(
+            flight(0),
+            flight(1, carrier="much too long"),
+            flight(2, number="no number"),
+            flight(3, carrier="\x00"),
+            flight(4, number=2**40),
+            flight(5, number={"a": 1}),
+            flight(6, number=2**70),
+            flight(7, number=True),
+        )
+
+        assert [number for number, _ in await world.dead()] == [1, 2, 3, 4, 5, 6]
+        assert await world.written() == [0, 7]
+        assert results[0] == results[7] == WRITTEN
+
+
+@pytest.mark.wire
+async def test_a_triggers_refusal_becomes_a_dead_letter(postgres_url):
+    async with World(postgres_url, FLIGHTS, table=TABLE) as world:
+        await world.run(
+            "CREATE FUNCTION refuse() RETURNS trigger AS $$ BEGIN IF NEW.seq = 1 THEN RAISE EXCEPTION 'odd'; END IF; "
+            "RETURN NEW; END $$ LANGUAGE plpgsql",
+            "CREATE TRIGGER refuse BEFORE INSERT ON flights FOR EACH ROW EXECUTE FUNCTION refuse()",
+        )
+        await world.claim()
+        await world.write(flight(0), flight(1), flight(2))
+
+        assert (await world.written(), await world.dead()) == ([0, 2], [(1, "constraint")])
+
+
+# ----- tables that are missing or wrong
+
+
+async def test_missing_tables_are_named_with_their_ddl_when_the_consumer_may_not_create_them(url):
+    database = SqlDatabase(url, create_tables=False)
+    sink = SqlTransactionalSink(database, SCOPE)
+
+    with pytest.raises(
+        SettingsError, match=r'(?s)no table EventHubCheckpoint.*CREATE TABLE "EventHubCheckpoint"'
+    ) as caught:
+        await sink.open()
+
+    assert "EventHubDeadLetter" in str(caught.value)
+    await sink.aclose()
+
+
+@pytest.mark.wire
+async def test_nothing_is_created_in_postgresql_unless_told(postgres_url):
+    database = SqlDatabase(postgres_url)
+    store = SqlCheckpointStore(database, SCOPE)
+
+    with pytest.raises(SettingsError, match="no table EventHubCheckpoint"):
+        await store.claim("0", "a", deadline=soon())
+    await store.aclose()
+
+
+async def test_the_articles_own_tables_are_refused_by_the_columns_they_lack(url):
+    database = SqlDatabase(url, create_tables=True)
+    sink = SqlTransactionalSink(database, SCOPE)
+    with database.engine.begin() as connection:
+        connection.execute(
+            text(
+                'CREATE TABLE "EventHubCheckpoint" ("Topic" varchar(100), "PartitionID" varchar(100), '
+                '"SequenceNumber" bigint, "Offset" varchar(20))'
+            )
+        )
+
+    with pytest.raises(SettingsError, match="lacks Beyond, ConsumerGroup, Owner, OwnerEpoch, SavedAt"):
+        await sink.open()
+    await sink.aclose()
+
+
+@pytest.mark.wire
+async def test_consumers_that_start_together_create_the_tables_once(postgres_url):
+    async def start():
+        store = SqlCheckpointStore(SqlDatabase(postgres_url, create_tables=True), SCOPE)
+        claim = await store.claim("0", uuid.uuid4().hex, deadline=soon())
+        await store.aclose()
+        return claim.epoch
+
+    assert sorted(await asyncio.gather(*(start() for _ in range(4)))) == [1, 2, 3, 4]
+
+
+async def test_a_database_that_cannot_be_reached_is_unavailable_and_its_password_is_not_shown():
+    database = SqlDatabase("postgresql://tidemark:s3cret@127.0.0.1:9/x")
+    sink = SqlTransactionalSink(database, SCOPE)
+
+    with pytest.raises(UnavailableError) as caught:
+        await sink.open()
+
+    assert "127.0.0.1" in str(caught.value)
+    assert "s3cret" not in str(caught.value)
+    await sink.aclose()

@@ -1,0 +1,147 @@
+"""A consumer's side of an SQL database: claims, batches of events, and what is in the tables afterwards."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+
+import msgspec
+import psycopg
+from sqlalchemy import text
+
+from consumer.checkpoints.sql import SqlCheckpointStore
+from consumer.dead_letters.sql import SqlDeadLetterStore
+from consumer.model import Batch, Event, Outcome
+from consumer.sinks.sql_transactional import SqlTransactionalSink
+from consumer.sql.database import SqlDatabase
+from consumer.sql.tables import Scope
+from consumer.sql.targets import TableTarget
+
+SCOPE = Scope("acme.servicebus.windows.net", "flights", "$Default")
+T0 = 1_795_000_000.5
+BATCHES = itertools.count()
+
+
+def soon(seconds=30.0):
+    return asyncio.get_running_loop().time() + seconds
+
+
+def flight(sequence_number, partition="0", **fields):
+    body = {"carrier": "UA", "number": sequence_number, **fields}
+    return event(sequence_number, json.dumps(body).encode(), partition)
+
+
+def event(sequence_number, body, partition="0", **more):
+    return Event(partition, sequence_number, f"o{sequence_number}", T0, body, **more)
+
+
+FLIGHTS = TableTarget("flights", {"carrier": "$.carrier", "number": "$.number", "seq": "@sequence_number"})
+"""Without a key: an event that is written twice is two rows, for all to see."""
+
+
+class World:
+    """One database with a checkpoint store, a letter store and a sink; `table` is made before the sink is opened."""
+
+    def __init__(self, url, target=None, *, table=None, clock=lambda: T0):
+        self.database = SqlDatabase(url, create_tables=True)
+        self.store = SqlCheckpointStore(self.database, SCOPE)
+        self.letters = SqlDeadLetterStore(self.database, SCOPE)
+        self.sink = SqlTransactionalSink(self.database, SCOPE, target, clock=clock)
+        self._table = table
+
+    async def __aenter__(self):
+        if self._table:
+            await self.run(*self._table.split(";"))
+        await self.sink.open()
+        return self
+
+    async def __aexit__(self, *_):
+        await self.sink.aclose()
+        await self.letters.aclose()
+        await self.store.aclose()
+
+    async def run(self, *statements):
+        def execute(connection):
+            for statement in statements:
+                found = connection.execute(text(statement))
+            return [tuple(row) for row in found] if found.returns_rows else None
+
+        return await self.database.transact(execute)
+
+    async def claim(self, owner="a", partition="0", sink=None):
+        claim = await self.store.claim(partition, owner, deadline=soon())
+        (sink or self.sink).attach(claim)
+        return claim
+
+    async def write(self, *events, sink=None, deadline=None):
+        """The results' (outcome, reason), one per event."""
+        sink = sink or self.sink
+        batch = Batch(next(BATCHES), events[0].partition, tuple(sink.prepare(e) for e in events))
+        results = await sink.write(batch, deadline=deadline or soon())
+        return [(result.outcome, result.reason) for result in results]
+
+    async def position(self, partition="0"):
+        found = (await self.store.load_all(deadline=soon())).get(partition)
+        return None if found is None else found.sequence_number
+
+    async def dead(self):
+        """Sequence number and reason of every letter."""
+        return [(found.event.sequence_number, found.rejection.reason) async for found in self.letters.list()]
+
+    async def written(self, column="seq", table="flights"):
+        return sorted(row[0] for row in await self.run(f"SELECT {column} FROM {table}"))
+
+
+WRITTEN = (Outcome.WRITTEN, "")
+
+
+def is_retry(results):
+    return {outcome for outcome, _ in results} == {Outcome.RETRY}
+
+
+async def until(condition, seconds=20.0):
+    """Waits, on the real clock, for a thread or a server to come to a point."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - neither is on this loop
+            await asyncio.sleep(0.01)
+
+
+@contextlib.contextmanager
+def next_commit(world, when):
+    """The next commit's connection is cut, `before` it is sent or `after` the server has carried it out. On
+    PostgreSQL the server's process really is ended.
+    """
+    dialect = world.database.engine.dialect
+    commit = dialect.do_commit
+
+    def cut(connection):
+        dialect.do_commit = commit
+        if when == "after":
+            commit(connection)
+        if world.database.dialect == "postgresql":
+            _end(world, connection.driver_connection.info.backend_pid)
+            connection.driver_connection.execute("SELECT 1")  # raises: nobody is there any more
+        raise dialect.dbapi.OperationalError("the connection was lost")
+
+    dialect.do_commit = cut
+    try:
+        yield
+    finally:
+        dialect.do_commit = commit
+
+
+def _end(world, pid):
+    with admin(world) as connection:
+        connection.execute("SELECT pg_terminate_backend(%s, 5000)", [pid])
+
+
+@contextlib.contextmanager
+def admin(world):
+    """A psycopg connection of its own, autocommitting, to the world's database."""
+    url = world.database.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+def replaced(claim, **fields):
+    return msgspec.structs.replace(claim, **fields)
