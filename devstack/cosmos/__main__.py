@@ -10,6 +10,7 @@ import asyncio
 import signal
 from collections.abc import Sequence
 
+from devstack.cosmos.budget import Prices
 from devstack.cosmos.server import CosmosServer
 
 
@@ -38,6 +39,12 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "--container", type=container_argument, action="append", default=[], metavar="NAME:/PATH:RU"
     )
     parser.add_argument("--split-delay", type=float, default=1.0, help="seconds until partitions are split")
+    parser.add_argument(
+        "--write-price",
+        type=float,
+        default=Prices().write_per_kib,
+        help="RU per KiB written; a small one lets one partition take a benchmark's load (default: %(default)s)",
+    )
     parser.add_argument("--aad", action="store_true", help="accept bearer tokens, too")
     return parser.parse_args(arguments)
 
@@ -47,7 +54,12 @@ async def serve(arguments: argparse.Namespace) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    server = CosmosServer(port=arguments.port, aad=arguments.aad, split_delay=arguments.split_delay)
+    server = CosmosServer(
+        port=arguments.port,
+        aad=arguments.aad,
+        split_delay=arguments.split_delay,
+        prices=Prices(write_per_kib=arguments.write_price),
+    )
     server.create_database(arguments.database)
     for name, paths, throughput in arguments.container:
         server.create_container(arguments.database, name, paths, throughput=throughput)

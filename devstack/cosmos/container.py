@@ -4,6 +4,7 @@ Nothing here awaits, and nothing reads a clock: `now` is an argument in seconds 
 Operations either return an Outcome or raise CosmosError; a refused one has changed nothing.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from devstack.cosmos.throughput import Offer
 
 MAX_DOCUMENT = 2 * 1024 * 1024  # bytes
 _SYSTEM = ("_rid", "_self", "_etag", "_attachments", "_ts")
+_HAS_SYSTEM = re.compile(rb'"_(?:rid|self|etag|attachments|ts)"').search
 
 
 class Document(Struct, gc=False):
@@ -202,7 +204,9 @@ class Container:
 
         Raises CosmosError.
         """
-        body = _stored_form(bytes(body))
+        body = bytes(body)
+        if body[-1:] != b"}" or body[:1] != b"{" or _HAS_SYSTEM(body):
+            body = _stored_form(body)
         identity, key = self.identify(body)
         if key != partition.key or not partition.of_strings:
             self._check_key(key, partition)
@@ -282,13 +286,8 @@ class Container:
         if old is None:
             self._documents += 1
         self._etags += 1
-        document = Document(
-            name,
-            body,
-            self._documents if old is None else old.number,
-            f'"{self._etags:08x}-0000-0700-0000-{int(now):08x}0000"',
-            int(now),
-        )
+        etag = f'"{self._etags:08x}-0000-0700-0000-000000000000"'
+        document = Document(name, body, self._documents if old is None else old.number, etag, int(now))
         if not partition.documents:
             self._partitions.setdefault(canonical(partition.key), partition)
         partition.documents[name] = document
@@ -309,8 +308,6 @@ def _matches(etag: str, document: Document) -> bool:
 def _stored_form(body: bytes) -> bytes:
     """The user's JSON without the system properties that a document read before brings along."""
     body = body.strip()
-    if b'"_' not in body:
-        return body
     try:
         document = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
