@@ -1,0 +1,313 @@
+"""What the SQL sink writes where: tables of the user's own, the default table, and the statements for Azure SQL."""
+
+import datetime as dt
+import importlib.util
+import json
+
+import pytest
+from sqlalchemy import MetaData, Table
+from sqlalchemy.engine import make_url
+
+from consumer.errors import SettingsError
+from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Rejection
+from consumer.sql import letters, positions
+from consumer.sql.database import SqlDatabase
+from consumer.sql.tables import EVENTS, LEASES, ddl
+from consumer.sql.targets import TableTarget, _Upsert, events_target
+from tests.postgres_support import new_database
+from tests.sql_support import SCOPE, T0, WRITTEN, World, event, flight, soon
+
+COLUMNS = {
+    "id": "$.id",
+    "tail": "$.plane.tail",
+    "odd": '/"a.b"/c',
+    "departs": "$.departs",
+    "day": "$.day",
+    "extra": "$.extra",
+    "seq": "@sequence_number",
+    "enqueued": "@enqueued_at",
+    "body": "@body",
+    "hub": "@topic",
+}
+TABLE = (
+    "CREATE TABLE flights (id INTEGER PRIMARY KEY, tail TEXT, odd TEXT, departs TIMESTAMP, day DATE, extra JSON, "
+    "seq BIGINT, enqueued TIMESTAMP, body TEXT, hub TEXT)"
+)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.wire)])
+def url(request, tmp_path):
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/tidemark.db"
+    return new_database(request.getfixturevalue("postgres"))
+
+
+def read(world, target="flights"):
+    """The rows as the database's own types."""
+    table = Table(target, MetaData(), autoload_with=world.database.engine)
+    with world.database.engine.connect() as connection:
+        return [dict(row._mapping) for row in connection.execute(table.select())]
+
+
+async def test_columns_come_from_paths_and_from_the_event(url):
+    body = {
+        "id": 1,
+        "plane": {"tail": "N1"},
+        "a.b": {"c": ["x", 2]},
+        "departs": "2013-01-01T05:00:00-05:00",
+        "day": "2013-01-01",
+        "extra": {"é": [1]},
+    }
+    async with World(url, TableTarget("flights", COLUMNS), table=TABLE) as world:
+        await world.claim()
+        assert await world.write(event(7, b"\xef\xbb\xbf" + json.dumps(body).encode())) == [WRITTEN]
+
+        assert read(world) == [
+            {
+                "id": 1,
+                "tail": "N1",
+                "odd": '["x",2]',
+                "departs": dt.datetime(2013, 1, 1, 10),  # noqa: DTZ001 - a column without a time zone is UTC
+                "day": dt.date(2013, 1, 1),
+                "extra": {"é": [1]},
+                "seq": 7,
+                "enqueued": dt.datetime.fromtimestamp(T0, dt.UTC).replace(tzinfo=None),
+                "body": json.dumps(body),
+                "hub": "acme.servicebus.windows.net/flights",
+            }
+        ]
+
+
+async def test_what_is_not_in_the_body_is_null(url):
+    async with World(url, TableTarget("flights", COLUMNS), table=TABLE) as world:
+        await world.claim()
+        await world.write(event(7, b'{"id": 1, "plane": 5}'))
+
+        [row] = read(world)
+        assert [row[name] for name in ("tail", "odd", "departs", "day", "extra")] == [None] * 5
+        assert await world.run("SELECT count(*) FROM flights WHERE extra IS NULL") == [(1,)]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("departs", "yesterday", "column 'departs': .*yesterday"),
+        ("departs", {}, "expected a date and time, found a JSON dict"),
+        ("day", 5, "expected a date, found a JSON int"),
+        ("id", 2**70, "too large"),
+    ],
+)
+async def test_a_value_its_column_can_never_take_is_rejected_before_it_is_written(
+    tmp_path, field, value, said
+):
+    async with World(f"sqlite:///{tmp_path}/x.db", TableTarget("flights", COLUMNS), table=TABLE) as world:
+        record = world.sink.prepare(event(0, json.dumps({field: value}).encode()))
+
+        assert record.rejection is not None
+        with pytest.raises(AssertionError, match=said):
+            raise AssertionError(record.rejection.detail)
+
+
+async def test_with_a_key_a_later_event_replaces_the_row(url):
+    target = TableTarget("flights", {"id": "$.number", "tail": "$.carrier"}, key=["id"])
+    async with World(url, target, table=TABLE) as world:
+        await world.claim()
+        await world.write(
+            flight(0, number=1, carrier="UA"), flight(1, number=2), flight(2, number=1, carrier="AA")
+        )
+        await world.write(flight(3, number=2, carrier="B6"))
+
+        assert {row["id"]: row["tail"] for row in read(world)} == {1: "AA", 2: "B6"}
+
+
+async def test_a_key_that_is_all_there_is_may_come_again(url):
+    async with World(url, TableTarget("flights", {"id": "$.number"}, key=["id"]), table=TABLE) as world:
+        await world.claim()
+
+        assert await world.write(flight(0, number=1), flight(1, number=1)) == [WRITTEN] * 2
+        assert [row["id"] for row in read(world)] == [1]
+
+
+async def test_by_default_every_event_is_a_row_of_events_and_a_rewind_doubles_nothing(url):
+    async with World(url) as world:
+        await world.claim()
+        await world.write(flight(0), flight(1))
+        await world.store.put(Checkpoint("0", -1, ""), deadline=soon())
+        await world.claim()
+
+        assert await world.write(flight(0), flight(1), flight(2)) == [WRITTEN] * 3
+        assert [(row["SequenceNumber"], row["Body"]) for row in read(world, "Events")] == [
+            (n, {"carrier": "UA", "number": n}) for n in range(3)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (lambda: TableTarget("flights", {}), "has no columns"),
+        (lambda: TableTarget("flights", {"id": "number"}), "the source 'number' of column 'id' is not known"),
+        (lambda: TableTarget("flights", {"id": "@now"}), "accepted: .*@sequence_number"),
+    ],
+)
+def test_a_target_that_can_never_work_is_refused_at_once(target, said):
+    with pytest.raises(SettingsError, match=said):
+        target()
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (TableTarget("nowhere", {"id": "$.id"}), "no table 'nowhere'"),
+        (TableTarget("flights", {"idd": "$.id"}), "no column 'idd'; it has id, tail"),
+        (TableTarget("flights", {"id": "$.id"}, key=["tail"]), "without a source: tail"),
+        (
+            TableTarget("flights", {"tail": "$.id"}, key=["tail"]),
+            "no primary key or unique constraint on exactly tail",
+        ),
+    ],
+)
+async def test_a_target_that_does_not_fit_the_database_is_refused_when_the_sink_is_opened(
+    tmp_path, target, said
+):
+    world = World(f"sqlite:///{tmp_path}/x.db", target)
+    await world.run(TABLE)
+    with pytest.raises(SettingsError, match=said):
+        await world.sink.open()
+    await world.__aexit__()
+
+
+async def test_a_dead_letter_keeps_text_that_the_database_cannot(url):
+    async with World(url) as world:
+        rejection = Rejection("json", "nul \x00 and half a pair \ud800")
+        letter = DeadLetter(
+            "flights",
+            "$Default",
+            event(0, b"\x00", partition_key="\x00", properties={1: {2: b"x"}}),
+            rejection,
+            1,
+            T0,
+        )
+        await world.letters.put([letter], deadline=soon())
+
+        [found] = [found async for found in world.letters.list()]
+        assert (found.rejection.detail, found.event.partition_key) == (
+            "nul \ufffd and half a pair ?",
+            "\ufffd",
+        )
+        assert found.event.body == b"\x00"
+
+
+async def test_an_in_memory_database_is_one_for_all_threads():
+    async with World("sqlite://") as world:
+        await world.claim()
+
+        assert await world.write(flight(0)) == [WRITTEN]
+        assert await world.position() == 0
+
+
+@pytest.mark.parametrize("setting", ["not a url", "://", "mysterydb://x/y"])
+def test_a_url_nobody_can_read_is_refused_by_its_settings_name(setting):
+    with pytest.raises(SettingsError, match="TIDEMARK_SQL"):
+        SqlDatabase(setting, setting="TIDEMARK_SQL")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyodbc") is not None, reason="the driver is installed")
+def test_a_missing_driver_is_named_with_what_to_install():
+    with pytest.raises(SettingsError, match=r"TIDEMARK_SQL: no driver .* install tidemark\[azure-sql\]"):
+        SqlDatabase("mssql://tidemark@server/db?driver=ODBC+Driver+18+for+SQL+Server", setting="TIDEMARK_SQL")
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgresql", "mssql"])
+def test_the_ddl_is_printed_for_every_database(dialect):
+    text = ddl(dialect)
+
+    assert [line.split()[2].strip('"[]') for line in text.splitlines() if line.startswith("CREATE")] == [
+        "EventHubCheckpoint",
+        "EventHubDeadLetter",
+        "EventHubLease",
+        "Events",
+    ]
+    assert ("DATETIME2(6)" in text) == (dialect == "mssql")
+    assert text.count(";\n") == 4
+
+
+class AzureSql:
+    """A connection that only compiles what it is given, for Azure SQL; every statement finds one row or none."""
+
+    def __init__(self, *, found):
+        self.said = []
+        self.rowcount = 1 if found else 0
+        self.dialect = make_url("mssql+pyodbc://").get_dialect()(paramstyle="qmark")
+
+    def execute(self, statement, _parameters=None):
+        self.said.append(" ".join(str(statement.compile(dialect=self.dialect)).split()))
+        return self
+
+    def one_or_none(self):
+        return None
+
+
+def test_the_position_moves_in_azure_sql_by_one_compare_and_set():
+    connection = AzureSql(found=True)
+    claim = Claim("0", "a", 3)
+
+    assert positions.advance(connection, SCOPE, claim, 6, Checkpoint("0", 9, "x")) is True
+    [said] = connection.said
+    assert said == (
+        "UPDATE [EventHubCheckpoint] SET [SequenceNumber]=?, [Offset]=?, [Beyond]=?, [SavedAt]=SYSUTCDATETIME() WHERE "
+        "[EventHubCheckpoint].[Topic] = ? AND [EventHubCheckpoint].[ConsumerGroup] = ? AND "
+        "[EventHubCheckpoint].[PartitionID] = ? AND [EventHubCheckpoint].[SequenceNumber] = ? AND "
+        "[EventHubCheckpoint].[OwnerEpoch] = ?"
+    )
+
+
+def test_every_statement_compiles_for_azure_sql():
+    connection = AzureSql(found=False)
+    positions.put(connection, SCOPE, Checkpoint("0", 9, "x"))
+    letters.put(
+        connection, SCOPE, [DeadLetter("flights", "$Default", flight(0), Rejection("json", "x"), 1, T0)]
+    )
+    _Upsert(EVENTS, EVENTS.c.keys(), ["Topic", "PartitionID", "SequenceNumber"], "mssql").execute(
+        connection, [dict.fromkeys(EVENTS.c.keys())]
+    )
+    connection.execute(LEASES.select())
+
+    assert [statement.split(" SET ")[0].split(" (")[0].split(" WHERE ")[0] for statement in connection.said][
+        :-1
+    ] == [
+        "UPDATE [EventHubCheckpoint]",
+        "INSERT INTO [EventHubCheckpoint]",
+        "DELETE FROM [EventHubDeadLetter]",
+        "INSERT INTO [EventHubDeadLetter]",
+        "UPDATE [Events]",
+        "INSERT INTO [Events]",
+    ]
+
+
+async def test_without_upsert_a_row_is_updated_or_inserted(tmp_path):
+    async with World(f"sqlite:///{tmp_path}/x.db", events_target()) as world:
+        upsert = _Upsert(
+            EVENTS,
+            ["Topic", "PartitionID", "SequenceNumber", "EnqueuedAt", "Body"],
+            ["Topic", "PartitionID", "SequenceNumber"],
+            "mssql",
+        )
+        rows = [
+            {"Topic": "t", "PartitionID": "0", "SequenceNumber": n, "EnqueuedAt": T0, "Body": {"n": i}}
+            for i, n in enumerate([1, 2, 1])
+        ]
+        with world.database.engine.begin() as connection:
+            upsert.execute(connection, rows)
+
+        assert {row["SequenceNumber"]: row["Body"] for row in read(world, "Events")} == {
+            1: {"n": 2},
+            2: {"n": 1},
+        }
+
+
+async def test_an_empty_batch_is_nothing_and_the_lanes_are_the_partitions():
+    async with World("sqlite://") as world:
+        routes = await world.sink.routes()
+
+        assert routes.lane_of(world.sink.prepare(flight(0, "7"))) == "7"
+        assert await world.sink.write(Batch(0, "7", ()), deadline=soon()) == []
