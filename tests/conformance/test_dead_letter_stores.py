@@ -262,7 +262,8 @@ class TestCosmos(DeadLetterStoreContract):
     @pytest.fixture
     async def place(self):
         async with CosmosServer() as server:
-            server.create_database("telemetry")
+            # a letter of 1 MB takes 7,000 request units
+            server.create_container("telemetry", "letters", "/partition", throughput=10_000)
             place = CosmosPlace(server.connection_string)
             yield place
             await place.aclose()

@@ -76,7 +76,7 @@ async def test_a_file_that_is_no_letter_is_named(place):
 async def test_a_letter_that_cannot_be_stored_is_unavailable_not_lost(place):
     store = place.dead_letters("orders", "readers")  # not opened: there is no container
 
-    with pytest.raises(UnavailableError, match="storing dead letters: .*404 ContainerNotFound"):
+    with pytest.raises(UnavailableError, match=r"storing dead letters: .*404 ContainerNotFound"):
         await store.put([LETTER], deadline=soon())
 
 
@@ -128,7 +128,7 @@ async def test_a_refused_put_is_unavailable(make, server):
     await store.open()
     server.inject(Fault("docs.upsert", "error", count=None, status=403))
 
-    with pytest.raises(UnavailableError, match="storing dead letters in container 'letters'.*403"):
+    with pytest.raises(UnavailableError, match=r"storing dead letters in container 'letters'.*403"):
         await store.put([LETTER], deadline=soon())
 
 
@@ -149,6 +149,8 @@ async def test_a_letter_too_large_for_a_document_names_the_stores_that_take_it(m
         "orders", "readers", Event("0", 8, "", 0.0, b"x" * 3_000_000), Rejection("r", ""), 1, 0.0
     )
 
-    with pytest.warns(ResourceWarning, match="Sending a large body"):  # of aiohttp, about the SDK
-        with pytest.raises(SettingsError, match="keep dead letters in blob storage or SQL"):
-            await store.put([huge], deadline=soon())
+    with (
+        pytest.warns(ResourceWarning, match="Sending a large body"),  # of aiohttp, about the SDK
+        pytest.raises(SettingsError, match="keep dead letters in blob storage or SQL"),
+    ):
+        await store.put([huge], deadline=soon())
