@@ -48,12 +48,16 @@ def presence_of(owner: str) -> str:
     return PRESENCE + owner
 
 
+def is_presence(partition: str) -> bool:
+    return partition.startswith(PRESENCE)
+
+
 def split(leases: Iterable[Lease]) -> tuple[list[Lease], list[Lease]]:
     """Leases of partitions, and presences."""
     of_partitions: list[Lease] = []
     presences: list[Lease] = []
     for lease in leases:
-        (presences if lease.partition.startswith(PRESENCE) else of_partitions).append(lease)
+        (presences if is_presence(lease.partition) else of_partitions).append(lease)
     return of_partitions, presences
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from consumer.balance import is_presence
 from consumer.errors import FencedError, PositionError
 from consumer.model import Checkpoint, Claim, Lease
 
@@ -76,7 +77,11 @@ class MemoryLeaseStore:
         return self._write(lease, owner) if self._is_still(lease) else None
 
     async def release(self, lease: Lease, *, deadline: float) -> None:  # noqa: ARG002 - never waits
-        if lease.token and self._is_still(lease):
+        if not (lease.token and self._is_still(lease)):
+            return
+        if is_presence(lease.partition):
+            del self._leases[lease.partition]
+        else:
             self._write(lease, "")
 
     async def aclose(self) -> None:

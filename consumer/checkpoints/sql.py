@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
+from consumer.balance import is_presence
 from consumer.model import Checkpoint, Claim, Lease
 from consumer.sql import positions
 from consumer.sql.database import SqlDatabase
@@ -73,7 +74,9 @@ class SqlLeaseStore:
 
     async def release(self, lease: Lease, *, deadline: float) -> None:
         if lease.token:
-            await self._database.transact(partial(self._renew, lease=lease, owner=""), deadline=deadline)
+            gone = is_presence(lease.partition)
+            work = partial(self._delete, lease=lease) if gone else partial(self._renew, lease=lease, owner="")
+            await self._database.transact(work, deadline=deadline)
 
     async def aclose(self) -> None:
         await self._database.release()
@@ -92,10 +95,13 @@ class SqlLeaseStore:
             return None
         return self._read(connection, lease.partition)
 
+    def _delete(self, connection: Connection, *, lease: Lease) -> None:
+        connection.execute(delete(LEASES).where(*self._is_still(lease)))
+
     def _renew(self, connection: Connection, *, lease: Lease, owner: str) -> Lease | None:
         written = connection.execute(
             update(LEASES)
-            .where(*self._in_scope(), _row.PartitionID == lease.partition, _row.Version == int(lease.token))
+            .where(*self._is_still(lease))
             .values(Owner=owner, RenewedAt=utc_now(), Version=_row.Version + 1)
         )
         return self._read(connection, lease.partition) if written.rowcount else None
@@ -104,6 +110,9 @@ class SqlLeaseStore:
         return _lease(
             connection.execute(select(LEASES).where(*self._in_scope(), _row.PartitionID == partition)).one()
         )
+
+    def _is_still(self, lease: Lease) -> Sequence[ColumnElement[bool]]:
+        return [*self._in_scope(), _row.PartitionID == lease.partition, _row.Version == int(lease.token)]
 
     def _in_scope(self) -> Sequence[ColumnElement[bool]]:
         return [_row[name] == value for name, value in self._scope.keys.items()]

@@ -74,12 +74,12 @@ def _compile_utc_now(_element: utc_now, compiler: SQLCompiler, **_kwargs: Any) -
 metadata = MetaData()
 
 
-def _keys() -> list[Column[Any]]:
+def _keys(partition: int = 32) -> list[Column[Any]]:
     """Together within the 900 bytes a key may have in Azure SQL."""
     return [
         Column("Topic", String(340), primary_key=True),  # namespace/hub
         Column("ConsumerGroup", String(64), primary_key=True),
-        Column("PartitionID", String(32), primary_key=True),
+        Column("PartitionID", String(partition), primary_key=True),
     ]
 
 
@@ -119,7 +119,7 @@ DEAD_LETTERS = Table(
 LEASES = Table(
     "EventHubLease",
     metadata,
-    *_keys(),
+    *_keys(partition=128),  # here an instance's name, too
     Column("Owner", String(256), nullable=False),  # '': nobody
     Column("RenewedAt", UtcSeconds, nullable=False),
     _number("Version"),

@@ -150,6 +150,22 @@ class LeaseStoreContract:
         assert (await self.listed(second))["0"].token == ours.token
         assert (await second.claim(ours, "a", deadline=soon())).owner == "a"
 
+    async def test_a_presence_is_a_lease_until_it_is_released_and_then_nothing(self, store):
+        await store.claim(nobody(), "a", deadline=soon())
+        first = await store.claim(nobody("~host~1~ab"), "host~1~ab", deadline=soon())
+        renewed = await store.claim(first, "host~1~ab", deadline=soon())
+
+        assert (await self.listed(store))["~host~1~ab"] == renewed
+
+        await store.release(first, deadline=soon())
+
+        assert (await self.listed(store))["~host~1~ab"] == renewed, "no longer what was to be released"
+
+        await store.release(renewed, deadline=soon())
+
+        assert list(await self.listed(store)) == ["0"]
+        assert await store.claim(nobody("~host~1~ab"), "host~1~ab", deadline=soon())
+
 
 class Clock:
     """Epoch seconds that only a test moves."""

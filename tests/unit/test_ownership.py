@@ -1,0 +1,361 @@
+"""Instances that share the partitions of a hub through one lease store, in virtual time."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+
+from consumer.checkpoints.memory import MemoryLeaseStore
+from consumer.errors import PositionError, UnavailableError
+from consumer.model import Lease
+from consumer.ownership import Ownership, unique_owner
+from tests.virtual_time import virtual_time
+
+PARTITIONS = [str(number) for number in range(8)]
+
+
+@pytest.fixture
+def run():
+    with virtual_time() as runner:
+        yield runner
+
+
+def loop_time():
+    return asyncio.get_running_loop().time()
+
+
+class Store(MemoryLeaseStore):
+    """The store's clock is not the loop's; it can be away, and it can swallow answers."""
+
+    def __init__(self):
+        super().__init__(clock=lambda: loop_time() + 1e9)
+        self.away = self.swallows = False
+
+    async def list(self, *, deadline):
+        if self.away:
+            raise UnavailableError("the store is away")
+        return await super().list(deadline=deadline)
+
+    async def claim(self, lease, owner, *, deadline):
+        if self.away:
+            raise UnavailableError("the store is away")
+        written = await super().claim(lease, owner, deadline=deadline)
+        if self.swallows:
+            raise UnavailableError("no answer")
+        return written
+
+    async def release(self, lease, *, deadline):
+        if self.away:
+            raise UnavailableError("the store is away")
+        await super().release(lease, deadline=deadline)
+
+
+class Instance:
+    """A listener with its ownership. `story` is what it was told, with times since the start."""
+
+    def __init__(self, store, name, *, drains_for=0.5, partitions=PARTITIONS):
+        self.story = []
+        self.drains_for = drains_for
+        self.mine = set()
+        self.partitions = list(partitions)
+        self.trouble = None
+        self.began = loop_time()
+        self.ownership = Ownership(store, name, self._list, self)
+        self.task = asyncio.create_task(self.ownership.run())
+
+    async def _list(self):
+        if self.trouble:
+            raise self.trouble
+        return self.partitions
+
+    async def claimed(self, partition):
+        assert partition not in self.mine
+        self.mine.add(partition)
+        self.story.append(("claimed", partition, loop_time() - self.began))
+
+    async def lost(self, partition, *, deadline, stolen):
+        self.story.append(("stolen" if stolen else "lost", partition, loop_time() - self.began))
+        self.deadline = deadline
+        await asyncio.sleep(0 if stolen else self.drains_for)
+        self.mine.discard(partition)
+        self.story.append(("finished", partition, loop_time() - self.began))
+
+    async def kill(self):
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+        for held in self.ownership._held.values():
+            if held.giving_up:
+                held.giving_up.cancel()
+
+    async def leave(self, within=25.0):
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+        await self.ownership.release_all(loop_time() + within)
+
+
+def shares(*instances):
+    return [len(instance.mine) for instance in instances]
+
+
+async def owners(store):
+    leases, _ = await store.list(deadline=0.0)
+    return {lease.partition: lease.owner for lease in leases}
+
+
+def test_the_first_instance_has_everything_at_once(run):
+    async def main():
+        one = Instance(Store(), "a")
+        await asyncio.sleep(0.1)
+
+        assert shares(one) == [8]
+        assert sorted(one.ownership.owned) == PARTITIONS
+        await one.leave()
+
+    run(main())
+
+
+def test_partitions_move_only_after_they_were_finished(run):
+    async def main():
+        store = Store()
+        one = Instance(store, "a", drains_for=3.0)
+        await asyncio.sleep(1)
+        two = Instance(store, "b")
+        for _ in range(400):
+            await asyncio.sleep(0.1)
+            assert not one.mine & two.mine
+        assert shares(one, two) == [4, 4]
+        moved = max(at for word, _, at in two.story if word == "claimed")
+        assert moved <= 10 + 3 + 2 + 1, "one round to see, the drain, one short round to claim"
+        await asyncio.gather(one.leave(), two.leave())
+
+    run(main())
+
+
+def test_from_one_to_eight_to_three_instances(run):
+    async def main():
+        store = Store()
+        every = [Instance(store, "0")]
+        await asyncio.sleep(1)
+        every += [Instance(store, str(number)) for number in range(1, 8)]
+        await asyncio.sleep(21)
+        assert shares(*every) == [1] * 8
+
+        await asyncio.gather(*(each.leave() for each in every[3:]))
+        await asyncio.sleep(11)
+        assert sorted(shares(*every[:3])) == [2, 3, 3]
+        assert set(await owners(store)) == {*PARTITIONS, "~0", "~1", "~2"}
+        await asyncio.gather(*(each.leave() for each in every[:3]))
+
+    run(main())
+
+
+def test_a_killed_instance_is_replaced_within_forty_seconds(run):
+    async def main():
+        store = Store()
+        one, two = Instance(store, "a"), Instance(store, "b")
+        await asyncio.sleep(30)
+        assert shares(one, two) == [4, 4]
+
+        await one.kill()
+        await asyncio.sleep(40)
+        assert shares(two) == [8]
+        await two.leave()
+
+    run(main())
+
+
+def test_leaving_finishes_everything_and_leaves_no_trace(run):
+    async def main():
+        store = Store()
+        one = Instance(store, "a", drains_for=2.0)
+        await asyncio.sleep(5)
+        before = loop_time()
+        await one.leave()
+
+        assert loop_time() - before == pytest.approx(2.0)
+        assert [word for word, _, _ in one.story[8:]] == ["lost"] * 8 + ["finished"] * 8
+        assert await owners(store) == dict.fromkeys(PARTITIONS, "")
+
+    run(main())
+
+
+def test_leaving_keeps_its_deadline_whatever_the_listener_does(run):
+    async def main():
+        one = Instance(Store(), "a", drains_for=1000.0)
+        await asyncio.sleep(1)
+        before = loop_time()
+        await one.leave(within=25.0)
+
+        assert loop_time() - before <= 27.0
+        assert one.ownership.owned == []
+
+    run(main())
+
+
+def test_leases_are_renewed_while_a_long_leave_goes_on(run):
+    async def main():
+        store = Store()
+        one = Instance(store, "a", drains_for=45.0)
+        await asyncio.sleep(1)
+        leaving = asyncio.create_task(one.leave(within=50.0))
+        two = Instance(store, "b")
+        await asyncio.sleep(44)
+        assert shares(one, two) == [8, 0]
+
+        await leaving
+        await asyncio.sleep(11)
+        assert shares(one, two) == [0, 8]
+        await two.leave()
+
+    run(main())
+
+
+def test_a_store_that_is_away_for_less_than_an_expiry_costs_nothing(run):
+    async def main():
+        store = Store()
+        one = Instance(store, "a")
+        await asyncio.sleep(5)
+        store.away = True
+        await asyncio.sleep(12)
+        store.away = False
+        await asyncio.sleep(30)
+
+        assert [word for word, _, _ in one.story] == ["claimed"] * 8
+        await one.leave()
+
+    run(main())
+
+
+def test_before_leases_expire_unrenewed_everything_is_given_up_and_claimed_again_later(run):
+    async def main():
+        store = Store()
+        one = Instance(store, "a", drains_for=5.0)
+        await asyncio.sleep(5)
+        store.away = True
+        await asyncio.sleep(40)
+
+        given_up = [at for word, _, at in one.story if word == "finished"]
+        assert len(given_up) == 8
+        assert max(given_up) < 30.0, "the leases were last renewed at 0"
+        assert one.deadline - one.began < 30.0
+        store.away = False
+        await asyncio.sleep(3)
+        assert shares(one) == [8]
+        await one.leave()
+
+    run(main())
+
+
+def test_a_stolen_lease_is_told_as_stolen(run):
+    async def main():
+        store = Store()
+        one = Instance(store, "a")
+        await asyncio.sleep(1)
+        leases, _ = await store.list(deadline=0.0)
+        theirs = next(lease for lease in leases if lease.partition == "3")
+        await store.claim(theirs, "foreign", deadline=0.0)
+        await asyncio.sleep(10)
+
+        assert ("stolen", "3") in [(word, partition) for word, partition, _ in one.story]
+        assert "3" not in one.mine
+        assert (await owners(store))["3"] == "foreign"
+        await one.leave()
+
+    run(main())
+
+
+def test_the_excess_of_a_foreign_consumer_is_taken_after_two_expiry_times(run):
+    async def main():
+        store = Store()
+        theirs = [await store.claim(Lease(each, "", 0.0, ""), "sdk", deadline=0.0) for each in PARTITIONS]
+        one = Instance(store, "a")
+        for _ in range(9):
+            await asyncio.sleep(10)
+            theirs = [await store.claim(lease, "sdk", deadline=0.0) for lease in theirs if lease]
+
+        assert shares(one) == [4]
+        assert min(at for _, _, at in one.story) >= 60.0
+        await one.leave()
+
+    run(main())
+
+
+def test_a_claim_whose_answer_never_came_is_found_by_the_next_round(run):
+    async def main():
+        store = Store()
+        store.swallows = True
+        one = Instance(store, "a")
+        await asyncio.sleep(1)
+        assert one.mine == set()
+
+        store.swallows = False
+        await asyncio.sleep(3)
+        assert shares(one) == [8]
+        assert all(word == "claimed" for word, _, _ in one.story)
+        await one.leave()
+
+    run(main())
+
+
+def test_new_partitions_are_picked_up_and_vanished_ones_finished(run):
+    async def main():
+        one = Instance(Store(), "a")
+        await asyncio.sleep(1)
+        one.partitions = [str(number) for number in range(2, 12)]
+        await asyncio.sleep(11)
+
+        assert one.mine == set(one.partitions)
+        await one.leave()
+
+    run(main())
+
+
+def test_partitions_that_cannot_be_asked_for_are_those_known_before(run):
+    async def main():
+        one = Instance(Store(), "a")
+        one.trouble = UnavailableError("the hub is away")
+        await asyncio.sleep(5)
+        assert shares(one) == [0]
+
+        one.trouble = None
+        await asyncio.sleep(5)
+        one.trouble = UnavailableError("the hub is away")
+        await asyncio.sleep(60)
+        assert shares(one) == [8]
+        await one.leave()
+
+    run(main())
+
+
+@pytest.mark.parametrize("where", ["partitions", "claimed", "lost"])
+def test_what_is_beyond_repair_ends_the_run(run, where):
+    async def main():
+        store = Store()
+        one = Instance(store, "a")
+
+        async def refuse(*_args, **_options):
+            raise PositionError("the hub was created anew")
+
+        if where == "partitions":
+            one.trouble = PositionError("the hub was created anew")
+        else:
+            setattr(one, where, refuse)
+            await asyncio.sleep(1)
+            if where == "lost":
+                one.partitions = ["0"]
+        with pytest.raises(PositionError, match="created anew"):
+            await asyncio.wait_for(one.task, 30)
+        one.lost = Instance.lost.__get__(one)
+        await one.ownership.release_all(loop_time() + 5)
+
+    run(main())
+
+
+def test_owners_have_names_of_their_own():
+    first, second = unique_owner(), unique_owner()
+
+    assert first != second
+    assert first == first.lower()
+    assert first.count("~") == 2
