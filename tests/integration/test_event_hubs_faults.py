@@ -224,6 +224,58 @@ async def test_a_failing_management_node_is_tried_again(server):
             await producer.get_partition_ids()
 
 
+async def ask_and_send(server):
+    """Comes by every point at which a producer may be left waiting."""
+    async with producing(server) as producer:
+        await producer.get_partition_ids()
+        await producer.send_event(EventData("x"), partition_id="0")
+
+
+POINTS = ["put-token", f"manage:{HUB}", f"attach:{HUB}/Partitions/0"]
+
+
+@pytest.mark.parametrize("where", POINTS)
+async def test_a_connection_that_is_cut_on_the_way_is_made_again(server, where):
+    server.faults.add(Fault(where, "drop_connection"))
+
+    await ask_and_send(server)
+
+    assert (stored(server), server.faults.list()) == ([0], [])
+
+
+@pytest.mark.parametrize(
+    ("where", "kind"), [*((where, "half_open") for where in POINTS), (f"manage:{HUB}", "no_answer")]
+)
+async def test_a_producer_that_gets_no_answer_waits(server, where, kind):
+    server.faults.add(Fault(where, kind, count=None))
+    sending = asyncio.create_task(ask_and_send(server))
+    reached = server.faults.take
+
+    def take(point):
+        fault = reached(point)
+        if fault is not None:
+            points.append(point)
+        return fault
+
+    points = []
+    server.faults.take = take
+    await until(lambda: points)
+    await asyncio.sleep(0.2)  # an answer would have come
+
+    assert (sending.done(), stored(server)) == (False, [])
+    sending.cancel()
+    await asyncio.gather(sending, return_exceptions=True)
+
+
+async def test_management_that_is_slow_answers_in_the_end(server):
+    server.faults.add(Fault(f"manage:{HUB}", "latency", seconds=0.3))
+    async with producing(server) as producer:
+        before = time.monotonic()
+        assert await producer.get_partition_ids() == ["0", "1"]
+
+    assert time.monotonic() - before >= 0.3
+
+
 # --- the server itself ---
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import subprocess
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 
 import pytest
@@ -18,6 +19,7 @@ from azure.eventhub.exceptions import (
 
 from devstack.event_hubs import EventHubsServer, HubExistsError
 from devstack.node import ensure_node, ensure_packages
+from devstack.supervisor import Stack
 from devstack.threaded import running_in_thread
 from tests.event_hubs_support import GROUP, HUB, producing, receiving, running_server, until
 
@@ -224,6 +226,28 @@ async def test_consumer_groups_do_not_know_of_each_other_and_have_to_exist(serve
         "amqp:not-found",
     )
     assert (stranger.events, stranger.errors) == ([], [])  # the SDK tries again for ever, and tells nobody
+
+
+async def test_a_sixth_consumer_without_owner_level_is_refused(server):
+    async with AsyncExitStack() as five:
+        for _ in range(5):
+            await five.enter_async_context(receiving(server))
+        await until(lambda: len(server.consumers(HUB, "0")) == 5)
+        async with receiving(server):
+            await until(lambda: server.refused)
+
+    assert server.refused[0].condition == "amqp:resource-limit-exceeded"
+
+
+async def test_the_local_stack_has_the_hub_of_the_settings():
+    async with Stack() as stack:
+        client = AsyncProducer.from_connection_string(stack.settings()["EventHubConnection"])
+        async with client:
+            properties = await client.get_eventhub_properties()
+        groups = stack.event_hubs.hubs.hub("flights").consumer_groups
+
+    assert (properties["eventhub_name"], properties["partition_ids"]) == ("flights", ["0", "1", "2", "3"])
+    assert list(groups.values()) == ["$Default", "tidemark"]
 
 
 async def test_a_wrong_key_and_an_unknown_hub_are_refused(server):
