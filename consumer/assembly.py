@@ -1,0 +1,133 @@
+"""Puts a consumer together from its settings. Clients connect on first use; everything is closed by `aclose`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from consumer.checkpoints.blob import BlobCheckpointStore
+from consumer.checkpoints.blob_layout import Stream
+from consumer.checkpoints.blob_leases import BlobLeaseStore
+from consumer.config import ConsumerConfig, LettersKind, SinkKind, StoreKind
+from consumer.dead_letters.blob import BlobDeadLetterStore
+from consumer.dead_letters.cosmos import CosmosDeadLetterStore
+from consumer.errors import SettingsError
+from consumer.mapping import MappingOptions
+from consumer.ports import CheckpointStore, DeadLetterStore, LeaseStore, Sink
+from consumer.receiver import HubReceiver
+from consumer.sinks.cosmos_bulk import CosmosBulkSink
+from consumer.transforms import load_transform
+from scaling.connections import ConnectionSettingsError, blob_container, event_hubs_endpoint
+
+if TYPE_CHECKING:  # SQLAlchemy and the blob client are loaded only by those who use them
+    from azure.storage.blob.aio import ContainerClient
+
+    from consumer.sql.database import SqlDatabase
+    from consumer.sql.tables import Scope
+    from consumer.sql.targets import Target
+
+
+class Parts:
+    """The adapters that a configuration names, made when first asked for.
+
+    Whoever makes a part with a method closes it; SQL parts share one database, which the last one closes.
+    """
+
+    def __init__(self, config: ConsumerConfig, settings: Mapping[str, str]) -> None:
+        """Raises SettingsError for a connection that cannot work."""
+        self.config = config
+        self.settings = settings
+        try:
+            self.namespace = event_hubs_endpoint(settings, config.hub_connection).namespace
+        except ConnectionSettingsError as error:
+            raise SettingsError(str(error)) from error
+        self._database: SqlDatabase | None = None
+
+    def sink(self) -> Sink:
+        config = self.config
+        transform = load_transform(config.transform) if config.transform else None
+        if config.sink is SinkKind.COSMOS:
+            return CosmosBulkSink(
+                self.settings,
+                database=config.cosmos_database,
+                container=config.cosmos_container,
+                mapping=MappingOptions(config.hub, config.id_from, transform, config.meta),
+                connection=config.cosmos_connection,
+            )
+        from consumer.sinks.sql_transactional import SqlTransactionalSink  # noqa: PLC0415
+
+        return SqlTransactionalSink(self.database, self.scope, self._target())
+
+    def checkpoints(self) -> CheckpointStore:
+        if self.config.checkpoints is StoreKind.BLOB:
+            return BlobCheckpointStore(self._container(self.config.blob_container), self.stream)
+        from consumer.checkpoints.sql import SqlCheckpointStore  # noqa: PLC0415
+
+        return SqlCheckpointStore(self.database, self.scope)
+
+    def leases(self) -> LeaseStore:
+        if self.config.checkpoints is StoreKind.BLOB:
+            return BlobLeaseStore(self._container(self.config.blob_container), self.stream)
+        from consumer.checkpoints.sql import SqlLeaseStore  # noqa: PLC0415
+
+        return SqlLeaseStore(self.database, self.scope)
+
+    def letters(self) -> DeadLetterStore:
+        config = self.config
+        if config.letters is LettersKind.BLOB:
+            return BlobDeadLetterStore(self._container(config.letters_container), self.stream)
+        if config.letters is LettersKind.COSMOS:
+            return CosmosDeadLetterStore(
+                self.settings,
+                config.cosmos_connection,
+                config.cosmos_database,
+                config.letters_container,
+                config.hub,
+                config.consumer_group,
+            )
+        from consumer.dead_letters.sql import SqlDeadLetterStore  # noqa: PLC0415
+
+        return SqlDeadLetterStore(self.database, self.scope)
+
+    def receiver(self) -> HubReceiver:
+        return HubReceiver(
+            self.settings, self.config.hub_connection, self.config.hub, self.config.consumer_group
+        )
+
+    def _target(self) -> Target:
+        from consumer.sql.targets import HandlerTarget, TableTarget, events_target  # noqa: PLC0415
+
+        config = self.config
+        if config.sql_handler:
+            return HandlerTarget(cast("Any", load_transform(config.sql_handler)))
+        if config.sql_table:
+            return TableTarget(config.sql_table, config.sql_columns, key=config.sql_key)
+        return events_target()
+
+    @property
+    def stream(self) -> Stream:
+        return Stream(self.namespace, self.config.hub, self.config.consumer_group)
+
+    @property
+    def scope(self) -> Scope:
+        from consumer.sql.tables import Scope  # noqa: PLC0415
+
+        return Scope(self.namespace, self.config.hub, self.config.consumer_group)
+
+    @property
+    def database(self) -> SqlDatabase:
+        if self._database is None:
+            from consumer.sql.database import SqlDatabase  # noqa: PLC0415
+
+            self._database = SqlDatabase(
+                self.config.sql_url,
+                setting="CONSUMER_SQL_URL",
+                create_tables=self.config.sql_create_tables,
+            )
+        return self._database
+
+    def _container(self, name: str) -> ContainerClient:
+        try:
+            return blob_container(self.settings, self.config.storage_connection, name)
+        except ConnectionSettingsError as error:
+            raise SettingsError(str(error)) from error

@@ -1,0 +1,144 @@
+"""One consumer from its settings until it is told to stop: what a process, a timer slice and the tests run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+
+from consumer.assembly import Parts
+from consumer.checkpoints.memory import MemoryCheckpointStore, MemoryLeaseStore
+from consumer.config import ConsumerConfig
+from consumer.driver import Driver, DriverSettings
+from consumer.errors import BacklogError, ConsumerError, PoisonError, PositionError, SettingsError
+from consumer.model import Checkpoint
+from consumer.ownership import unique_owner
+from consumer.ports import CheckpointStore, LeaseStore
+from consumer.runtime import Consumer, RuntimeSettings, ShutdownError
+from consumer.statistics import PipelineStatistics
+
+log = logging.getLogger("tidemark.consumer")
+
+EXIT_STATUS: Mapping[type[ConsumerError], int] = {
+    SettingsError: 2,
+    PositionError: 3,
+    BacklogError: 4,
+    PoisonError: 5,
+    ShutdownError: 6,
+}
+"""Of the process, by what ended it; 0 after an orderly stop, 1 for anything else."""
+
+
+def exit_status(error: ConsumerError) -> int:
+    return EXIT_STATUS.get(type(error), 1)
+
+
+class ConsumerProcess:
+    """Everything one consumer needs. `run` may be called once."""
+
+    def __init__(self, config: ConsumerConfig, settings: Mapping[str, str]) -> None:
+        """Raises SettingsError."""
+        self.config = config
+        self.owner = unique_owner()
+        parts = Parts(config, settings)
+        self._sink = parts.sink()
+        self._stored = parts.checkpoints()
+        self._letters = parts.letters()
+        self._receiver = parts.receiver()
+        checkpoints: CheckpointStore = self._stored
+        leases: LeaseStore = parts.leases()
+        if config.dry_run:  # nobody else may notice
+            checkpoints, leases = MemoryCheckpointStore(), MemoryLeaseStore()
+        self._checkpoints, self._leases = checkpoints, leases
+        self.driver = Driver(
+            DriverSettings(
+                config.hub,
+                config.consumer_group,
+                config.limits,
+                config.batches,
+                config.rate,
+                dry_run=config.dry_run,
+            ),
+            self._sink,
+            checkpoints,
+            self._letters,
+            on_checkpoint=self._checkpointed,
+            on_fenced=self._fenced,
+        )
+        self.consumer = Consumer(
+            RuntimeSettings(
+                self.owner,
+                config.policy,
+                config.lease_interval,
+                config.lease_expiry,
+                shutdown=config.shutdown,
+                fleet_rate=config.fleet_rate,
+            ),
+            self._receiver,
+            self.driver,
+            checkpoints,
+            leases,
+        )
+
+    async def run(self, stop: asyncio.Event) -> PipelineStatistics:
+        """Consumes until `stop`; how it ended. Raises ConsumerError, see `exit_status`."""
+        log.info(
+            "consumer %s: hub %s, group %s, sink %s%s, rate %s, instance %s",
+            self.config.name,
+            self.config.hub,
+            self.config.consumer_group,
+            self.config.sink,
+            " (dry run: nothing is written)" if self.config.dry_run else "",
+            "unlimited" if self.config.rate is None else f"{self.config.rate:g}/s",
+            self.owner,
+        )
+        try:
+            if self.config.dry_run:
+                await self._copy_positions()
+            await self.consumer.run(stop)
+            return self.driver.statistics()
+        finally:
+            await self._aclose()
+
+    async def _copy_positions(self) -> None:
+        deadline = asyncio.get_running_loop().time() + 30.0
+        for stored in (await self._stored.load_all(deadline=deadline)).values():
+            if isinstance(stored, Checkpoint):
+                await self._checkpoints.put(stored, deadline=deadline)
+
+    def _checkpointed(self, checkpoint: Checkpoint, left: int) -> None:
+        log.info(
+            "partition %s: checkpointed at sequence number %d (offset %s), leaving %d",
+            checkpoint.partition,
+            checkpoint.sequence_number,
+            checkpoint.offset,
+            left,
+        )
+
+    def _fenced(self, partition: str, epoch: int) -> None:
+        self.consumer.fenced(partition, epoch)
+
+    async def _aclose(self) -> None:
+        parts = (self._sink, self._letters, self._checkpoints, self._leases)
+        stored = () if self._stored is self._checkpoints else (self._stored,)
+        for part in (*parts, *stored):
+            try:
+                await part.aclose()
+            except Exception:
+                log.exception("closing %s failed", type(part).__name__)
+
+
+async def run_slice(
+    config: ConsumerConfig, settings: Mapping[str, str], *, seconds: float
+) -> PipelineStatistics:
+    """Consumes for so long, then stops in order: what a timer-triggered function does within its time.
+
+    The shutdown comes on top. Raises ConsumerError.
+    """
+    stop = asyncio.Event()
+    timer = asyncio.get_running_loop().call_later(seconds, stop.set)
+    try:
+        return await ConsumerProcess(config, settings).run(stop)
+    finally:
+        timer.cancel()
+
