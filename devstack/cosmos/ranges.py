@@ -35,7 +35,10 @@ class Range:
 
 
 class RangeMap:
-    """The ranges of a container, in order; they cover the key space without gap or overlap."""
+    """The ranges of a container, in order; they cover the key space without gap or overlap.
+
+    `history` has those that were split or merged, too, by number.
+    """
 
     def __init__(self, definition: KeyDefinition, count: int) -> None:
         self._definition = definition
@@ -44,7 +47,7 @@ class RangeMap:
         self.ranges = [
             Range(number, (cuts[number], cuts[number + 1]), definition, (), 1) for number in range(count)
         ]
-        self._next = count
+        self.history = list(self.ranges)
         self._changed()
 
     def __len__(self) -> int:
@@ -94,8 +97,9 @@ class RangeMap:
         return merged
 
     def _new(self, places: tuple[int, int], parents: tuple[str, ...]) -> Range:
-        number, self._next = self._next, self._next + 1
-        return Range(number, places, self._definition, parents, self.version)
+        made = Range(len(self.history), places, self._definition, parents, self.version)
+        self.history.append(made)
+        return made
 
     def _changed(self) -> None:
         self._minima = [found.minimum for found in self.ranges]

@@ -13,6 +13,8 @@ from devstack.cosmos.ranges import Range
 from devstack.cosmos.requests import Request, Response, level_headers
 from devstack.cosmos.throughput import Level, Offer
 
+_QUERY_FORM = "A query request is {query: text, parameters: [{name, value}]}"
+
 Handler = Callable[[Request], Response]
 
 
@@ -241,8 +243,11 @@ def query_of(document: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Text and parameters of a query request. Raises CosmosError (400)."""
     text, parameters = document.get("query"), document.get("parameters") or []
     if not isinstance(text, str) or not isinstance(parameters, list):
-        raise bad_request("A query request is {query: text, parameters: [{name, value}]}")
-    return text, {parameter["name"]: parameter.get("value") for parameter in parameters}
+        raise bad_request(_QUERY_FORM)
+    try:
+        return text, {parameter["name"]: parameter.get("value") for parameter in parameters}
+    except (TypeError, KeyError, AttributeError):
+        raise bad_request(_QUERY_FORM) from None
 
 
 def _answer(status: int, document: Mapping[str, Any]) -> Response:

@@ -280,11 +280,12 @@ class CosmosServer:
             return None
         if fault.kind == "latency":
             await asyncio.sleep(fault.seconds)
-        else:
-            with contextlib.suppress(CosmosError):  # what is to be split or deleted is gone already
-                self._happen(
-                    fault.kind, fault.condition.split("/") if fault.condition else list(request.names)
-                )
+            return self.service.answer(request)
+        names = fault.condition.split("/") if fault.condition else list(request.names)
+        try:
+            self._happen(fault.kind, names)
+        except (CosmosError, ValueError) as error:
+            return self.service.refuse(CosmosError(500, f"The fault {fault.kind!r} cannot happen: {error}"))
         return self.service.answer(request)
 
     def _happen(self, kind: str, names: list[str]) -> None:

@@ -1,5 +1,6 @@
 """The whole service as one function: `handle(method, target, headers, body)`."""
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import count
@@ -15,11 +16,13 @@ from devstack.cosmos.errors import CosmosError
 from devstack.cosmos.requests import Request, Response, parse_request
 from devstack.cosmos.resources import Handler, Resources
 
+_log = logging.getLogger(__name__)
+
 Answer = tuple[int, dict[str, str], bytes]
 
 
 class RangeStatistics(Struct, frozen=True):
-    """Of one physical partition since it came to be: operations done, operations refused, RU spent."""
+    """Of one physical partition, gone or not: operations done, operations refused, RU spent."""
 
     operations: int
     throttled: int
@@ -79,6 +82,9 @@ class Service:
             response = self._handlers[request.point](request)
         except CosmosError as error:
             return self.refuse(error)
+        except Exception as error:  # noqa: BLE001 - a defect of this server, told to its client at once
+            _log.exception("%s %s", request.method, request.point)
+            return self.refuse(CosmosError(500, f"Defect of the local server: {error!r}"))
         return self._finish(response)
 
     def refuse(self, error: CosmosError) -> Answer:
@@ -96,7 +102,7 @@ class Service:
             )
             for database in self.account.databases.values()
             for container in database.containers.values()
-            for found in container.map.ranges
+            for found in container.map.history
         }
         statuses = {str(status): number for status, number in self._statuses.items()}
         return Statistics(dict(self._requests), statuses, ranges)

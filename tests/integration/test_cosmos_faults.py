@@ -161,6 +161,10 @@ async def test_events_come_with_a_request_or_at_once(server, container):
     server.inject(Fault("now", "merge", condition="flights/flights"))
     assert [one.id for one in server.container("flights", "flights").map.ranges] == ["3"]
     assert [found async for found in container.query_items("SELECT VALUE c.id FROM c")] == ["1"]
+    assert server.stats().operations >= 3
+    server.inject(Fault("docs.upsert", "merge"))
+    with pytest.raises(CosmosHttpResponseError, match="no right neighbour"):
+        await container.upsert_item(DOCUMENT)
 
     server.inject(Fault("now", "recreate_container", condition="flights/flights"))
     assert stored(server) == 0
