@@ -44,16 +44,23 @@ Root = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
+def local_settings(path: Path) -> dict[str, str]:
+    """The values of a local.settings.json; nothing where there is none. Raises ValueError when it cannot be read."""
+    if not path.exists():
+        return {}
+    try:
+        values = json.loads(path.read_text(encoding="utf-8")).get("Values", {})
+        return {str(name): str(value) for name, value in values.items()}
+    except (OSError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+
+
 def settings_of(root: Path) -> dict[str, str]:
     """App settings as the Functions host sees them: local.settings.json, overridden by the environment."""
-    values: dict[str, str] = {}
-    path = root / "local.settings.json"
-    if path.exists():
-        try:
-            loaded = json.loads(path.read_text(encoding="utf-8")).get("Values", {})
-            values = {str(name): str(value) for name, value in loaded.items()}
-        except (OSError, ValueError, AttributeError) as error:
-            raise typer.BadParameter(f"{path} cannot be read: {error}") from None
+    try:
+        values = local_settings(root / "local.settings.json")
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     return {**values, **os.environ}
 
 
