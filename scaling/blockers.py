@@ -85,6 +85,7 @@ def blockers_of(case: Situation, direction: Direction, wanted: int) -> list[Bloc
     found = (
         _at_bound(case, wanted, out=out),
         _guarded(case, wanted) if out else None,
+        _waiting(case, wanted) if out else None,
         _plateaued(case, wanted) if out else None,
         None if out else _unknown(case, wanted),
         _cooling(case, direction, wanted),
@@ -117,6 +118,27 @@ def _guarded(case: Situation, wanted: int) -> Blocker | None:
     note = next((v.note for v in guards if v.note), "")
     text = f"{evidence.metric} {evidence.value:g} > {evidence.threshold:g}" if evidence else note
     return Limit(Reason.GUARDED, wanted, case.view.current, text), flips
+
+
+def _waiting(case: Situation, wanted: int) -> Blocker | None:
+    """Scaling out has to wait for another target."""
+    allowed = case.verdict.out_ceiling
+    if allowed is None or allowed > case.view.current:
+        return None
+    told = [v for v in case.verdicts if v.out_ceiling is not None and v.out_ceiling <= case.view.current]
+    flips = tuple(f for v in told for f in v.flips)
+    if not flips or any(v.note for v in told):
+        flips += missing_flips(case.view, case.policy.windows, Reason.SCALE_OUT, gaps=False)
+    return Limit(Reason.LOCK_STEP, wanted, case.view.current, out_ceiling_text(case)), flips
+
+
+def out_ceiling_text(case: Situation) -> str:
+    """What bounds scaling out, in words."""
+    lowest = min((v for v in case.verdicts if v.out_ceiling is not None), key=lambda v: v.out_ceiling or 0)
+    if lowest.note or not lowest.evidence:
+        return lowest.note
+    seen = lowest.evidence[0]
+    return f"{seen.metric} {seen.value:g} suffices for {lowest.out_ceiling}"
 
 
 def _unknown(case: Situation, wanted: int) -> Blocker | None:

@@ -21,9 +21,13 @@ from msgspec import Struct
 from scaling.explain import duration_text, number_text
 from scaling.policy import EFFECTS_KEPT, Policy
 from scaling.rules.composite import levels_of, metrics_of
+from scaling.rules.request_units_for_rate import RequestUnitsForRateRule
 from scaling.state import RECOMMENDATIONS_KEPT
 from scaling.steady import Piece, Steps, failure, flattened
 from scaling.window import MAX_VALUE
+
+MAX_COUNTS = 1_000
+"""Capacities tried one by one. Request units, of which there may be a hundred thousand, are not."""
 
 
 class Severity(StrEnum):
@@ -49,6 +53,7 @@ def lint(policy: Policy) -> tuple[Finding, ...]:
     found = [
         Finding(severity, kind, policy.target, f"targets.{policy.target}: {text}")
         for kind, (severity, check) in _CHECKS.items()
+        if subject.tried or kind in _WITHOUT_COUNTS
         for text in check(subject)
     ]
     return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.severity)))
@@ -59,15 +64,12 @@ class _Subject:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.failures = {
-            count: note
-            for count in range(policy.minimum, policy.maximum + 1)
-            if (note := failure(policy, count)) is not None
-        }
-        self.levels = {
-            count: levels_of(policy.rules, count) for count in range(policy.minimum, policy.maximum + 1)
-        }
         self.rules = tuple(flattened(policy.rules))
+        sizes = any(isinstance(rule, RequestUnitsForRateRule) for rule in self.rules)
+        self.tried = not sizes and policy.maximum - policy.minimum < MAX_COUNTS
+        counts = range(policy.minimum, policy.maximum + 1) if self.tried else ()
+        self.failures = {count: note for count in counts if (note := failure(policy, count)) is not None}
+        self.levels = {count: levels_of(policy.rules, count) for count in counts}
         self.read = dict.fromkeys(name for rule in self.rules for name in metrics_of(rule))
         singles = [(name,) for name in self.read if name in policy.windows]
         together = [
@@ -358,6 +360,12 @@ def _old_evidence(subject: _Subject) -> Iterator[str]:
 
 _OUT_BY_MEAN = ("out", "average")
 
+
+def _not_tried(subject: _Subject) -> Iterator[str]:
+    if not subject.tried:
+        yield "its capacities are request units, or too many to be tried one by one for flapping"
+
+
 _CHECKS: dict[str, tuple[Severity, Callable[[_Subject], Iterator[str]]]] = {
     "rule_fails": (Severity.ERROR, _failing),
     "must_flap": (Severity.ERROR, _flapping),
@@ -372,4 +380,8 @@ _CHECKS: dict[str, tuple[Severity, Callable[[_Subject], Iterator[str]]]] = {
     "fixed": (Severity.NOTE, _fixed),
     "unused_metric": (Severity.NOTE, _unused),
     "old_evidence": (Severity.NOTE, _old_evidence),
+    "not_tried": (Severity.NOTE, _not_tried),
 }
+_WITHOUT_COUNTS = frozenset(
+    {"large_step", "short_cooldown", "short_memory", "fixed", "unused_metric", "not_tried"}
+)

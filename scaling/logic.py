@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scaling import pace
-from scaling.blockers import REASON_OF, Situation, blockers_of, pause_limit, time_flip
+from scaling.blockers import REASON_OF, Situation, blockers_of, out_ceiling_text, pause_limit, time_flip
 from scaling.controls import active_pause
 from scaling.missing import first_missing, missing_flips
 from scaling.model import (
@@ -241,6 +241,10 @@ class _Case(Situation):
         mine = spec.out if direction is Direction.OUT else spec.inward
         desired, rate_limits = pace.reduced(stable, current, self.state.effects, mine, self.now)
         limits.extend(rate_limits)
+        within = self.verdict.out_ceiling
+        if direction is Direction.OUT and within is not None and within < desired:
+            limits.append(Limit(Reason.LOCK_STEP, desired, within, out_ceiling_text(self)))
+            desired = within
         clamped = min(max(desired, self.low), self.high)
         if clamped != desired:
             bound = Reason.AT_MAXIMUM if clamped < desired else Reason.AT_MINIMUM

@@ -44,6 +44,7 @@ class Reason(StrEnum):
     AT_MINIMUM = "at_minimum"
     AT_CAP = "at_cap"
     GUARDED = "guarded"
+    LOCK_STEP = "lock_step"
     PLATEAU = "plateau"
     PAUSED = "paused"
     FOREIGN_HAND = "foreign_hand"
@@ -74,6 +75,7 @@ REASONS: dict[Reason, str] = {
     Reason.AT_MINIMUM: "less was wanted, but the minimum is reached",
     Reason.AT_CAP: "more was wanted, but the rule's cap metric says that more would find nothing to do",
     Reason.GUARDED: "a downstream guard blocks scaling out",
+    Reason.LOCK_STEP: "another target has to follow first: request units are raised before instances",
     Reason.PLATEAU: "the last scale-outs did not make the backlog fall",
     Reason.PAUSED: "an operator paused this direction",
     Reason.FOREIGN_HAND: "somebody else changes the capacity of this target",
@@ -188,7 +190,8 @@ class Verdict(Struct, frozen=True):
 
     `desired` is a capacity, or None where the rule does not vote (`reason` is then a problem, or the rule
     only sets bounds). `floor`/`ceiling` bound the capacity now (schedules). `blocks_out` forbids scaling
-    out whatever other rules say (guards).
+    out whatever other rules say (guards); `out_ceiling` forbids scaling out any further than that, and takes
+    nothing away that is there.
     """
 
     desired: int | None
@@ -199,6 +202,7 @@ class Verdict(Struct, frozen=True):
     ceiling: int | None = None
     blocks_out: bool = False
     note: str = ""
+    out_ceiling: int | None = None
 
 
 class ScaleAction(Struct, frozen=True):

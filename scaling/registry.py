@@ -19,6 +19,7 @@ COLLECTORS: dict[str, str] = {
     "service_bus_queue": "scaling.collectors.service_bus:ServiceBusQueueCollector",
     "service_bus_subscription": "scaling.collectors.service_bus:ServiceBusSubscriptionCollector",
     "storage_queue": "scaling.collectors.storage_queue:StorageQueueCollector",
+    "target_capacity": "scaling.collectors.target_capacity:TargetCapacityCollector",
 }
 SCALERS: dict[str, str] = {
     "app_service_plan": "scaling.scalers.app_service_plan:AppServicePlanScaler",

@@ -24,6 +24,7 @@ from msgspec import Struct
 from scaling import codec, explain
 from scaling.config import Config
 from scaling.lint import Finding, Severity, lint
+from scaling.lock_step import as_seen, neighbours, objection
 from scaling.logic import decide
 from scaling.model import (
     Capacity,
@@ -222,6 +223,8 @@ class Autoscaler:
             return Outcome(lines=(f"scaler {action.target}: already carried out [{action.action_id}]",))
         effect = refusal(policy, loaded.state, _controls(loaded, now), action, now=now)
         if effect is None:
+            effect = await self._out_of_step(policy, loaded, action)
+        if effect is None:
             effect = await self._carry_out(scaler, action)
         await self.ports.log.append([_effect_entry(effect)])
         await self._record(effect, loaded)
@@ -229,10 +232,28 @@ class Autoscaler:
         as_asked = {EffectOutcome.APPLIED, EffectOutcome.ALREADY_THERE, EffectOutcome.ACCEPTED}
         return Outcome(lines=(line,)) if effect.outcome in as_asked else Outcome(warnings=(line,))
 
+    async def _out_of_step(self, policy: Policy, loaded: Snapshot, action: ScaleAction) -> Effect | None:
+        """The effect of an action that has to wait for another target. It stays pending, and is sent again.
+
+        The other targets are looked at after the action was found to be the pending one: see `lock_step`.
+        First their state, for what is under way; then the platform, for what was done and never recorded.
+        """
+        now, others = self.clock(), {}
+        for name in {neighbour.target for neighbour in neighbours(policy).values()}:
+            state = (await self.ports.states.load(name)).state
+            scaler = self.ports.scalers.get(name)
+            seen = "it has no scaler" if scaler is None else await read_capacity(scaler, name, now)
+            others[name] = as_seen(state, seen)
+        text = objection(policy, loaded.windows, action, others, now=now)
+        return None if text is None else without_change(action, EffectOutcome.FAILED, now, f"waits: {text}")
+
     async def _carry_out(self, scaler: Scaler, action: ScaleAction) -> Effect:
-        """The effect at the time it was there, which may be minutes after the order was given."""
+        """The effect at the time it was there, which may be minutes after the order was given, but never
+        after the action has expired: others rely on that it is over then.
+        """
         try:
-            effect = await scaler.apply(action, now=self.clock())
+            async with asyncio.timeout(action.expires_at - self.clock()):
+                effect = await scaler.apply(action, now=self.clock())
         except Exception as error:
             text = str(error) if isinstance(error, ScalerError) else f"{type(error).__name__}: {error}"
             failed = without_change(action, EffectOutcome.FAILED, self.clock(), text)

@@ -1,6 +1,6 @@
 """A local Azure Resource Manager for the unmodified SDKs: App Service Plans, Cosmos DB throughput."""
 
-from devstack.resource_manager.cosmos import OfferSource, StandaloneAccount
+from devstack.resource_manager.cosmos import LocalAccount, OfferSource, StandaloneAccount
 from devstack.resource_manager.plans import (
     Instance,
     OperationStyle,
@@ -15,6 +15,7 @@ __all__ = [
     "BucketSize",
     "Instance",
     "LedgerEntry",
+    "LocalAccount",
     "OfferSource",
     "OperationStyle",
     "Plan",

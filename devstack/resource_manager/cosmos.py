@@ -22,6 +22,7 @@ from devstack.resource_manager.documents import Answer, ArmError, front_door_err
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from devstack.cosmos.account import Account
     from devstack.resource_manager.api import Call
 
 PUT_KINDS = frozenset({"failed_operation", "ignored_update"})
@@ -33,7 +34,7 @@ _API_VERSION = "2025-10-15"  # only written into the links to operations; any ve
 
 
 class OfferSource(Protocol):
-    """Where the throughput of one account is: the local Cosmos server's account, or `StandaloneAccount`."""
+    """Where the throughput of one account is: `LocalAccount` or `StandaloneAccount`."""
 
     def find_offer(self, database: str, container: str | None) -> Offer | None:
         """The offer of a container, or of a database; None for one without throughput of its own.
@@ -41,6 +42,20 @@ class OfferSource(Protocol):
         Raises CosmosError (404) when there is no such database or container.
         """
         ...
+
+
+class LocalAccount:
+    """The offers of a local Cosmos server: what is changed here is what its data plane goes by."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+
+    def find_offer(self, database: str, container: str | None) -> Offer | None:
+        found = self._account.database(database)
+        if container is None:
+            return found.offer
+        held = found.container(container)
+        return None if held.shares else held.offer
 
 
 class StandaloneAccount:

@@ -11,19 +11,23 @@ from msgspec import Struct
 from scaling.config_reader import parse_params
 from scaling.rules.composite import CompositeRule
 from scaling.rules.guard import GuardRule
+from scaling.rules.request_units_for_rate import RequestUnitsForRateRule
 from scaling.rules.schedule import ScheduleRule
 from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.threshold import ThresholdRule
 from scaling.rules.view import MetricsView, Rule
+from scaling.rules.within_request_units import WithinRequestUnitsRule
 
 __all__ = ["RULES", "MetricsView", "Rule", "RuleError", "build_rule", "rule_class"]
 
 RULES: dict[str, type[Any]] = {  # sorted; a test keeps it so
     "composite": CompositeRule,
     "guard": GuardRule,
+    "request_units_for_rate": RequestUnitsForRateRule,
     "schedule": ScheduleRule,
     "target_per_unit": TargetPerUnitRule,
     "threshold": ThresholdRule,
+    "within_request_units": WithinRequestUnitsRule,
 }
 
 

@@ -64,6 +64,7 @@ def _merged(
 ) -> Verdict:
     floors = [v.floor for v in verdicts if v.floor is not None]
     ceilings = [v.ceiling for v in verdicts if v.ceiling is not None]
+    out_ceilings = [v.out_ceiling for v in verdicts if v.out_ceiling is not None]
     notes = dict.fromkeys(v.note for v in verdicts if v.note and (v in told or v.desired is None))
     return Verdict(
         desired,
@@ -74,6 +75,7 @@ def _merged(
         min(ceilings, default=None),
         any(v.blocks_out for v in verdicts),
         "; ".join(notes),
+        min(out_ceilings, default=None),
     )
 
 
@@ -110,9 +112,9 @@ def _fault(verdict: Verdict) -> str | None:
     """What makes a verdict unusable, or None. Numbers that are not finite could not be stored."""
     if not isinstance(verdict, Verdict):
         return f"returned {verdict!r}, not a Verdict"
-    for value in (verdict.desired, verdict.floor, verdict.ceiling):
+    for value in (verdict.desired, verdict.floor, verdict.ceiling, verdict.out_ceiling):
         if value is not None and (type(value) is not int or value < 0):
-            return f"{value!r} (desired, floor or ceiling) is not a whole number of 0 or more"
+            return f"{value!r} (desired, floor or a ceiling) is not a whole number of 0 or more"
     for evidence in verdict.evidence:
         if not (isfinite(evidence.value) and isfinite(evidence.threshold)):
             return f"{evidence.statistic} {evidence.metric} in its evidence is not finite"

@@ -75,6 +75,9 @@ class Rule(Protocol):
 
     A rule may be named in tidemark.toml by its registered name or as `module:Class`. It is built once with
     its options and evaluated once per report. What it raises becomes a hold with Reason.RULE_FAILED.
+
+    A rule that keeps a target in step with another one offers `objection(view, capacity) -> str | None`; it
+    is asked before an action is carried out, with the other target as it is then (`scaling.lock_step`).
     """
 
     def evaluate(self, view: MetricsView, /) -> Verdict: ...

@@ -1,7 +1,8 @@
 """The two ways to read and set throughput: by key on the data plane, by identity through Resource Manager.
 
-Neither can guard a change with an ETag. Resource Manager tells the limits; the data plane tells the floor
-where its answer carries one, and the partitions of a container, from which the instant maximum follows.
+Neither can guard a change with an ETag. Resource Manager tells the limits; the data plane tells the floor and
+whether a change is pending with the offer, and the partitions of a container, from which the instant maximum
+follows.
 """
 
 from __future__ import annotations
@@ -166,13 +167,9 @@ class DataPlane:
             await client.close()
 
     async def read(self, now: float) -> Throughput:
-        owner, headers = await self._owner(), dict[str, str]()
-
-        def note(response: Any) -> None:
-            headers.update({name.lower(): value for name, value in response.http_response.headers.items()})
-
+        owner = await self._owner()
         try:
-            found = await owner.get_throughput(raw_response_hook=note)
+            found = await owner.get_throughput()
         except (AttributeError, IndexError):  # 4.17 stumbles over the 404/10004 it makes up for no offer
             await self.aclose()  # a container made anew is not the one the client remembers
             raise NoThroughputError(NO_OFFER) from None
@@ -180,6 +177,7 @@ class DataPlane:
         value = maximum if maximum is not None else found.offer_throughput
         if value is None:
             raise ValueError("the offer holds neither throughput nor a maximum of autoscale")
+        headers = await self._offer_headers(owner, found.properties or {})
         floor = _number(headers.get("x-ms-cosmos-min-throughput"))
         return Throughput(
             value=value,
@@ -188,6 +186,21 @@ class DataPlane:
             instant=await self._instant(now, value),
             pending=headers.get("x-ms-offer-replace-pending", "").casefold() == "true",
         )
+
+    async def _offer_headers(
+        self, owner: ContainerProxy | DatabaseProxy, offer: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """What only a read of the offer itself tells, for which the SDK has no method of its own.
+
+        Nothing where a later SDK does not have what this takes; the platform's refusals then tell the floor.
+        """
+        path = str(offer.get("_self", "")).strip("/")
+        try:
+            read = owner.client_connection.Read
+            answer = await read(f"/{path}/", "offers", path.rpartition("/")[2].lower(), None)
+            return answer.get_response_headers()
+        except (AttributeError, TypeError):
+            return {}
 
     async def write(self, value: int, seen: Throughput) -> None:
         from azure.cosmos import ThroughputProperties  # noqa: PLC0415 - half a second, only when needed

@@ -32,6 +32,15 @@ WITH_GUARD = {
     "metrics": {"backlog": metric(), "ru": metric()},
     "rules": (THRESHOLD, GUARD),
 }
+WITHIN = RuleSpec(
+    type="within_request_units",
+    name="step",
+    options={"request_units": "ru", "rate": 1000.0, "ru_per_record": 6.0, "headroom": 1.0},
+)
+WITH_STEP = {
+    "metrics": {"backlog": metric(), "ru": metric()},
+    "rules": (THRESHOLD, WITHIN),
+}
 CAPPED = RuleSpec(
     type="target_per_unit",
     name="lag",
@@ -145,6 +154,17 @@ CASES = {
         3,
     ),
     "guard unread": (dict(windows={"backlog": full(HIGH)}, **WITH_GUARD), Reason.GUARDED, 3),
+    "no request units for one more": (
+        dict(windows={"backlog": full(HIGH), "ru": full(23_999.0)}, **WITH_STEP),
+        Reason.LOCK_STEP,
+        3,
+    ),
+    "request units unread": (dict(windows={"backlog": full(HIGH)}, **WITH_STEP), Reason.LOCK_STEP, 3),
+    "request units for one more": (
+        dict(windows={"backlog": full(HIGH), "ru": full(24_000.0)}, **WITH_STEP),
+        Reason.SCALE_OUT,
+        4,
+    ),
     "plateau": (
         {
             "value": HIGH,

@@ -21,6 +21,7 @@ PURE = {
         "controls",
         "explain",
         "lint",
+        "lock_step",
         "logic",
         "missing",
         "model",
@@ -40,7 +41,14 @@ PURE = {
         "serial",
     ),
     *("rules", "rules.composite", "rules.expression", "rules.guard", "rules.level", "rules.schedule"),
-    *("rules.target_per_unit", "rules.threshold", "rules.view"),
+    *(
+        "rules.request_units",
+        "rules.request_units_for_rate",
+        "rules.within_request_units",
+        "rules.target_per_unit",
+        "rules.threshold",
+        "rules.view",
+    ),
     *("consumer.balance", "consumer.completion_map", "consumer.effects", "consumer.errors", "consumer.lanes"),
     *(
         "consumer.limits",

@@ -264,3 +264,17 @@ def test_a_cap_that_is_not_the_load_hides_no_flapping_of_the_rule_it_bounds():
 
     assert alone
     assert capped == alone
+
+
+def test_request_units_are_not_tried_one_by_one():
+    sizing = {"type": "request_units_for_rate", "consumers": 4, "rate": 1000, "ru_per_record": 6}
+    small = policy(sizing, metrics=(), minimum=400, maximum=1000)
+    wide = policy(
+        {"type": "composite", "desired": "backlog * 6"},
+        minimum=400,
+        maximum=1_000_000,
+        out=Pace(step=2_000_000),
+    )
+
+    assert [finding.kind for finding in lint(small)] == ["not_tried"]
+    assert [finding.kind for finding in lint(wide)] == ["large_step", "not_tried"]

@@ -1,0 +1,67 @@
+"""The capacity of another target of this app, as its stored state has it: for rules that keep two in step."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+import msgspec
+
+from scaling.lock_step import COUNTS, capacities
+from scaling.ports import CollectError, Reading, StoreUnavailableError
+
+if TYPE_CHECKING:
+    from scaling.state_store import TableStateStore
+
+STORAGE = "AzureWebJobsStorage"
+"""Prefix of the settings of the storage account that holds the state: the host's own."""
+
+
+class TargetCapacityCollector:
+    """One read of one row. A target without a known capacity raises CollectError."""
+
+    COUNTS: ClassVar[tuple[str, ...]] = COUNTS
+    DEFAULT_COUNT: ClassVar[str] = "current"
+
+    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        target: Annotated[str, msgspec.Meta(min_length=1)]
+
+    def __init__(self, params: Params, settings: Mapping[str, str]) -> None:
+        self._target = params.target
+        self._settings = settings
+        self._states: TableStateStore | None = None
+        self._opening = asyncio.Lock()
+
+    @staticmethod
+    def entity(params: Params) -> str:
+        return params.target
+
+    async def collect(self, *, now: float) -> Reading:
+        """Raises CollectError naming the target."""
+        try:
+            loaded = await (await self._opened()).load(self._target)
+        except (StoreUnavailableError, ValueError) as error:
+            raise CollectError(f"target '{self._target}': {error}") from error
+        values = None if "state" in loaded.corrupt else capacities(loaded.state)
+        if values is None:
+            raise CollectError(
+                f"target '{self._target}': its capacity is not known; is it the name of a target in tidemark.toml?"
+            )
+        return Reading(at=now, values=values)
+
+    async def aclose(self) -> None:
+        states, self._states = self._states, None
+        if states is not None:
+            await states.aclose()
+
+    async def _opened(self) -> TableStateStore:
+        async with self._opening:
+            if self._states is None:
+                self._states = await asyncio.to_thread(self._open)
+            return self._states
+
+    def _open(self) -> TableStateStore:
+        from scaling.state_store import TableStateStore  # noqa: PLC0415 - imports the SDKs, only when needed
+
+        return TableStateStore(self._settings, STORAGE)

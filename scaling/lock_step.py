@@ -1,0 +1,105 @@
+"""Two targets in step: what one may do depends on where the other one stands. Pure.
+
+Rules see the other target as a metric (collector `target_capacity`), which is up to a collection old. That is
+good enough to decide by, not to rely on: both might move at once, each trusting what it saw of the other. So
+before an action is carried out its rules are asked again (`objection`), with the other target as its stored
+state and its platform have it at that moment. The action itself stands in the store as pending by then, and
+counts. Of two targets that each write first and look second, at least one sees the other: they never both go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct, structs
+
+from scaling.model import Capacity, MetricFailure, Reason, ScaleAction, TargetState
+from scaling.policy import Policy
+from scaling.rules.view import MetricsView
+from scaling.window import Window
+
+COLLECTOR = "target_capacity"
+COUNTS = ("current", "reached", "wanted")
+
+_WILL_NOT_ACT = frozenset({Reason.DRY_RUN, Reason.PAUSED, Reason.CAPACITY_UNKNOWN})
+
+
+class Neighbour(Struct, frozen=True):
+    """Another target whose `count` is a metric of this one."""
+
+    target: str
+    count: str
+
+
+def capacities(state: TargetState) -> dict[str, float] | None:
+    """Where a target stands, on the safe side for either use; None where that is not known.
+
+    `current`  what it is believed to have
+    `reached`  what it has for sure: the least of that, of what was read, and of a change under way
+    `wanted`   what it may come to have: the most of these, and of what its rules ask for within its bounds
+    """
+    if state.expected is None or state.capacity is None or state.capacity_error is not None:
+        return None
+    pending = () if state.pending is None else (state.pending.to_capacity,)
+    here = (state.expected, state.capacity.current, *pending)
+    wanted, last = list(here), state.last
+    if last is not None and last.reason not in _WILL_NOT_ACT:
+        if last.proposed is not None:
+            wanted.append(max(min(last.proposed, last.maximum), last.minimum))
+        if last.desired is not None:
+            wanted.append(last.desired)
+    return {"current": float(state.expected), "reached": float(min(here)), "wanted": float(max(wanted))}
+
+
+def neighbours(policy: Policy) -> dict[str, Neighbour]:
+    """The metrics of a target that are capacities of others."""
+    return {
+        name: Neighbour(str(spec.options["target"]), spec.count)
+        for name, spec in policy.spec.metrics.items()
+        if spec.collector == COLLECTOR
+    }
+
+
+def as_seen(state: TargetState, seen: Capacity | str) -> TargetState:
+    """A stored state with what its platform says now, or why that could not be read."""
+    if isinstance(seen, str):
+        return structs.replace(state, capacity_error=seen)
+    return structs.replace(state, capacity=seen, capacity_error=None)
+
+
+def objection(
+    policy: Policy,
+    windows: Mapping[str, Window],
+    action: ScaleAction,
+    others: Mapping[str, TargetState],
+    *,
+    now: float,
+) -> str | None:
+    """Why an action must wait for another target, or None. `others` by target, as they are now."""
+    asked = [rule for rule in policy.rules if hasattr(rule, "objection")]
+    if not asked:
+        return None
+    fresh = dict(windows)
+    for metric, neighbour in neighbours(policy).items():
+        fresh[metric] = _as_of(now, metric, others.get(neighbour.target), neighbour.count, policy)
+    view = MetricsView(
+        windows=fresh,
+        specs=policy.windows,
+        current=action.from_capacity,
+        ready=action.from_capacity,
+        minimum=policy.minimum,
+        maximum=policy.maximum,
+        now=now,
+    )
+    return next((text for rule in asked if (text := rule.objection(view, action.to_capacity))), None)
+
+
+def _as_of(now: float, metric: str, state: TargetState | None, count: str, policy: Policy) -> Window:
+    """A whole window of the one value that counts."""
+    known = None if state is None else capacities(state)
+    if known is None:
+        return Window(failure=MetricFailure(metric, now, "the state of the other target is not known"))
+    spec = policy.windows[metric]
+    samples = max(spec.min_samples, round(spec.span / spec.interval), 1)
+    times = [now - spec.interval * index for index in reversed(range(samples))]
+    return Window(times, [known[count]] * samples)

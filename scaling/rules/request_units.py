@@ -1,0 +1,103 @@
+"""How many request units consumers need: what one consumer needs, from numbers and metrics. Pure.
+
+    RU/s of one consumer = records per second x RU per record x headroom
+
+The sizing of the two rules that keep instances and throughput in step (`request_units_for_rate`,
+`within_request_units`), which have to agree: give both the same options.
+"""
+
+from __future__ import annotations
+
+from math import ceil, floor
+from typing import Literal
+
+from msgspec import Struct
+
+from scaling.model import Evidence, Reason
+from scaling.rules.view import MetricsView
+
+Source = float | str
+"""A number, or the name of a metric."""
+
+_ROUNDING = 1e-9  # share; 3 x 1,000 x 6.3 must not need a unit more than 18,900
+
+
+class Unknown(Struct, frozen=True):
+    """A metric that is needed and not known."""
+
+    metric: str
+    reason: Reason
+
+
+class Unit(Struct, frozen=True):
+    """What one consumer needs, in RU/s, with the numbers it was worked out from."""
+
+    request_units: float
+    rate: float
+    charge: float
+    headroom: float
+    gap: bool
+    evidence: tuple[Evidence, ...]
+
+    def needed(self, consumers: float) -> int:
+        """RU/s for so many consumers."""
+        exact = consumers * self.request_units
+        return ceil(exact * (1 - _ROUNDING))
+
+    def affordable(self, request_units: float) -> int:
+        """How many consumers so many RU/s suffice for."""
+        return floor(request_units / self.request_units * (1 + _ROUNDING))
+
+    @property
+    def text(self) -> str:
+        headroom = "" if self.headroom == 1 else f" x {self.headroom:g}"
+        return f"{self.rate:g} records/s x {self.charge:g} RU{headroom}"
+
+
+class Demand(Struct, frozen=True, kw_only=True):
+    """Where the numbers come from. `first` is the charge while the metric of `charge` is not known."""
+
+    rate: Source
+    charge: Source
+    first: float | None
+    headroom: float
+    statistic: Literal["average", "maximum", "latest"]
+
+    def metrics(self) -> tuple[str, ...]:
+        return tuple(source for source in (self.rate, self.charge) if isinstance(source, str))
+
+    def problems(self) -> dict[str, str]:
+        """What is wrong, by the option's name in the rules."""
+        found: dict[str, str] = {}
+        for option, source in (("rate", self.rate), ("ru_per_record", self.charge)):
+            if not isinstance(source, str) and source <= 0:
+                found[option] = f"found {source:g}; a number above 0 or the name of a metric is accepted"
+        if self.first is not None and self.first <= 0:
+            found["first_ru_per_record"] = f"found {self.first:g}; a number above 0 is accepted"
+        if self.first is not None and not isinstance(self.charge, str):
+            found["first_ru_per_record"] = "is of no use where ru_per_record is a number already"
+        if not 1 <= self.headroom <= 10:
+            found["headroom"] = f"found {self.headroom:g}; 1 to 10 is accepted"
+        return found
+
+    def of(self, view: MetricsView, rule: str) -> Unit | Unknown:
+        """What one consumer needs now; nothing (0 RU/s) is not known, either."""
+        gap, numbers, evidence = False, [], []
+        for source, first in ((self.rate, None), (self.charge, self.first)):
+            if not isinstance(source, str):
+                numbers.append(source)
+                continue
+            summary = view.metric(source)
+            value = summary.statistic(self.statistic)
+            if summary.problem is not None or value <= 0:
+                if first is None:
+                    return Unknown(source, summary.problem or Reason.INVALID_METRIC)
+                numbers.append(first)
+                continue
+            gap = gap or summary.gap
+            numbers.append(value)
+            span = view.span(source)
+            evidence.append(Evidence(rule, source, self.statistic, value, "~", value, span, summary.count))
+        rate, charge = numbers
+        each = rate * charge * self.headroom
+        return Unit(each, rate, charge, self.headroom, gap, tuple(evidence))

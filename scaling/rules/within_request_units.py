@@ -1,0 +1,88 @@
+"""No more consumers than the throughput that is there suffices for. Pure.
+
+The other half of the lock step is `request_units_for_rate`, which raises the throughput for the consumers that
+are wanted; when it is there, they may come (docs/adr/0007).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from scaling.model import Evidence, Flip, Reason, Verdict
+from scaling.rules.request_units import Demand, Source, Unknown
+from scaling.rules.view import LevelLine, MetricsView
+
+
+class WithinRequestUnitsRule:
+    """Bounds scaling out; never asks for a change itself, and never for less than there is."""
+
+    class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """`request_units`: the metric of what is reached, RU/s. The rest as in `request_units_for_rate`."""
+
+        request_units: str
+        rate: Source
+        ru_per_record: Source
+        first_ru_per_record: float | None = None
+        headroom: float = 1.2
+        statistic: Literal["average", "maximum", "latest"] = "maximum"
+
+        def problems(self) -> dict[str, str]:
+            """Cross-field errors by option name."""
+            return _demand(self).problems()
+
+    def __init__(self, params: Params, *, name: str) -> None:
+        self._name = name
+        self._metric = params.request_units
+        self._demand = _demand(params)
+
+    def metrics(self) -> tuple[str, ...]:
+        return (self._metric, *self._demand.metrics())
+
+    def levels(self, current: int) -> tuple[LevelLine, ...]:  # noqa: ARG002 - see below
+        """None: what it bounds by depends on a charge that is measured."""
+        return ()
+
+    def evaluate(self, view: MetricsView, /) -> Verdict:
+        """Unknown is not enough: with any of its metrics missing, nothing is added."""
+        unit, summary = self._demand.of(view, self._name), view.metric(self._metric)
+        if isinstance(unit, Unknown) or summary.problem is not None:
+            missing = unit.metric if isinstance(unit, Unknown) else self._metric
+            return Verdict(None, Reason.LOCK_STEP, out_ceiling=view.current, note=f"{missing} is not known")
+        there, more = summary.latest, unit.needed(view.current + 1)
+        evidence = Evidence(
+            self._name,
+            self._metric,
+            "latest",
+            there,
+            "<" if there < more else ">=",
+            float(more),
+            view.span(self._metric),
+            summary.count,
+        )
+        flips = (Flip(f"latest {self._metric}", ">=", float(more), Reason.SCALE_OUT),) if there < more else ()
+        return Verdict(
+            None, Reason.LOCK_STEP, (evidence,), flips, out_ceiling=max(unit.affordable(there), view.current)
+        )
+
+    def objection(self, view: MetricsView, capacity: int) -> str | None:
+        """Why consumers must not be added up to `capacity` now; None when they may, or none is added."""
+        if capacity <= view.current:
+            return None
+        unit, summary = self._demand.of(view, self._name), view.metric(self._metric)
+        if isinstance(unit, Unknown) or summary.problem is not None:
+            return f"{unit.metric if isinstance(unit, Unknown) else self._metric} is not known"
+        if capacity <= unit.affordable(summary.latest):
+            return None
+        return f"{capacity} x {unit.text} = {unit.needed(capacity)} RU/s are needed, {summary.latest:g} are there"
+
+
+def _demand(params: WithinRequestUnitsRule.Params) -> Demand:
+    return Demand(
+        rate=params.rate,
+        charge=params.ru_per_record,
+        first=params.first_ru_per_record,
+        headroom=params.headroom,
+        statistic=params.statistic,
+    )

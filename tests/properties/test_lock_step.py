@@ -1,0 +1,341 @@
+"""Instances and request units in step: never more demand than RU/s, whatever is late, lost, doubled or fails.
+
+The simulation runs the real decisions and state transitions of two targets on two platforms. What may happen in
+any order: load changes, reports are read and decided upon later, actions are delivered late, twice or never,
+the platform takes its time or fails, effects are recorded late or never, checks send actions again.
+"""
+
+from dataclasses import dataclass, field
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scaling.lock_step import as_seen, capacities, objection
+from scaling.logic import decide
+from scaling.model import (
+    NO_CONTROLS,
+    Capacity,
+    Effect,
+    EffectOutcome,
+    MetricFailure,
+    MetricSample,
+    MetricsReport,
+    Reason,
+    ScaleAction,
+    TargetState,
+)
+from scaling.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
+from scaling.state import absorb, advance, already_evaluated, record_effect, refusal, review, without_change
+from scaling.window import Window, WindowSpec
+
+START = 1_700_000_000.0
+RATE, CHARGE = 1000, 6
+UNIT = RATE * CHARGE
+LATEST = WindowSpec(span=60.0, interval=60.0, min_samples=1)
+SIZING = {"rate": RATE, "ru_per_record": CHARGE, "headroom": 1}
+
+
+def latest(collector: str, count: str, **options) -> MetricSpec:
+    return MetricSpec(collector=collector, options=options, count=count, window=LATEST)
+
+
+def plan_policy(*rules: RuleSpec, **changes) -> Policy:
+    fields = {
+        "target": "plan",
+        "scaler": "fake",
+        "scaler_options": {},
+        "minimum": 1,
+        "maximum": 10,
+        "metrics": {
+            "backlog": latest("fake", "active"),
+            "there": latest("target_capacity", "reached", target="ru"),
+        },
+        "rules": (
+            RuleSpec(type="target_per_unit", name="load", options={"metric": "backlog", "target": 100.0}),
+            RuleSpec(
+                type="within_request_units", name="within", options={"request_units": "there", **SIZING}
+            ),
+        ),
+        "out": Pace(),
+        "inward": Pace(),
+    }
+    return Policy(PolicySpec(**(fields | changes)))
+
+
+def ru_policy(**changes) -> Policy:
+    fields = {
+        "target": "ru",
+        "scaler": "fake",
+        "scaler_options": {},
+        "minimum": 400,
+        "maximum": 100_000,
+        "metrics": {"instances": latest("target_capacity", "wanted", target="plan")},
+        "rules": (
+            RuleSpec(
+                type="request_units_for_rate", name="sizing", options={"consumers": "instances", "tolerance": 0, **SIZING}
+            ),
+        ),
+        "out": Pace(),
+        "inward": Pace(),
+    }
+    return Policy(PolicySpec(**(fields | changes)))
+
+
+@dataclass
+class Target:
+    policy: Policy
+    platform: int
+    state: TargetState = field(default_factory=TargetState)
+    windows: dict[str, Window] = field(default_factory=dict)
+
+
+@dataclass
+class Flight:
+    """An action on its way to the platform: checks are passed, the change will land, or not."""
+
+    action: ScaleAction
+
+
+class Simulation:
+    """`locked` False leaves out the question asked before acting: then the invariant must break."""
+
+    def __init__(self, instances: int, *, request_units: int | None = None, locked: bool = True) -> None:
+        self.now = START
+        self.locked = locked
+        self.backlog = 100.0 * instances
+        self.targets = {
+            "plan": Target(plan_policy(), instances),
+            "ru": Target(ru_policy(), request_units or instances * UNIT),
+        }
+        self.reports: list[MetricsReport] = []
+        self.queue: list[ScaleAction] = []
+        self.flying: list[Flight] = []
+        self.effects: list[Effect] = []
+        self.reasons: set[Reason] = set()
+
+    # -- what may happen --------------------------------------------------------------------------
+
+    def wait(self, seconds: int) -> None:
+        self.now += seconds
+
+    def load(self, instances: int) -> None:
+        self.backlog = 100.0 * instances
+
+    def collect(self, _: int) -> None:
+        """Both targets are read at one moment; reports not decided upon by the next one are dropped."""
+        self.reports = [self._report(name) for name in self.targets]
+
+    def evaluate(self, pick: int) -> None:
+        if not self.reports:
+            return
+        report = self.reports.pop(pick % len(self.reports))
+        target = self.targets[report.target]
+        if already_evaluated(target.state, report.at):
+            return
+        windows, state = absorb(
+            target.policy, target.windows, target.state, report, now=self.now, controls=NO_CONTROLS
+        )
+        decided = decide(
+            target.policy, windows, state, now=self.now, decision_id=f"{report.target}@{self.now}"
+        )
+        self.reasons.add(decided.reason)
+        target.windows = windows
+        target.state, action = advance(target.policy, state, decided, report_at=report.at, level=None)
+        if action is not None:
+            self.queue.append(action)
+
+    def deliver(self, pick: int) -> None:
+        """The message stays in the queue: it is delivered again, at any time."""
+        if not self.queue:
+            return
+        action = self.queue[pick % len(self.queue)]
+        target = self.targets[action.target]
+        effect = refusal(target.policy, target.state, NO_CONTROLS, action, now=self.now)
+        others = {
+            name: as_seen(other.state, Capacity(other.platform, self.now))
+            for name, other in self.targets.items()
+        }
+        if effect is None and self.locked:
+            text = objection(target.policy, target.windows, action, others, now=self.now)
+            if text is not None:
+                effect = without_change(action, EffectOutcome.FAILED, self.now, text)
+        if effect is not None:
+            target.state = record_effect(target.state, effect)
+        elif not any(flight.action.action_id == action.action_id for flight in self.flying):
+            self.flying.append(Flight(action))
+
+    def lose(self, pick: int) -> None:
+        if self.queue:
+            self.queue.pop(pick % len(self.queue))
+
+    def land(self, pick: int) -> None:
+        """An order never outlives its action, and the platform is read just before it."""
+        if not self.flying:
+            return
+        action = self.flying.pop(pick % len(self.flying)).action
+        target = self.targets[action.target]
+        if self.now >= action.expires_at or target.platform != action.from_capacity:
+            return
+        target.platform = action.to_capacity
+        effect = without_change(action, EffectOutcome.APPLIED, self.now, "")
+        self.effects.append(msgspec.structs.replace(effect, reached=action.to_capacity))
+
+    def fail(self, pick: int) -> None:
+        if self.flying:
+            self.flying.pop(pick % len(self.flying))
+
+    def record(self, pick: int) -> None:
+        if self.effects:
+            effect = self.effects.pop(pick % len(self.effects))
+            self.targets[effect.target].state = record_effect(self.targets[effect.target].state, effect)
+
+    def crash(self, pick: int) -> None:
+        """An effect nobody lived to record."""
+        if self.effects:
+            self.effects.pop(pick % len(self.effects))
+
+    def verify(self, _: int) -> None:
+        for target in self.targets.values():
+            capacity = Capacity(target.platform, self.now)
+            found = review(target.policy, target.state, capacity, now=self.now, controls=NO_CONTROLS)
+            target.state = found.state
+            if found.emit is not None:
+                self.queue.append(found.emit)
+
+    # -- what must hold ---------------------------------------------------------------------------
+
+    @property
+    def demand(self) -> int:
+        return self.targets["plan"].platform * UNIT
+
+    @property
+    def there(self) -> int:
+        return self.targets["ru"].platform
+
+    def _report(self, name: str) -> MetricsReport:
+        own = self.targets[name]
+        items = [self._item(metric, spec) for metric, spec in own.policy.spec.metrics.items()]
+        return MetricsReport(
+            name,
+            self.now,
+            tuple(item for item in items if isinstance(item, MetricSample)),
+            tuple(item for item in items if isinstance(item, MetricFailure)),
+            Capacity(own.platform, self.now),
+        )
+
+    def _item(self, metric: str, spec: MetricSpec) -> MetricSample | MetricFailure:
+        if spec.collector == "fake":
+            return MetricSample(metric, self.now, self.backlog)
+        known = capacities(self.targets[spec.options["target"]].state)
+        if known is None:
+            return MetricFailure(metric, self.now, "not known yet")
+        return MetricSample(metric, self.now, known[spec.count])
+
+
+def tick(simulation: Simulation) -> None:
+    """A minute in which nothing goes wrong."""
+    simulation.wait(60)
+    simulation.collect(0)
+    for _ in range(2):
+        simulation.evaluate(0)
+    for index in reversed(range(len(simulation.queue))):
+        simulation.deliver(index)
+        simulation.lose(index)
+        simulation.land(0)
+        simulation.record(0)
+    simulation.verify(0)
+
+
+OPERATIONS = (
+    *("wait", "wait", "wait", "load", "load", "collect", "collect", "collect", "verify"),
+    *("evaluate",) * 5,
+    *("deliver",) * 5,
+    *("land", "land", "land", "record", "record", "record", "record", "lose", "fail", "crash"),
+)
+
+
+def run(seed: int, *, locked: bool, length: int = 250) -> Simulation:
+    """A random schedule; it ends when there is more demand than request units."""
+    chance = Random(seed)
+    instances = chance.randint(1, 6)
+    request_units = chance.choice([instances, 10]) * UNIT
+    simulation = Simulation(instances, request_units=request_units, locked=locked)
+    tick(simulation)
+    for _ in range(length):
+        name = chance.choice(OPERATIONS)
+        argument = chance.randint(0, 3)
+        if name == "wait":
+            argument = chance.choice([1, 5, 30, 60, 130, 601])
+        elif name == "load":
+            argument = chance.randint(1, 10)
+        getattr(simulation, name)(argument)
+        if simulation.demand > simulation.there:
+            break
+    return simulation
+
+
+@given(st.integers(0, 2**32))
+@settings(max_examples=400)
+def test_there_is_never_more_demand_than_request_units(seed):
+    simulation = run(seed, locked=True)
+
+    assert simulation.demand <= simulation.there
+
+
+def test_the_schedules_are_such_that_it_takes_the_question_before_acting():
+    ended = [run(seed, locked=False) for seed in range(100)]
+
+    assert sum(simulation.demand > simulation.there for simulation in ended) >= 5
+
+
+def test_without_the_question_before_acting_both_may_move_at_once():
+    """The schedule that makes the question necessary: each decides by what the other was."""
+    assert _race(locked=False) == (10 * UNIT, 4 * UNIT)
+    assert _race(locked=True)[0] <= _race(locked=True)[1]
+
+
+def _race(*, locked: bool) -> tuple[int, int]:
+    simulation = Simulation(4, request_units=10 * UNIT, locked=locked)
+    simulation.collect(0)
+    simulation.evaluate(0)
+    simulation.evaluate(0)  # the plan was not known yet
+    simulation.wait(60)
+    simulation.load(10)
+    simulation.collect(0)
+    simulation.evaluate(0)
+    simulation.evaluate(0)
+    assert [action.to_capacity for action in simulation.queue] == [10, 4 * UNIT]
+    simulation.deliver(0)
+    simulation.deliver(1)
+    simulation.land(0)
+    simulation.land(0)
+    return simulation.demand, simulation.there
+
+
+@pytest.mark.parametrize("goal", [1, 3, 10])
+def test_both_arrive_where_the_load_leads(goal):
+    simulation = Simulation(4)
+    simulation.load(goal)
+    for _ in range(8):
+        tick(simulation)
+        assert simulation.demand <= simulation.there
+
+    assert (simulation.demand, simulation.there) == (goal * UNIT, goal * UNIT)
+    assert (Reason.LOCK_STEP in simulation.reasons) == (goal == 10)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 10))
+@settings(max_examples=50)
+def test_whatever_happened_half_an_hour_of_quiet_brings_both_where_the_load_leads(seed, goal):
+    simulation = run(seed, locked=True)
+    simulation.flying.clear()
+    simulation.effects.clear()
+    simulation.load(goal)
+    for _ in range(30):
+        tick(simulation)
+        assert simulation.demand <= simulation.there
+
+    assert (simulation.demand, simulation.there) == (goal * UNIT, goal * UNIT)
