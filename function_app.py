@@ -2,7 +2,9 @@
 
 import azure.functions as func
 
+from consumer.functions import blueprint as consumer
 from scaling.functions import blueprint as scaling
 
 app = func.FunctionApp()
 app.register_functions(scaling)
+app.register_functions(consumer)

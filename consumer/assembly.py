@@ -11,6 +11,7 @@ from consumer.checkpoints.blob_leases import BlobLeaseStore
 from consumer.config import ConsumerConfig, LettersKind, SinkKind, StoreKind
 from consumer.dead_letters.blob import BlobDeadLetterStore
 from consumer.dead_letters.cosmos import CosmosDeadLetterStore
+from consumer.driver import DriverSettings
 from consumer.errors import SettingsError
 from consumer.mapping import MappingOptions
 from consumer.ports import CheckpointStore, DeadLetterStore, LeaseStore, Sink
@@ -131,3 +132,15 @@ class Parts:
             return blob_container(self.settings, self.config.storage_connection, name)
         except ConnectionSettingsError as error:
             raise SettingsError(str(error)) from error
+
+
+def driver_settings(config: ConsumerConfig) -> DriverSettings:
+    """What of the configuration is the driver's."""
+    return DriverSettings(
+        config.hub,
+        config.consumer_group,
+        config.limits,
+        config.batches,
+        config.rate,
+        dry_run=config.dry_run,
+    )

@@ -42,6 +42,14 @@ class MetricsExporter(StrEnum):
     AZURE_MONITOR = "azure_monitor"
 
 
+class Hosting(StrEnum):
+    """Which functions this app has for the consumer."""
+
+    OFF = "off"
+    SLICES = "slices"
+    TRIGGER = "trigger"
+
+
 class ConsumerConfig(Struct, frozen=True):
     """One consumer. Connections are names of settings; secrets stay where they are."""
 
@@ -289,3 +297,23 @@ def _flag_or_error(text: str) -> bool | None:
     if text.lower() not in _FLAGS:
         raise ValueError(text)
     return _FLAGS[text.lower()]
+
+
+def read_hosting(settings: Mapping[str, str]) -> Hosting:
+    """CONSUMER_HOSTING; what is none of its values is told by `read_slice` when the function runs, since an error
+    while the app is loaded would take the autoscaler down too.
+    """
+    text = settings.get("CONSUMER_HOSTING", "").strip().lower()
+    if not text:
+        return Hosting.OFF
+    return Hosting(text) if text in set(Hosting) else Hosting.SLICES
+
+
+def read_slice(settings: Mapping[str, str]) -> float:
+    """CONSUMER_SLICE: seconds one invocation consumes. Raises SettingsError, also for a wrong CONSUMER_HOSTING."""
+    read = _Reader(settings)
+    seconds = read.seconds("CONSUMER_SLICE", 45.0)
+    read.choice("CONSUMER_HOSTING", Hosting.OFF, Hosting, "off, slices, trigger")
+    if read.problems:
+        raise SettingsError("; ".join(read.problems))
+    return seconds

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from consumer.assembly import Parts
+from consumer.assembly import Parts, driver_settings
 from consumer.checkpoints.memory import MemoryCheckpointStore, MemoryLeaseStore
 from consumer.config import ConsumerConfig
-from consumer.driver import Driver, DriverSettings
+from consumer.driver import Driver
 from consumer.errors import BacklogError, ConsumerError, PoisonError, PositionError, SettingsError
 from consumer.model import Checkpoint
 from consumer.ownership import unique_owner
@@ -51,14 +51,7 @@ class ConsumerProcess:
             checkpoints, leases = MemoryCheckpointStore(), MemoryLeaseStore()
         self._checkpoints, self._leases = checkpoints, leases
         self.driver = Driver(
-            DriverSettings(
-                config.hub,
-                config.consumer_group,
-                config.limits,
-                config.batches,
-                config.rate,
-                dry_run=config.dry_run,
-            ),
+            driver_settings(config),
             self._sink,
             checkpoints,
             self._letters,
@@ -141,4 +134,3 @@ async def run_slice(
         return await ConsumerProcess(config, settings).run(stop)
     finally:
         timer.cancel()
-
