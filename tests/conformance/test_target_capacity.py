@@ -61,7 +61,6 @@ def test_a_capacity_that_is_not_known_is_none(found):
 @pytest.fixture
 async def world(azurite, monkeypatch) -> AsyncIterator[tuple[TableStateStore, TargetCapacityCollector]]:
     settings, table = {"AzureWebJobsStorage": azurite}, f"State{uuid4().hex[:12]}"
-    monkeypatch.setattr("scaling.state_store.TABLE", table)
     monkeypatch.setattr(TableStateStore.__init__, "__kwdefaults__", {"table": table})
     states = TableStateStore(settings, target_capacity.STORAGE)
     collector = TargetCapacityCollector(TargetCapacityCollector.Params(target="plan"), settings)

@@ -7,7 +7,9 @@ import msgspec
 import pytest
 from typer.main import get_command
 
-from scaling import cli, connections
+from scaling import cli, connections, registry
+from scaling.config import load_config
+from scaling.lock_step import neighbours
 from scaling.model import REASONS
 from scaling.registry import COLLECTORS, collector_class
 from scaling.rules import RULES
@@ -111,3 +113,24 @@ def test_the_settings_the_code_reads_are_the_ones_listed():
     }
     whole = {name for name in listed if "__" not in name}
     assert whole - by_the_host <= read, whole - by_the_host - read
+
+
+def test_the_example_of_two_targets_in_step_is_an_accepted_configuration():
+    example = section("### Instances and request units in step").partition("```toml")[2].partition("```")[0]
+    account = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers"
+    settings = {
+        "FLIGHTS_PLAN_ID": f"{account}/Microsoft.Web/serverfarms/plan",
+        "FLIGHTS_CONTAINER_ID": f"{account}/Microsoft.DocumentDB/databaseAccounts/a/sqlDatabases/d/containers/c",
+    }
+
+    config = load_config(example, name="example", settings=settings, plug_ins=registry)
+
+    assert [policy.spec.scaler for policy in config.policies.values()] == [
+        "cosmos_throughput",
+        "app_service_plan",
+    ]
+    assert {
+        name: neighbour.target
+        for policy in config.policies.values()
+        for name, neighbour in neighbours(policy).items()
+    } == {"wanted": "plan-flights", "throughput": "flights-ru"}
