@@ -112,6 +112,31 @@ class SqlTransactionalSink:
         except (SQLAlchemyError, UnavailableError, OSError) as error:
             return _again(batch, message_of(error))
 
+    async def replay(self, record: Record, *, deadline: float) -> WriteResult:
+        """Writes the event of a dead letter and removes the letter, exactly once, whatever the position.
+
+        Raises UnavailableError: the outcome is unknown, doing it again is safe.
+        """
+        return await self._database.call(partial(self._replay, record), deadline=deadline)
+
+    def _replay(self, record: Record) -> WriteResult:
+        event = record.event
+        key = {
+            **self._scope.keys,
+            "PartitionID": event.partition,
+            "SequenceNumber": event.sequence_number,
+        }
+        try:
+            with self._database.engine.begin() as connection:
+                if letters.remove_one(connection, key):
+                    self._target.write(connection, [record])
+        except Exception as error:
+            rejection = rejection_of(error)
+            if rejection is None:
+                raise
+            return WriteResult(Outcome.REJECT, reason=f"{rejection.reason}: {rejection.detail}")
+        return WriteResult(Outcome.WRITTEN)
+
     def _write(self, position: _Position, records: Sequence[Record]) -> Sequence[WriteResult]:
         """In a thread of the database's. Everything at once first; after an error that speaks of a row, event by
         event. Raises FencedError, UnavailableError, and what cannot be blamed on an event.

@@ -1,0 +1,326 @@
+"""`tidemark checkpoints`: where the consumer stands, and the operator's orders where it shall go on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from msgspec import Struct
+from rich.markup import escape
+from rich.table import Table
+
+from consumer.cli_support import (
+    DEADLINE,
+    Json,
+    OpenParts,
+    Receiver,
+    Root,
+    Yes,
+    ask,
+    console,
+    errors,
+    fail,
+    number,
+    print_json,
+    run,
+    soon,
+)
+from consumer.errors import ConsumerError, UnavailableError
+from consumer.model import NOTHING_SETTLED, Checkpoint, Event, PartitionState
+from consumer.ports import CheckpointStore
+from consumer.position import Start
+from scaling.assembly import ROOT
+from scaling.explain import duration_text
+
+OPERATOR = "operator"
+"""Who owns a position that was set by hand."""
+
+
+class Row(Struct, frozen=True):
+    """A partition as it is shown."""
+
+    partition: str
+    checkpoint: Checkpoint | None = None
+    unreadable: str | None = None
+    lag: int | None = None
+    """Events not settled; None where the hub or the checkpoint cannot be read."""
+
+
+class Export(Struct, frozen=True, forbid_unknown_fields=True):
+    """The file of `export` and `set --from`."""
+
+    hub: str
+    consumer_group: str
+    checkpoints: tuple[Checkpoint, ...]
+
+
+class Wanted(Struct, frozen=True):
+    """Where `set` shall put partitions; one of the fields is given."""
+
+    sequence_number: int | None = None
+    earliest: bool = False
+    latest: bool = False
+    time: float | None = None
+
+
+class CheckpointCommands:
+    """The commands; a method's signature is what the command line takes."""
+
+    def __init__(self, open_parts: OpenParts) -> None:
+        self._open = open_parts
+
+    def show(self, root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a command-line flag
+        """Every partition: low-water mark, what is settled beyond it, owner, age, lag."""
+
+        async def work() -> list[Row]:
+            parts = self._open(root)
+            stored, states = await _read(parts.checkpoints()), await _states(parts.receiver())
+            names = sorted({*stored, *states}, key=_by_number)
+            return [_row(name, stored.get(name), states.get(name)) for name in names]
+
+        rows = run(work)
+        if json_:
+            print_json(rows)
+        else:
+            _print(rows, time.time())
+
+    def export(self, root: Root = ROOT) -> None:
+        """All positions as JSON, for `set --from`."""
+
+        async def work() -> Export:
+            parts = self._open(root)
+            stored = await _read(parts.checkpoints())
+            if bad := [f"partition {name}: {why}" for name, why in stored.items() if isinstance(why, str)]:
+                raise ConsumerError("; ".join(bad))
+            found = sorted(
+                (each for each in stored.values() if isinstance(each, Checkpoint)),
+                key=lambda each: _by_number(each.partition),
+            )
+            return Export(parts.config.hub, parts.config.consumer_group, tuple(found))
+
+        print_json(run(work))
+
+    def set_(
+        self,
+        partition: Annotated[list[str] | None, typer.Option(help="Which; may be repeated.")] = None,
+        all_: Annotated[bool, typer.Option("--all", help="All partitions of the hub.")] = False,  # noqa: FBT002
+        sequence_number: Annotated[
+            int | None, typer.Option(min=-1, help="The last settled event; -1: none.")
+        ] = None,
+        earliest: Annotated[bool, typer.Option("--earliest", help="Everything the hub has.")] = False,  # noqa: FBT002
+        latest: Annotated[bool, typer.Option("--latest", help="Only what comes from now on.")] = False,  # noqa: FBT002
+        time_: Annotated[
+            str | None, typer.Option("--time", help="From this moment, as 2026-11-21T08:00:00Z.")
+        ] = None,
+        from_: Annotated[Path | None, typer.Option("--from", help="A file that `export` wrote.")] = None,
+        yes: Yes = False,  # noqa: FBT002 - a command-line flag
+        root: Root = ROOT,
+    ) -> None:
+        """Sets positions, backwards too. A consumer at work loses the partition and goes on from there."""
+        given = [sequence_number is not None, earliest, latest, time_ is not None, from_ is not None]
+        if sum(given) != 1:
+            raise typer.BadParameter("give one of --sequence-number, --earliest, --latest, --time and --from")
+        if from_ is not None and (partition or all_):
+            raise typer.BadParameter("--from names its partitions itself")
+        if from_ is None and bool(partition) == all_:
+            raise typer.BadParameter("give --partition (or several), or --all")
+        wanted = Wanted(sequence_number, earliest, latest, None if time_ is None else _moment(time_))
+        file = None if from_ is None else _file(from_)
+
+        partitions = partition or []
+        planned = run(lambda: self._plan(root, partitions, wanted, file))
+        for row, target in planned:
+            console.print(f"partition {escape(row.partition)}: {_position(row)} -> {_spoken(target)}")
+        ask(f"Set {len(planned)} position{'s' if len(planned) != 1 else ''}?", yes=yes)
+
+        run(lambda: self._put(root, [target for _, target in planned]))
+        console.print(f"[green]set[/] {len(planned)}; a consumer at work goes on from there by itself")
+
+    async def _plan(
+        self, root: Path, partitions: Sequence[str], wanted: Wanted, file: Export | None
+    ) -> list[tuple[Row, Checkpoint]]:
+        """What is stored, and what shall be."""
+        parts = self._open(root)
+        stored = await _read(parts.checkpoints())
+        if file is None:
+            targets = await _targets(parts.receiver(), partitions, wanted, stored)
+        elif file.hub == parts.config.hub:
+            targets = list(file.checkpoints)
+        else:
+            raise ConsumerError(
+                f"the file holds positions of hub '{file.hub}', the settings name '{parts.config.hub}'"
+            )
+        return [(_row(each.partition, stored.get(each.partition), None), each) for each in targets]
+
+    async def _put(self, root: Path, targets: Sequence[Checkpoint]) -> None:
+        store = self._open(root).checkpoints()
+        try:
+            for target in targets:
+                await store.put(msgspec.structs.replace(target, owner=OPERATOR), deadline=soon())
+        finally:
+            await store.aclose()
+
+
+def checkpoints_app(open_parts: OpenParts) -> typer.Typer:
+    """`show`, `set` and `export`."""
+    commands = CheckpointCommands(open_parts)
+    app = typer.Typer(
+        name="checkpoints", help="Positions of the consumer, per partition.", no_args_is_help=True
+    )
+    app.command()(commands.show)
+    app.command()(commands.export)
+    app.command("set")(commands.set_)
+    return app
+
+
+async def _read(store: CheckpointStore) -> dict[str, Checkpoint | str]:
+    try:
+        return await store.load_all(deadline=soon())
+    finally:
+        await store.aclose()
+
+
+async def _states(receiver: Receiver) -> dict[str, PartitionState]:
+    """By partition; nothing, and a word about it, where the hub cannot be reached."""
+    try:
+        async with asyncio.timeout(DEADLINE):
+            names = await receiver.partitions()
+            return {state.partition: state for state in await asyncio.gather(*map(receiver.state, names))}
+    except (ConsumerError, TimeoutError) as error:
+        errors.print(f"[yellow]the hub cannot be read, so no lag:[/] {escape(str(error) or 'no answer')}")
+        return {}
+    finally:
+        await receiver.close()
+
+
+async def _targets(
+    receiver: Receiver, partitions: Sequence[str], wanted: Wanted, stored: Mapping[str, Checkpoint | str]
+) -> list[Checkpoint]:
+    """Raises ConsumerError for a position that the hub does not have."""
+    try:
+        known = await receiver.partitions()
+        if unknown := [name for name in partitions if name not in known]:
+            raise ConsumerError(
+                f"the hub has no partition {', '.join(unknown)}; it has {', '.join(sorted(known, key=_by_number))}"
+            )
+        return [
+            await _target(receiver, name, wanted, stored.get(name))
+            for name in sorted(partitions or known, key=_by_number)
+        ]
+    finally:
+        await receiver.close()
+
+
+async def _target(
+    receiver: Receiver, partition: str, wanted: Wanted, stored: Checkpoint | str | None
+) -> Checkpoint:
+    state = await receiver.state(partition)
+    last = Checkpoint(partition, state.last_sequence_number, state.last_offset)
+    if wanted.latest:
+        return last
+    if wanted.time is not None:
+        if state.empty or wanted.time > state.last_enqueued_at:
+            return last
+        epoch = stored.epoch if isinstance(stored, Checkpoint) else 0
+        first = await _first_since(receiver, partition, wanted.time, epoch + 1)
+        return Checkpoint(partition, first - 1, "")
+    settled = NOTHING_SETTLED if wanted.earliest or wanted.sequence_number is None else wanted.sequence_number
+    if settled > last.sequence_number:
+        raise ConsumerError(
+            f"partition {partition} ends at event {last.sequence_number}; accepted: -1 to {last.sequence_number}, "
+            f"found {settled}"
+        )
+    return last if settled == last.sequence_number else Checkpoint(partition, settled, "")
+
+
+async def _first_since(receiver: Receiver, partition: str, moment: float, epoch: int) -> int:
+    """The first event enqueued at or after the moment: only receiving tells. Takes the link from a consumer at
+    work, which loses the partition by the order anyway.
+    """
+    found: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def on_events(events: Sequence[Event], _last: int | None) -> None:
+        if events and not found.done():
+            found.set_result(events[0].sequence_number)
+
+    start = Start(time=moment, inclusive=True)
+    receiving = asyncio.create_task(receiver.receive(partition, start, epoch, on_events))
+    try:
+        either: set[asyncio.Future[Any]] = {receiving, found}
+        await asyncio.wait(either, timeout=DEADLINE, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        receiving.cancel()
+        (ended,) = await asyncio.gather(receiving, return_exceptions=True)
+    if found.done():
+        return found.result()
+    if isinstance(ended, ConsumerError):
+        raise ended
+    raise UnavailableError(f"partition {partition} gave no event within {DEADLINE:.0f} s")
+
+
+def _row(partition: str, stored: Checkpoint | str | None, state: PartitionState | None) -> Row:
+    if isinstance(stored, str):
+        return Row(partition, unreadable=stored)
+    if state is None:
+        return Row(partition, stored)
+    mark = stored.sequence_number if stored else NOTHING_SETTLED
+    gone = max(mark, state.last_sequence_number if state.empty else state.begin_sequence_number - 1)
+    beyond = sum(max(0, last - max(first, gone + 1) + 1) for first, last in (stored.beyond if stored else ()))
+    return Row(partition, stored, lag=max(0, state.last_sequence_number - gone - beyond))
+
+
+def _print(rows: Sequence[Row], now: float) -> None:
+    table = Table("partition", "low-water", "offset", "beyond", "owner", "epoch", "age", "lag")
+    for row in rows:
+        found = row.checkpoint
+        if found is None:
+            table.add_row(row.partition, _position(row), "", "", "", "", "", number(row.lag))
+            continue
+        beyond = sum(last - first + 1 for first, last in found.beyond)
+        age = duration_text(max(0.0, now - found.saved_at)) if found.saved_at else "?"
+        cells = (_position(row), found.offset, f"{beyond:,} in {len(found.beyond):,}" if beyond else "0")
+        table.add_row(
+            row.partition, *map(escape, cells), escape(found.owner), str(found.epoch), age, number(row.lag)
+        )
+    console.print(table)
+    for row in rows:
+        if row.unreadable:
+            console.print(
+                f"[red]partition {escape(row.partition)}:[/] {escape(row.unreadable)}", soft_wrap=True
+            )
+
+
+def _position(row: Row) -> str:
+    if row.unreadable:
+        return "unreadable"
+    return _spoken(row.checkpoint) if row.checkpoint else "none"
+
+
+def _spoken(checkpoint: Checkpoint) -> str:
+    settled = checkpoint.sequence_number
+    return "the beginning" if settled == NOTHING_SETTLED else str(settled)
+
+
+def _by_number(partition: str) -> tuple[int, str]:
+    return (int(partition) if partition.isdecimal() else 0, partition)
+
+
+def _moment(text: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}; expected a time such as 2026-11-21T08:00:00Z") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _file(path: Path) -> Export:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Export)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        fail(f"{path} is no file of 'tidemark checkpoints export': {error}")

@@ -1,0 +1,273 @@
+"""`tidemark dead-letters`: what could not be written, why, and what shall become of it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Annotated, Any, TypeVar
+
+import typer
+from msgspec import Struct
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+
+from consumer.cli_support import (
+    DEADLINE,
+    Json,
+    OpenParts,
+    Root,
+    Yes,
+    ask,
+    console,
+    errors,
+    fail,
+    print_json,
+    run,
+    soon,
+)
+from consumer.dead_letters.letters import to_document
+from consumer.errors import ConsumerError
+from consumer.model import DeadLetter, Outcome
+from consumer.ports import DeadLetterStore, Sink
+from consumer.replaying import Replay
+from scaling.assembly import ROOT
+from scaling.config_reader import parse_duration
+from scaling.explain import time_text
+
+CHUNK = 50
+"""Letters in memory at once; a body can have 1 MB."""
+_BODY_SHOWN = 4000  # characters
+
+_T = TypeVar("_T")
+
+Partition = Annotated[str | None, typer.Option(help="Only of this partition.")]
+ReasonOption = Annotated[str | None, typer.Option(help="Only of this reason.")]
+Ids = Annotated[list[str] | None, typer.Argument(help="Ids, as `list` shows them.")]
+All = Annotated[bool, typer.Option("--all", help="All letters.")]
+
+
+class Selection(Struct, frozen=True):
+    """Which letters: these ids, or those that pass the filters."""
+
+    ids: tuple[str, ...] = ()
+    partition: str | None = None
+    reason: str | None = None
+    before: float | None = None
+    """Epoch seconds; only letters that failed earlier."""
+
+    async def of(self, store: DeadLetterStore) -> AsyncIterator[DeadLetter]:
+        """Raises ConsumerError for an id that is not there."""
+        for letter_id in self.ids:
+            letter = await store.get(letter_id)
+            if letter is None:
+                raise ConsumerError(f"there is no dead letter '{letter_id}'")
+            yield letter
+        if not self.ids:
+            async for letter in store.list(partition=self.partition, reason=self.reason):
+                if self.before is None or letter.failed_at < self.before:
+                    yield letter
+
+    async def chunks(self, store: DeadLetterStore) -> AsyncIterator[list[DeadLetter]]:
+        chunk: list[DeadLetter] = []
+        async for letter in self.of(store):
+            chunk.append(letter)
+            if len(chunk) == CHUNK:
+                yield chunk
+                chunk = []
+        if chunk:
+            yield chunk
+
+
+class DeadLetterCommands:
+    """The commands; a method's signature is what the command line takes."""
+
+    def __init__(self, open_parts: OpenParts) -> None:
+        self._open = open_parts
+
+    def _with_store(self, root: Any, work: Callable[[DeadLetterStore], Coroutine[Any, Any, _T]]) -> _T:
+        async def opened() -> _T:
+            store = self._open(root).letters()
+            try:
+                await store.open()
+                return await work(store)
+            finally:
+                await store.aclose()
+
+        return run(opened)
+
+    def list_(
+        self,
+        partition: Partition = None,
+        reason: ReasonOption = None,
+        limit: Annotated[int, typer.Option(min=1, help="The first so many; all are counted.")] = 50,
+        root: Root = ROOT,
+        json_: Json = False,  # noqa: FBT002 - a command-line flag
+    ) -> None:
+        """In order of partition and sequence number, then how many there are of each reason."""
+
+        async def work(store: DeadLetterStore) -> tuple[list[DeadLetter], Counter[str]]:
+            shown: list[DeadLetter] = []
+            counts: Counter[str] = Counter()
+            async for letter in store.list(partition=partition, reason=reason):
+                counts[letter.rejection.reason] += 1
+                if len(shown) < limit:
+                    shown.append(letter)
+            return shown, counts
+
+        letters, counts = self._with_store(root, work)
+        if json_:
+            print_json([{"id": letter.id, **to_document(letter)} for letter in letters])
+            return
+        table = Table("id", "reason", "detail", "attempts", "failed at", "bytes")
+        for letter in letters:
+            why, failed_at = letter.rejection, time_text(letter.failed_at)
+            cells = (letter.id, why.reason, why.detail, str(letter.attempts), failed_at)
+            table.add_row(*map(escape, cells), f"{len(letter.event.body):,}")
+        console.print(table)
+        told = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
+        console.print(f"{counts.total():,} dead letters{': ' if told else ''}{escape(told)}", soft_wrap=True)
+
+    def show(
+        self,
+        letter_id: Annotated[str, typer.Argument(help="An id, as `list` shows it.")],
+        root: Root = ROOT,
+        json_: Json = False,  # noqa: FBT002 - a command-line flag
+    ) -> None:
+        """One letter with everything that is known of it, and its body."""
+
+        async def work(store: DeadLetterStore) -> DeadLetter | None:
+            return await store.get(letter_id)
+
+        letter = self._with_store(root, work)
+        if letter is None:
+            fail(f"there is no dead letter '{letter_id}'")
+        document = to_document(letter)
+        if json_:
+            print_json({"id": letter.id, **document})
+            return
+        body = document.pop("body", None) or document.pop("body_base64", "")
+        for name, value in document.items():
+            console.print(f"[bold]{name:<16}[/]{escape(str(value))}", soft_wrap=True)
+        console.print(escape(body[:_BODY_SHOWN]), soft_wrap=True)
+        if len(body) > _BODY_SHOWN:
+            console.print(f"[dim]{len(body) - _BODY_SHOWN:,} more characters; --json shows all[/]")
+
+    def replay(
+        self,
+        ids: Ids = None,
+        partition: Partition = None,
+        reason: ReasonOption = None,
+        all_: All = False,  # noqa: FBT002 - a command-line flag
+        yes: Yes = False,  # noqa: FBT002 - a command-line flag
+        root: Root = ROOT,
+    ) -> None:
+        """Maps and writes letters again, by today's settings; what is written is a letter no more.
+
+        An event replayed late overwrites what later events made of the same document. Exit status 1 when letters
+        remain.
+        """
+        selection = _selection(ids, partition, reason, None, all_=all_)
+        ask("Write these events again? They overwrite what later events made of the same documents.", yes=yes)
+
+        async def work(store: DeadLetterStore) -> list[tuple[DeadLetter, str]]:
+            sink = self._open(root).sink()
+            try:
+                return await _replay(store, sink, selection)
+            finally:
+                await sink.aclose()
+
+        if remain := self._with_store(root, work):
+            for letter, why in remain:
+                errors.print(f"[red]{escape(letter.id)}[/] {escape(why)}", soft_wrap=True)
+            fail(f"{len(remain)} dead letters remain")
+
+    def purge(
+        self,
+        ids: Ids = None,
+        partition: Partition = None,
+        reason: ReasonOption = None,
+        older_than: Annotated[str | None, typer.Option(help="Only what failed before: 12h, 30d.")] = None,
+        all_: All = False,  # noqa: FBT002 - a command-line flag
+        yes: Yes = False,  # noqa: FBT002 - a command-line flag
+        root: Root = ROOT,
+    ) -> None:
+        """Deletes letters for good. The events themselves are in the hub until its retention ends."""
+        selection = _selection(ids, partition, reason, older_than, all_=all_)
+
+        async def count(store: DeadLetterStore) -> int:
+            return sum([1 async for _ in selection.of(store)])
+
+        ask(f"Delete {self._with_store(root, count):,} dead letters for good?", yes=yes)
+
+        async def work(store: DeadLetterStore) -> int:
+            gone = 0
+            async for letters in selection.chunks(store):
+                gone += await store.delete([letter.id for letter in letters])
+            return gone
+
+        console.print(f"[green]deleted[/] {self._with_store(root, work):,} dead letters")
+
+
+def dead_letters_app(open_parts: OpenParts) -> typer.Typer:
+    """`list`, `show`, `replay` and `purge`."""
+    commands = DeadLetterCommands(open_parts)
+    app = typer.Typer(
+        name="dead-letters",
+        help="Events that could not be written, with body, reason and position.",
+        no_args_is_help=True,
+    )
+    app.command("list")(commands.list_)
+    app.command()(commands.show)
+    app.command()(commands.replay)
+    app.command()(commands.purge)
+    return app
+
+
+def _selection(
+    ids: Sequence[str] | None,
+    partition: str | None,
+    reason: str | None,
+    older_than: str | None,
+    *,
+    all_: bool,
+) -> Selection:
+    """What is meant must be said: no filter at all needs --all."""
+    filters = [value is not None for value in (partition, reason, older_than)]
+    if sum([bool(ids), any(filters), all_]) != 1:
+        raise typer.BadParameter("give ids, or filters (--partition, --reason, --older-than), or --all")
+    try:
+        before = None if older_than is None else time.time() - parse_duration(older_than)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--older-than") from None
+    return Selection(tuple(ids or ()), partition, reason, before)
+
+
+async def _replay(store: DeadLetterStore, sink: Sink, selection: Selection) -> list[tuple[DeadLetter, str]]:
+    """The letters that remain, and why. Written ones are deleted chunk by chunk."""
+    remain: list[tuple[DeadLetter, str]] = []
+    replayer = Replay(sink, await sink.open())
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[told]}"),
+    )
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("replaying", total=None, told="")
+        written = 0
+        async for letters in selection.chunks(store):
+            results = await replayer.write(letters, deadline=soon(DEADLINE))
+            done = []
+            for letter, result in zip(letters, results, strict=True):
+                if result.outcome is Outcome.WRITTEN:
+                    done.append(letter.id)
+                else:
+                    remain.append((letter, result.reason or f"{result.outcome} {result.status}"))
+            await store.delete(done)
+            written += len(done)
+            progress.update(bar, advance=len(letters), told=f"{written:,} written, {len(remain):,} remain")
+        progress.update(bar, total=written + len(remain), completed=written + len(remain))
+    console.print(f"[green]written[/] {written:,}")
+    return remain

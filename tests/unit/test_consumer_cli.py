@@ -1,0 +1,310 @@
+"""The consumer's commands on stores in memory; on real ones they are in the end-to-end test."""
+
+import asyncio
+import json
+from types import SimpleNamespace
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from consumer.checkpoints.memory import MemoryCheckpointStore
+from consumer.cli import add_commands
+from consumer.dead_letters.memory import MemoryDeadLetterStore
+from consumer.errors import FencedError, SettingsError, UnavailableError
+from consumer.mapping import MappingOptions
+from consumer.model import (
+    Checkpoint,
+    DeadLetter,
+    Event,
+    Outcome,
+    PartitionState,
+    Rejection,
+    Routes,
+    WriteResult,
+)
+from consumer.sinks.memory import MemorySink
+
+T0 = 1_795_000_000.0
+
+
+class FakeReceiver:
+    """A hub of two partitions; event n was enqueued n seconds after T0."""
+
+    def __init__(self):
+        self.last = {"0": 99, "1": 9}
+        self.down = False
+        self.closed = 0
+        self.epochs = []
+
+    async def partitions(self):
+        if self.down:
+            raise UnavailableError("the hub is away")
+        return list(self.last)
+
+    async def state(self, partition):
+        last = self.last[partition]
+        return PartitionState(partition, 0, last, f"o{last}", T0 + last, empty=last < 0)
+
+    async def receive(self, partition, start, epoch, on_events):
+        self.epochs.append(epoch)
+        first = int(start.time - T0)
+        await on_events([], None)
+        await on_events([Event(partition, first, f"o{first}", start.time, b"{}")], None)
+        await asyncio.sleep(3600)
+
+    async def close(self, deadline=None):
+        self.closed += 1
+
+
+class FakeParts:
+    def __init__(self):
+        self.config = SimpleNamespace(hub="orders", consumer_group="readers")
+        self.positions, self.dead, self.hub = MemoryCheckpointStore(), MemoryDeadLetterStore(), FakeReceiver()
+        self.target = MemorySink(MappingOptions("orders"))
+
+    def checkpoints(self):
+        return self.positions
+
+    def letters(self):
+        return self.dead
+
+    def sink(self):
+        return self.target
+
+    def receiver(self):
+        return self.hub
+
+
+@pytest.fixture
+def parts():
+    return FakeParts()
+
+
+@pytest.fixture
+def tidemark(parts):
+    app = typer.Typer()
+    add_commands(app, lambda root: parts)
+
+    def run(*arguments, answer=None):
+        return CliRunner().invoke(
+            app, arguments, input=answer, catch_exceptions=False, env={"COLUMNS": "200"}
+        )
+
+    return run
+
+
+def stored(parts):
+    found = asyncio.run(parts.positions.load_all(deadline=0))
+    return {name: (each.sequence_number, each.offset) for name, each in found.items()}
+
+
+def put(parts, *checkpoints):
+    for each in checkpoints:
+        asyncio.run(parts.positions.put(each, deadline=0))
+
+
+def letter(number, body=b'{"id": "a"}', reason="not_json"):
+    event = Event("0", number, f"o{number}", T0, body)
+    return DeadLetter("orders", "readers", event, Rejection(reason, "ends early"), 2, T0 + number)
+
+
+def bury(parts, *letters):
+    asyncio.run(parts.dead.put(letters, deadline=0))
+
+
+def buried(parts):
+    async def numbers():
+        return [each.event.sequence_number async for each in parts.dead.list()]
+
+    return asyncio.run(numbers())
+
+
+def test_show_tells_the_mark_what_is_beyond_and_the_lag_of_every_partition(parts, tidemark):
+    put(parts, Checkpoint("0", 79, "o79", ((82, 85), (90, 90)), owner="host-1"))
+
+    rows = json.loads(tidemark("checkpoints", "show", "--json").output)
+
+    assert [(row["partition"], row["lag"]) for row in rows] == [("0", 15), ("1", 10)]
+    text = tidemark("checkpoints", "show").output
+    for word in ("79", "5 in 2", "host-1", "none"):
+        assert word in text
+
+
+def test_show_without_the_hub_still_shows_positions(parts, tidemark):
+    put(parts, Checkpoint("0", 79, "o79"))
+    parts.hub.down = True
+
+    result = tidemark("checkpoints", "show")
+
+    assert result.exit_code == 0
+    assert "79" in result.output
+    assert "the hub is away" in result.stderr
+
+
+def test_show_says_why_a_checkpoint_cannot_be_read(parts, tidemark):
+    parts.positions.unreadable["0"] = "sequencenumber is 'seven'"
+
+    assert "sequencenumber is 'seven'" in tidemark("checkpoints", "show").output
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (["--sequence-number", "41"], {"0": (41, "")}),
+        (["--sequence-number", "99"], {"0": (99, "o99")}),
+        (["--earliest"], {"0": (-1, "")}),
+        (["--latest"], {"0": (99, "o99")}),
+        (["--time", "2026-11-18T11:07:20Z"], {"0": (39, "")}),
+        (["--time", "2030-01-01T00:00:00"], {"0": (99, "o99")}),
+    ],
+)
+def test_set_puts_a_partition_where_it_is_told(parts, tidemark, where, expected):
+    put(parts, Checkpoint("0", 50, "o50"))
+
+    result = tidemark("checkpoints", "set", "--partition", "0", *where, "--yes")
+
+    assert result.exit_code == 0
+    assert stored(parts) == expected
+    assert parts.hub.closed == 1
+    assert parts.hub.epochs in ([], [2])  # above the stored one, else the hub refuses the link
+
+
+def test_set_fences_the_consumer_at_work(parts, tidemark):
+    claim = asyncio.run(parts.positions.claim("0", "a", deadline=0))
+    tidemark("checkpoints", "set", "--partition", "0", "--earliest", "--yes")
+
+    with pytest.raises(FencedError):
+        asyncio.run(parts.positions.save(claim, Checkpoint("0", 60, ""), deadline=0))
+
+
+def test_set_asks_and_takes_no_for_an_answer(parts, tidemark):
+    result = tidemark("checkpoints", "set", "--all", "--latest", answer="n\n")
+
+    assert result.exit_code == 1
+    assert "partition 1: none -> 9" in result.output
+    assert stored(parts) == {}
+    assert tidemark("checkpoints", "set", "--all", "--latest", answer="y\n").exit_code == 0
+    assert stored(parts) == {"0": (99, "o99"), "1": (9, "o9")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "story"),
+    [
+        (["--partition", "0", "--sequence-number", "100"], "ends at event 99; accepted: -1 to 99"),
+        (["--partition", "7", "--latest"], "the hub has no partition 7; it has 0, 1"),
+        (["--partition", "0"], "give one of"),
+        (["--latest"], "give --partition"),
+        (["--partition", "0", "--time", "noon"], "expected a time such as"),
+        (["--from", "nowhere.json"], "nowhere.json is no file of"),
+    ],
+)
+def test_set_says_what_is_wrong_and_changes_nothing(parts, tidemark, arguments, story):
+    result = tidemark("checkpoints", "set", *arguments, "--yes")
+
+    assert result.exit_code != 0
+    assert story in " ".join(result.stderr.replace("│", " ").split())
+    assert stored(parts) == {}
+
+
+def test_what_export_writes_set_reads_and_only_for_the_same_hub(parts, tidemark, tmp_path):
+    put(parts, Checkpoint("0", 79, "o79", ((82, 85),)), Checkpoint("1", 3, "o3"))
+    file = tmp_path / "positions.json"
+    file.write_text(tidemark("checkpoints", "export").output)
+    put(parts, Checkpoint("0", 0, "o0"))
+
+    assert tidemark("checkpoints", "set", "--from", str(file), "--yes").exit_code == 0
+    assert stored(parts) == {"0": (79, "o79"), "1": (3, "o3")}
+    parts.config.hub = "others"
+    refused = tidemark("checkpoints", "set", "--from", str(file), "--yes")
+    assert (refused.exit_code, "hub 'orders'" in refused.stderr) == (1, True)
+
+
+def test_an_error_is_one_line_and_exit_status_1(parts):
+    app = typer.Typer()
+
+    def broken(root):
+        raise SettingsError("EVENTHUB_NAME is not set")
+
+    add_commands(app, broken)
+    result = CliRunner().invoke(app, ["checkpoints", "show"])
+
+    assert (result.exit_code, result.stderr) == (1, "error: EVENTHUB_NAME is not set\n")
+
+
+def test_list_shows_letters_and_counts_all(parts, tidemark):
+    bury(parts, letter(1), letter(2), letter(3, reason="too_large"))
+
+    text = tidemark("dead-letters", "list", "--limit", "1").output
+
+    assert "orders~readers~0~1" in text
+    assert "orders~readers~0~2" not in text
+    assert "3 dead letters: 2 not_json, 1 too_large" in text
+    [found] = json.loads(tidemark("dead-letters", "list", "--reason", "too_large", "--json").output)
+    assert (found["id"], found["body"]) == ("orders~readers~0~3", '{"id": "a"}')
+
+
+def test_show_prints_the_body(parts, tidemark):
+    bury(parts, letter(1, b'{"broken": [/x'))
+
+    assert '{"broken": [/x' in tidemark("dead-letters", "show", "orders~readers~0~1").output
+    missing = tidemark("dead-letters", "show", "orders~readers~0~9")
+    assert (missing.exit_code, "no dead letter 'orders~readers~0~9'" in missing.stderr) == (1, True)
+
+
+def test_replay_deletes_what_is_written_and_prints_what_still_fails(parts, tidemark):
+    bury(parts, letter(1, b'{"id": "a", "v": 1}'), letter(2, b"{"), letter(3, b'{"id": "a", "v": 3}'))
+
+    result = tidemark("dead-letters", "replay", "--all", "--yes")
+
+    assert result.exit_code == 1
+    assert "orders~readers~0~2" in result.stderr
+    assert "1 dead letters remain" in result.stderr
+    assert buried(parts) == [2]
+    [document] = parts.target.documents.values()
+    assert json.loads(document)["v"] == 3  # of one key in their order
+
+
+def test_replay_takes_only_what_is_asked_for(parts, tidemark):
+    bury(parts, letter(1), letter(2, reason="too_large"))
+
+    assert tidemark("dead-letters", "replay", "--reason", "too_large", "--yes").exit_code == 0
+    assert buried(parts) == [1]
+    assert tidemark("dead-letters", "replay", "orders~readers~0~1", "--yes").exit_code == 0
+    assert buried(parts) == []
+
+
+def test_replay_through_a_transactional_sink_leaves_deleting_to_its_transaction(parts, tidemark):
+    class Transactional(MemorySink):
+        transactional = True
+        seen = ()
+
+        async def open(self):
+            return Routes(by_partition=True)
+
+        async def replay(self, record, *, deadline):
+            self.seen = (*self.seen, record.event.sequence_number)
+            return WriteResult(Outcome.WRITTEN)
+
+    parts.target = Transactional(MappingOptions("orders"))
+    bury(parts, letter(1), letter(2))
+
+    assert tidemark("dead-letters", "replay", "--all", "--yes").exit_code == 0
+    assert parts.target.seen == (1, 2)
+
+
+def test_purge_asks_with_the_number_and_deletes_only_what_is_old(parts, tidemark):
+    bury(parts, letter(1), letter(2), letter(10**12))
+
+    kept = tidemark("dead-letters", "purge", "--older-than", "0s", answer="n\n")
+    assert (kept.exit_code, "Delete 2 dead letters" in kept.output) == (1, True)
+    assert tidemark("dead-letters", "purge", "--older-than", "0s", "--yes").exit_code == 0
+    assert buried(parts) == [10**12]
+
+
+@pytest.mark.parametrize("command", ["replay", "purge"])
+def test_without_ids_filters_or_all_nothing_happens(parts, tidemark, command):
+    bury(parts, letter(1))
+
+    assert tidemark("dead-letters", command, "--yes").exit_code == 2
+    assert buried(parts) == [1]

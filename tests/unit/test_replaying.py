@@ -1,0 +1,87 @@
+"""Dead letters written again."""
+
+import asyncio
+
+import pytest
+
+from consumer.model import DeadLetter, Event, Outcome, Record, Rejection, Routes, WriteResult
+from consumer.replaying import Replay
+
+WRITTEN = WriteResult(Outcome.WRITTEN, 200)
+THROTTLED = WriteResult(Outcome.RETRY, 429, retry_after=0.0)
+
+
+class Scripted:
+    """Two lanes: keys up to "m" and the others. Answers of a key are taken from `script`, then it is written."""
+
+    transactional = False
+
+    def __init__(self, script):
+        self.script = {key: list(answers) for key, answers in script.items()}
+        self.batches = []
+        self.asked_for_routes = 0
+
+    def prepare(self, event):
+        key = event.body.decode()
+        rejection = Rejection("not_json", "bad") if key == "bad" else None
+        return Record(event, key, route=key, rejection=rejection)
+
+    async def routes(self):
+        self.asked_for_routes += 1
+        return Routes(("", "n"), ("left", "right"))
+
+    async def write(self, batch, *, deadline):
+        self.batches.append((batch.lane, [record.event.sequence_number for record in batch.records]))
+        answers = [
+            self.script[record.key].pop(0) if self.script.get(record.key) else WRITTEN
+            for record in batch.records
+        ]
+        for answer in answers:
+            if isinstance(answer, Exception):
+                raise answer
+        return answers
+
+
+async def replayed(sink, *keys, seconds=5.0):
+    letters = [
+        DeadLetter("h", "g", Event("0", n, "", 0.0, key.encode()), Rejection("r", ""), 1, 0.0)
+        for n, key in enumerate(keys)
+    ]
+    replay = Replay(sink, Routes(("", "n"), ("left", "right")))
+    return await replay.write(letters, deadline=asyncio.get_running_loop().time() + seconds)
+
+
+async def test_a_round_is_a_batch_per_lane_and_one_record_per_key():
+    sink = Scripted({})
+
+    results = await replayed(sink, "a", "z", "a", "bad", "b")
+
+    assert [result.outcome for result in results] == ["written", "written", "written", "reject", "written"]
+    assert results[3].reason == "not_json: bad"
+    assert sink.batches == [("left", [0, 4]), ("right", [1]), ("left", [2])]
+
+
+@pytest.mark.parametrize(
+    "first", [THROTTLED, WriteResult(Outcome.RETRY, 410, retry_after=0.0, rerouted=True)]
+)
+async def test_what_must_be_retried_is_and_the_next_of_its_key_waits(first):
+    sink = Scripted({"a": [first, first]})
+
+    assert {result.outcome for result in await replayed(sink, "a", "a")} == {Outcome.WRITTEN}
+    assert sink.batches == [("left", [0]), ("left", [0]), ("left", [0]), ("left", [1])]
+    assert sink.asked_for_routes == (2 if first.rerouted else 0)
+
+
+async def test_an_exception_is_a_retry_and_at_the_deadline_it_is_given_up():
+    sink = Scripted({"a": [OSError("reset")] * 99})
+
+    first, second = await replayed(sink, "a", "a", seconds=0.1)
+
+    assert (first.outcome, first.reason) == (Outcome.RETRY, "reset")
+    assert (second.outcome, second.reason) == (Outcome.RETRY, "no time was left to try it")
+
+
+async def test_a_rejected_record_does_not_hold_the_next_of_its_key():
+    sink = Scripted({"a": [WriteResult(Outcome.REJECT, 400)]})
+
+    assert [result.outcome for result in await replayed(sink, "a", "a")] == ["reject", "written"]
