@@ -100,13 +100,21 @@ async def test_a_lost_connection_leaves_the_outcome_unknown(server, container, k
     assert stored(server) == written
 
 
-async def test_a_server_that_hangs_writes_nothing_and_still_stops(server, container):
+def answering():
+    return [task for task in asyncio.all_tasks() if task.get_coro().__qualname__ == "HttpConnection._later"]
+
+
+async def test_a_server_that_hangs_writes_nothing_and_forgets_a_client_that_leaves(server, container):
     await container.read()
     server.inject(Fault("docs.upsert", "hang", count=None))
     with pytest.raises((ServiceRequestError, ServiceResponseError, ServiceResponseTimeoutError)):
         await container.upsert_item(DOCUMENT, read_timeout=0.2)
 
     assert stored(server) == 0
+    deadline = time.monotonic() + 5
+    while answering():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
 
 
 async def test_latency_delays_the_answer(server, container):

@@ -43,6 +43,7 @@ def ids(where):
         ("c.tags[1] = 'b'", "1"),
         ("c.delay + 8 = 20", "1"),
         ("c.cancelled", "2"),
+        ("c.cancelled = 1", ""),
         ("(c.cancelled ?? false) = false AND c.id < '3'", "1"),
         ("LOWER(c.origin) || c.id = 'jfk3'", "3"),
     ],

@@ -96,6 +96,18 @@ def test_only_the_key_of_the_account_signs_requests_and_each_for_itself(server):
     assert server.service.handle("GET", target, {"authorization": "type=aad&ver=1.0&sig=x"}, b"")[0] == 401
 
 
+def test_a_client_that_knows_the_ranges_is_told_only_what_is_new(server):
+    target = f"/{COLLECTION}/pkranges"
+    _, first, known = ask(server, "GET", target, kind="pkranges")
+    again, _, _ = ask(server, "GET", target, {"if-none-match": first["etag"]}, kind="pkranges")
+    server.split("d", "c", "1")
+    _, _, news = ask(server, "GET", target, {"if-none-match": first["etag"]}, kind="pkranges")
+
+    assert [one["id"] for one in known["PartitionKeyRanges"]] == ["0", "1"]
+    assert again == 304
+    assert [(one["id"], one["parents"]) for one in news["PartitionKeyRanges"]] == [("2", ["1"]), ("3", ["1"])]
+
+
 @pytest.mark.parametrize("body", [b"", b"x", b"[]", b'{"query":1}', b'{"query":"SELECT 1","parameters":[1]}'])
 def test_a_query_request_that_cannot_be_read_is_a_bad_request(server, body):
     headers = {**QUERY, "x-ms-documentdb-query-enablecrosspartition": "True"}
