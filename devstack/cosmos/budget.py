@@ -2,7 +2,7 @@
 
 The prices are a simple model, near to the service's published ones for small documents with
 the default indexing policy: a point read costs 1 RU per KiB, a write 5 RU per KiB (at least
-one KiB each), a query 2.5 RU plus 0.05 RU per KiB of the documents it looks at.
+one KiB each), a page of a query 2.5 RU plus 0.05 RU per KiB of its results.
 """
 
 import math
@@ -29,8 +29,8 @@ class Prices(Struct, frozen=True):
         """Of a document of `size` bytes; deleting costs what writing did."""
         return self.write_per_kib if size <= _KIB else round(self.write_per_kib * size / _KIB, 2)
 
-    def scan(self, size: int) -> float:
-        """Of a query that looks at documents of `size` bytes together."""
+    def page(self, size: int) -> float:
+        """Of a page of results of `size` bytes together."""
         return round(self.query + self.query_per_kib * size / _KIB, 2)
 
 

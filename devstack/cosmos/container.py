@@ -257,20 +257,12 @@ class Container:
         self.stored_bytes += sum(len(document.body) for document in documents.values()) - changed
         partition.documents = documents
 
-    def scan(self, partitions: Sequence[Partition], now: float) -> float:
-        """Charge a query over all documents of these logical partitions; returns the charge.
-
-        Raises CosmosError (429) if any range of theirs has nothing left.
-        """
-        sizes: dict[Range, int] = {}
-        for partition in partitions:
-            size = sum(len(document.body) for document in partition.documents.values())
-            sizes[partition.range] = sizes.get(partition.range, 0) + size
-        for holder in sizes:
-            self.admit(holder, now)
-        for holder, size in sizes.items():
-            self._charge(holder, self.prices.scan(size))
-        return round(sum(self.prices.scan(size) for size in sizes.values()) or self.prices.query, 2)
+    def charge_page(self, holders: Sequence[Range], size: int) -> float:
+        """Charge a page of a query, of `size` bytes, in equal parts to the ranges it is over; returns the charge."""
+        charge = self.prices.page(size)
+        for holder in holders:
+            self._charge(holder, charge / len(holders))
+        return charge
 
     def _check_key(self, key: tuple[Any, ...], partition: Partition) -> None:
         if not same_key(self.definition.checked(key), partition.key):

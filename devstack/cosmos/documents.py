@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from devstack.cosmos.account import Account
 from devstack.cosmos.batches import Operation, Result, parse_operations, run_batch, run_bulk
@@ -43,6 +43,13 @@ _PLAN = {
 OperationFault = Callable[[Operation, Range], CosmosError | None]
 
 
+class Results(Struct, frozen=True):
+    """All results of a query, and the ranges that it is over."""
+
+    items: list[Any]
+    holders: list[Range]
+
+
 class Documents:
     """`operation_fault` is asked for each operation of a bulk request while there are faults.
 
@@ -53,7 +60,7 @@ class Documents:
     def __init__(self, account: Account, operation_fault: Callable[[], OperationFault | None]) -> None:
         self._account = account
         self._operation_fault = operation_fault
-        self._open: OrderedDict[str, list[Any]] = OrderedDict()
+        self._open: OrderedDict[str, Results] = OrderedDict()
         self._opened = 0
 
     def handlers(self) -> Mapping[str, Handler]:
@@ -152,23 +159,26 @@ class Documents:
 
     def _query(self, request: Request) -> Response:
         container = self.container(request)
-        headers = request.headers
-        start, results = 0, None
-        if token := headers.get("x-ms-continuation"):
-            start, results = self._resumed(token)
-        charge = 1.0
+        token = request.headers.get("x-ms-continuation")
+        start, results = self._resumed(token) if token else (0, None)
         if results is None:
             partitions = _asked_for(container, request)
-            charge = container.scan(partitions, self._account.clock())
-            results = _evaluate(container, partitions, _parsed(request))
-        end = _page_end(results, start, headers.get("x-ms-max-item-count"))
-        page = results[start:end]
-        answer = {"x-ms-request-charge": str(charge), "x-ms-item-count": str(len(page))}
-        if end < len(results):
-            answer["x-ms-continuation"] = self._keep(headers.get("x-ms-continuation"), results, end)
-        answer["x-ms-session-token"] = _session(container.map.ranges[0])
-        body = {"_rid": container.rid_text, "Documents": page, "_count": len(page)}
-        return Response(200, answer, msgspec.json.encode(body))
+            holders = list(dict.fromkeys(partition.range for partition in partitions))
+            _admit(container, holders, self._account.clock())
+            results = Results(_evaluate(container, partitions, _parsed(request)), holders)
+        else:
+            _admit(container, results.holders, self._account.clock())
+        end = _page_end(results.items, start, request.headers.get("x-ms-max-item-count"))
+        page = results.items[start:end]
+        body = msgspec.json.encode({"_rid": container.rid_text, "Documents": page, "_count": len(page)})
+        headers = {
+            "x-ms-request-charge": str(container.charge_page(results.holders, len(body))),
+            "x-ms-item-count": str(len(page)),
+            "x-ms-session-token": _session(container.map.ranges[0]),
+        }
+        if end < len(results.items):
+            headers["x-ms-continuation"] = self._keep(token, results, end)
+        return Response(200, headers, body)
 
     def _plan(self, request: Request) -> Response:
         """For clients that put answers over ranges together themselves, as the JavaScript SDK does."""
@@ -181,13 +191,13 @@ class Documents:
             )
         return Response(200, {}, msgspec.json.encode(_PLAN))
 
-    def _resumed(self, token: str) -> tuple[int, list[Any] | None]:
+    def _resumed(self, token: str) -> tuple[int, Results | None]:
         name, _, start = token.partition(":")
         if not start.isdecimal():
             raise bad_request(f"The continuation {token!r} is not one of this server's")
         return int(start), self._open.get(name)
 
-    def _keep(self, token: str | None, results: list[Any], end: int) -> str:
+    def _keep(self, token: str | None, results: Results, end: int) -> str:
         name = token.partition(":")[0] if token else ""
         if name not in self._open:
             self._opened += 1
@@ -197,6 +207,11 @@ class Documents:
         while len(self._open) > _OPEN_RESULTS:
             self._open.popitem(last=False)
         return f"{name}:{end}"
+
+
+def _admit(container: Container, holders: Sequence[Range], now: float) -> None:
+    for holder in holders:
+        container.admit(holder, now)
 
 
 def _parsed(request: Request) -> Query:
