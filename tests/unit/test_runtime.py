@@ -1,0 +1,323 @@
+"""A consumer with everything around it in memory, in virtual time."""
+
+import asyncio
+import logging
+
+import msgspec
+import pytest
+
+from consumer.checkpoints.memory import MemoryCheckpointStore, MemoryLeaseStore
+from consumer.dead_letters.memory import MemoryDeadLetterStore
+from consumer.driver import Driver, DriverSettings
+from consumer.errors import BacklogError, FencedError, PoisonError, PositionError, UnavailableError
+from consumer.lanes import BatchLimits
+from consumer.limits import Limits
+from consumer.mapping import MappingOptions
+from consumer.model import Checkpoint, Event, Outcome, PartitionState, WriteResult
+from consumer.runtime import Consumer, RuntimeSettings, ShutdownError
+from consumer.sinks.memory import MemorySink
+from tests.virtual_time import virtual_time
+
+
+@pytest.fixture
+def run():
+    with virtual_time() as runner:
+        yield runner
+
+
+class Hub:
+    """Partitions as lists of bodies; receivers follow them."""
+
+    created_at = None
+
+    def __init__(self, *logs):
+        self.logs = {str(index): list(log) for index, log in enumerate(logs)}
+        self.intruders = {}  # partition -> how often a receiver is refused
+        self.starts = []
+        self.closed = False
+
+    async def partitions(self):
+        return sorted(self.logs)
+
+    async def state(self, partition):
+        last = len(self.logs[partition]) - 1
+        return PartitionState(partition, 0, last, str(last), 0.0, last < 0)
+
+    async def receive(self, partition, start, epoch, on_events):
+        self.starts.append((partition, start.sequence_number, epoch))
+        if self.intruders.get(partition, 0):
+            self.intruders[partition] -= 1
+            raise FencedError("a receiver with a higher epoch")
+        number = 0 if start.sequence_number is None else start.sequence_number + 1
+        while True:
+            log = self.logs[partition]
+            events = [
+                Event(partition, n, str(n), 0.0, log[n]) for n in range(number, min(len(log), number + 7))
+            ]
+            number += len(events)
+            await on_events(events, len(log) - 1)
+            await asyncio.sleep(0.01)
+
+    async def close(self, deadline):
+        self.closed = True
+
+
+class Sink(MemorySink):
+    """Answers as `answer` says for a while."""
+
+    def __init__(self):
+        super().__init__(MappingOptions("hub"))
+        self.answer = None
+        self.attempts = 0
+
+    async def write(self, batch, *, deadline):
+        self.attempts += len(batch.records)
+        await asyncio.sleep(0.005)
+        if self.answer is not None:
+            return [self.answer] * len(batch.records)
+        return await super().write(batch, deadline=deadline)
+
+
+class World:
+    def __init__(self, *logs, limits=None):
+        self.hub = Hub(*logs)
+        self.sink = Sink()
+        self.letters = MemoryDeadLetterStore()
+        self.clock = lambda: asyncio.get_running_loop().time() + 1e9
+        self.checkpoints = MemoryCheckpointStore(clock=self.clock)
+        self.leases = MemoryLeaseStore(clock=self.clock)
+        self.limits = limits or Limits()
+
+    def start(self, owner="a", **settings):
+        """A consumer's task and the event that stops it."""
+        driver = Driver(
+            DriverSettings("hub", "group", self.limits, BatchLimits(flush_after=0.1)),
+            self.sink,
+            self.checkpoints,
+            self.letters,
+            on_fenced=lambda partition, epoch: consumer.fenced(partition, epoch),
+        )
+        consumer = Consumer(
+            RuntimeSettings(owner, **settings), self.hub, driver, self.checkpoints, self.leases
+        )
+        consumer.driver = driver
+        stop = asyncio.Event()
+        return consumer, asyncio.create_task(consumer.run(stop)), stop
+
+    async def until(self, condition, within=200.0):
+        async with asyncio.timeout(within):
+            while not condition():
+                await asyncio.sleep(0.05)
+
+
+def bodies(count, first=0):
+    return [msgspec.json.encode({"id": f"d{n}"}) for n in range(first, first + count)]
+
+
+def test_everything_is_written_and_a_restart_goes_on_where_it_stopped(run):
+    async def main():
+        world = World(bodies(30), bodies(20, 30))
+        _, task, stop = world.start()
+        await world.until(lambda: len(world.sink.documents) == 50)
+        stop.set()
+        await task
+        world.hub.logs["0"] += bodies(5, 50)
+
+        _, task, stop = world.start("b")
+        await world.until(lambda: len(world.sink.documents) == 55)
+        stop.set()
+        await task
+
+        assert world.sink.attempts == 55
+        assert {start[:2] for start in world.hub.starts[2:]} == {("0", 29), ("1", 19)}
+        assert world.hub.closed
+
+    run(main())
+
+
+def test_stopping_finishes_what_was_begun_saves_it_and_frees_the_leases(run):
+    async def main():
+        world = World(bodies(500))
+        _, task, stop = world.start()
+        await world.until(lambda: len(world.sink.documents) > 100)
+        stop.set()
+        await task
+
+        stored = (await world.checkpoints.load_all(deadline=0))["0"]
+        leases, _ = await world.leases.list(deadline=0)
+        assert stored.sequence_number == len(world.sink.documents) - 1
+        assert not any(lease.owner for lease in leases)
+
+    run(main())
+
+
+def test_a_stop_that_cannot_finish_in_time_says_so_and_saves_only_what_is_settled(run):
+    async def main():
+        world = World(bodies(10))
+        _, task, stop = world.start(shutdown=5.0)
+        await world.until(lambda: len(world.sink.documents) == 10)
+        world.sink.answer = WriteResult(Outcome.RETRY, 429, retry_after=1.0)
+        world.hub.logs["0"] += bodies(10, 10)
+        await world.until(lambda: world.sink.attempts > 10)
+        stop.set()
+
+        with pytest.raises(ShutdownError, match="partitions 0"):
+            await task
+        assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 9
+
+    run(main())
+
+
+def test_two_instances_share_the_partitions_and_one_takes_over_for_the_other(run):
+    async def main():
+        world = World(*[bodies(10, n * 10) for n in range(4)])
+        first, task, stop = world.start("a")
+        await world.until(lambda: len(first.ownership.owned) == 4)
+        second, other, stop_other = world.start("b")
+        await world.until(lambda: len(first.ownership.owned) == len(second.ownership.owned) == 2)
+        stop.set()
+        await task
+        await world.until(lambda: len(second.ownership.owned) == 4)
+        world.hub.logs["0"] += bodies(5, 100)
+        await world.until(lambda: len(world.sink.documents) == 45)
+        stop_other.set()
+        await other
+
+        assert world.sink.attempts == 45
+
+    run(main())
+
+
+def test_a_fleet_rate_is_shared_by_the_partitions_owned(run):
+    async def main():
+        world = World(*[[] for _ in range(4)])
+        first, task, stop = world.start("a", fleet_rate=100.0)
+        await world.until(lambda: len(first.ownership.owned) == 4)
+        assert first.driver.statistics().rate_limit == 100.0
+        second, other, stop_other = world.start("b", fleet_rate=100.0)
+        await world.until(lambda: len(second.ownership.owned) == 2)
+
+        assert first.driver.statistics().rate_limit == 50.0
+        assert second.driver.statistics().rate_limit == 50.0
+        stop.set()
+        stop_other.set()
+        await asyncio.gather(task, other)
+
+    run(main())
+
+
+def test_a_refused_receiver_comes_again_without_haste(run):
+    async def main():
+        world = World(bodies(3))
+        world.hub.intruders["0"] = 2
+        _, task, stop = world.start()
+        began = asyncio.get_running_loop().time()
+        await world.until(lambda: len(world.sink.documents) == 3)
+        took = asyncio.get_running_loop().time() - began
+        stop.set()
+        await task
+
+        assert [epoch for _, _, epoch in world.hub.starts] == [1, 2, 3]
+        assert 20.0 <= took < 30.0
+
+    run(main())
+
+
+def test_a_checkpoint_that_somebody_else_took_over_is_claimed_again_while_the_lease_is_ours(run):
+    async def main():
+        world = World(bodies(20))
+        _, task, stop = world.start()
+        await world.until(lambda: len(world.sink.documents) == 20)
+        await world.checkpoints.claim("0", "intruder", deadline=0)
+        world.hub.logs["0"] += bodies(10, 20)
+        await world.until(lambda: len(world.hub.starts) == 2)
+        world.hub.logs["0"] += bodies(10, 30)
+        await world.until(lambda: len(world.sink.documents) == 40)
+        stop.set()
+        await task
+
+        assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 39
+
+    run(main())
+
+
+def test_a_checkpoint_of_another_hub_ends_the_consumer_before_it_receives(run):
+    async def main():
+        world = World(bodies(3))
+        await world.checkpoints.put(Checkpoint("0", 50_010, "x"), deadline=0)
+        _, task, _ = world.start()
+
+        with pytest.raises(PositionError, match="50010"):
+            await task
+        assert world.hub.starts == []
+
+    run(main())
+
+
+def test_a_store_that_is_away_at_the_start_is_waited_for(run):
+    async def main():
+        world = World(bodies(3))
+        load_all = world.checkpoints.load_all
+
+        async def away(*, deadline):
+            raise UnavailableError("away")
+
+        world.checkpoints.load_all = away
+        _, task, stop = world.start()
+        await asyncio.sleep(30.0)
+        assert world.hub.starts == []
+        world.checkpoints.load_all = load_all
+        await world.until(lambda: len(world.sink.documents) == 3)
+        stop.set()
+        await task
+
+    run(main())
+
+
+def test_a_backlog_that_does_not_move_ends_the_consumer(run):
+    async def main():
+        world = World(bodies(3), limits=Limits(backlog_to=60.0))
+        world.sink.answer = WriteResult(Outcome.RETRY, 503, "down")
+        _, task, _ = world.start(shutdown=5.0)
+
+        with pytest.raises(BacklogError, match="sequence number 0 of partition 0"):
+            await task
+
+    run(main())
+
+
+def test_poison_becomes_dead_letters_and_nothing_but_poison_ends_the_consumer(run):
+    async def main():
+        world = World([b"poison", *bodies(3)], limits=Limits(poison=5))
+        _, task, _ = world.start()
+        await world.until(lambda: len(world.sink.documents) == 3)
+        letters = [letter async for letter in world.letters.list()]
+        assert [(each.event.sequence_number, each.event.body) for each in letters] == [(0, b"poison")]
+        world.hub.logs["0"] += [b"poison"] * 10
+
+        with pytest.raises(PoisonError):
+            await task
+        kept = [letter.event.sequence_number async for letter in world.letters.list()]
+        assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == max(kept) < 13
+
+    run(main())
+
+
+def test_an_exception_of_the_sink_is_an_unknown_outcome(run, caplog):
+    async def main():
+        world = World(bodies(3))
+        write = world.sink.write
+
+        async def broken(batch, *, deadline):
+            world.sink.write = write
+            raise ValueError("a bug")
+
+        world.sink.write = broken
+        _, task, stop = world.start()
+        await world.until(lambda: len(world.sink.documents) == 3)
+        stop.set()
+        await task
+
+    with caplog.at_level(logging.WARNING):
+        run(main())
+    assert "ValueError('a bug')" in caplog.text
