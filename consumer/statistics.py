@@ -39,10 +39,12 @@ class PartitionStatistics(Struct, frozen=True):
 
     @property
     def lag(self) -> int | None:
-        """Events of the partition not yet settled, or None while the hub's newest is unknown."""
-        if self.last_enqueued is None:
+        """Events of the partition not yet settled, or None while that is unknown: the hub's newest is, or nothing was
+        received yet by a consumer without a checkpoint.
+        """
+        if self.last_enqueued is None or (self.received < 0 <= self.last_enqueued):
             return None
-        return max(0, self.last_enqueued - self.low_water)
+        return max(0, self.last_enqueued - self.received) + self.unsettled
 
 
 class PipelineStatistics(Struct, frozen=True):

@@ -50,7 +50,8 @@ class ConsumerStats(Struct, frozen=True, kw_only=True):
 
     `rate_limit` 0 means none. `throttled_share` is the share of attempts answered 429. `ru_per_record` is the
     average charge of a record written since the last row, None when none was; `last_ru_per_record` is the
-    newest one known, which stays. `oldest_age_s` is the age of the oldest event not settled.
+    newest one known, which stays. `oldest_age_s` is the time since the first attempt of the oldest event
+    begun and not settled. `failed_total` are events that failed for good: the dead letters, for nothing else does.
     """
 
     consumer: str

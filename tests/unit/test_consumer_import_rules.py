@@ -16,6 +16,7 @@ PURE = {
         "dead_letters.letters",
         "effects",
         "errors",
+        "interval",
         "lanes",
         "limits",
     ),

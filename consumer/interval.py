@@ -1,0 +1,112 @@
+"""What happened between two pictures of a pipeline. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from consumer.statistics import PipelineStatistics, Totals
+
+LAGS_TOLD = 8
+"""Partitions a line names; of more than that the ones furthest behind."""
+
+
+class Interval(Struct, frozen=True):
+    """Counts of `seconds` seconds, and the rates that follow. `failures` are events that became dead letters."""
+
+    seconds: float
+    received: int = 0
+    successes: int = 0
+    failures: int = 0
+    retries: int = 0
+    attempts: int = 0
+    throttled: int = 0
+    checkpoints: int = 0
+    checkpoints_failed: int = 0
+    request_units: float = 0.0
+    written_units: float = 0.0
+
+    @property
+    def received_per_s(self) -> float:
+        return self._rate(self.received)
+
+    @property
+    def written_per_s(self) -> float:
+        return self._rate(self.successes)
+
+    @property
+    def retried_per_s(self) -> float:
+        return self._rate(self.retries)
+
+    @property
+    def request_units_per_s(self) -> float:
+        return self._rate(self.request_units)
+
+    @property
+    def throttled_share(self) -> float:
+        """The share of attempts answered 429, 0 to 1; 0 without attempts."""
+        return min(1.0, self.throttled / self.attempts) if self.attempts else 0.0
+
+    @property
+    def request_units_per_record(self) -> float | None:
+        """The average charge of a record written, without the charges of refused attempts; None when none was."""
+        return self.written_units / self.successes if self.successes else None
+
+    def _rate(self, amount: float) -> float:
+        return amount / self.seconds if self.seconds > 0 else 0.0
+
+
+def between(earlier: Totals, later: Totals, seconds: float) -> Interval:
+    """The interval from one to the other, `seconds` long. Counters never fall: the later ones are at least as high."""
+    return Interval(
+        seconds=seconds,
+        received=later.received - earlier.received,
+        successes=later.written - earlier.written,
+        failures=later.dead_letters - earlier.dead_letters,
+        retries=later.retried - earlier.retried,
+        attempts=later.attempts - earlier.attempts,
+        throttled=later.throttled - earlier.throttled,
+        checkpoints=later.checkpoints - earlier.checkpoints,
+        checkpoints_failed=later.checkpoints_failed - earlier.checkpoints_failed,
+        request_units=max(0.0, later.request_units - earlier.request_units),
+        written_units=max(0.0, later.written_units - earlier.written_units),
+    )
+
+
+def line(interval: Interval, statistics: PipelineStatistics) -> str:
+    """One line for people, in the seed's order: successes, failures, retries, elapsed, RU, backlog; rates, lag."""
+    charge = interval.request_units_per_record
+    limit = statistics.rate_limit
+    counts = f"{interval.successes:,} successes, {interval.failures:,} failures, {interval.retries:,} retries"
+    parts = [
+        f"{counts} in {interval.seconds:.1f} s",
+        "no RU charged" if charge is None else f"avg {charge:.2f} RU",
+        f"backlog {statistics.backlog_count:,} ({_bytes(statistics.backlog_bytes)})",
+        f"{interval.written_per_s:,.1f} records/s of {'no limit' if limit is None else f'{limit:,g}'}",
+        f"{interval.request_units_per_s:,.0f} RU/s, {interval.throttled_share:.1%} throttled",
+        lag_text(statistics),
+    ]
+    if statistics.oldest_age >= 10:
+        parts.append(
+            f"oldest begun {statistics.oldest_age:.0f} s ago ({statistics.cause or 'no cause told'})"
+        )
+    if statistics.paused:
+        parts.append("receiving paused")
+    return "; ".join(parts)
+
+
+def lag_text(statistics: PipelineStatistics) -> str:
+    """`lag 1,204 (0: 1,200, 1: 4)`: partitions that are furthest behind first when there are many."""
+    partitions = statistics.partitions
+    if not partitions:
+        return "no partitions"
+    known = [(each.partition, each.lag) for each in partitions]
+    told = sorted(known, key=lambda each: -1 if each[1] is None else each[1], reverse=True)[:LAGS_TOLD]
+    names = {name for name, _ in told}
+    cells = [f"{name}: {'?' if lag is None else f'{lag:,}'}" for name, lag in known if name in names]
+    if len(known) > len(cells):
+        cells.append(f"{len(known) - len(cells)} more")
+    return f"lag {sum(lag or 0 for _, lag in known):,} ({', '.join(cells)})"
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 2**10:.1f} KiB"

@@ -1,0 +1,72 @@
+"""The table `ConsumerStats`: a row per instance, written by it every few seconds, read by the dashboard."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+from scaling.connections import Settings
+from scaling.consumer_stats import TABLE, ConsumerStats, ConsumerStatsError, from_row, to_row
+from scaling.ports import ConflictError
+from scaling.serial import key_of
+from scaling.tables import Table
+
+KEPT = 86_400.0
+"""Seconds an instance that stopped writing is still shown; then its row may go."""
+
+PRUNED_AT_ONCE = 100  # rows of one transaction
+
+log = logging.getLogger("tidemark.consumer")
+
+
+class StatsStore(Protocol):
+    """Rows of instances."""
+
+    async def put(self, stats: ConsumerStats) -> None:
+        """Replaces the instance's row. Raises StoreUnavailableError."""
+        ...
+
+    async def load_all(self, since: float) -> list[ConsumerStats]:
+        """Rows written at `since` (epoch seconds) or later, of all consumers. Raises StoreUnavailableError."""
+        ...
+
+    async def prune(self, consumer: str, before: float) -> None:
+        """Deletes some rows of the consumer last written before then: instances have names of their own, and come
+        and go. Raises StoreUnavailableError.
+        """
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class TableStatsStore:
+    """Raises ConnectionSettingsError."""
+
+    def __init__(self, settings: Settings, connection: str, *, table: str = TABLE, **options: Any) -> None:
+        """`options` go to the SDK's client."""
+        self._table = Table(settings, connection, table, **options)
+
+    async def put(self, stats: ConsumerStats) -> None:
+        await self._table.put([to_row(stats)])
+
+    async def load_all(self, since: float) -> list[ConsumerStats]:
+        found: list[ConsumerStats] = []
+        for row in await self._table.rows(f"at ge {since:.3f}"):
+            try:
+                found.append(from_row(row))
+            except ConsumerStatsError as error:  # one newer instance does not hide the others
+                log.warning("table %s: %s", self._table.name, error)
+        return found
+
+    async def prune(self, consumer: str, before: float) -> None:
+        query = f"PartitionKey eq '{key_of(consumer)}' and at lt {before:.3f}"
+        rows = await self._table.rows(query, select=["PartitionKey", "RowKey"], limit=PRUNED_AT_ONCE)
+        if not rows:
+            return
+        try:
+            await self._table.delete(rows)
+        except ConflictError:
+            log.debug("old rows of %s went meanwhile", consumer)
+
+    async def aclose(self) -> None:
+        await self._table.aclose()

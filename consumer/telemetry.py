@@ -1,0 +1,189 @@
+"""Tells what an instance does: a line in the log, a row in Table Storage, metrics, and records for later analysis.
+
+Nothing here may stop or slow the consumer: what cannot be told is logged once per outage, and told again later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+from consumer import interval as intervals
+from consumer.interval import Interval
+from consumer.metrics import ConsumerMetrics
+from consumer.model import Checkpoint
+from consumer.rate_control import RateFollower, RateOrderError
+from consumer.statistics import PipelineStatistics, Totals
+from consumer.stats_store import KEPT, StatsStore
+from consumer.telemetry_landing import Landing
+from consumer.telemetry_records import Identity, checkpoint_record, consumer_stats, interval_record
+from scaling.consumer_stats import ConsumerStats
+from scaling.ports import StoreUnavailableError
+
+log = logging.getLogger("tidemark.consumer")
+
+CALL_TIMEOUT = 30.0
+"""Seconds one round of calls to Table Storage may take; the next one begins after it."""
+
+EXPECTED = (StoreUnavailableError, RateOrderError, TimeoutError)
+
+
+class Outage:
+    """Logs the first of a row of failures, and their end."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._since: float | None = None
+
+    async def watch(self, work: Awaitable[None], *, within: float) -> bool:
+        """Awaits, for `within` seconds at most; whether it succeeded. Cancellation passes."""
+        try:
+            async with asyncio.timeout(within):
+                await work
+        except Exception as error:  # telemetry ends nothing, whatever its stores raise
+            if self._since is None:
+                self._since = time.monotonic()
+                story = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+                unexpected = None if isinstance(error, EXPECTED) else error
+                log.warning("%s: %s; tried again until it works", self._what, story, exc_info=unexpected)
+            return False
+        if self._since is not None:
+            log.info("%s: works again after %.0f s", self._what, time.monotonic() - self._since)
+            self._since = None
+        return True
+
+
+class Reporter:
+    """Reports on one instance until closed. Lives on one event loop; owns the stores it is given."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        statistics: Callable[[], PipelineStatistics | None],
+        *,
+        every: float = 5.0,
+        stats: StatsStore | None = None,
+        rates: RateFollower | None = None,
+        landing: Landing | None = None,
+        metrics: ConsumerMetrics | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`statistics` gives None as long as there are none. What is not given is not told."""
+        self._identity = identity
+        self._statistics = statistics
+        self._every = every
+        self._stats = stats
+        self._rates = rates
+        self._landing = landing
+        self._metrics = metrics
+        self._clock = clock
+        self._before = Totals()
+        self._before_at = 0.0
+        self._charge: float | None = None
+        self._pruned = False
+        self._writing = Outage("the row of this instance in table ConsumerStats")
+        self._following = Outage("the rate order of this consumer in table ConsumerControls")
+        self._loop_task: asyncio.Task[None] | None = None
+        self._remote_task: asyncio.Task[None] | None = None
+        self.stopping = False
+        """Told with everything: set it when the shutdown begins."""
+
+    def start(self) -> None:
+        """Begins to report; the first interval begins now."""
+        self._before_at = asyncio.get_running_loop().time()
+        if self._landing is not None:
+            self._landing.start()
+        self._loop_task = asyncio.create_task(self._run(), name="telemetry")
+
+    def on_checkpoint(self, checkpoint: Checkpoint, left: int) -> None:
+        """A checkpoint was saved; `left` events received of its partition are not settled."""
+        log.info(
+            "partition %s: checkpointed at sequence number %d (offset %s), leaving %d",
+            checkpoint.partition,
+            checkpoint.sequence_number,
+            checkpoint.offset,
+            left,
+        )
+        if self._landing is not None:
+            self._landing.add(checkpoint_record(self._identity, checkpoint, left, at=self._clock()))
+
+    async def aclose(self, deadline: float) -> None:
+        """Reports a last time, as stopping, and closes the stores; until `deadline` (of the loop's clock)."""
+        loop = asyncio.get_running_loop()
+        self.stopping = True
+        for task in (self._loop_task, self._remote_task):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        last: list[Awaitable[Any]] = []
+        row = self.report()
+        if row is not None and self._stats is not None:
+            last.append(self._writing.watch(self._stats.put(row), within=max(0.1, deadline - loop.time())))
+        last += [each.aclose(deadline) for each in (self._landing, self._metrics) if each is not None]
+        await asyncio.gather(*last)
+        for store in (self._stats, self._rates):
+            if store is not None:
+                await store.aclose()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        at = loop.time()
+        while True:
+            at = max(at + self._every, loop.time())  # a loop that was blocked does not catch up in a burst
+            await asyncio.sleep(at - loop.time())
+            try:
+                row = self.report()
+            except Exception:
+                log.exception("reporting failed")
+                continue
+            if row is not None and (self._remote_task is None or self._remote_task.done()):
+                self._remote_task = asyncio.create_task(self._remote(row), name="telemetry row")
+
+    def report(self) -> ConsumerStats | None:
+        """Tells of the time since the last report all that can be told at once; gives the row to be written.
+
+        None as long as there are no statistics.
+        """
+        statistics = self._statistics()
+        if statistics is None:
+            return None
+        interval = self._interval(statistics)
+        now = self._clock()
+        log.info("%s", intervals.line(interval, statistics))
+        if self._metrics is not None:
+            self._metrics.record(interval, statistics)
+        if self._landing is not None:
+            self._landing.add(
+                interval_record(self._identity, interval, statistics, at=now, stopping=self.stopping)
+            )
+        row = consumer_stats(
+            self._identity, interval, statistics, at=now, last_charge=self._charge, stopping=self.stopping
+        )
+        self._charge = row.last_ru_per_record
+        return row
+
+    def _interval(self, statistics: PipelineStatistics) -> Interval:
+        at = asyncio.get_running_loop().time()
+        found = intervals.between(self._before, statistics.totals, at - self._before_at)
+        self._before, self._before_at = statistics.totals, at
+        return found
+
+    async def _remote(self, row: ConsumerStats) -> None:
+        await asyncio.gather(*(self._calls(row)))
+
+    def _calls(self, row: ConsumerStats) -> list[Coroutine[Any, Any, bool]]:
+        calls = []
+        if self._stats is not None:
+            calls.append(self._writing.watch(self._put(self._stats, row), within=CALL_TIMEOUT))
+        if self._rates is not None:
+            calls.append(self._following.watch(self._rates.poll(), within=CALL_TIMEOUT))
+        return calls
+
+    async def _put(self, stats: StatsStore, row: ConsumerStats) -> None:
+        await stats.put(row)
+        if not self._pruned:
+            self._pruned = True
+            await stats.prune(row.consumer, self._clock() - KEPT)

@@ -1,0 +1,199 @@
+"""Telemetry records as files that may be read at any time: whole when they appear, and never changed.
+
+`date=2026-11-21/hour=08/<instance>-<n>.jsonl` below a folder, here or in a data lake, where the files are
+compressed (`.jsonl.gz`). The partitions are UTC of the records' own time. A thread does the writing, for file
+systems block; a folder that is away costs the oldest records once KEPT are waiting, and never the consumer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from consumer.errors import SettingsError
+
+log = logging.getLogger("tidemark.consumer")
+
+KEPT = 100_000
+"""Records that wait for a folder that cannot be written: four hours of them with 32 partitions, days with one."""
+
+LAKE = {"abfs", "abfss", "az"}
+
+
+class TelemetryRecord(Protocol):
+    @property
+    def at(self) -> float: ...
+
+
+class _File(Struct):
+    """A file to be; writing it again after an unknown outcome replaces it by the same."""
+
+    path: str
+    lines: list[bytes]
+
+
+class Landing:
+    """Takes records on any thread and lands them every `rotate` seconds. `start` before, `aclose` after."""
+
+    def __init__(
+        self,
+        folder: str,
+        instance: str,
+        *,
+        rotate: float = 60.0,
+        options: Mapping[str, Any] | None = None,
+        compress: bool | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`options` go to the file system; a data lake's default is the identity, or AZURE_STORAGE_* variables.
+
+        Raises SettingsError for a folder whose kind of file system is unknown or not installed.
+        """
+        self._folder = folder.rstrip("/")
+        self._protocol = folder.partition("://")[0] if "://" in folder else "file"
+        self._options = dict(options or ({"anon": False} if self._protocol in LAKE else {}))
+        self._instance = re.sub(r"[^A-Za-z0-9._-]", "_", instance)
+        self._compress = self._protocol != "file" if compress is None else compress
+        self._rotate = rotate
+        self._clock = clock
+        self._lines: deque[tuple[float, bytes]] = deque(maxlen=KEPT)
+        self._files: deque[_File] = deque()
+        self._waiting = 0
+        self._number = 0
+        self._dropped = 0
+        self._down = False
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._ended: asyncio.Future[None] | None = None
+        self._thread: threading.Thread | None = None
+        self._check()
+
+    def _check(self) -> None:
+        from fsspec import (  # type: ignore[import-untyped]  # noqa: PLC0415 - loaded only where it is used
+            get_filesystem_class,
+        )
+
+        try:
+            get_filesystem_class(self._protocol)
+        except (ImportError, ValueError) as error:
+            raise SettingsError(
+                f"CONSUMER_TELEMETRY_FOLDER is '{self._folder}': {error}; accepted: a local folder, or"
+                " abfss://container@account.dfs.core.windows.net/path with `pip install tidemark[data-lake]`"
+            ) from error
+
+    def start(self) -> None:
+        """Begins to write. Needs a running event loop."""
+        loop = asyncio.get_running_loop()
+        ended = self._ended = loop.create_future()
+
+        def tell() -> None:
+            if not ended.done():
+                ended.set_result(None)
+
+        def run() -> None:
+            try:
+                self._run()
+            finally:
+                try:
+                    loop.call_soon_threadsafe(tell)
+                except RuntimeError:  # the loop was closed: nobody waits any more
+                    log.debug("telemetry landed after the end")
+
+        # A daemon: a file system that hangs must not keep the process.
+        self._thread = threading.Thread(target=run, name="telemetry", daemon=True)
+        self._thread.start()
+
+    def add(self, record: TelemetryRecord) -> None:
+        """Takes a record; never blocks."""
+        line = msgspec.json.encode(record) + b"\n"
+        with self._lock:
+            self._dropped += len(self._lines) == KEPT
+            self._lines.append((record.at, line))
+
+    async def aclose(self, deadline: float) -> None:
+        """Lands what is left, until `deadline` (of the loop's clock)."""
+        if self._ended is None:
+            return
+        self._stop.set()
+        left = max(0.0, deadline - asyncio.get_running_loop().time())
+        done, _ = await asyncio.wait((self._ended,), timeout=left)
+        if not done:
+            log.warning(
+                "%s: %d telemetry records did not land in time",
+                self._folder,
+                self._waiting + len(self._lines),
+            )
+        self._ended = None
+
+    # -- on the thread
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._rotate):
+            self.land()
+        self.land()
+
+    def land(self) -> None:
+        """Writes all that waits, or logs, once per outage, why not."""
+        self._collect()
+        try:
+            while self._files:
+                self._write(self._files[0])
+                self._waiting -= len(self._files.popleft().lines)
+        except Exception as error:  # noqa: BLE001 - a file system may raise anything, and telemetry ends nothing
+            if not self._down:
+                log.warning("%s: telemetry records wait, writing failed: %r", self._folder, error)
+            self._down = True
+            return
+        if self._down:
+            log.info("%s: telemetry records land again, %d were dropped", self._folder, self._dropped)
+        self._down, self._dropped = False, 0
+
+    def _collect(self) -> None:
+        """Makes files of the lines, one per hour of their times."""
+        with self._lock:
+            lines, self._lines = self._lines, deque(maxlen=KEPT)
+        hours: dict[str, list[bytes]] = {}
+        for at, line in lines:
+            moment = datetime.fromtimestamp(at, UTC)
+            hours.setdefault(f"date={moment:%Y-%m-%d}/hour={moment:%H}", []).append(line)
+        ending = "jsonl.gz" if self._compress else "jsonl"
+        for hour, texts in hours.items():
+            # Milliseconds: higher than all before, those of an earlier process of the same name included.
+            self._number = max(self._number + 1, int(self._clock() * 1000))
+            self._files.append(
+                _File(f"{self._folder}/{hour}/{self._instance}-{self._number}.{ending}", texts)
+            )
+            self._waiting += len(texts)
+        while self._waiting > KEPT:
+            dropped = len(self._files.popleft().lines)
+            self._waiting -= dropped
+            self._dropped += dropped
+
+    def _write(self, file: _File) -> None:
+        from fsspec.core import url_to_fs  # type: ignore[import-untyped]  # noqa: PLC0415
+
+        data = b"".join(file.lines)
+        if self._compress:
+            data = gzip.compress(data, mtime=0)
+        system, path = url_to_fs(file.path, **self._options)
+        if self._protocol != "file":
+            system.pipe_file(path, data)  # a blob appears when its last block is committed
+            return
+        folder, name = os.path.split(path)
+        os.makedirs(folder, exist_ok=True)  # noqa: PTH103 - fsspec's paths are texts
+        temporary = f"{folder}/.{name}.tmp"
+        with open(temporary, "wb") as target:  # noqa: PTH123
+            target.write(data)
+        os.replace(temporary, path)  # noqa: PTH105

@@ -1,0 +1,189 @@
+"""One instance's interval as a row of `ConsumerStats`, and as a telemetry record. Pure.
+
+Telemetry records are JSON, one a line, of two kinds that share their first columns. `at` is epoch seconds.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from consumer.interval import Interval
+from consumer.model import NOTHING_SETTLED, Checkpoint
+from consumer.statistics import PartitionStatistics, PipelineStatistics
+from scaling.consumer_stats import ConsumerStats, PartitionStats
+
+
+class Identity(Struct, frozen=True):
+    """Whose telemetry it is. `instance` is unique: no two processes share it, at no time."""
+
+    consumer: str
+    instance: str
+    hub: str
+    consumer_group: str
+
+
+class PartitionRecord(Struct, frozen=True):
+    """As `scaling.consumer_stats.PartitionStats`; null is not known."""
+
+    partition: str
+    last_enqueued: int | None
+    received: int | None
+    low_water: int | None
+    lag: int | None
+    in_flight: int
+
+
+class IntervalRecord(Struct, frozen=True, tag_field="kind", tag="interval", kw_only=True):
+    """What one instance did in `seconds`, and how it stood at the end. Rates per second are left to the reader."""
+
+    at: float
+    consumer: str
+    instance: str
+    hub: str
+    consumer_group: str
+    seconds: float
+    received: int
+    written: int
+    dead_letters: int
+    retried: int
+    attempts: int
+    throttled: int
+    checkpoints: int
+    checkpoints_failed: int
+    request_units: float
+    written_units: float
+    rate_limit: float | None
+    backlog_count: int
+    backlog_bytes: int
+    oldest_age_s: float
+    in_flight_batches: int
+    paused: bool
+    stopping: bool
+    partitions: tuple[PartitionRecord, ...]
+
+
+class CheckpointRecord(Struct, frozen=True, tag_field="kind", tag="checkpoint", kw_only=True):
+    """A checkpoint as saved; `left` events of the partition were received and not settled then."""
+
+    at: float
+    consumer: str
+    instance: str
+    hub: str
+    consumer_group: str
+    partition: str
+    sequence_number: int
+    offset: str
+    epoch: int
+    left: int
+
+
+def interval_record(
+    identity: Identity, interval: Interval, statistics: PipelineStatistics, *, at: float, stopping: bool
+) -> IntervalRecord:
+    return IntervalRecord(
+        at=at,
+        consumer=identity.consumer,
+        instance=identity.instance,
+        hub=identity.hub,
+        consumer_group=identity.consumer_group,
+        seconds=round(interval.seconds, 3),
+        received=interval.received,
+        written=interval.successes,
+        dead_letters=interval.failures,
+        retried=interval.retries,
+        attempts=interval.attempts,
+        throttled=interval.throttled,
+        checkpoints=interval.checkpoints,
+        checkpoints_failed=interval.checkpoints_failed,
+        request_units=round(interval.request_units, 3),
+        written_units=round(interval.written_units, 3),
+        rate_limit=statistics.rate_limit,
+        backlog_count=statistics.backlog_count,
+        backlog_bytes=statistics.backlog_bytes,
+        oldest_age_s=round(statistics.oldest_age, 3),
+        in_flight_batches=statistics.in_flight_batches,
+        paused=statistics.paused,
+        stopping=stopping,
+        partitions=tuple(
+            PartitionRecord(
+                each.partition,
+                each.last_enqueued,
+                _known(each.received),
+                _known(each.low_water),
+                each.lag,
+                each.unsettled,
+            )
+            for each in statistics.partitions
+        ),
+    )
+
+
+def checkpoint_record(
+    identity: Identity, checkpoint: Checkpoint, left: int, *, at: float
+) -> CheckpointRecord:
+    return CheckpointRecord(
+        at=at,
+        consumer=identity.consumer,
+        instance=identity.instance,
+        hub=identity.hub,
+        consumer_group=identity.consumer_group,
+        partition=checkpoint.partition,
+        sequence_number=checkpoint.sequence_number,
+        offset=checkpoint.offset,
+        epoch=checkpoint.epoch,
+        left=left,
+    )
+
+
+def consumer_stats(
+    identity: Identity,
+    interval: Interval,
+    statistics: PipelineStatistics,
+    *,
+    at: float,
+    last_charge: float | None,
+    stopping: bool,
+) -> ConsumerStats:
+    """The instance's row. `last_charge` is the newest RU per record known before this interval."""
+    totals, charge = statistics.totals, interval.request_units_per_record
+    return ConsumerStats(
+        consumer=identity.consumer,
+        instance=identity.instance,
+        at=at,
+        hub=identity.hub,
+        consumer_group=identity.consumer_group,
+        rate_limit=statistics.rate_limit or 0.0,
+        received_per_s=interval.received_per_s,
+        written_per_s=interval.written_per_s,
+        retried_per_s=interval.retried_per_s,
+        throttled_share=interval.throttled_share,
+        ru_per_record=charge,
+        last_ru_per_record=last_charge if charge is None else charge,
+        ru_per_s=interval.request_units_per_s,
+        backlog_count=statistics.backlog_count,
+        backlog_bytes=statistics.backlog_bytes,
+        oldest_age_s=max(0.0, statistics.oldest_age),
+        dead_letters_total=totals.dead_letters,
+        written_total=totals.written,
+        failed_total=totals.dead_letters,
+        retried_total=totals.retried,
+        throttled_total=totals.throttled,
+        lag=tuple(_partition(each) for each in statistics.partitions),
+        paused=statistics.paused,
+        stopping=stopping,
+    )
+
+
+def _partition(each: PartitionStatistics) -> PartitionStats:
+    return PartitionStats(
+        partition=each.partition,
+        last_enqueued=each.last_enqueued,
+        received=_known(each.received),
+        low_water=_known(each.low_water),
+        lag=each.lag,
+        in_flight=each.unsettled,
+    )
+
+
+def _known(sequence_number: int) -> int | None:
+    return None if sequence_number == NOTHING_SETTLED else sequence_number

@@ -1,0 +1,86 @@
+"""Statistics, stores in memory, and a pipeline that only counts: what tests of the telemetry need."""
+
+from consumer.rate_control import RateOrder
+from consumer.statistics import PartitionStatistics, PipelineStatistics, Totals
+from consumer.telemetry_records import Identity
+from scaling.consumer_stats import from_row, to_row
+
+IDENTITY = Identity("flights", "vm-1", "flights-hub", "$Default")
+
+
+def partition(name="0", *, last=1000, received=900, low_water=800, unsettled=60):
+    return PartitionStatistics(name, 1, last, received, low_water, unsettled, draining=False)
+
+
+def statistics(*partitions, totals=None, **changes):
+    fields = {
+        "backlog_count": 60,
+        "backlog_bytes": 61_440,
+        "oldest_age": 0.5,
+        "in_flight_batches": 2,
+        "rate_limit": 500.0,
+        "paused": False,
+        "cause": "",
+        "concurrency": {"all": 2},
+    }
+    return PipelineStatistics(totals=totals or Totals(), partitions=partitions, **{**fields, **changes})
+
+
+class MemoryStatsStore:
+    """Rows by consumer and instance, as the table keeps them. `failing` is raised by every call."""
+
+    def __init__(self):
+        self.rows = {}
+        self.history = []
+        self.failing = None
+        self.closed = False
+
+    async def put(self, stats):
+        self._answer()
+        self.rows[stats.consumer, stats.instance] = to_row(stats)
+        self.history.append(stats)
+
+    async def load_all(self, since):
+        self._answer()
+        return [stats for stats in map(from_row, self.rows.values()) if stats.at >= since]
+
+    async def prune(self, consumer, before):
+        self._answer()
+        self.rows = {
+            key: row for key, row in self.rows.items() if key[0] != consumer or from_row(row).at >= before
+        }
+
+    async def aclose(self):
+        self.closed = True
+
+    def _answer(self):
+        if self.failing is not None:
+            raise self.failing
+
+
+class MemoryRateStore:
+    """Orders by consumer. `failing` is raised by every call."""
+
+    def __init__(self):
+        self.orders: dict[str, RateOrder] = {}
+        self.failing = None
+        self.closed = False
+
+    async def load(self, consumer):
+        self._answer()
+        return self.orders.get(consumer)
+
+    async def load_all(self):
+        self._answer()
+        return dict(self.orders)
+
+    async def save(self, consumer, order):
+        self._answer()
+        self.orders[consumer] = order
+
+    async def aclose(self):
+        self.closed = True
+
+    def _answer(self):
+        if self.failing is not None:
+            raise self.failing

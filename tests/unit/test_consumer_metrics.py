@@ -1,0 +1,104 @@
+"""The instruments: what they say, that their page is current, and that they reach an exporter."""
+
+import asyncio
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from consumer.errors import SettingsError
+from consumer.interval import Interval
+from consumer.metrics import INSTRUMENTS, ConsumerMetrics, azure_monitor_metrics, document
+from tests.consumer_telemetry_support import IDENTITY, partition, statistics
+
+ROOT = Path(__file__).resolve().parents[2]
+INTERVAL = Interval(5.0, received=10, successes=9, failures=1, attempts=12, retries=3, throttled=2)
+
+
+def read(reader):
+    """Values by name of the metric and partition."""
+    found = {}
+    for resource in reader.get_metrics_data().resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                for point in metric.data.data_points:
+                    found[metric.name, point.attributes.get("partition")] = point.value
+    return found
+
+
+def test_the_page_of_metrics_is_current():
+    page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
+
+    assert page == document(), "run: python -m consumer.metrics > docs/metrics.md"
+
+
+def test_every_instrument_takes_its_values_from_one_place():
+    names = [each.name for each in INSTRUMENTS]
+
+    assert len(set(names)) == len(names)
+    for each in INSTRUMENTS:
+        assert [each.added, each.shown, each.by_partition].count(None) == 2, each.name
+
+
+def test_counters_add_up_and_gauges_show_the_newest_picture():
+    reader = InMemoryMetricReader()
+    provider = MeterProvider(metric_readers=[reader])
+    metrics = ConsumerMetrics(IDENTITY, provider)
+    metrics.record(INTERVAL, statistics(partition("0"), partition("1", last=None)))
+    metrics.record(INTERVAL, statistics(partition("1", last=None), partition("2"), rate_limit=None))
+    found = read(reader)
+    provider.shutdown()
+
+    assert (found["consumer.records.written", None], found["consumer.records.throttled", None]) == (18, 4)
+    assert found["consumer.events.dead_lettered", None] == 2
+    assert found["consumer.backlog", None] == 60
+    assert {name: value for name, value in found.items() if name[0] == "consumer.lag"} == {
+        ("consumer.lag", "2"): 160
+    }
+    assert ("consumer.rate_limit", None) not in found
+
+
+def test_without_a_provider_metrics_go_nowhere_and_cost_nothing():
+    ConsumerMetrics(IDENTITY).record(INTERVAL, statistics())
+
+
+@pytest.mark.parametrize(("text", "told"), [("", "is not set"), ("InstrumentationKey=x", "cannot be used")])
+def test_an_unusable_connection_string_is_told_by_name(text, told):
+    with pytest.raises(SettingsError, match=f"APPLICATIONINSIGHTS_CONNECTION_STRING {told}"):
+        azure_monitor_metrics(IDENTITY, {"APPLICATIONINSIGHTS_CONNECTION_STRING": text})
+
+
+@pytest.mark.wire
+async def test_azure_monitor_gets_the_last_metrics_at_the_end(monkeypatch):
+    monkeypatch.setenv("APPLICATIONINSIGHTS_STATSBEAT_DISABLED_ALL", "true")
+    sent = []
+
+    async def track(request):
+        body = await request.read()
+        sent.extend(json.loads(gzip.decompress(body) if body[:2] == b"\x1f\x8b" else body))
+        return web.json_response({"itemsReceived": 1, "itemsAccepted": 1, "errors": []})
+
+    app = web.Application()
+    app.router.add_post("/{tail:.*}", track)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+    key = "InstrumentationKey=00000000-0000-0000-0000-000000000001"
+    try:
+        text = f"{key};IngestionEndpoint=http://127.0.0.1:{port}/"
+        metrics = azure_monitor_metrics(IDENTITY, {"APPLICATIONINSIGHTS_CONNECTION_STRING": text})
+        metrics.record(INTERVAL, statistics(partition("0")))
+        await metrics.aclose(asyncio.get_running_loop().time() + 20)
+    finally:
+        await runner.cleanup()
+
+    values = {
+        item["data"]["baseData"]["metrics"][0]["name"]: item["data"]["baseData"]["metrics"][0]["value"]
+        for item in sent
+    }
+    assert (values["consumer.records.written"], values["consumer.lag"]) == (9, 160)

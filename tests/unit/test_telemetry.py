@@ -1,0 +1,389 @@
+"""The reporter: intervals, lines, rows, records, outages, rate orders; in virtual time."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from consumer.interval import between, lag_text, line
+from consumer.model import Checkpoint
+from consumer.rate_control import RateFollower, RateOrder, RateOrderError, Rates, effective
+from consumer.statistics import Totals
+from consumer.telemetry import Reporter
+from scaling.consumer_stats import ConsumerStats, PartitionStats
+from scaling.ports import StoreUnavailableError
+from tests.consumer_telemetry_support import (
+    IDENTITY,
+    MemoryRateStore,
+    MemoryStatsStore,
+    partition,
+    statistics,
+)
+
+T0 = 1_795_000_000.0
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock jumps to the next timer when nothing else is to be done."""
+
+    def __init__(self):
+        super().__init__()
+        self._virtual = 1000.0
+        select = self._selector.select
+
+        def jump(timeout):
+            if timeout:
+                self._virtual += timeout
+            return select(0)
+
+        self._selector.select = jump
+
+    def time(self):
+        return self._virtual
+
+
+def run(work):
+    """Runs a coroutine function in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(work())
+
+
+def wall():
+    return T0 + asyncio.get_running_loop().time()
+
+
+class Source:
+    """A pipeline as far as the reporter sees it: 100 records and 600 RU per second from 1000 s on."""
+
+    def __init__(self):
+        self.known = True
+        self.changes = {}
+
+    def __call__(self):
+        if not self.known:
+            return None
+        done = round((asyncio.get_running_loop().time() - 1000.0) * 100)
+        totals = Totals(
+            received=done,
+            attempts=2 * done,
+            written=done,
+            retried=done,
+            throttled=done,
+            request_units=6.0 * done,
+            written_units=5.0 * done,
+        )
+        return statistics(partition(), totals=totals, **self.changes)
+
+
+def test_an_interval_is_the_difference_of_two_pictures():
+    before = Totals(
+        received=10, attempts=10, written=8, retried=2, throttled=1, request_units=50.0, written_units=40.0
+    )
+    after = Totals(
+        received=110,
+        attempts=140,
+        written=98,
+        retried=42,
+        throttled=36,
+        dead_letters=3,
+        checkpoints=2,
+        request_units=700.0,
+        written_units=490.0,
+    )
+
+    found = between(before, after, 5.0)
+
+    assert (found.received_per_s, found.written_per_s, found.retried_per_s) == (20.0, 18.0, 8.0)
+    assert (found.successes, found.failures, found.retries, found.checkpoints) == (90, 3, 40, 2)
+    assert found.throttled_share == 35 / 130
+    assert found.request_units_per_record == 5.0
+    assert found.request_units_per_s == 130.0
+
+
+def test_an_interval_without_work_or_time_has_no_charge_and_no_rates():
+    found = between(Totals(), Totals(), 0.0)
+
+    assert (found.written_per_s, found.throttled_share, found.request_units_per_record) == (0.0, 0.0, None)
+
+
+def test_the_line_reads_as_the_seed_printed_it():
+    totals = Totals(
+        attempts=5400,
+        written=5000,
+        retried=400,
+        throttled=270,
+        dead_letters=2,
+        request_units=30_000.0,
+        written_units=29_000.0,
+    )
+    picture = statistics(partition("0"), partition("1", last=None), paused=True, oldest_age=12.0, cause="429")
+
+    assert line(between(Totals(), totals, 5.0), picture) == (
+        "5,000 successes, 2 failures, 400 retries in 5.0 s; avg 5.80 RU; backlog 60 (60.0 KiB);"
+        " 1,000.0 records/s of 500; 6,000 RU/s, 5.0% throttled; lag 160 (0: 160, 1: ?);"
+        " oldest begun 12 s ago (429); receiving paused"
+    )
+
+
+def test_of_many_partitions_a_line_names_those_furthest_behind():
+    text = lag_text(statistics(*(partition(str(n), last=1000 + n) for n in range(32))))
+
+    assert text.startswith("lag 5,616 (24: 184, ")
+    assert text.endswith("31: 191, 24 more)")
+
+
+@pytest.mark.parametrize(
+    ("last", "received", "low_water", "unsettled", "lag"),
+    [
+        (1000, 900, 800, 60, 160),  # 40 of those beyond the mark are settled
+        (1000, 1000, 1000, 0, 0),
+        (900, 1000, 950, 50, 50),  # the hub's newest is older than what came
+        (None, 900, 800, 60, None),
+        (5000, -1, -1, 0, None),  # where it begins is not known yet
+        (-1, -1, -1, 0, 0),  # a partition that never had an event
+    ],
+)
+def test_lag_counts_what_has_not_settled(last, received, low_water, unsettled, lag):
+    assert partition(last=last, received=received, low_water=low_water, unsettled=unsettled).lag == lag
+
+
+def test_every_interval_writes_a_row_with_the_rates_of_the_interval():
+    stats, source = MemoryStatsStore(), Source()
+
+    async def work():
+        reporter = Reporter(IDENTITY, source, every=5.0, stats=stats, clock=wall)
+        reporter.start()
+        await asyncio.sleep(11)
+        await reporter.aclose(asyncio.get_running_loop().time() + 5)
+
+    run(work)
+
+    assert [(row.at, row.stopping) for row in stats.history] == [
+        (T0 + 1005, False),
+        (T0 + 1010, False),
+        (T0 + 1011, True),
+    ]
+    assert stats.history[1] == ConsumerStats(
+        consumer="flights",
+        instance="vm-1",
+        at=T0 + 1010,
+        hub="flights-hub",
+        consumer_group="$Default",
+        rate_limit=500.0,
+        received_per_s=100.0,
+        written_per_s=100.0,
+        retried_per_s=100.0,
+        throttled_share=0.5,
+        ru_per_record=5.0,
+        last_ru_per_record=5.0,
+        ru_per_s=600.0,
+        backlog_count=60,
+        backlog_bytes=61_440,
+        oldest_age_s=0.5,
+        written_total=1000,
+        retried_total=1000,
+        throttled_total=1000,
+        lag=(PartitionStats("0", 1000, 900, 800, 160, 60),),
+    )
+    assert stats.closed
+
+
+def test_the_last_charge_stays_while_nothing_is_written():
+    stats, picture = MemoryStatsStore(), [Totals(written=10, written_units=60.0)]
+
+    async def work():
+        reporter = Reporter(IDENTITY, lambda: statistics(totals=picture[0]), stats=stats, clock=wall)
+        reporter.start()
+        await asyncio.sleep(11)
+        await reporter.aclose(asyncio.get_running_loop().time() + 5)
+
+    run(work)
+
+    assert [(row.ru_per_record, row.last_ru_per_record) for row in stats.history[:2]] == [
+        (6.0, 6.0),
+        (None, 6.0),
+    ]
+
+
+def test_an_outage_of_the_table_is_logged_once_and_stops_nothing(caplog):
+    caplog.set_level(logging.INFO, "tidemark.consumer")
+    stats, source = MemoryStatsStore(), Source()
+    stats.failing = StoreUnavailableError("table 'ConsumerStats' cannot be reached")
+
+    async def work():
+        reporter = Reporter(IDENTITY, source, every=5.0, stats=stats, clock=wall)
+        reporter.start()
+        await asyncio.sleep(16)
+        stats.failing = None
+        await asyncio.sleep(5)
+        stats.failing = ValueError("of a kind nobody expected")
+        await asyncio.sleep(10)
+        await reporter.aclose(asyncio.get_running_loop().time() + 5)
+
+    run(work)
+
+    warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert [text.partition(": ")[2] for text in warnings] == [
+        "table 'ConsumerStats' cannot be reached; tried again until it works",
+        "of a kind nobody expected; tried again until it works",
+    ]
+    assert [row.at for row in stats.history] == [T0 + 1020]
+    lines = [record for record in caplog.records if "successes" in record.getMessage()]
+    assert len(lines) == 7
+
+
+def test_a_table_that_hangs_delays_neither_the_lines_nor_the_end(caplog):
+    caplog.set_level(logging.INFO, "tidemark.consumer")
+    stats, source = MemoryStatsStore(), Source()
+
+    async def hang(_):
+        await asyncio.Event().wait()
+
+    stats.put = hang
+
+    async def work():
+        reporter = Reporter(IDENTITY, source, every=5.0, stats=stats, clock=wall)
+        reporter.start()
+        await asyncio.sleep(26)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        await reporter.aclose(begun + 3)
+        return loop.time() - begun
+
+    assert run(work) == 3.0
+    assert len([record for record in caplog.records if "successes" in record.getMessage()]) == 6
+    assert stats.closed
+
+
+def test_nothing_is_told_before_there_are_statistics():
+    stats, rates, source = MemoryStatsStore(), MemoryRateStore(), Source()
+    rates.failing = AssertionError("asked too early")
+    source.known = False
+
+    async def work():
+        follower = RateFollower(
+            rates, "flights", Rates(), set_rate=lambda _: None, set_fleet_rate=lambda _: None
+        )
+        reporter = Reporter(IDENTITY, source, stats=stats, rates=follower, clock=wall)
+        reporter.start()
+        await asyncio.sleep(11)
+        await reporter.aclose(asyncio.get_running_loop().time() + 5)
+
+    run(work)
+
+    assert stats.history == []
+    assert rates.closed
+
+
+class Landed:
+    """Records as they are added."""
+
+    def __init__(self):
+        self.records = []
+
+    def start(self):
+        pass
+
+    def add(self, record):
+        self.records.append(record)
+
+    async def aclose(self, deadline):
+        pass
+
+
+def test_a_checkpoint_is_a_line_and_a_record(caplog):
+    caplog.set_level(logging.INFO, "tidemark.consumer")
+    landed = Landed()
+    reporter = Reporter(IDENTITY, Source(), landing=landed, clock=lambda: T0)
+
+    reporter.on_checkpoint(Checkpoint("3", 812, "4294967296", epoch=2), 17)
+
+    assert caplog.messages == [
+        "partition 3: checkpointed at sequence number 812 (offset 4294967296), leaving 17"
+    ]
+    import msgspec
+
+    assert json.loads(msgspec.json.encode(landed.records[0])) == {
+        "kind": "checkpoint",
+        "at": T0,
+        "consumer": "flights",
+        "instance": "vm-1",
+        "hub": "flights-hub",
+        "consumer_group": "$Default",
+        "partition": "3",
+        "sequence_number": 812,
+        "offset": "4294967296",
+        "epoch": 2,
+        "left": 17,
+    }
+
+
+@pytest.mark.parametrize(
+    ("order", "configured", "expected"),
+    [
+        (None, Rates(500.0), Rates(500.0)),
+        (RateOrder(), Rates(None, 1000.0), Rates(None, 1000.0)),
+        (RateOrder(rate=50.0), Rates(500.0), Rates(50.0)),
+        (RateOrder(rate=50.0), Rates(None, 1000.0), Rates(50.0)),
+        (RateOrder(fleet_rate=80.0), Rates(500.0), Rates(None, 80.0)),
+        (RateOrder(rate=0.0), Rates(500.0), Rates()),
+        (RateOrder(fleet_rate=0.0), Rates(500.0, 1000.0), Rates()),
+    ],
+)
+def test_an_order_replaces_what_is_configured(order, configured, expected):
+    assert effective(order, configured) == expected
+
+
+async def test_a_follower_calls_only_when_something_changes_and_keeps_the_rate_through_an_outage():
+    store, calls = MemoryRateStore(), []
+    follower = RateFollower(
+        store,
+        "flights",
+        Rates(500.0),
+        set_rate=lambda rate: calls.append(("rate", rate)),
+        set_fleet_rate=lambda rate: calls.append(("fleet", rate)),
+    )
+    await follower.poll()
+    store.orders["flights"] = RateOrder(rate=50.0, by="ann")
+    await follower.poll()
+    await follower.poll()
+    assert calls == [("fleet", None), ("rate", 50.0)]
+    store.failing = RateOrderError("cannot be read")
+    with pytest.raises(RateOrderError):
+        await follower.poll()
+    assert follower.rates == Rates(50.0)
+
+    store.failing = None
+    store.orders["flights"] = RateOrder(fleet_rate=1000.0)
+    await follower.poll()
+    store.orders["flights"] = RateOrder(by="ann")
+    await follower.poll()
+
+    assert calls[2:] == [("fleet", 1000.0), ("fleet", None), ("rate", 500.0)]
+
+
+def test_an_order_reaches_a_running_instance_within_an_interval_and_again_after_a_restart():
+    store, calls = MemoryRateStore(), []
+
+    async def instance(order):
+        now = asyncio.get_running_loop().time
+        follower = RateFollower(
+            store,
+            "flights",
+            Rates(),
+            set_rate=lambda rate: calls.append((now(), rate)),
+            set_fleet_rate=lambda _: None,
+        )
+        reporter = Reporter(IDENTITY, Source(), every=5.0, rates=follower, clock=wall)
+        reporter.start()
+        await asyncio.sleep(7)
+        if order:
+            store.orders["flights"] = order
+        await asyncio.sleep(7)
+        await reporter.aclose(now() + 5)
+
+    run(lambda: instance(RateOrder(rate=50.0)))
+    run(lambda: instance(None))
+
+    assert calls == [(1010.0, 50.0), (1005.0, 50.0)]
