@@ -12,6 +12,7 @@ from azure.cosmos.exceptions import (
     CosmosResourceExistsError,
     CosmosResourceNotFoundError,
 )
+from azure.cosmos.partition_key import NonePartitionKeyValue
 
 from devstack.cosmos import CosmosServer
 from devstack.threaded import running_in_thread
@@ -138,6 +139,14 @@ async def test_keys_of_every_type_are_found_again(container, key):
     assert (await container.read_item("1", key))["origin"] == key
     found = container.query_items("SELECT VALUE c.origin FROM c", partition_key=key)
     assert [value async for value in found] == [key]
+
+
+async def test_a_document_without_its_key_lives_under_no_key(container):
+    await container.upsert_item({"id": "1"})
+
+    assert (await container.read_item("1", NonePartitionKeyValue))["id"] == "1"
+    with pytest.raises(CosmosResourceNotFoundError):
+        await container.read_item("1", None)
 
 
 async def test_the_same_id_under_another_second_level_of_a_hierarchical_key_is_another_document(
