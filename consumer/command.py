@@ -17,7 +17,6 @@ from rich.markup import escape
 
 from consumer.config import ConsumerConfig, read_config
 from consumer.errors import ConsumerError, SettingsError
-from consumer.process import ConsumerProcess, exit_status
 from consumer.supervisor import supervise
 from scaling.assembly import ROOT
 
@@ -57,7 +56,7 @@ def consume(
             status = 0
     except ConsumerError as error:
         errors.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
-        status = exit_status(error)
+        status = error.exit_status
     raise typer.Exit(status)
 
 
@@ -86,6 +85,8 @@ def _dot_env(path: Path) -> dict[str, str]:
 
 
 async def _run(config: ConsumerConfig, settings: Mapping[str, str], seconds: float | None) -> None:
+    from consumer.process import ConsumerProcess  # noqa: PLC0415 - the SDKs take a second; other commands need none
+
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 

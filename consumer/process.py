@@ -10,27 +10,13 @@ from consumer.assembly import Parts, driver_settings
 from consumer.checkpoints.memory import MemoryCheckpointStore, MemoryLeaseStore
 from consumer.config import ConsumerConfig
 from consumer.driver import Driver
-from consumer.errors import BacklogError, ConsumerError, PoisonError, PositionError, SettingsError
 from consumer.model import Checkpoint
 from consumer.ownership import unique_owner
 from consumer.ports import CheckpointStore, LeaseStore
-from consumer.runtime import Consumer, RuntimeSettings, ShutdownError
+from consumer.runtime import Consumer, RuntimeSettings
 from consumer.statistics import PipelineStatistics
 
 log = logging.getLogger("tidemark.consumer")
-
-EXIT_STATUS: Mapping[type[ConsumerError], int] = {
-    SettingsError: 2,
-    PositionError: 3,
-    BacklogError: 4,
-    PoisonError: 5,
-    ShutdownError: 6,
-}
-"""Of the process, by what ended it; 0 after an orderly stop, 1 for anything else."""
-
-
-def exit_status(error: ConsumerError) -> int:
-    return EXIT_STATUS.get(type(error), 1)
 
 
 class ConsumerProcess:
@@ -74,7 +60,7 @@ class ConsumerProcess:
         )
 
     async def run(self, stop: asyncio.Event) -> PipelineStatistics:
-        """Consumes until `stop`; how it ended. Raises ConsumerError, see `exit_status`."""
+        """Consumes until `stop`; how it ended. Raises ConsumerError, which has the exit status."""
         log.info(
             "consumer %s: hub %s, group %s, sink %s%s, rate %s, instance %s",
             self.config.name,

@@ -14,7 +14,14 @@ from typing import Any, Protocol
 from msgspec import Struct, structs
 
 from consumer.driver import Driver
-from consumer.errors import ConsumerError, FencedError, PositionError, SettingsError, UnavailableError
+from consumer.errors import (
+    ConsumerError,
+    FencedError,
+    PositionError,
+    SettingsError,
+    ShutdownError,
+    UnavailableError,
+)
 from consumer.model import NOTHING_SETTLED, Checkpoint, Claim, Event, PartitionState
 from consumer.ownership import Ownership
 from consumer.ports import CheckpointStore, LeaseStore
@@ -56,10 +63,6 @@ class RuntimeSettings(Struct, frozen=True):
     fleet_rate: float | None = None
     """Records per second of all instances together: each takes the share of the partitions it owns."""
     retry: float = 2.0
-
-
-class ShutdownError(ConsumerError):
-    """The deadline passed before all that was begun was settled. Nothing is lost: it comes again."""
 
 
 class _Receiving:

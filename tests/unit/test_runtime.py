@@ -9,12 +9,19 @@ import pytest
 from consumer.checkpoints.memory import MemoryCheckpointStore, MemoryLeaseStore
 from consumer.dead_letters.memory import MemoryDeadLetterStore
 from consumer.driver import Driver, DriverSettings
-from consumer.errors import BacklogError, FencedError, PoisonError, PositionError, UnavailableError
+from consumer.errors import (
+    BacklogError,
+    FencedError,
+    PoisonError,
+    PositionError,
+    ShutdownError,
+    UnavailableError,
+)
 from consumer.lanes import BatchLimits
 from consumer.limits import Limits
 from consumer.mapping import MappingOptions
 from consumer.model import Checkpoint, Event, Outcome, PartitionState, WriteResult
-from consumer.runtime import Consumer, RuntimeSettings, ShutdownError
+from consumer.runtime import Consumer, RuntimeSettings
 from consumer.sinks.memory import MemorySink
 from tests.virtual_time import virtual_time
 
