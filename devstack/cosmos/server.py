@@ -244,6 +244,7 @@ class CosmosServer:
             request = parse_request(method, target, headers, body)
         except CosmosError as error:
             return self.service.refuse(error)
+        self.service.count(request)
         fault = self._take(request)
         return self.service.answer(request) if fault is None else self._commit(fault, request)
 
@@ -281,7 +282,7 @@ class CosmosServer:
         if fault.kind == "latency":
             await asyncio.sleep(fault.seconds)
             return self.service.answer(request)
-        names = fault.condition.split("/") if fault.condition else list(request.names)
+        names = fault.condition.split("/") if fault.condition else list(request.names[:2])
         try:
             self._happen(fault.kind, names)
         except (CosmosError, ValueError) as error:
@@ -297,12 +298,7 @@ class CosmosServer:
         if kind == "recreate_container":
             self.recreate_container(names[0], names[1])
             return
-        named = (
-            names[2]
-            if len(names) > 2 and names[2] in {one.id for one in self.container(*names[:2]).map.ranges}
-            else None
-        )
-        (self.split if kind == "split" else self.merge)(names[0], names[1], named)
+        (self.split if kind == "split" else self.merge)(*names[:3])
 
     def _operation_faults(self) -> Callable[[Operation, Range], CosmosError | None] | None:
         if not self.faults.list():

@@ -30,7 +30,10 @@ class RangeStatistics(Struct, frozen=True):
 
 
 class Statistics(Struct, frozen=True):
-    """`requests` and `statuses` count requests by point and by status; `ranges` is by "database/container/range"."""
+    """`requests` counts those that arrived, by point; `statuses` those answered, by status.
+
+    `ranges` is by "database/container/range".
+    """
 
     requests: dict[str, int]
     statuses: dict[str, int]
@@ -72,11 +75,15 @@ class Service:
             request = parse_request(method, target, headers, body)
         except CosmosError as error:
             return self.refuse(error)
+        self.count(request)
         return self.answer(request)
 
-    def answer(self, request: Request) -> Answer:
-        """The answer to a request that has been parsed."""
+    def count(self, request: Request) -> None:
+        """Note that a request has arrived."""
         self._requests[request.point] += 1
+
+    def answer(self, request: Request) -> Answer:
+        """The answer to a request that has been parsed and counted."""
         try:
             self._authorize(request)
             response = self._handlers[request.point](request)

@@ -98,6 +98,7 @@ async def test_a_lost_connection_leaves_the_outcome_unknown(server, container, k
         await container.upsert_item(DOCUMENT)
 
     assert stored(server) == written
+    assert server.stats().requests["docs.upsert"] >= 1
 
 
 def answering():
@@ -174,6 +175,8 @@ async def test_events_come_with_a_request_or_at_once(server, container):
     with pytest.raises(CosmosHttpResponseError, match="no right neighbour"):
         await container.upsert_item(DOCUMENT)
 
+    with pytest.raises(ValueError, match="range 9 is gone"):
+        server.inject(Fault("now", "split", condition="flights/flights/9"))
     server.inject(Fault("now", "recreate_container", condition="flights/flights"))
     assert stored(server) == 0
     server.inject(Fault("now", "delete_database", condition="flights"))
