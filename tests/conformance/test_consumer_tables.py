@@ -101,7 +101,9 @@ async def test_an_order_of_a_newer_release_is_refused_by_name_and_hides_no_other
 
 
 async def test_an_account_that_cannot_be_reached_is_unavailable():
-    nowhere = "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=a2V5;TableEndpoint=http://127.0.0.1:1/a;"
+    nowhere = (
+        "DefaultEndpointsProtocol=http;AccountName=a;AccountKey=a2V5;TableEndpoint=http://127.0.0.1:1/a;"
+    )
     store = TableRateStore({"Store": nowhere}, "Store", retry_total=0)
     try:
         with pytest.raises(StoreUnavailableError, match="ConsumerControls"):

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 
+import msgspec
 import pytest
 
 from consumer.interval import between, lag_text, line
@@ -302,8 +303,6 @@ def test_a_checkpoint_is_a_line_and_a_record(caplog):
     assert caplog.messages == [
         "partition 3: checkpointed at sequence number 812 (offset 4294967296), leaving 17"
     ]
-    import msgspec
-
     assert json.loads(msgspec.json.encode(landed.records[0])) == {
         "kind": "checkpoint",
         "at": T0,

@@ -5,10 +5,13 @@ import gzip
 import json
 import logging
 import os
+import threading
 from datetime import UTC, datetime
+from pathlib import Path
 
 import fsspec
 import pytest
+from azure.storage.blob import BlobServiceClient
 
 from consumer.errors import SettingsError
 from consumer.telemetry_landing import Landing
@@ -63,7 +66,7 @@ def test_a_file_appears_whole_and_is_not_touched_again(tmp_path, monkeypatch):
     replace = os.replace
 
     def watched(source, target):
-        seen.append((os.path.basename(source)[0], os.path.getsize(source), os.path.exists(target)))
+        seen.append((Path(source).name[0], Path(source).stat().st_size, Path(target).exists()))
         replace(source, target)
 
     monkeypatch.setattr("os.replace", watched)
@@ -128,8 +131,6 @@ async def test_closing_lands_what_is_left(tmp_path):
 
 
 async def test_closing_does_not_wait_longer_than_its_deadline(tmp_path, caplog, monkeypatch):
-    import threading
-
     release = threading.Event()
     landing = Landing(str(tmp_path), "vm", rotate=3600.0)
     monkeypatch.setattr(landing, "_write", lambda _: release.wait(30))
@@ -150,8 +151,6 @@ def test_an_unknown_kind_of_folder_is_refused_by_name():
 @pytest.mark.wire
 def test_a_data_lake_folder_is_written_through_its_own_client(azurite):
     """Azurite has no hierarchical namespace; the client and its blobs are the same."""
-    from azure.storage.blob import BlobServiceClient
-
     with BlobServiceClient.from_connection_string(azurite) as service:
         service.create_container("telemetry")
         landing = Landing(
