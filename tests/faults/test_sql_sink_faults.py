@@ -362,21 +362,22 @@ async def test_a_handlers_exception_makes_a_dead_letter_and_undoes_what_it_did(u
         assert letter.rejection.detail == "LookupError: no such airport"
 
 
-async def test_a_handler_that_catches_an_error_of_the_database_loses_nothing(url):
+@pytest.mark.parametrize("bad", [0, 1, 2])
+async def test_a_handler_that_catches_an_error_of_the_database_loses_nothing(url, bad):
     def careless(connection, e):
         insert_flight(connection, e)
-        if e.body == b"bad":
+        if e.sequence_number == bad:
             with contextlib.suppress(SQLAlchemyError):
                 connection.execute(text("INSERT INTO flights (carrier) VALUES (NULL)"))
 
     async with World(url, HandlerTarget(careless), table=TABLE) as world:
         await world.claim()
-        await world.write(event(0, b"x"), event(1, b"bad"), event(2, b"x"))
+        await world.write(event(0, b"x"), event(1, b"x"), event(2, b"x"))
 
         assert await world.position() == 2
         written, dead = await world.written(), [number for number, _ in await world.dead()]
         assert sorted(written + dead) == [0, 1, 2]
-        assert dead in ([], [1])  # SQLite goes on after an error, PostgreSQL does not
+        assert dead in ([], [bad])  # SQLite goes on after an error, PostgreSQL does not
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
