@@ -176,6 +176,17 @@ async def test_a_split_is_accepted_and_pending_until_the_partitions_are_there(wo
     assert (after.current, after.pending) == (24_000, False)
 
 
+async def test_a_container_made_anew_is_found_again(world):
+    scaler = await world.container(3000)
+    await scaler.current("flights", now=NOW)
+    database = world.client.get_database_client("demo")
+    await database.delete_container("flights")
+    await database.create_container("airports", PartitionKey("/id"), offer_throughput=700)
+    await database.create_container("flights", PartitionKey("/id"), offer_throughput=5000)
+
+    assert (await scaler.current("flights", now=NOW)).current == 5000
+
+
 async def test_without_a_read_of_the_offer_the_refusal_tells_the_floor(world, monkeypatch):
     scaler = await world.container(5000)
     world.offer().highest = 120_000

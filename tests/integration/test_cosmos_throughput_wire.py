@@ -185,6 +185,22 @@ async def test_below_the_floor_the_floor_is_asked_for(world):
     assert "no less than 2000" in effect.detail
 
 
+async def test_a_floor_above_what_there_is_turns_no_decrease_into_an_increase(world):
+    offer, scaler = world.container()
+    offer.highest = 200_000  # as if the data had grown since
+
+    effect = await scaler.apply(action(1000, 500), now=NOW)
+
+    assert (effect.outcome, world.puts()) == (EffectOutcome.REFUSED, [])
+    assert "no less than 2000" in effect.detail
+
+
+async def test_what_is_provisioned_is_never_above_the_ceiling(world):
+    _, scaler = world.container(throughput=12_000, partitions=1)
+
+    assert (await scaler.current("flights", now=NOW)).ceiling == 12_000
+
+
 async def test_an_odd_amount_is_rounded_up_to_a_whole_step(world):
     _, scaler = world.container()
 

@@ -574,3 +574,21 @@ def test_a_metric_is_stale_after_three_missing_samples(minutes: int) -> None:
 
     assert fresh.reason is Reason.SCALE_OUT
     assert stale.reason is Reason.STALE_METRIC
+
+
+def test_scaling_out_goes_as_far_as_the_other_target_suffices() -> None:
+    recommendation = made(
+        windows={"backlog": full(900.0), "ru": full(36_000.0)},
+        metrics=WITH_STEP["metrics"],
+        rules=(
+            RuleSpec(type="target_per_unit", name="load", options={"metric": "backlog", "target": 100}),
+            WITHIN,
+        ),
+    )
+
+    assert (recommendation.reason, recommendation.proposed, recommendation.desired) == (
+        Reason.SCALE_OUT,
+        9,
+        6,
+    )
+    assert recommendation.limits == (Limit(Reason.LOCK_STEP, 9, 6, "ru 36000 suffices for 6"),)

@@ -212,6 +212,7 @@ def test_an_override_is_not_remembered_as_a_recommendation_of_the_rules() -> Non
         (EffectOutcome.EXPIRED, None, (3, 0, None)),
         (EffectOutcome.REFUSED, None, (3, 0, None)),
         (EffectOutcome.FAILED, None, (3, 0, ACTION)),
+        (EffectOutcome.ACCEPTED, 3, (3, 0, ACTION)),
     ],
 )
 def test_only_an_effect_that_moved_the_target_counts_and_only_a_failure_stays_pending(

@@ -1,0 +1,59 @@
+"""What is worked out about throughput without asking anybody."""
+
+import pytest
+
+from scaling.scalers.cosmos_errors import Range, accepted_range
+from scaling.scalers.throughput import Throughput, ThroughputId, UpdateBudget, instant_at_least
+
+ACCOUNT = (
+    "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers/"
+    "Microsoft.DocumentDB/databaseAccounts/acc/sqlDatabases/demo"
+)
+
+
+def test_a_replacement_that_waits_for_a_split_does_not_count_before_it():
+    """Whichever of the two amounts the platform shows meanwhile."""
+    asked = Throughput(24_000, autoscale=False, floor=400, instant=10_000, pending=True)
+    before = Throughput(8000, autoscale=False, floor=400, instant=10_000, pending=True)
+    after = Throughput(24_000, autoscale=False, floor=400, instant=30_000)
+
+    assert (asked.effective, before.effective, after.effective) == (10_000, 8000, 24_000)
+
+
+@pytest.mark.parametrize(("autoscale", "wanted", "stepped"), [(False, 401, 500), (True, 4001, 5000)])
+def test_amounts_are_rounded_up_to_whole_steps(autoscale, wanted, stepped):
+    assert Throughput(1000, autoscale=autoscale, floor=400).stepped(wanted) == stepped
+
+
+@pytest.mark.parametrize(("value", "instant"), [(400, 10_000), (10_000, 10_000), (10_100, 20_000)])
+def test_what_is_there_needs_its_partitions(value, instant):
+    assert instant_at_least(value) == instant
+
+
+def test_ids_are_read_whatever_their_case():
+    assert ThroughputId.parse(f"{ACCOUNT.upper()}/CONTAINERS/flights").container == "flights"
+    assert ThroughputId.parse(ACCOUNT).container is None
+
+
+def test_the_budget_gives_25_updates_in_any_5_minutes():
+    budget = UpdateBudget()
+
+    assert [budget.take(float(second)) for second in range(25)] == [0.0] * 25
+    assert budget.take(100.0) == 200.0
+    assert budget.take(300.0) == 0.0
+    assert budget.take(300.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("story", "found"),
+    [
+        (
+            "The offer should have valid throughput values between 500 and 1000000 inclusive in increments of 100.",
+            Range(500, 1_000_000),
+        ),
+        ("Requested throughput -200 is less than required minimum throughput 1000", Range(1000)),
+        ("Another scale operation is in progress", None),
+    ],
+)
+def test_a_refusal_that_names_what_is_accepted_is_understood(story, found):
+    assert accepted_range(story) == found
