@@ -4,7 +4,7 @@ import pytest
 
 from consumer.checkpoints.blob_layout import Fence, Stream, from_blob, to_content, to_metadata
 from consumer.model import Checkpoint
-from scaling.checkpoint_layouts import Consumer, checkpoint_blob, position_in_metadata
+from scaling.checkpoint_layouts import Consumer, listings, position_in_metadata, saved_at
 
 STREAM = Stream("Orders.servicebus.windows.net", "Orders", "$Default")
 FENCE = Fence(4, "host-1/2")
@@ -27,8 +27,10 @@ def test_a_checkpoint_comes_back_whole():
 def test_the_autoscaler_finds_and_reads_what_is_written():
     consumer = Consumer(STREAM.namespace, STREAM.hub, STREAM.consumer_group)
 
-    assert STREAM.blob("checkpoint", "0") == checkpoint_blob(consumer, "0")
-    assert position_in_metadata(to_metadata(STREAM, "0", FENCE, CHECKPOINT)) == 41
+    place, partition = listings(consumer)[0][0].find(STREAM.blob("checkpoint", "0"), {"0"})
+    assert (place.layout, partition) == ("blob_metadata", "0")
+    metadata = to_metadata(STREAM, "0", FENCE, CHECKPOINT)
+    assert (position_in_metadata(metadata), saved_at(metadata)) == (41, CHECKPOINT.saved_at)
     assert position_in_metadata(to_metadata(STREAM, "0", FENCE, None)) is None
 
 

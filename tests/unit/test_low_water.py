@@ -101,6 +101,18 @@ def test_what_settles_while_a_checkpoint_is_saved_leaves_the_list_dirty():
     assert not work.dirty
 
 
+def test_a_checkpoint_older_than_the_last_one_made_leaves_the_list_dirty():
+    work = settled(received(range(5)), [0])
+    first = work.checkpoint(0.0, "me", 1)
+    work.settle(1)
+    second = work.checkpoint(0.0, "me", 1)
+    work.saved(first)
+    assert work.dirty
+
+    work.saved(second)
+    assert not work.dirty
+
+
 @pytest.mark.parametrize("number", [1, 7])
 def test_settling_what_is_not_unsettled_is_an_error_that_names_it(number):
     work = settled(received([0, 1]), [1])
