@@ -136,6 +136,24 @@ def send(
     console.print(f"{count} messages sent to topic 'orders'")
 
 
+@app.command()
+def flights(
+    count: Annotated[int, typer.Argument(min=1, help="How many flights.")] = 1000,
+    first: Annotated[int, typer.Option(min=0, help="The first one to send, of 336,776.")] = 0,
+) -> None:
+    """Send real flights to the local event hub that `start` runs; `tidemark consume` writes them to Cosmos DB."""
+    from azure.eventhub.exceptions import EventHubError  # noqa: PLC0415 - each command loads what it needs
+
+    from devstack.local import send_flights  # noqa: PLC0415
+
+    try:
+        asyncio.run(send_flights(count, first))
+    except EventHubError as error:
+        _print_error(f"the local Event Hubs takes no events; is `make start` running? {error}")
+        raise typer.Exit(1) from None
+    console.print(f"{count} flights sent to hub 'flights'")
+
+
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     app()

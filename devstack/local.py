@@ -11,6 +11,7 @@ import time
 from azure.servicebus.aio import ServiceBusClient
 from rich.console import Console
 
+from devstack import flights
 from devstack.processes import ProcessError, port_is_free
 from devstack.supervisor import QUEUE_SUBSCRIPTION, ROOT, TOPIC, FunctionsProcess, Stack, StackPorts
 from devstack.traffic import Fleet, Ledger, send_messages
@@ -33,7 +34,7 @@ async def run(console: Console, *, prefer_func: bool) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     with console.status("starting the local servers"):
-        stack = await Stack(ports, location=ROOT / ".devstack" / "azurite").__aenter__()
+        stack = await Stack(ports, location=ROOT / ".devstack").__aenter__()
     try:
         arm = stack.resource_manager
         plan = arm.plan(stack.add_workload(capacity=1, start_delay=START_DELAY))
@@ -51,7 +52,9 @@ async def run(console: Console, *, prefer_func: bool) -> int:
                 f"functions ({functions.host}): {functions.url}\n"
                 f"dashboard: {functions.url}/dashboard\n"
                 f"faults and plans: {arm.control_url}/plans, {arm.control_url}/faults\n"
-                "make a backlog with: .venv/bin/python -m devstack send 2000; stop with Ctrl-C"
+                "make a backlog with: .venv/bin/python -m devstack send 2000\n"
+                "send flights with: .venv/bin/python -m devstack flights 20000, and write them to Cosmos DB with:"
+                " .venv/bin/tidemark consume; stop with Ctrl-C"
             )
             draining = asyncio.create_task(fleet.follow(stop=stop))
             failure = None
@@ -76,6 +79,8 @@ def _check_ports(ports: StackPorts) -> None:
     wanted = {
         "Azurite": range(ports.azurite, ports.azurite + 3),
         "Service Bus": [ports.service_bus],
+        "Event Hubs": [ports.event_hubs],
+        "Cosmos DB": [ports.cosmos],
         "Resource Manager": [ports.resource_manager, ports.identity, ports.control],
         "the functions": [PORT],
     }
@@ -92,6 +97,13 @@ def local_settings() -> dict[str, str]:
     text = (ROOT / "local.settings.json").read_text(encoding="utf-8")
     values: dict[str, str] = json.loads(text)["Values"]
     return values
+
+
+async def send_flights(count: int, first: int) -> None:
+    """Sends real flights to the local event hub."""
+    settings = local_settings()
+    events = list(flights.bodies(count, first=first))
+    await flights.send(settings["EventHubConnection"], settings["EVENTHUB_NAME"], events)
 
 
 async def send(count: int) -> None:

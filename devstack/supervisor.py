@@ -54,13 +54,20 @@ class Stack:
     """The local servers in this process, Azurite beside it. Use as an async context manager."""
 
     def __init__(self, ports: StackPorts = ANY_PORTS, *, location: Path | None = None) -> None:
-        """`location` keeps Azurite's data in a folder; None keeps it in memory."""
+        """`location` keeps the data of Azurite and Event Hubs in a folder; None keeps it in memory, where Cosmos DB has
+        it in any case.
+        """
         folder = ROOT / ".devstack" / "certificates"
         certificate = ensure_certificate(folder)
-        self.azurite = Azurite(ports.azurite, location)
+        self.azurite = Azurite(ports.azurite, location / "azurite" if location else None)
         self.service_bus = ServiceBusServer(port=ports.service_bus, ca_dir=folder, key=SERVICE_BUS_KEY)
-        self.event_hubs = EventHubsServer(port=ports.event_hubs, ca_dir=folder, key=SERVICE_BUS_KEY)
-        self.event_hubs.create_hub(EVENT_HUB, EVENT_HUB_PARTITIONS, consumer_groups=[CONSUMER_GROUP])
+        self.event_hubs = EventHubsServer(
+            port=ports.event_hubs,
+            ca_dir=folder,
+            key=SERVICE_BUS_KEY,
+            data_dir=location / "event-hubs" if location else None,
+        )
+        self.event_hubs.ensure_hub(EVENT_HUB, EVENT_HUB_PARTITIONS, consumer_groups=[CONSUMER_GROUP])
         self.cosmos = CosmosServer(port=ports.cosmos)
         self.cosmos.create_container(
             COSMOS_DATABASE, COSMOS_CONTAINER, PARTITION_KEY, throughput=REQUEST_UNITS
