@@ -12,11 +12,15 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from azure.core.settings import settings
 from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubConsumerClient
 from azure.eventhub.exceptions import ConnectionLostError
 from msgspec import Struct
 
+from consumer.events import last_enqueued, to_event
+from consumer.model import Event
+from consumer.shortcut import Shortcut
 from scaling.connections import network_story
 
 EARLIEST = "-1"
@@ -40,6 +44,8 @@ class LinkOptions(Struct, frozen=True):
     epoch: int
     prefetch: int
     batch: int
+    shortcut: bool = True
+    """Whether to go past the SDK's own decoding; see consumer/shortcut.py."""
 
 
 def position_at(time: float) -> datetime:
@@ -51,8 +57,12 @@ class Link:
 
     def __init__(self, client: EventHubConsumerClient, options: LinkOptions) -> None:
         self.prefetch = options.prefetch
+        self.last_enqueued: int | None = None
+        """The sequence number of the partition's last event, as the newest batch taken tells it."""
+        self._partition = options.partition
+        self._shortcut = _shortcut(client, options)
         self._client = client
-        self._batch: Sequence[EventData] | None = None
+        self._batch: Sequence[EventData] | Sequence[Event] | None = None
         self._failure: Exception | None = None
         self._news = asyncio.Event()
         self._room = asyncio.Event()
@@ -60,7 +70,7 @@ class Link:
         self._inner: set[asyncio.Task[Any]] = set()  # the SDK's tasks that may outlive its own stop
         self._task = asyncio.create_task(self._run(options))
 
-    async def take(self, timeout: float) -> Sequence[EventData]:
+    async def take(self, timeout: float) -> Sequence[Event]:
         """The next batch; nothing if none comes within `timeout` seconds. Raises LinkLostError."""
         if not self._news.is_set():
             with contextlib.suppress(TimeoutError):
@@ -71,10 +81,17 @@ class Link:
             self._room.set()
             if self._failure is None:
                 self._news.clear()
-            return batch
+            return self._events(batch)
         if self._failure is not None:
             raise LinkLostError(self._failure) from self._failure
         return ()
+
+    def _events(self, batch: Any) -> Sequence[Event]:
+        if self._shortcut is not None:
+            self.last_enqueued = self._shortcut.last_enqueued()
+            return list(batch)
+        self.last_enqueued = last_enqueued(batch)
+        return [to_event(self._partition, data) for data in batch]
 
     async def close(self, grace: float) -> None:
         """Ended within about twice `grace` seconds, by force if need be. Nothing is handed over from now on."""
@@ -109,7 +126,7 @@ class Link:
     async def _on_initialize(self, _context: object) -> None:
         self._own()
 
-    async def _on_batch(self, _context: object, batch: Sequence[EventData]) -> None:
+    async def _on_batch(self, _context: object, batch: Any) -> None:
         self._own()
         await self._room.wait()
         self._room.clear()
@@ -132,6 +149,16 @@ class Link:
         if self._failure is None:
             self._failure = error
         self._news.set()
+
+
+def _shortcut(client: EventHubConsumerClient, options: LinkOptions) -> Shortcut | None:
+    # The SDK's tracing wants to see its own events.
+    if not options.shortcut or settings.tracing_enabled():
+        return None
+    try:
+        return Shortcut(client, options.partition)
+    except AttributeError:
+        return None
 
 
 def options_of_client() -> dict[str, Any]:

@@ -16,13 +16,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
-from azure.eventhub import EventData
 from azure.eventhub.aio import EventHubConsumerClient
 from azure.eventhub.exceptions import EventHubError
 from msgspec import Struct
 
 from consumer.errors import FencedError, PositionError, SettingsError, UnavailableError
-from consumer.events import last_enqueued, to_event
 from consumer.link import EARLIEST, Link, LinkLostError, LinkOptions, options_of_client, position_at
 from consumer.model import Event, PartitionState
 from consumer.position import Start
@@ -57,6 +55,8 @@ class ReceiverOptions(Struct, frozen=True):
     """Size of an event before the first has come."""
     idle: float = 1.0
     stuck_after: float = 60.0
+    shortcut: bool = True
+    """Read messages past the SDK's own decoding: a third of the time."""
     start_by_offset: bool = False
     """Begin at offsets instead of sequence numbers, where known: for geo-replicated hubs, which number anew."""
 
@@ -100,6 +100,9 @@ class _Progress:
         if state.empty or state.last_sequence_number <= self.delivered:
             return False
         return self.began or self.start.time is None or state.last_enqueued_at >= self.start.time
+
+    def advance(self, event: Event) -> None:
+        self.delivered, self.offset, self.began = event.sequence_number, event.offset, True
 
     def measure(self, events: Sequence[Event]) -> None:
         size = sum(len(event.body) for event in events) / len(events)
@@ -217,6 +220,7 @@ class HubReceiver:
                 epoch,
                 prefetch=self._prefetch(progress),
                 batch=self.options.batch,
+                shortcut=self.options.shortcut,
             ),
         )
         try:
@@ -229,11 +233,11 @@ class HubReceiver:
         heard_at, suspect = clock(), False
         while True:
             try:
-                batch = await link.take(self.options.idle)
+                events = await link.take(self.options.idle)
             except LinkLostError as error:
                 return error
-            if batch:
-                await self._hand_over(batch, progress, on_events)
+            if events:
+                await self._hand_over(events, link.last_enqueued, progress, on_events)
                 heard_at, suspect = clock(), False
                 if self._is_unfit(link, progress):
                     self._count(resized=1)
@@ -250,26 +254,21 @@ class HubReceiver:
                 heard_at, suspect = clock(), await self._is_behind(progress)
             await on_events((), progress.last_enqueued)
 
-    async def _hand_over(self, batch: Sequence[EventData], progress: _Progress, on_events: OnEvents) -> None:
-        known, events = progress.delivered, []
-        for data in batch:
-            event = to_event(progress.partition, data)
-            if (
-                event.sequence_number > known
-            ):  # else it came again: after a rewind, or from before a reconnect
-                known = event.sequence_number
-                events.append(event)
-        progress.last_enqueued = last_enqueued(batch)
-        self._count(received=len(events), redelivered=len(batch) - len(events))
-        if not events:
-            return
-        progress.measure(events)
-        await on_events(events, progress.last_enqueued)
-        progress.delivered, progress.offset, progress.began = (
-            events[-1].sequence_number,
-            events[-1].offset,
-            True,
-        )
+    async def _hand_over(
+        self, events: Sequence[Event], last_enqueued: int | None, progress: _Progress, on_events: OnEvents
+    ) -> None:
+        known, fresh = progress.delivered, []
+        for event in events:
+            if event.sequence_number <= known:
+                continue  # it came again: after a rewind, or from before a reconnect
+            known = event.sequence_number
+            fresh.append(event)
+        progress.last_enqueued = last_enqueued
+        self._count(received=len(fresh), redelivered=len(events) - len(fresh))
+        if fresh:
+            progress.measure(fresh)
+            await on_events(fresh, last_enqueued)
+            progress.advance(fresh[-1])
 
     async def _is_behind(self, progress: _Progress) -> bool:
         try:

