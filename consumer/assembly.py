@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from consumer.checkpoints.blob import BlobCheckpointStore
 from consumer.checkpoints.blob_layout import Stream
 from consumer.checkpoints.blob_leases import BlobLeaseStore
-from consumer.config import ConsumerConfig, LettersKind, SinkKind, StoreKind
+from consumer.config import ConsumerConfig, LettersKind, MetricsExporter, SinkKind, StoreKind
 from consumer.dead_letters.blob import BlobDeadLetterStore
 from consumer.dead_letters.cosmos import CosmosDeadLetterStore
 from consumer.driver import DriverSettings
 from consumer.errors import SettingsError
 from consumer.mapping import MappingOptions
+from consumer.metrics import ConsumerMetrics, azure_monitor_metrics
 from consumer.ports import CheckpointStore, DeadLetterStore, LeaseStore, Sink
+from consumer.rate_control import RateFollower, Rates, TableRateStore
 from consumer.receiver import HubReceiver
 from consumer.sinks.cosmos_bulk import CosmosBulkSink
+from consumer.statistics import PipelineStatistics
+from consumer.stats_store import TableStatsStore
+from consumer.telemetry import Reporter
+from consumer.telemetry_landing import Landing
+from consumer.telemetry_records import Identity
 from consumer.transforms import load_transform
+from scaling.assembly import STORAGE
 from scaling.connections import ConnectionSettingsError, blob_container, event_hubs_endpoint
 
 if TYPE_CHECKING:  # SQLAlchemy and the blob client are loaded only by those who use them
@@ -26,6 +35,8 @@ if TYPE_CHECKING:  # SQLAlchemy and the blob client are loaded only by those who
     from consumer.sql.database import SqlDatabase
     from consumer.sql.tables import Scope
     from consumer.sql.targets import Target
+
+log = logging.getLogger("tidemark.consumer")
 
 
 class Parts:
@@ -132,6 +143,47 @@ class Parts:
             return blob_container(self.settings, self.config.storage_connection, name)
         except ConnectionSettingsError as error:
             raise SettingsError(str(error)) from error
+
+
+def reporter(
+    parts: Parts,
+    instance: str,
+    statistics: Callable[[], PipelineStatistics | None],
+    *,
+    set_rate: Callable[[float | None], None],
+    set_fleet_rate: Callable[[float | None], None],
+) -> Reporter:
+    """What tells of an instance: of a dry run, the log only.
+
+    Raises SettingsError for a folder or an exporter that cannot work.
+    """
+    config, settings = parts.config, parts.settings
+    identity = Identity(config.name, instance, config.hub, config.consumer_group)
+    if config.dry_run:
+        return Reporter(identity, statistics, every=config.telemetry_every)
+    stats: TableStatsStore | None = None
+    rates: RateFollower | None = None
+    try:
+        stats = TableStatsStore(settings, STORAGE)
+        rates = RateFollower(
+            TableRateStore(settings, STORAGE),
+            config.name,
+            Rates(config.rate, config.fleet_rate),
+            set_rate=set_rate,
+            set_fleet_rate=set_fleet_rate,
+        )
+    except ConnectionSettingsError as error:
+        log.warning("no row in ConsumerStats and no rate orders: %s", error)
+    monitor = config.metrics_exporter is MetricsExporter.AZURE_MONITOR
+    return Reporter(
+        identity,
+        statistics,
+        every=config.telemetry_every,
+        stats=stats,
+        rates=rates,
+        landing=Landing(config.telemetry_folder, instance) if config.telemetry_folder else None,
+        metrics=azure_monitor_metrics(identity, settings) if monitor else ConsumerMetrics(identity),
+    )
 
 
 def driver_settings(config: ConsumerConfig) -> DriverSettings:

@@ -116,7 +116,12 @@ class Driver:
         return self._pipeline
 
     def statistics(self) -> PipelineStatistics:
+        """Raises RuntimeError before `open`."""
         return self.pipeline.statistics(self._now())
+
+    @property
+    def is_open(self) -> bool:
+        return self._pipeline is not None
 
     def set_rate(self, rate: float | None) -> None:
         """Records per second from now on; None is no limit."""

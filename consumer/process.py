@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 
-from consumer.assembly import Parts, driver_settings
+from consumer.assembly import Parts, driver_settings, reporter
 from consumer.checkpoints.memory import MemoryCheckpointStore, MemoryLeaseStore
 from consumer.config import ConsumerConfig
 from consumer.driver import Driver
@@ -17,6 +17,9 @@ from consumer.runtime import Consumer, RuntimeSettings
 from consumer.statistics import PipelineStatistics
 
 log = logging.getLogger("tidemark.consumer")
+
+LAST_WORDS = 5.0
+"""Seconds the last telemetry may take, after the shutdown."""
 
 
 class ConsumerProcess:
@@ -41,8 +44,8 @@ class ConsumerProcess:
             self._sink,
             checkpoints,
             self._letters,
-            on_checkpoint=self._checkpointed,
-            on_fenced=self._fenced,
+            on_checkpoint=lambda checkpoint, left: self._reporter.on_checkpoint(checkpoint, left),  # noqa: PLW0108
+            on_fenced=lambda partition, epoch: self.consumer.fenced(partition, epoch),  # noqa: PLW0108 - made below
         )
         self.consumer = Consumer(
             RuntimeSettings(
@@ -57,6 +60,14 @@ class ConsumerProcess:
             self.driver,
             checkpoints,
             leases,
+            on_stopping=self._stopping,
+        )
+        self._reporter = reporter(
+            parts,
+            self.owner,
+            lambda: self.driver.statistics() if self.driver.is_open else None,
+            set_rate=self.driver.set_rate,
+            set_fleet_rate=self.consumer.set_fleet_rate,
         )
 
     async def run(self, stop: asyncio.Event) -> PipelineStatistics:
@@ -72,6 +83,7 @@ class ConsumerProcess:
             self.owner,
         )
         try:
+            self._reporter.start()
             if self.config.dry_run:
                 await self._copy_positions()
             await self.consumer.run(stop)
@@ -85,19 +97,11 @@ class ConsumerProcess:
             if isinstance(stored, Checkpoint):
                 await self._checkpoints.put(stored, deadline=deadline)
 
-    def _checkpointed(self, checkpoint: Checkpoint, left: int) -> None:
-        log.info(
-            "partition %s: checkpointed at sequence number %d (offset %s), leaving %d",
-            checkpoint.partition,
-            checkpoint.sequence_number,
-            checkpoint.offset,
-            left,
-        )
-
-    def _fenced(self, partition: str, epoch: int) -> None:
-        self.consumer.fenced(partition, epoch)
+    def _stopping(self) -> None:
+        self._reporter.stopping = True
 
     async def _aclose(self) -> None:
+        await self._reporter.aclose(asyncio.get_running_loop().time() + LAST_WORDS)
         parts = (self._sink, self._letters, self._checkpoints, self._leases)
         stored = () if self._stored is self._checkpoints else (self._stored,)
         for part in (*parts, *stored):

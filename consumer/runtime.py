@@ -83,8 +83,12 @@ class Consumer:
         driver: Driver,
         checkpoints: CheckpointStore,
         leases: LeaseStore,
+        *,
+        on_stopping: Callable[[], None] | None = None,
     ) -> None:
+        """`on_stopping` is called when the shutdown begins."""
         self._settings = settings
+        self._on_stopping = on_stopping
         self._receiver = receiver
         self._driver = driver
         self._checkpoints = checkpoints
@@ -140,6 +144,8 @@ class Consumer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._settings.shutdown
         self._undrained.clear()
+        if self._on_stopping is not None:
+            self._on_stopping()
         try:
             await self.ownership.release_all(deadline)
         finally:
