@@ -1,10 +1,12 @@
-"""The Azure Functions app: one blueprint per half of the product. No I/O and no logic here."""
+"""The Azure Functions app: its blueprints. No I/O and no logic here."""
 
 import azure.functions as func
 
 from consumer.functions import blueprint as consumer
+from consumer.http_functions import blueprint as consumer_http
 from scaling.functions import blueprint as scaling
 
 app = func.FunctionApp()
 app.register_functions(scaling)
 app.register_functions(consumer)
+app.register_functions(consumer_http)

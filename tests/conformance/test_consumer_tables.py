@@ -92,7 +92,7 @@ async def test_an_order_of_a_newer_release_is_refused_by_name_and_hides_no_other
         )
         await store.save("other", RateOrder(rate=5.0))
 
-        with pytest.raises(RateOrderError, match="consumer 'flights'.* has schema 2; this release reads 1"):
+        with pytest.raises(RateOrderError, match=r"consumer 'flights'.* has schema 2; this release reads 1"):
             await store.load("flights")
         assert list(await store.load_all()) == ["other"]
     finally:

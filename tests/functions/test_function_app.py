@@ -56,6 +56,8 @@ def test_the_worker_indexes_every_function_of_the_app():
     }
     assert {name: binding["type"] for name, binding in triggers.items()} == {
         "collect_metrics": "timerTrigger",
+        "consumer_rate": "httpTrigger",
+        "consumer_status": "httpTrigger",
         "dashboard": "httpTrigger",
         "health": "httpTrigger",
         "scaler": "queueTrigger",
@@ -70,6 +72,8 @@ def test_the_worker_indexes_every_function_of_the_app():
     assert triggers["scaler"]["queueName"] == "actions"
     levels = {name: b["authLevel"] for name, b in triggers.items() if b["type"] == "httpTrigger"}
     assert levels == {
+        "consumer_rate": "ADMIN",
+        "consumer_status": "FUNCTION",
         "dashboard": "FUNCTION",
         "health": "ANONYMOUS",
         "scaling_control": "ADMIN",
@@ -148,6 +152,28 @@ def test_reports_become_an_action_and_the_action_moves_the_plan(settings, stack)
     assert "accepted are whole numbers 1 to 10" in refused["body"]["value"]
     assert "<title>" in page["body"]["value"]
     assert json.loads(health["body"]["value"])["status"] == "healthy"
+
+
+def test_a_consumer_is_slowed_down_and_shown_over_http(settings):
+    def rate(body):
+        http = {"method": "POST", "params": {"name": "flights"}, "body": body}
+        return {"function": "consumer_rate", "http": http}
+
+    requests = [
+        rate('{"rate": 500, "by": "ann"}'),
+        rate('{"rate": "fast"}'),
+        {"function": "consumer_status", "http": {}},
+        {"function": "scaling_log", "http": {"query": {"limit": "1"}}},
+    ]
+    given, refused, status, log = (
+        invocation["return"]["value"] for invocation in run_worker(ROOT, requests, settings)["invocations"]
+    )
+
+    assert given["status_code"]["value"] == "200"
+    assert refused["status_code"]["value"] == "400"
+    [consumer] = json.loads(status["body"]["value"])["consumers"]
+    assert (consumer["consumer"], consumer["order"]["rate"], consumer["live"]) == ("flights", 500.0, 0)
+    assert "500 records/s" in json.loads(log["body"]["value"])["entries"][0]["line"]
 
 
 def test_a_bad_message_fails_its_invocation_with_a_clear_error(settings):

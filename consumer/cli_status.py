@@ -1,0 +1,137 @@
+"""`tidemark consumer status` and `tidemark consumer rate`: the commands, without the program they belong to."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from consumer import api
+from consumer.views import ConsumerView, PartitionView
+from scaling import explain
+from scaling.assembly import ROOT
+from scaling.cli import settings_of
+from scaling.connections import ConnectionSettingsError
+from scaling.ports import StoreUnavailableError
+
+console = Console()
+errors = Console(stderr=True)
+
+_T = TypeVar("_T")
+
+Root = Annotated[Path, typer.Option("--root", help="Folder of local.settings.json.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+
+def _run(root: Path, work: Callable[[api.ConsumerTables], Coroutine[Any, Any, _T]]) -> _T:
+    """Runs `work` with the tables and closes them; expected errors become one message and exit status 1."""
+
+    async def main() -> _T:
+        tables = api.open_tables(settings_of(root), time.time)
+        try:
+            return await work(tables)
+        finally:
+            await tables.aclose()
+
+    try:
+        return asyncio.run(main())
+    except (ConnectionSettingsError, StoreUnavailableError, api.RateRequestError) as error:
+        errors.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(1) from None
+
+
+def status(
+    name: Annotated[str | None, typer.Argument(help="Only this consumer.")] = None,
+    root: Root = ROOT,
+    json_: Json = False,  # noqa: FBT002 - a command-line flag
+) -> None:
+    """Every consumer: instances, rates, charges, lag of each partition."""
+    view = _run(root, api.look)
+    found = [each for each in view.consumers if name is None or each.consumer == name]
+    if json_:
+        shown = msgspec.structs.replace(view, consumers=tuple(found))
+        typer.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
+        return
+    if not found:
+        which = "no consumer" if name is None else f"no instance of '{escape(name)}'"
+        console.print(f"{which} has reported within the last day to the storage account of {api.STORAGE}")
+    for each in found:
+        _show(each)
+
+
+def rate(
+    name: Annotated[str, typer.Argument(help="The consumer: its CONSUMER_NAME.")],
+    records: Annotated[
+        float | None, typer.Argument(help="Records per second of each instance; 0 for no limit.")
+    ] = None,
+    fleet: Annotated[
+        float | None, typer.Option("--fleet", help="Records per second of all instances together.")
+    ] = None,
+    lift: Annotated[bool, typer.Option("--lift", help="Go back to what is configured.")] = False,  # noqa: FBT002 - a flag
+    by: Annotated[str, typer.Option(help="Your name, for the scaling log.")] = "",
+    root: Root = ROOT,
+) -> None:
+    """Changes the rate of a running consumer, within seconds and until lifted."""
+    if [records is not None, fleet is not None, lift].count(True) != 1:
+        raise typer.BadParameter("one of RECORDS, --fleet and --lift is needed", param_hint="RECORDS")
+
+    async def work(tables: api.ConsumerTables) -> str:
+        order = api.rate_order(
+            {"rate": records, "fleet_rate": fleet}, by=by or getpass.getuser(), at=tables.clock()
+        )
+        return await api.order_rate(tables, name, order)
+
+    console.print(escape(_run(root, work)), soft_wrap=True)
+
+
+def _show(each: ConsumerView) -> None:
+    limit = "no common limit" if each.rate_limit is None else f"limit {explain.number_text(each.rate_limit)}"
+    share = "?" if each.throttled_share is None else f"{each.throttled_share:.1%}"
+    console.print(
+        f"[bold]{escape(each.consumer)}[/]: {each.live} live, {_number(each.written_per_s)} records/s ({limit}),"
+        f" {_number(each.ru_per_record)} RU per record, {_number(each.ru_per_s)} RU/s, {share} throttled,"
+        f" lag {_number(each.lag)}, {each.dead_letters_total} dead letters",
+        soft_wrap=True,
+    )
+    if each.order is not None and (each.order.rate is not None or each.order.fleet_rate is not None):
+        kind = (
+            f"{each.order.rate:g} records/s for each instance"
+            if each.order.rate is not None
+            else f"{each.order.fleet_rate:g} records/s for all together"
+        )
+        console.print(f"  ordered: {kind}, by {escape(each.order.by)}", soft_wrap=True)
+    instances = Table("instance", "state", "age", "records/s", "limit", "429", "RU/record", "backlog")
+    for one in each.instances:
+        instances.add_row(
+            escape(one.instance),
+            one.state,
+            explain.duration_text(one.age),
+            _number(one.written_per_s),
+            "none" if one.rate_limit is None else _number(one.rate_limit),
+            f"{one.throttled_share:.1%}",
+            _number(one.ru_per_record),
+            _number(one.backlog_count),
+        )
+    partitions = Table("partition", "lag", "low-water", "received", "last enqueued", "in flight", "instance")
+    for part in each.partitions:
+        partitions.add_row(*_cells(part))
+    console.print(instances, partitions)
+
+
+def _cells(part: PartitionView) -> list[str]:
+    numbers = (part.lag, part.low_water, part.received, part.last_enqueued, part.in_flight)
+    where = part.instance if part.live else f"{part.instance} (gone)"
+    return [escape(part.partition), *map(_number, numbers), escape(where)]
+
+
+def _number(value: float | None) -> str:
+    return "?" if value is None else explain.number_text(value)

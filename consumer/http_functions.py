@@ -1,0 +1,64 @@
+"""The consumers' part of the HTTP API. Bodies only translate; the work is in `consumer.api`."""
+
+from __future__ import annotations
+
+import os
+import time
+import typing
+
+import azure.functions as func
+
+from consumer import api
+from scaling.api import Response, error_response
+from scaling.connections import ConnectionSettingsError
+from scaling.ports import StoreUnavailableError
+
+blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
+
+_tables: api.ConsumerTables | None = None
+
+
+def _opened() -> api.ConsumerTables:
+    """The process's tables. Raises ConnectionSettingsError as long as there can be none."""
+    global _tables  # noqa: PLW0603 - a Functions worker process hosts exactly one app
+    if _tables is None:
+        _tables = api.open_tables(dict(os.environ), time.time)
+    return _tables
+
+
+async def close() -> None:
+    """Closes the process's tables, if they were opened (local hosts and tests; Azure just ends the process)."""
+    global _tables
+    tables, _tables = _tables, None
+    if tables is not None:
+        await tables.aclose()
+
+
+async def _respond(
+    work: typing.Callable[[api.ConsumerTables], typing.Awaitable[Response]],
+) -> func.HttpResponse:
+    try:
+        response = await work(_opened())
+    except (ConnectionSettingsError, StoreUnavailableError) as error:
+        response = error_response(503, str(error))
+    return func.HttpResponse(
+        response.body,
+        status_code=response.status,
+        mimetype=response.media_type,
+        charset="utf-8",
+        headers=response.headers,
+    )
+
+
+@blueprint.route("consumer/status", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
+async def consumer_status(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001
+    """Every consumer as its instances tell."""
+    return await _respond(api.status)
+
+
+@blueprint.route("consumer/{name}/rate", methods=["POST"], auth_level=func.AuthLevel.ADMIN)
+async def consumer_rate(req: func.HttpRequest) -> func.HttpResponse:
+    """An operator's order about the rate of a consumer."""
+    name = req.route_params["name"]
+    principal = req.headers.get("x-ms-client-principal-name")
+    return await _respond(lambda tables: api.set_rate(tables, name, req.get_body(), principal))
