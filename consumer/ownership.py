@@ -26,6 +26,7 @@ _log = logging.getLogger("tidemark.consumer")
 _HURRY = 5.0
 """By which the interval is divided while something of ours is in other hands, or the store is away."""
 _RELEASE_TIMEOUT = 2.0  # seconds; a lease that is not released expires
+_PARTITIONS_EVERY = 60.0  # seconds; a hub seldom gets new ones, and asking takes a connection of its own
 _RESOLUTION = 1.0  # seconds; Blob Storage tells times without fractions
 
 
@@ -83,6 +84,7 @@ class Ownership:
         self._interval, self._expiry, self._drain = interval, expiry, drain
         self._held: dict[str, _Held] = {}
         self._partitions: Sequence[str] = ()
+        self._partitions_until = 0.0
         self._excess_since: Mapping[str, float] = {}
         # A round and a release would otherwise each write over what the other has just read.
         self._writing = asyncio.Lock()
@@ -138,10 +140,7 @@ class Ownership:
 
     async def _round(self) -> bool:
         """Whether it is worth looking again soon."""
-        with contextlib.suppress(UnavailableError):  # those known before will do
-            self._partitions = await self._list_partitions()
-        if not self._partitions:
-            raise UnavailableError("the partitions of the hub are not known yet")
+        await self._refresh_partitions()
         async with self._writing:
             leases, store_now = await self._store.list(deadline=self._deadline())
             of_partitions, presences = split(leases)
@@ -167,6 +166,16 @@ class Ownership:
                 _log.info("partition %s: given up for a fair share", lease.partition)
                 self._lose(lease.partition, self._clock() + self._drain, stolen=False)
         return bool(made.missing or beaten)
+
+    async def _refresh_partitions(self) -> None:
+        if self._partitions and self._clock() < self._partitions_until:
+            return
+        try:
+            self._partitions = await self._list_partitions()
+            self._partitions_until = self._clock() + _PARTITIONS_EVERY
+        except UnavailableError:
+            if not self._partitions:  # those known before will do
+                raise
 
     def _compare(self, leases: Iterable[Lease]) -> None:
         """Finds out what was taken from us, and what a write did whose answer never came."""
@@ -234,7 +243,8 @@ class Ownership:
 
     async def _finish(self, partition: str, held: _Held, deadline: float, *, stolen: bool) -> None:
         try:
-            async with asyncio.timeout_at(deadline + _RELEASE_TIMEOUT / 2):
+            # After a stall of the process the deadline may be over: the listener is told all the same.
+            async with asyncio.timeout_at(max(deadline, self._clock()) + _RELEASE_TIMEOUT / 2):
                 await self._listener.lost(partition, deadline=deadline, stolen=stolen)
         except TimeoutError:
             _log.warning("partition %s: was not finished by the deadline", partition)

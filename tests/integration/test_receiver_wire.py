@@ -313,6 +313,28 @@ async def test_a_silent_link_is_replaced_when_the_partition_has_more(server):
     assert receiver.statistics().stuck == 1, "an idle partition is not a stuck one"
 
 
+async def test_an_attach_that_is_never_answered_is_given_up(server):
+    fill(server, 10)
+    server.faults.add(Fault("attach:*", "half_open"))
+
+    async with a_receiver(server, idle=0.2, stuck_after=0.5) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) == 10)
+
+    assert taken.numbers == list(range(10))
+
+
+async def test_a_wrong_key_is_told_and_tried_again(server):
+    fill(server, 10)
+    server.faults.add(Fault("put-token", "error", count=4))
+
+    async with a_receiver(server) as receiver:
+        with pytest.raises(UnavailableError, match="CBS"):
+            await receiver.partitions()
+        async with taking(receiver) as taken:
+            await until(lambda: len(taken.events) == 10)
+        assert receiver.statistics().reconnects >= 1
+
+
 async def test_what_is_delivered_again_is_left_out_and_what_is_missing_is_no_obstacle(server):
     fill(server, 50)
     server.skip_sequence_numbers(HUB, "0", 7)

@@ -10,6 +10,7 @@ from tests.unit.test_import_rules import FORBIDDEN_CALLS, FORBIDDEN_METHODS, IMP
 CONSUMER = Path(__file__).parents[2] / "consumer"
 PURE = {
     *(
+        "amqp_event",
         "balance",
         "checkpoints.blob_layout",
         "completion_map",

@@ -194,6 +194,22 @@ def test_leaving_keeps_its_deadline_whatever_the_listener_does(run):
     run(main())
 
 
+def test_leaving_cuts_short_what_was_being_finished_already(run):
+    async def main():
+        one = Instance(Store(), "a", drains_for=1000.0)
+        one.ownership._drain = 500.0
+        await asyncio.sleep(1)
+        one.partitions = ["0"]
+        await asyncio.sleep(75)
+        assert sum(word == "lost" for word, _, _ in one.story) == 7
+        before = loop_time()
+        await one.leave(within=5.0)
+
+        assert loop_time() - before <= 7.0
+
+    run(main())
+
+
 def test_leases_are_renewed_while_a_long_leave_goes_on(run):
     async def main():
         store = Store()
@@ -243,6 +259,22 @@ def test_before_leases_expire_unrenewed_everything_is_given_up_and_claimed_again
         store.away = False
         await asyncio.sleep(3)
         assert shares(one) == [8]
+        await one.leave()
+
+    run(main())
+
+
+def test_a_process_that_stood_still_for_longer_than_an_expiry_gives_up_first_and_begins_anew(run):
+    async def main():
+        store = Store()
+        one = Instance(store, "a", drains_for=0.5)
+        await asyncio.sleep(5)
+        asyncio.get_running_loop()._virtual.now += 60
+        await asyncio.sleep(0.1)
+        assert [word for word, _, _ in one.story[8:]] == ["lost"] * 8
+        await asyncio.sleep(15)
+
+        assert [word for word, _, _ in one.story[16:]] == ["finished"] * 8 + ["claimed"] * 8
         await one.leave()
 
     run(main())
@@ -304,7 +336,7 @@ def test_new_partitions_are_picked_up_and_vanished_ones_finished(run):
         one = Instance(Store(), "a")
         await asyncio.sleep(1)
         one.partitions = [str(number) for number in range(2, 12)]
-        await asyncio.sleep(11)
+        await asyncio.sleep(71)
 
         assert one.mine == set(one.partitions)
         await one.leave()
@@ -346,7 +378,7 @@ def test_what_is_beyond_repair_ends_the_run(run, where):
             if where == "lost":
                 one.partitions = ["0"]
         with pytest.raises(PositionError, match="created anew"):
-            await asyncio.wait_for(one.task, 30)
+            await asyncio.wait_for(one.task, 90)
         one.lost = Instance.lost.__get__(one)
         await one.ownership.release_all(loop_time() + 5)
 
