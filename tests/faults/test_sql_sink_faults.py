@@ -532,6 +532,20 @@ async def test_values_that_do_not_fit_their_column_become_dead_letters(postgres_
 
 
 @pytest.mark.wire
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"), [("INET", "::1", 5), ("BOOLEAN", True, 1.5), ("DATE[]", None, "x")]
+)
+async def test_a_value_of_another_type_than_its_column_is_the_events_fault(postgres_url, kind, good, bad):
+    async with World(
+        postgres_url, FLIGHTS, table=f"CREATE TABLE flights (carrier TEXT, number {kind}, seq BIGINT)"
+    ) as world:
+        await world.claim()
+        await world.write(flight(0, number=good), flight(1, number=bad), flight(2, number=good))
+
+        assert (await world.written(), await world.dead()) == ([0, 2], [(1, "value")])
+
+
+@pytest.mark.wire
 async def test_a_triggers_refusal_becomes_a_dead_letter(postgres_url):
     async with World(postgres_url, FLIGHTS, table=TABLE) as world:
         await world.run(
