@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
 
 from azure.core.exceptions import AzureError
 
@@ -152,7 +153,8 @@ class DataPlane:
     ) -> None:
         """Raises ValueError naming what is wrong with the connection's setting."""
         self._url, self._key = account_key(settings, connection)
-        self.account = self._url.partition("://")[2].partition(".")[0].rstrip("/")
+        host = urlsplit(self._url).netloc
+        self.account = host.partition(".")[0] if ".documents." in host else host
         self.label = label_of(self.account, database, container)
         self._database = database
         self._container = container
