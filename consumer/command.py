@@ -40,6 +40,7 @@ def consume(
     Exit status: 0 stopped in order, 2 settings, 3 an untrusted checkpoint, 4 ALLOW_BACKLOG exceeded, 5 nothing but
     poison, 6 not all that was begun was settled in time, 1 anything else.
     """
+    own_modules_of(root)
     settings = settings_of(root)
     logging.basicConfig(
         level=settings.get("CONSUMER_LOG_LEVEL", "INFO").upper(),
@@ -58,6 +59,12 @@ def consume(
         errors.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
         status = error.exit_status
     raise typer.Exit(status)
+
+
+def own_modules_of(root: Path) -> None:
+    """Lets CONSUMER_TRANSFORM and CONSUMER_SQL_HANDLER name modules beside the settings, as in a Functions app."""
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
 
 
 def settings_of(root: Path) -> dict[str, str]:

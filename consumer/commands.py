@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from consumer.cli_checkpoints import checkpoints_app
-from consumer.cli_dead_letters import dead_letters_app
-from consumer.command import consume, settings_of
+from consumer.cli import add_commands
+from consumer.command import consume, own_modules_of, settings_of
 from consumer.config import read_config
 
 if TYPE_CHECKING:
@@ -19,12 +18,12 @@ if TYPE_CHECKING:
 def mount(app: typer.Typer) -> None:
     """Adds the consumer's commands."""
     app.command("consume")(consume)
-    app.add_typer(checkpoints_app(_open_parts), name="checkpoints")
-    app.add_typer(dead_letters_app(_open_parts), name="dead-letters")
+    add_commands(app, _open_parts)
 
 
 def _open_parts(root: Path) -> Parts:
     from consumer.assembly import Parts  # noqa: PLC0415 - the SDKs take a second; --help needs none
 
+    own_modules_of(root)
     settings = settings_of(root)
     return Parts(read_config(settings), settings)

@@ -49,6 +49,7 @@ PURE = {
         "rules.threshold",
         "rules.view",
     ),
+    *("consumer.amqp_event", "consumer.config"),
     *("consumer.balance", "consumer.completion_map", "consumer.effects", "consumer.errors", "consumer.lanes"),
     *(
         "consumer.limits",
