@@ -5,8 +5,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import typer
 from typer.main import get_command
 
+from consumer.commands import mount
 from scaling import cli, connections, registry
 from scaling.config import load_config
 from scaling.lock_step import neighbours
@@ -18,6 +20,10 @@ from scaling.scalers import arm
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+
+WHOLE = typer.Typer()
+WHOLE.add_typer(cli.app)
+mount(WHOLE)
 
 
 def section(title):
@@ -55,10 +61,13 @@ def test_every_make_target_and_tidemark_command_exists(page):
         re.findall(r"```(?:sh|bash)?\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
     )
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    commands = get_command(cli.app).commands
+    commands = get_command(WHOLE).commands
 
     assert set(re.findall(r"(?:^|\n)make ([a-z]+)", code)) <= targets
-    for command, rest in re.findall(r"(?:^|\n|bin/)tidemark ([a-z]+)([^\n]*)", code):
+    for command, rest in re.findall(r"(?:^|\n|bin/)tidemark ([a-z-]+)([^\n]*)", code):
+        if "commands" in vars(commands[command]):
+            assert rest.split()[0] in commands[command].commands, rest
+            continue
         options = {name for parameter in commands[command].params for name in parameter.opts}
         assert set(re.findall(r"(?<=\s)--[a-z-]+", rest)) <= options, rest
 
@@ -134,3 +143,18 @@ def test_the_example_of_two_targets_in_step_is_an_accepted_configuration():
         for policy in config.policies.values()
         for name, neighbour in neighbours(policy).items()
     } == {"wanted": "plan-flights", "throughput": "flights-ru"}
+
+
+def test_the_consumers_settings_are_the_ones_its_code_reads():
+    table = " ".join(cells[0] for cells in rows(section("## Settings of the consumer")))
+    sources = [ROOT / "consumer" / name for name in ("config.py", "command.py", "functions.py")]
+    read = {
+        name
+        for source in sources
+        for name in re.findall(
+            r"[\"%]((?:EVENTHUB|COSMOS|BLOB|ALLOW|CONSUMER?E?)_[A-Z_]+)[\"%]",
+            source.read_text(encoding="utf-8"),
+        )
+    }
+
+    assert read == {name for name in re.findall(r"`([A-Z_]+)`", table)}
