@@ -41,6 +41,11 @@ function momentText(at, now) {
   return day === DAY.format(now * 1000) ? clockText(at) : `${day} ${clockText(at)}`;
 }
 
+/** What the capacity of a target counts. */
+function capacityUnit(view) {
+  return view.scaler === "cosmos_throughput" ? "RU/s" : "instances";
+}
+
 const LOOKS = {
   scale_out: ["▲", "out"], below_minimum: ["▲", "out"], fallback: ["▲", "warn"],
   scale_in: ["▼", "in"], above_maximum: ["▼", "in"],

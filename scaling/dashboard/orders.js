@@ -28,7 +28,7 @@ const ORDERS = {
     title: (view) => `Override ${view.target}`,
     submit: "Override",
     fields: (view) => [
-      field("Instances", h("input", { name: "capacity", type: "number", step: "1", inputmode: "numeric", required: true, value: String(view.current ?? view.minimum) }), `${view.minimum} to ${view.maximum}; held there whatever the rules say`),
+      field(capacityUnit(view) === "instances" ? "Instances" : capacityUnit(view), h("input", { name: "capacity", type: "number", step: "1", inputmode: "numeric", required: true, value: String(view.current ?? view.minimum) }), `${view.minimum} to ${view.maximum}; held there whatever the rules say`),
       field("For", choices("for", LASTING, "1h")),
     ],
     body: (data) => ({ capacity: Number(data.get("capacity")), for: data.get("for") }),
@@ -53,9 +53,29 @@ function askOrder(name, view, done) {
     fields: [...order.fields(view), field("Your name", by, "written to the scaling log")],
     send: async (data) => {
       localStorage.setItem(NAME, data.get("by"));
-      const answer = await orderApi(view.target, name, { ...order.body(data), by: data.get("by") });
+      const answer = await orderApi(`scaling/${encodeURIComponent(view.target)}/${name}`, { ...order.body(data), by: data.get("by") });
       announce(`${order.submit} ${view.target}: done`);
       done(answer);
+    },
+  });
+}
+
+/** Asks for a consumer's rate, sends it, and calls `done()`; instances follow within their next report. */
+function askRate(view, done) {
+  const scope = choices("scope", [["rate", "of each instance"], ["fleet_rate", "of all instances together"], ["", "as configured: lift the order"]], "rate");
+  const records = h("input", { name: "records", type: "number", min: "0", step: "any", inputmode: "decimal", required: true });
+  scope.onchange = () => { records.disabled = !scope.value; };
+  const by = h("input", { name: "by", required: true, autocomplete: "username", value: localStorage.getItem(NAME) ?? "" });
+  openDialog({
+    title: `Rate of ${view.consumer}`,
+    submit: "Set rate",
+    fields: [field("Rate", scope), field("Records per second", records, "fractions are fine; 0 is no limit; holds until lifted, over restarts too"), field("Your name", by, "written to the scaling log")],
+    send: async (data) => {
+      localStorage.setItem(NAME, data.get("by"));
+      const wish = data.get("scope") ? { [data.get("scope")]: Number(data.get("records")) } : { rate: null };
+      await orderApi(`consumer/${encodeURIComponent(view.consumer)}/rate`, { ...wish, by: data.get("by") });
+      announce(`Rate of ${view.consumer}: ordered`);
+      done();
     },
   });
 }

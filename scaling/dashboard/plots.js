@@ -1,4 +1,4 @@
-// The charts of one target: one plot per metric with its levels, one of the instances, one crosshair for all.
+// The charts of one target: one plot per metric with its levels, one of the capacity, one crosshair for all.
 
 const METRIC_HEIGHT = 150;
 const CAPACITY_HEIGHT = 110;
@@ -17,6 +17,7 @@ function seriesOf(view, entries, from, to) {
   bounds.push([to, view.minimum, view.maximum]);
   return {
     from, to,
+    unit: capacityUnit(view),
     metrics: view.metrics.map((metric) => ({
       name: metric.name,
       unit: metric.unit,
@@ -111,7 +112,7 @@ class Plots {
   }
 
   capacityPlot(width) {
-    const { from, to, capacity, desired, bounds } = this.series;
+    const { from, to, unit, capacity, desired, bounds } = this.series;
     const highest = Math.max(1, ...bounds.map(([, , maximum]) => maximum ?? 0), ...capacity.map(([, value]) => value));
     const ticks = valueTicks(highest, 2, true);
     const scale = scales(from, to, ticks.at(-1), width, CAPACITY_HEIGHT);
@@ -127,7 +128,7 @@ class Plots {
     );
     const legend = [this.legendEntry("data", "current"), this.legendEntry("desired-line", "desired"), this.legendEntry("band", "minimum to maximum")];
     const now = capacity.at(-1)?.[1] ?? null;
-    return this.plot("instances", legend, drawing, scale, CAPACITY_HEIGHT, `now ${numberText(now)}`, capacity, capacity.length ? null : "no decisions in this time");
+    return this.plot(unit, legend, drawing, scale, CAPACITY_HEIGHT, `now ${numberText(now)}`, capacity, capacity.length ? null : "no decisions in this time");
   }
 
   legendEntry(className, text) {
