@@ -170,8 +170,9 @@ class Driver:
                 return
             if self.failed.done():
                 self.failed.result()
-            changed = self._changed = asyncio.get_running_loop().create_future()
-            await asyncio.wait((changed, self.failed), return_when=asyncio.FIRST_COMPLETED)
+            if self._changed is None or self._changed.done():  # else somebody waits for it already
+                self._changed = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._changed, self.failed), return_when=asyncio.FIRST_COMPLETED)
 
     _changed: asyncio.Future[None] | None = None
 
