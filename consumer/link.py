@@ -87,7 +87,7 @@ class Link:
         return ()
 
     def _events(self, batch: Any) -> Sequence[Event]:
-        if self._shortcut is not None:
+        if self._shortcut is not None and isinstance(batch[0], Event):
             self.last_enqueued = self._shortcut.last_enqueued()
             return list(batch)
         self.last_enqueued = last_enqueued(batch)

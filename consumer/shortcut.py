@@ -32,7 +32,7 @@ _SETTLED, _MORE, _PAYLOAD = 4, 5, 11  # fields of a transfer
 
 
 class Shortcut:
-    """Makes a client hand out our events instead of the SDK's."""
+    """Makes a client hand out our events instead of the SDK's, where its inside is as expected."""
 
     def __init__(self, client: EventHubConsumerClient, partition: str) -> None:
         """Raises AttributeError when the SDK's inside is not as expected; then `client` is as it was."""
@@ -50,7 +50,10 @@ class Shortcut:
 
     def _create_consumer(self, *args: Any, **options: Any) -> Any:
         consumer = self._create(*args, **options)
-        buffer, open_link = consumer._message_buffer, consumer._open  # noqa: SLF001
+        try:
+            buffer, open_link, _ = consumer._message_buffer, consumer._open, consumer._next_message_in_buffer  # noqa: SLF001
+        except AttributeError:
+            return consumer
 
         def next_event() -> Event:
             event = self._event(buffer.popleft())

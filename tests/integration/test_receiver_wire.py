@@ -191,6 +191,7 @@ async def test_receiving_begins_at_the_start_given(server, start, first):
         await until(lambda: taken.events and taken.numbers[-1] == 19)
 
     assert taken.numbers == list(range(first, 20))
+    assert receiver.statistics().redelivered == 0
 
 
 async def test_it_can_begin_at_an_offset(server):
@@ -201,6 +202,7 @@ async def test_it_can_begin_at_an_offset(server):
         await until(lambda: len(taken.events) == 6)
 
     assert taken.numbers == list(range(4, 10))
+    assert receiver.statistics().redelivered == 0
 
 
 async def test_a_blocked_callback_holds_the_service_back(server):
