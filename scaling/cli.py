@@ -28,7 +28,7 @@ from scaling.views import TargetView, target_view
 
 app = typer.Typer(
     name="tidemark",
-    help="Autoscaling for Azure event-driven workloads that explains every decision.",
+    help="Autoscaling that explains every decision, and event consumption that loses nothing.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
