@@ -328,3 +328,24 @@ def test_an_exception_of_the_sink_is_an_unknown_outcome(run, caplog):
     with caplog.at_level(logging.WARNING):
         run(main())
     assert "ValueError('a bug')" in caplog.text
+
+
+def test_several_partitions_can_be_waited_for_at_once(run):
+    async def main():
+        world = World(bodies(3), bodies(3, 3))
+        world.sink.answer = WriteResult(Outcome.RETRY, 429)
+        consumer, task, stop = world.start()
+        await world.until(lambda: world.sink.attempts >= 6)
+        waiting = asyncio.gather(*(consumer.driver.settled(partition, 1) for partition in ("0", "1")))
+        await asyncio.sleep(0)
+        world.sink.answer = None
+
+        done, _ = await asyncio.wait((waiting,), timeout=200)
+        stop.set()
+        await task
+        waiting.cancel()
+
+        assert done
+        assert len(world.sink.documents) == 6
+
+    run(main())
