@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
 from typing import Any
 
 from msgspec import Struct, structs
@@ -91,7 +92,10 @@ class Driver:
         self._tasks: set[asyncio.Task[None]] = set()
         self._drains: dict[tuple[str, int], asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._changed: asyncio.Future[None] | None = None
         self._closed = False
+        self.context: Context | None = None
+        """Where tasks and timers run; None: in the context of whoever caused them. Log lines are attributed by it."""
         self.receiving = asyncio.Event()
         self.receiving.set()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -158,23 +162,29 @@ class Driver:
         drained = self._drains.pop((partition, epoch), None)
         if drained is not None:
             drained.cancel()
+        current = self._unsettled(partition, epoch) is not None
         self._feed(PartitionLost(partition, epoch))
-        if self._sink.transactional:
+        if current and self._sink.transactional:  # else a later claim is attached
             _transactional(self._sink).detach(partition)
 
     async def settled(self, partition: str, epoch: int) -> None:
-        """Waits until nothing of a claim is unsettled. Raises what made the driver fail."""
-        while True:
-            mine = [p for p in self.statistics().partitions if (p.partition, p.epoch) == (partition, epoch)]
-            if not mine or mine[0].unsettled == 0:
-                return
+        """Waits until nothing of a claim is unsettled. Any number may wait.
+
+        Raises FencedError when the claim ends before, and what made the driver fail.
+        """
+        while (unsettled := self._unsettled(partition, epoch)) != 0:
             if self.failed.done():
                 self.failed.result()
+            if unsettled is None:
+                raise FencedError(f"partition {partition} was claimed anew before its events were settled")
             if self._changed is None or self._changed.done():  # else somebody waits for it already
                 self._changed = asyncio.get_running_loop().create_future()
             await asyncio.wait((self._changed, self.failed), return_when=asyncio.FIRST_COMPLETED)
 
-    _changed: asyncio.Future[None] | None = None
+    def _unsettled(self, partition: str, epoch: int) -> int | None:
+        """How many events of a claim are not settled; None when it is over."""
+        mine = (p for p in self.statistics().partitions if (p.partition, p.epoch) == (partition, epoch))
+        return next((each.unsettled for each in mine), None)
 
     async def aclose(self) -> None:
         """Cancels what still runs and waits for its end. What was on its way has an unknown outcome: unsettled."""
@@ -238,7 +248,8 @@ class Driver:
             self.failed.set_exception(error)
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
+        context = None if self.context is None else self.context.copy()
+        task = asyncio.get_running_loop().create_task(work, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
@@ -255,7 +266,7 @@ class Driver:
                 return
             self._timer.cancel()
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_at(max(at, loop.time()), self._wake)
+        self._timer = loop.call_at(max(at, loop.time()), self._wake, context=self.context)
 
     def _wake(self) -> None:
         self._timer = None

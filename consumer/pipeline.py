@@ -278,7 +278,7 @@ class Pipeline:
         partition = self._partitions.get(work.work_list.partition)
         if partition is not None and partition.work_list is work.work_list:
             work.work_list.settle(work.record.event.sequence_number)
-            partition.settled_unsaved += 1
+            partition.settled_unsaved += not self._transactional  # there, settled means saved
         self._release(work)
 
     def _release(self, work: Work) -> None:

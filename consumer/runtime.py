@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
 
 from msgspec import Struct, structs
 
+from consumer.claiming import claim_partition
 from consumer.driver import Driver
 from consumer.errors import (
     ConsumerError,
@@ -22,10 +23,10 @@ from consumer.errors import (
     ShutdownError,
     UnavailableError,
 )
-from consumer.model import NOTHING_SETTLED, Checkpoint, Claim, Event, PartitionState
+from consumer.model import Claim, Event, PartitionState
 from consumer.ownership import Ownership
 from consumer.ports import CheckpointStore, LeaseStore
-from consumer.position import PositionPolicy, Start, start
+from consumer.position import PositionPolicy, Start
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -260,22 +261,9 @@ class Consumer:
         await self._receiver.receive(partition, begin, claim.epoch, on_events)
 
     async def _begin(self, partition: str) -> tuple[Claim, Start]:
-        """Becomes the writer of the checkpoint, and finds where to begin."""
-        owner, policy = self._settings.owner, self._settings.policy
-        state = await self._receiver.state(partition)
-        stored = (await self._call(lambda deadline: self._checkpoints.load_all(deadline=deadline))).get(
-            partition
+        claim, begin = await claim_partition(
+            self._checkpoints, self._receiver, partition, self._settings.owner, self._settings.policy
         )
-        begin = start(stored, state, policy, hub_created_at=self._receiver.created_at)
-        if begin.reset:
-            position = NOTHING_SETTLED if begin.sequence_number is None else begin.sequence_number
-            anew = Checkpoint(partition, position, begin.offset, owner=owner)
-            await self._call(lambda deadline: self._checkpoints.put(anew, deadline=deadline))
-        claim = await self._call(
-            lambda deadline: self._checkpoints.claim(partition, owner, deadline=deadline)
-        )
-        if not begin.reset and claim.checkpoint != stored:  # saved in between by the owner before us
-            begin = start(claim.checkpoint, state, policy, hub_created_at=self._receiver.created_at)
         log.log(
             logging.WARNING if begin.gap or begin.reset else logging.INFO,
             "partition %s: %s",
@@ -284,6 +272,3 @@ class Consumer:
         )
         self.lost_to_retention += begin.gap
         return claim, begin
-
-    async def _call(self, work: Callable[[float], Coroutine[Any, Any, Any]]) -> Any:
-        return await work(asyncio.get_running_loop().time() + 30.0)

@@ -283,6 +283,20 @@ def test_a_transactional_sink_gets_the_rejected_in_order_and_one_batch_at_a_time
     assert not any(isinstance(effect, SaveCheckpoint) for effect in world.tick(10.0))
 
 
+def test_a_transactional_sink_never_waits_for_a_checkpoint_of_ours():
+    world = World(
+        transactional=True,
+        routes=Routes(by_partition=True),
+        batches=BatchLimits(operations=2),
+        limits=Limits(unsaved=3),
+    )
+    world.claim()
+
+    for first in range(0, 8, 2):
+        effects = world.receive(first, first + 1)
+        assert world.answer(only(effects, WriteBatch), WRITTEN) == []
+
+
 def test_a_split_strands_records_until_the_routes_are_read():
     world = World(batches=BatchLimits(operations=1), routes=Routes(("",), ("0",)))
     world.claim()

@@ -349,3 +349,23 @@ def test_several_partitions_can_be_waited_for_at_once(run):
         assert len(world.sink.documents) == 6
 
     run(main())
+
+
+def test_waiting_for_a_claim_that_ends_before_its_events_are_settled_is_an_error(run):
+    async def main():
+        world = World(bodies(3))
+        world.sink.answer = WriteResult(Outcome.RETRY, 429)
+        consumer, task, stop = world.start()
+        await world.until(lambda: world.sink.attempts >= 3)
+        waiting = asyncio.create_task(consumer.driver.settled("0", 1))
+        await asyncio.sleep(0)
+
+        consumer.driver.claimed(await world.checkpoints.claim("0", "b", deadline=0))
+
+        with pytest.raises(FencedError, match="partition 0 was claimed anew"):
+            await waiting
+        stop.set()
+        with pytest.raises(ShutdownError):  # the consumer does not know of the other claim
+            await task
+
+    run(main())
