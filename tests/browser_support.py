@@ -13,7 +13,9 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from consumer import api as consumer_api
 from scaling import explain
+from scaling.consumer_stats import ConsumerStats, PartitionStats
 from scaling.controls import ORDERS, OrderError
 from scaling.dashboard import page
 from scaling.logic import decide
@@ -35,6 +37,8 @@ from scaling.ports import LogPage, Snapshot
 from scaling.state import absorb, advance, record_effect
 from scaling.views import log_view, status_view, target_view
 from scaling.window import WindowSpec
+from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
+from tests.fakes import MemoryDecisionLog
 
 INTERVAL = 60.0
 KEY = "admin-key-of-the-test"
@@ -47,6 +51,38 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+
+# Run in the page: how many texts were looked at, and those whose contrast with their ground is below 4.5.
+CONTRASTS = """() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+  const luminance = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = (element) => {
+    for (let e = element; e; e = e.parentElement) {
+      const [r, g, b, a = 1] = parse(getComputedStyle(e).backgroundColor);
+      if (a > 0.99) return [r, g, b];
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  let seen = 0;
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const element = node.parentElement;
+    if (!node.textContent.trim() || ["SCRIPT", "STYLE"].includes(element.tagName)) continue;
+    if (!element.checkVisibility({ visibilityProperty: true })) continue;
+    const style = getComputedStyle(element);
+    const colour = parse(element instanceof SVGElement ? style.fill : style.color);
+    const [a, b] = [luminance(colour), luminance(ground(element))].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    seen += 1;
+    if (ratio < 4.5) poor.push([node.textContent.trim().slice(0, 40), element.className, ratio.toFixed(2)]);
+  }
+  return [seen, poor];
+}"""
 
 
 def chromium_path():
@@ -187,6 +223,10 @@ class FakeApi:
         self.poison, self.poison_count, self.problems = [], 0, []
         self.requests = []
         self.extra = []  # log entries beside those of the targets
+        self.consumers = consumer_api.ConsumerTables(
+            MemoryStatsStore(), MemoryRateStore(), MemoryDecisionLog(), time.time
+        )
+        self.consumers_failing = None
         self._runner = None
 
     async def start(self):
@@ -195,6 +235,8 @@ class FakeApi:
         app.router.add_get("/api/scaling/status", self._status)
         app.router.add_get("/api/scaling/log", self._log)
         app.router.add_post("/api/scaling/{target}/{order}", self._order)
+        app.router.add_get("/api/consumer/status", self._consumers)
+        app.router.add_post("/api/consumer/{name}/rate", self._rate)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -276,9 +318,63 @@ class FakeApi:
         target.log(LogKind.CONTROL, now, line, name, by=by)
         return self._json(target.view(now))
 
+    async def _consumers(self, request):
+        refused = self._refused(request)
+        if refused is not None:
+            return refused
+        if self.consumers_failing:
+            return web.json_response({"error": "the table did not answer"}, status=self.consumers_failing)
+        return self._translated(await consumer_api.status(self.consumers))
+
+    async def _rate(self, request):
+        body = await request.read()
+        self.requests.append((request.method, request.path, dict(request.query), msgspec.json.decode(body)))
+        if self.key and request.headers.get("x-functions-key") != self.key:
+            return web.Response(status=401)
+        name = request.match_info["name"]
+        return self._translated(await consumer_api.set_rate(self.consumers, name, body))
+
+    @staticmethod
+    def _translated(answer):
+        return web.Response(body=answer.body, status=answer.status, content_type=answer.media_type)
+
     @staticmethod
     def _json(value):
         return web.Response(body=msgspec.json.encode(value), content_type="application/json")
+
+
+def consumer_row(instance, partitions, *, consumer="flights", at=None, **changes):
+    """A row of an instance that is a little behind in the partitions it owns, more so in the higher ones."""
+    lag = tuple(
+        PartitionStats(
+            str(number),
+            last_enqueued=52_000 + 40 * number,
+            received=51_200,
+            low_water=51_000,
+            lag=950 + 40 * number,
+            in_flight=150,
+        )
+        for number in partitions
+    )
+    fields = {
+        "hub": "flights-hub",
+        "consumer_group": "$Default",
+        "rate_limit": 1000.0,
+        "received_per_s": 870.0,
+        "written_per_s": 860.5,
+        "throttled_share": 0.042,
+        "ru_per_record": 5.71,
+        "last_ru_per_record": 5.71,
+        "ru_per_s": 4913.0,
+        "backlog_count": 150 * len(lag),
+        "oldest_age_s": 2.0,
+        "dead_letters_total": 3,
+        "written_total": 120_000,
+        **changes,
+    }
+    return ConsumerStats(
+        consumer=consumer, instance=instance, at=time.time() - 2 if at is None else at, lag=lag, **fields
+    )
 
 
 async def eventually(condition, *, within=10.0):

@@ -24,6 +24,9 @@ SCRIPTS = (
     "card.js",
     "targets.js",
     "decisions.js",
+    "consumer_plots.js",
+    "consumer_card.js",
+    "consumers.js",
     "main.js",
 )
 """Source files of the script in the order they are joined: each uses only names of those before it when it

@@ -20,7 +20,7 @@ const storedKey = () => sessionStorage.getItem(KEY);
 const keepKey = (key) => sessionStorage.setItem(KEY, key);
 
 function readApi(path, parameters = {}) {
-  const url = new URL(`scaling/${path}`, location.href);
+  const url = new URL(path, location.href);
   url.search = "";
   for (const [name, value] of Object.entries(parameters)) {
     if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, value);
@@ -29,8 +29,8 @@ function readApi(path, parameters = {}) {
   return request(url, { method: "GET" });
 }
 
-function orderApi(target, order, body) {
-  const url = new URL(`scaling/${encodeURIComponent(target)}/${order}`, location.href);
+function orderApi(path, body) {
+  const url = new URL(path, location.href);
   url.search = "";
   return request(url, { method: "POST", body: JSON.stringify(body) });
 }

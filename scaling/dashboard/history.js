@@ -66,7 +66,7 @@ class ScalingLog {
     }
     let continuation = null;
     for (let page = 0; page < LIVE_PAGES; page += 1) {
-      const answer = await readApi("log", { since: this.newest - OVERLAP, limit: LIVE_PAGE, continuation });
+      const answer = await readApi("scaling/log", { since: this.newest - OVERLAP, limit: LIVE_PAGE, continuation });
       this.add(answer.entries);
       continuation = answer.continuation;
       if (!continuation) break;
@@ -79,7 +79,7 @@ class ScalingLog {
 
   async loadPage(scope, cursor) {
     const { generation } = this;
-    const answer = await readApi("log", { target: scope, limit: PAGE, continuation: cursor.continuation });
+    const answer = await readApi("scaling/log", { target: scope, limit: PAGE, continuation: cursor.continuation });
     if (this.generation !== generation) return;
     this.add(answer.entries);
     cursor.continuation = answer.continuation ?? null;

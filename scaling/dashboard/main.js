@@ -16,6 +16,7 @@ class App {
     this.pause = FASTEST;
     this.targets = new Targets(this);
     this.decisions = new Decisions(this);
+    this.consumers = new Consumers(this);
     segments(byId("ranges"), "range", RANGES, String(this.range), (value) => { this.range = Number(value); this.targets.reload(); });
     byId("banner-key").onclick = () => askKey(() => this.poll());
     const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -37,11 +38,13 @@ class App {
     this.polling = true;
     const begun = performance.now();
     try {
-      const status = await readApi("status");
+      const consumers = this.consumers.poll(); // tells its own failures: targets are shown without consumers
+      const status = await readApi("scaling/status");
       this.offset = status.now - Date.now() / 1000;
       this.interval = status.collect_interval;
       this.showStatus(status);
       await this.log.poll(status.now);
+      await consumers;
       this.decisions.refresh();
       this.received = performance.now();
       this.receivedText = clockText(Date.now() / 1000);

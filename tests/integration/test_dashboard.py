@@ -4,74 +4,22 @@ import re
 import time
 
 import pytest
-import pytest_asyncio
-from playwright.async_api import async_playwright
 
 from scaling.model import LogEntry, LogKind
 from scaling.ports import PoisonMessage
 from tests.browser_support import (
-    FLAGS,
+    CONTRASTS,
     KEY,
-    FakeApi,
+    PHONE,
     SimulatedTarget,
-    chromium_path,
     eventually,
     steady,
     threshold_policy,
-    waves,
 )
 
 pytestmark = [pytest.mark.browser, pytest.mark.wire, pytest.mark.asyncio(loop_scope="module")]
 
 MARKUP = "<img src=x onerror=\"document.title='injected'\">"
-PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser():
-    """One browser for all tests; each test gets a context of its own, which shares nothing with the others."""
-    path = chromium_path()
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=FLAGS)
-        yield browser
-        await browser.close()
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def api():
-    target = SimulatedTarget(threshold_policy("plan-orders"), waves())
-    api = FakeApi([target])
-    api.simulate(3 * 3600)
-    yield api
-    await api.stop()
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def show(browser, api):
-    """Opens the page; whatever it writes to the console as an error fails the test."""
-    errors, contexts = [], []
-
-    async def show(query="", **options):
-        url = await api.start()
-        context = await browser.new_context(**options)
-        contexts.append(context)
-        page = await context.new_page()
-        page.set_default_timeout(8000)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda m: errors.append(m.text) if is_fault(m) else None)
-        await page.goto(url + query)
-        await page.get_by_text(re.compile(r"updated \d+ s ago")).wait_for()
-        return page
-
-    yield show
-    for context in contexts:
-        await context.close()
-    assert errors == []
-
-
-def is_fault(message):
-    """Chromium itself reports every refused or failed request; those are the tests' own doing."""
-    return message.type == "error" and not message.text.startswith("Failed to load resource")
 
 
 def card(page, target="plan-orders"):
@@ -242,36 +190,6 @@ async def test_a_phone_has_no_horizontal_scrolling(show, api, opened):
 
     width, inner = await page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
     assert (width, inner) == (360, 360)
-
-
-CONTRASTS = """() => {
-  const parse = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
-  const luminance = ([r, g, b]) => [r, g, b].map((c) => c / 255)
-    .map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4))
-    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
-  const ground = (element) => {
-    for (let e = element; e; e = e.parentElement) {
-      const [r, g, b, a = 1] = parse(getComputedStyle(e).backgroundColor);
-      if (a > 0.99) return [r, g, b];
-    }
-    return [255, 255, 255];
-  };
-  const poor = [];
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  let seen = 0;
-  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-    const element = node.parentElement;
-    if (!node.textContent.trim() || ["SCRIPT", "STYLE"].includes(element.tagName)) continue;
-    if (!element.checkVisibility({ visibilityProperty: true })) continue;
-    const style = getComputedStyle(element);
-    const colour = parse(element instanceof SVGElement ? style.fill : style.color);
-    const [a, b] = [luminance(colour), luminance(ground(element))].sort((x, y) => y - x);
-    const ratio = (a + 0.05) / (b + 0.05);
-    seen += 1;
-    if (ratio < 4.5) poor.push([node.textContent.trim().slice(0, 40), element.className, ratio.toFixed(2)]);
-  }
-  return [seen, poor];
-}"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -1,0 +1,62 @@
+"""The dashboard in a browser: fixtures of its tests."""
+
+import re
+
+import pytest_asyncio
+from playwright.async_api import async_playwright
+
+from tests.browser_support import (
+    FLAGS,
+    FakeApi,
+    SimulatedTarget,
+    chromium_path,
+    threshold_policy,
+    waves,
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser():
+    """One browser for all tests; each test gets a context of its own, which shares nothing with the others."""
+    path = chromium_path()
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        await browser.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def api():
+    target = SimulatedTarget(threshold_policy("plan-orders"), waves())
+    api = FakeApi([target])
+    api.simulate(3 * 3600)
+    yield api
+    await api.stop()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def show(browser, api):
+    """Opens the page; whatever it writes to the console as an error fails the test."""
+    errors, contexts = [], []
+
+    async def show(query="", **options):
+        url = await api.start()
+        context = await browser.new_context(**options)
+        contexts.append(context)
+        page = await context.new_page()
+        page.set_default_timeout(8000)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda m: errors.append(m.text) if is_fault(m) else None)
+        await page.goto(url + query)
+        await page.get_by_text(re.compile(r"updated \d+ s ago")).wait_for()
+        return page
+
+    yield show
+    for context in contexts:
+        await context.close()
+    assert errors == []
+
+
+def is_fault(message):
+    """Chromium itself reports every refused or failed request; those are the tests' own doing."""
+    return message.type == "error" and not message.text.startswith("Failed to load resource")
