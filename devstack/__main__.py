@@ -77,14 +77,26 @@ def demo(
     seconds: Annotated[
         float, typer.Option(min=10, max=600, help="Seconds of load, a day of the trace.")
     ] = 110,
+    records: Annotated[
+        int,
+        typer.Option(
+            min=2_000, max=336_000, help="Records to stream: real flights, and a few that are none."
+        ),
+    ] = 40_000,
+    part: Annotated[
+        str, typer.Option(help="orders (a plan is scaled), flights (a database), or both.")
+    ] = "both",
     folder: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-report"),
 ) -> None:
-    """Scale a local App Service Plan on a real load trace; ends by itself."""
+    """Scale a local App Service Plan on a real load trace, then a database that real records stream to."""
     from devstack import demo as demo_module  # noqa: PLC0415 - each command loads what it needs
 
+    if part not in set(demo_module.Parts):
+        raise typer.BadParameter(f"'{part}'; accepted: orders, flights, both", param_hint="--part")
     _check_writable(folder)
     try:
-        status = asyncio.run(demo_module.run(console, folder=folder, seconds=seconds))
+        plan = demo_module.Plan(seconds, records, demo_module.Parts(part))
+        status = asyncio.run(demo_module.run(console, plan, folder))
     except* (ProcessError, NodeError) as errors:
         _print_error(errors.exceptions[0])
         status = 1  # raised here, an exit would become part of a group, and end in a traceback

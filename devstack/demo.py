@@ -1,24 +1,29 @@
-"""`make demo`: a day of real load in under two minutes, autoscaled on this machine, with everything embedded.
+"""`make demo`: a plan that follows a day of real load, then real records that stream into a database, both autoscaled
+on this machine, with everything embedded.
 
-The real Azure SDKs talk to the local servers over sockets; the functions run in a process of their own, as
-under `func start`. Ends by itself, leaves no process behind, and fails (exit status 1) when a message was
-lost or nothing was scaled.
+The real Azure SDKs talk to the local servers over sockets; functions and consumers run in processes of their own, as
+in production. Ends by itself, leaves no process behind, and fails (exit status 1) when a message or a record was lost
+or nothing was scaled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+from enum import StrEnum
 from pathlib import Path
 
+from msgspec import Struct
 from rich.console import Console
 
-from devstack import report
+from devstack import report, streaming_report
 from devstack.demo_run import DemoRun
-from devstack.demo_view import DemoView
+from devstack.demo_view import DemoView, OrdersPart
+from devstack.streaming_proof import Proof, prove
+from devstack.streaming_run import StreamingRun
+from devstack.streaming_view import StreamingPart
 from devstack.supervisor import (
     ANY_PORTS,
-    ROOT,
     TOPIC,
     FunctionsProcess,
     Stack,
@@ -26,7 +31,6 @@ from devstack.supervisor import (
 from devstack.trace import WORLD_CUP, read_trace
 from devstack.traffic import send_trace
 
-LOAD_SECONDS = 110.0
 MEAN_RATE = 55.0  # messages per second; the trace's peak is 3.8 times its mean
 START_DELAY = 1.5  # seconds until a new instance works; the trace's minutes pass in 0.08 s
 
@@ -39,10 +43,33 @@ SETTINGS = {
 }
 
 
-async def run(console: Console, *, folder: Path = ROOT / "demo-report", seconds: float = LOAD_SECONDS) -> int:
-    """Runs the demo with `seconds` of load; returns the exit status.
+class Parts(StrEnum):
+    """What of the demo is run."""
 
-    Raises ProcessError, or a group that holds it, when a server or the functions did not start or ended.
+    BOTH = "both"
+    ORDERS = "orders"
+    FLIGHTS = "flights"
+
+
+class Plan(Struct, frozen=True):
+    """How much of it: seconds of load, and records to stream."""
+
+    seconds: float
+    records: int
+    parts: Parts
+
+
+class Done(Struct):
+    """The parts that were run."""
+
+    orders: DemoRun | None = None
+    streaming: tuple[StreamingRun, Proof] | None = None
+
+
+async def run(console: Console, plan: Plan, folder: Path) -> int:
+    """Runs the demo; returns the exit status. The reports go to `folder`.
+
+    Raises ProcessError, or a group that holds it, when a server, the functions or a consumer did not start or ended.
     """
     loop = asyncio.get_running_loop()
     main = asyncio.current_task()
@@ -50,39 +77,75 @@ async def run(console: Console, *, folder: Path = ROOT / "demo-report", seconds:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, main.cancel)
     try:
-        demo = await _run(console, seconds)
-        outcome = report.outcome(demo)
-        with console.status("drawing the report"):
-            files = await asyncio.to_thread(report.write, demo, outcome, folder)
+        done = await _run(console, plan)
+        passed = await _report(done, folder, console)
     except asyncio.CancelledError:
         console.print("[yellow]stopped; no process is left behind[/]")
         return 130
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
-    report.show(outcome, files, console)
-    return 0 if outcome.passed else 1
+    return 0 if passed else 1
 
 
-async def _run(console: Console, seconds: float) -> DemoRun:
-    trace = read_trace(WORLD_CUP, duration=seconds, mean_rate=MEAN_RATE)
-    with console.status("starting Azurite, Service Bus and Resource Manager") as status:
+async def _run(console: Console, plan: Plan) -> Done:
+    done = Done()
+    with console.status(
+        "starting Azurite, Service Bus, Event Hubs, Cosmos DB and Resource Manager"
+    ) as status:
         async with Stack(ANY_PORTS) as stack:
             plan_id = stack.add_workload(capacity=1, start_delay=START_DELAY)
             settings = {**stack.settings(), **SETTINGS, "ORDERS_PLAN_ID": plan_id}
             status.update("starting the functions")
             async with FunctionsProcess(settings) as functions:
                 status.stop()
-                demo = DemoRun(stack, functions, stack.resource_manager.plan(plan_id), trace)
-                await _drive(demo, console)
-                return demo
+                console.print(f"dashboard: {functions.url}/dashboard")
+                if plan.parts is not Parts.FLIGHTS:
+                    trace = read_trace(WORLD_CUP, duration=plan.seconds, mean_rate=MEAN_RATE)
+                    done.orders = DemoRun(stack, functions, stack.resource_manager.plan(plan_id), trace)
+                    await _drive_orders(done.orders, console)
+                if plan.parts is not Parts.ORDERS:
+                    streaming = StreamingRun(stack, functions, plan.records)
+                    done.streaming = streaming, await _drive_streaming(streaming, console)
+                return done
 
 
-async def _drive(demo: DemoRun, console: Console) -> None:
+async def _drive_orders(demo: DemoRun, console: Console) -> None:
     """Load, fleet and view run side by side; the first to fail ends the others."""
     connection = demo.stack.service_bus.connection_string
-    with DemoView(console, demo) as view:
+    with DemoView(console, OrdersPart(demo)) as view:
         async with asyncio.TaskGroup() as group:
             group.create_task(send_trace(connection, TOPIC, demo.trace, demo.ledger, stop=demo.stop))
             group.create_task(demo.fleet().follow(stop=demo.stop))
-            group.create_task(demo.watch(lambda: view.update(demo)))
+            group.create_task(demo.watch(view.update))
+
+
+async def _drive_streaming(run: StreamingRun, console: Console) -> Proof:
+    """Records, consumers and view run side by side; the first to fail ends the others."""
+    try:
+        with DemoView(console, StreamingPart(run)) as view:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(run.send())
+                group.create_task(run.direct())
+                group.create_task(run.watch(view.update))
+        return await prove(run.hub, run.container, run.blobs)
+    finally:
+        await run.aclose()
+
+
+async def _report(done: Done, folder: Path, console: Console) -> bool:
+    """Draws and prints what happened; whether all of it is as it should be."""
+    passed = True
+    if done.orders is not None:
+        outcome = report.outcome(done.orders)
+        with console.status("drawing the report"):
+            files = await asyncio.to_thread(report.write, done.orders, outcome, folder)
+        report.show(outcome, files, console)
+        passed = outcome.passed
+    if done.streaming is not None:
+        story = streaming_report.outcome(*done.streaming)
+        with console.status("drawing the report"):
+            files = await asyncio.to_thread(streaming_report.write, done.streaming[0], story, folder)
+        streaming_report.show(story, files, console)
+        passed = passed and not story.failures
+    return passed

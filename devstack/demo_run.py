@@ -1,4 +1,4 @@
-"""One run of the demo: its world, what was measured of it, and when it is done."""
+"""The demo's first part, a plan that follows its load: its world, what was measured of it, and when it is done."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
-from typing import Any
 
 import aiohttp
 from msgspec import Struct
 
-from devstack.processes import ProcessError
+from devstack.functions_api import Entry, FunctionsApi
 from devstack.resource_manager.plans import Plan
-from devstack.supervisor import QUEUE_SUBSCRIPTION, TOPIC, FunctionsProcess, Stack
+from devstack.supervisor import PLAN, QUEUE_SUBSCRIPTION, TOPIC, FunctionsProcess, Stack, check_running
 from devstack.trace import Trace
 from devstack.traffic import Fleet, Ledger
 
@@ -45,8 +44,9 @@ class DemoRun:
         self.trace = trace
         self.ledger = Ledger()
         self.samples: list[Sample] = []
-        self.status: dict[str, Any] = {}
-        self.log: list[dict[str, Any]] = []
+        self.line = ""
+        self.log: list[Entry] = []
+        self.events: list[tuple[float, str]] = []
         self.stop = asyncio.Event()
         self.began = time.monotonic()
         self.began_at = time.time()
@@ -68,24 +68,20 @@ class DemoRun:
 
     async def watch(self, show: Callable[[], None]) -> None:
         """Samples the world, reads the functions' own API, and ends the run when its work is done."""
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as session:
+        async with FunctionsApi(self.functions.url, PLAN) as api:
             while not self.stop.is_set():
-                await self._look(session)
+                self._sample()
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the next look will show it
+                    self.line = await api.line()
+                    self.log = await api.latest()
                 show()
                 if self._finished():
                     self.stop.set()
-                self._check_running()
+                check_running(self.stack, self.functions)
                 await asyncio.sleep(SAMPLE_EVERY)
-            self.log = await self._whole_log(session)
+            self.log = await api.log(self.began_at)
 
-    def _check_running(self) -> None:
-        """Raises ProcessError when Azurite or the functions are gone: nothing would be scaled any more."""
-        if not self.stack.azurite.running:
-            raise ProcessError("Azurite ended by itself; the functions cannot work without it")
-        if not self.functions.running:
-            raise ProcessError(f"the functions ended by themselves:\n{self.functions.output_tail(40)}")
-
-    async def _look(self, session: aiohttp.ClientSession) -> None:
+    def _sample(self) -> None:
         counts = self.stack.service_bus.counts(f"{TOPIC}/Subscriptions/{QUEUE_SUBSCRIPTION}")
         self.samples.append(
             Sample(
@@ -98,26 +94,6 @@ class DemoRun:
                 self.ledger.done,
             )
         )
-        with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the next look will show it
-            self.status = await self._read(session, "status")
-            self.log = (await self._read(session, "log", limit="40"))["entries"]
-
-    async def _whole_log(self, session: aiohttp.ClientSession) -> list[dict[str, Any]]:
-        entries: list[dict[str, Any]] = []
-        parameters = {"limit": "1000", "since": str(self.began_at)}
-        while True:
-            page = await self._read(session, "log", **parameters)
-            entries += page["entries"]
-            if page["continuation"] is None:
-                return entries[::-1]
-            parameters["continuation"] = page["continuation"]
-
-    async def _read(self, session: aiohttp.ClientSession, what: str, **parameters: str) -> dict[str, Any]:
-        """Raises aiohttp.ClientError for every answer but 200, TimeoutError after ten seconds."""
-        url = f"{self.functions.url}/scaling/{what}"
-        async with session.get(url, params=parameters, raise_for_status=True) as answer:
-            view: dict[str, Any] = await answer.json()
-            return view
 
     def _finished(self) -> bool:
         if self.ledger.sent < self.trace.total:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Protocol, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -15,10 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from devstack.demo_run import DemoRun
+from devstack.functions_api import Entry
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
-_DECISIONS_SHOWN = 10
+_TOLD = 10
 _STATUS_LINE_EVERY = 10.0
+_BESIDE = 40  # columns that names and numbers take
+
+Row = tuple[str, str, Sequence[float], str]
+"""Name, value now, all values, colour."""
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
@@ -28,18 +33,44 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(_BLOCKS[round(value / top * (len(_BLOCKS) - 1))] for value in shown)
 
 
+class Run(Protocol):
+    """A part of the demo while it runs."""
+
+    began_at: float
+    log: list[Entry]
+    events: list[tuple[float, str]]
+    line: str
+
+    @property
+    def elapsed(self) -> float: ...
+
+
+class Part(Protocol):
+    """How a part looks."""
+
+    @property
+    def run(self) -> Run: ...
+
+    def screen(self, width: int) -> RenderableType:
+        """Its numbers; sparklines and bars are `width` wide."""
+        ...
+
+    def summary(self) -> str:
+        """The same in a line."""
+        ...
+
+
 class DemoView:
     """Redraws on every `update`. Use as a context manager."""
 
-    def __init__(self, console: Console, demo: DemoRun) -> None:
+    def __init__(self, console: Console, part: Part) -> None:
         self._console = console
-        self._demo = demo
+        self._part = part
         self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
         self._seen: set[tuple[float, str]] = set()
         self._next_line = 0.0
 
     def __enter__(self) -> Self:
-        self._console.print(f"dashboard: {self._demo.functions.url}/dashboard")
         if self._live is not None:
             self._live.start()
         return self
@@ -50,74 +81,92 @@ class DemoView:
         if self._live is not None:
             self._live.stop()
 
-    def update(self, demo: DemoRun) -> None:
-        """Shows the demo as it stands."""
+    def update(self) -> None:
+        """Shows the part as it stands."""
         if self._live is not None:
-            self._live.update(self._screen(demo), refresh=True)
+            self._live.update(self._screen(), refresh=True)
         else:
-            self._lines(demo)
+            self._lines()
 
-    def _lines(self, demo: DemoRun) -> None:
-        for entry in reversed(demo.log):
-            key = (entry["at"], entry["kind"])
-            if key not in self._seen and _tells(entry):
-                self._console.print(
-                    f"{entry['at'] - demo.began_at:6.1f} s  {escape(entry['line'])}", soft_wrap=True
-                )
-            self._seen.add(key)
-        if demo.elapsed >= self._next_line:
+    def _lines(self) -> None:
+        run = self._part.run
+        for at, line, _ in _told(run):
+            if (at, line) not in self._seen:
+                self._seen.add((at, line))
+                self._console.print(f"{at:6.1f} s  {escape(line)}", soft_wrap=True)
+        if run.elapsed >= self._next_line:
             self._next_line += _STATUS_LINE_EVERY
-            now = demo.samples[-1]
-            self._console.print(
-                f"{now.at:6.1f} s  {now.rate:.0f} messages/s in, backlog {now.backlog}, "
-                f"{now.ready} of {now.capacity} instances ready, {now.done} of {demo.trace.total} done",
-                soft_wrap=True,
-            )
+            self._console.print(f"{run.elapsed:6.1f} s  {self._part.summary()}", soft_wrap=True)
 
-    def _screen(self, demo: DemoRun) -> RenderableType:
-        width = max(self._console.width - 40, 20)
-        now = demo.samples[-1]
-        numbers = Table.grid(padding=(0, 2))
-        numbers.add_column(justify="right")
-        numbers.add_column(width=9, justify="right")
-        numbers.add_column()
-        samples = demo.samples
-        rows = (
+    def _screen(self) -> RenderableType:
+        run = self._part.run
+        lines = [
+            Text(f"{at:6.1f} s  {_short(line)}", style=style, overflow="ellipsis", no_wrap=True)
+            for at, line, style in reversed(_told(run)[-_TOLD:])
+        ]
+        return Group(
+            self._part.screen(max(self._console.width - _BESIDE, 20)),
+            Panel(Group(*lines), title="what happened, and why", height=_TOLD + 2),
+            Text(run.line or "waiting for the first report", style="dim", overflow="ellipsis", no_wrap=True),
+        )
+
+
+class OrdersPart:
+    """The plan and its load."""
+
+    def __init__(self, run: DemoRun) -> None:
+        self.run = run
+
+    def summary(self) -> str:
+        now = self.run.samples[-1]
+        return (
+            f"{now.rate:.0f} messages/s in, backlog {now.backlog}, "
+            f"{now.ready} of {now.capacity} instances ready, {now.done} of {self.run.trace.total} done"
+        )
+
+    def screen(self, width: int) -> RenderableType:
+        samples, trace = self.run.samples, self.run.trace
+        now = samples[-1]
+        rows: list[Row] = [
             ("messages/s in", f"{now.rate:.0f}", [s.rate for s in samples], "cyan"),
             ("backlog", f"{now.backlog}", [s.backlog for s in samples], "yellow"),
             ("instances", f"{now.ready}/{now.capacity}", [s.capacity for s in samples], "green"),
-        )
-        for name, value, values, colour in rows:
-            numbers.add_row(name, f"[bold]{value}[/]", Text(sparkline(values, width), style=colour))
-        total = demo.trace.total
-        progress = Table.grid(padding=(0, 2))
-        progress.add_row(
-            ProgressBar(total=total, completed=now.done, width=width), f"{now.done} of {total} messages done"
-        )
-        title = f"plan-orders: one day of load in {demo.trace.duration:.0f} s, {now.at:.0f} s gone"
-        decisions = Group(*(_decision(entry, demo.began_at) for entry in _told(demo.log)))
-        return Group(
-            Panel(Group(numbers, progress), title=title),
-            Panel(decisions, title="what changed, and why", height=_DECISIONS_SHOWN + 2),
-            Text(_current_line(demo), style="dim", overflow="ellipsis", no_wrap=True),
-        )
+        ]
+        done = progress(now.done, trace.total, width, f"{now.done} of {trace.total} messages done")
+        title = f"plan-orders: one day of load in {trace.duration:.0f} s, {now.at:.0f} s gone"
+        return Panel(Group(sparklines(rows, width), done), title=title)
 
 
-def _tells(entry: dict[str, Any]) -> bool:
-    """True for what a person wants to see: changes, effects, checks; not every hold."""
-    return bool(entry["kind"] != "decision" or entry["current"] != entry["desired"])
+def sparklines(rows: Sequence[Row], width: int) -> Table:
+    """A row each: name, value, history."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right")
+    table.add_column(width=9, justify="right")
+    table.add_column()
+    for name, value, values, colour in rows:
+        table.add_row(name, f"[bold]{value}[/]", Text(sparkline(values, width), style=colour))
+    return table
 
 
-def _told(log: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [entry for entry in log if _tells(entry)][:_DECISIONS_SHOWN]
+def progress(done: int, total: int, width: int, text: str) -> Table:
+    """A bar and what it says."""
+    table = Table.grid(padding=(0, 2))
+    table.add_row(ProgressBar(total=total, completed=done, width=width), text)
+    return table
 
 
-def _decision(entry: dict[str, Any], began_at: float) -> Text:
-    style = {"effect": "green", "verify": "yellow"}.get(entry["kind"], "")
-    line = entry["line"].rpartition(" [")[0] or entry["line"]
-    return Text(f"{entry['at'] - began_at:6.1f} s  {line}", style=style, overflow="ellipsis", no_wrap=True)
+def _told(run: Run) -> list[tuple[float, str, str]]:
+    """(seconds, line, style) of all that a person wants to see, in order: changes, effects, checks; not every hold."""
+    styles = {"effect": "green", "verify": "yellow"}
+    told = [
+        (entry["at"] - run.began_at, entry["line"], styles.get(entry["kind"], ""))
+        for entry in run.log
+        if entry["kind"] != "decision" or entry["current"] != entry["desired"]
+    ]
+    told += [(at, line, "magenta") for at, line in run.events]
+    return sorted(told, key=lambda item: item[0])
 
 
-def _current_line(demo: DemoRun) -> str:
-    targets = demo.status.get("targets") or [{}]
-    return str(targets[0].get("line") or "waiting for the first report")
+def _short(line: str) -> str:
+    """Without the ids at its end."""
+    return line.rpartition(" [")[0] or line

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import lzma
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+
+if TYPE_CHECKING:
+    from azure.eventhub.aio import EventHubProducerClient
 
 FLIGHTS = Path(__file__).parent / "data" / "flights.csv.xz"
 
@@ -44,20 +49,39 @@ def bodies(count: int | None = None, *, first: int = 0) -> Iterator[bytes]:
     return map(msgspec.json.encode, flights(count, first=first))
 
 
-async def send(connection_string: str, hub: str, events: Sequence[bytes]) -> None:
-    """Sends events to a hub in batches, round robin over its partitions."""
-    from azure.eventhub import EventData  # noqa: PLC0415 - half a second, only when needed
-    from azure.eventhub.aio import EventHubProducerClient  # noqa: PLC0415
+async def send(
+    connection_string: str,
+    hub: str,
+    events: Iterable[bytes],
+    *,
+    at_once: int = 5_000,
+    rate: float | None = None,
+) -> None:
+    """Sends events to a hub in batches of up to `at_once`, round robin over its partitions.
+
+    No faster than `rate` events per second, if one is given.
+    """
+    from azure.eventhub.aio import EventHubProducerClient  # noqa: PLC0415 - half a second, only when needed
 
     client = EventHubProducerClient.from_connection_string(connection_string, eventhub_name=hub)
+    remaining, sent, began = iter(events), 0, time.monotonic()
     async with client:
-        batch = await client.create_batch()
-        for body in events:
-            try:
-                batch.add(EventData(body))
-            except ValueError:  # full
-                await client.send_batch(batch)
-                batch = await client.create_batch()
-                batch.add(EventData(body))
-        if len(batch):
+        while part := list(islice(remaining, at_once)):
+            await _send(client, part)
+            sent += len(part)
+            if rate is not None:
+                await asyncio.sleep(max(0.0, began + sent / rate - time.monotonic()))
+
+
+async def _send(client: EventHubProducerClient, events: Sequence[bytes]) -> None:
+    from azure.eventhub import EventData  # noqa: PLC0415 - as above
+
+    batch = await client.create_batch()
+    for body in events:
+        try:
+            batch.add(EventData(body))
+        except ValueError:  # full
             await client.send_batch(batch)
+            batch = await client.create_batch()
+            batch.add(EventData(body))
+    await client.send_batch(batch)

@@ -13,7 +13,15 @@ from rich.console import Console
 
 from devstack import flights
 from devstack.processes import ProcessError, port_is_free
-from devstack.supervisor import QUEUE_SUBSCRIPTION, ROOT, TOPIC, FunctionsProcess, Stack, StackPorts
+from devstack.supervisor import (
+    QUEUE_SUBSCRIPTION,
+    ROOT,
+    TOPIC,
+    FunctionsProcess,
+    Stack,
+    StackPorts,
+    check_running,
+)
 from devstack.traffic import Fleet, Ledger, send_messages
 
 PORT = 7071  # of `func start`
@@ -57,18 +65,14 @@ async def run(console: Console, *, prefer_func: bool) -> int:
                 " .venv/bin/tidemark consume; stop with Ctrl-C"
             )
             draining = asyncio.create_task(fleet.follow(stop=stop))
-            failure = None
-            while not stop.is_set() and not draining.done() and failure is None:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), 1.0)
-                if not functions.running:
-                    failure = f"the functions ended by themselves:\n{functions.output_tail(40)}"
-                elif not stack.azurite.running:
-                    failure = "Azurite ended by itself; the functions cannot work without it"
-            stop.set()
-            await draining
-            if failure is not None:
-                raise ProcessError(failure)
+            try:
+                while not stop.is_set() and not draining.done():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(stop.wait(), 1.0)
+                    check_running(stack, functions)
+            finally:
+                stop.set()
+                await draining
             return 0
     finally:
         await stack.__aexit__(None, None, None)

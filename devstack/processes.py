@@ -110,10 +110,17 @@ class ChildProcess:
         tail = os.pread(self._output.fileno(), size - start, start).decode(errors="replace")
         return "\n".join(tail.splitlines()[-lines:])
 
-    def stop(self, *, grace_s: float = 5.0) -> None:
-        """End the process and its group: SIGTERM, then SIGKILL after grace_s. Blocks until it is gone; idempotent."""
+    def kill(self) -> None:
+        """SIGKILL to the process and its group, as a crash of the machine ends it; stop() is due all the same."""
+        self._signal_group(signal.SIGKILL)
+
+    def stop(self, *, grace_s: float = 5.0) -> int | None:
+        """End the process and its group: SIGTERM, then SIGKILL after grace_s. Blocks until it is gone; idempotent.
+
+        The exit status, negative for the signal that ended it; None if it was not started, or stopped before.
+        """
         if self._process is None:
-            return
+            return None
         if self._process.poll() is None:
             self._signal_group(signal.SIGTERM)
             try:
@@ -121,13 +128,15 @@ class ChildProcess:
             except subprocess.TimeoutExpired:
                 self._signal_group(signal.SIGKILL)
                 self._process.wait()
+        status = self._process.returncode
         if self._output is not None:
             self._output.close()
         self._process = self._output = None
+        return status
 
-    async def stop_async(self, *, grace_s: float = 5.0) -> None:
+    async def stop_async(self, *, grace_s: float = 5.0) -> int | None:
         """stop() for callers on an event loop."""
-        await asyncio.to_thread(self.stop, grace_s=grace_s)
+        return await asyncio.to_thread(self.stop, grace_s=grace_s)
 
     def _signal_group(self, number: signal.Signals) -> None:
         # ESRCH: it ended between poll() and here; not yet reaped, so the id cannot belong to anybody else.

@@ -19,7 +19,7 @@ from devstack.azurite import Azurite
 from devstack.certificates import ensure_certificate
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs import EventHubsServer
-from devstack.processes import ChildProcess, free_ports
+from devstack.processes import ChildProcess, ProcessError, free_ports
 from devstack.resource_manager import ResourceManagerServer
 from devstack.service_bus import ServiceBusServer
 
@@ -190,3 +190,11 @@ class FunctionsProcess:
             return True  # it answers; what is wrong, if anything, its status and its log tell
         except OSError:
             return False
+
+
+def check_running(stack: Stack, functions: FunctionsProcess) -> None:
+    """Raises ProcessError when Azurite or the functions are gone: nothing would be scaled any more."""
+    if not stack.azurite.running:
+        raise ProcessError("Azurite ended by itself; the functions cannot work without it")
+    if not functions.running:
+        raise ProcessError(f"the functions ended by themselves:\n{functions.output_tail(40)}")
