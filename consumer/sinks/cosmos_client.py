@@ -108,8 +108,12 @@ class CosmosContainer:
         """The physical partitions as they are now, sorted. Raises BulkUnavailableError, UnavailableError."""
         container = self._open
         try:
-            provider = container.client_connection._routing_map_provider  # noqa: SLF001 - see the module's docstring
+            connection = container.client_connection
+            provider = connection._routing_map_provider  # noqa: SLF001 - see the module's docstring
             with self._named_errors():
+                # The SDK keeps the map by the container's name and asks for what is newer than its version: of a
+                # container made anew it would keep the old one's.
+                await connection.refresh_routing_map_provider()
                 found = await provider.get_routing_map(container.container_link, {}, force_refresh=True)
             ordered: list[dict[str, str]] = found.get_ordered_partition_key_ranges()  # type: ignore[union-attr]
             return tuple(KeyRange(each["minInclusive"], each["id"]) for each in ordered)

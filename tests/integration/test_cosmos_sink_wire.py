@@ -255,6 +255,19 @@ async def test_a_container_made_anew_is_noticed_before_anything_is_written_to_it
     assert outcomes(await write(sink, records(sink, 1), routes.lanes[0])) == [WRITTEN]
 
 
+async def test_the_ranges_of_a_container_made_anew_are_not_those_that_the_old_one_had_after_a_split(
+    server, opened
+):
+    sink, _ = await opened()
+    server.split("db", "one")
+    await sink.routes()
+    server.recreate_container("db", "one")
+
+    routes = await sink.routes()
+
+    assert list(routes.lanes) == [each.id for each in server.container("db", "one").map.ranges]
+
+
 async def test_a_container_made_anew_with_another_partition_key_is_never_written_to(server, opened):
     sink, _ = await opened()
     del server.account.database("db").containers["one"]
