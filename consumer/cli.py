@@ -1,4 +1,4 @@
-"""The consumer's commands below `tidemark`: `checkpoints` and `dead-letters`."""
+"""The consumer's commands below `tidemark`: `checkpoints`, `dead-letters` and `consumer`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import typer
 
 from consumer.cli_checkpoints import checkpoints_app
 from consumer.cli_dead_letters import dead_letters_app
+from consumer.cli_status import consumer_app
 from consumer.cli_support import OpenParts
 
 
@@ -13,3 +14,4 @@ def add_commands(app: typer.Typer, open_parts: OpenParts) -> None:
     """Adds them to the product's command line. `open_parts` is called once a command runs, not before."""
     app.add_typer(checkpoints_app(open_parts))
     app.add_typer(dead_letters_app(open_parts))
+    app.add_typer(consumer_app())

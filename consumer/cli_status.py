@@ -1,39 +1,45 @@
-"""`tidemark consumer status` and `tidemark consumer rate`: the commands, without the program they belong to."""
+"""`tidemark consumer status` and `tidemark consumer rate`."""
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from consumer import api
-from consumer.views import ConsumerView, PartitionView
+from consumer.cli_support import Json, Root, console, fail, print_json, run
+from consumer.command import settings_of
 from scaling import explain
 from scaling.assembly import ROOT
-from scaling.cli import settings_of
-from scaling.connections import ConnectionSettingsError
-from scaling.ports import StoreUnavailableError
 
-console = Console()
-errors = Console(stderr=True)
+if TYPE_CHECKING:
+    from consumer import api
+    from consumer.views import ConsumerView, PartitionView
 
 _T = TypeVar("_T")
 
-Root = Annotated[Path, typer.Option("--root", help="Folder of local.settings.json.")]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+
+def consumer_app() -> typer.Typer:
+    """The two commands, to be added to the product's."""
+    app = typer.Typer(
+        name="consumer", help="Running consumers: how they do, and their rate.", no_args_is_help=True
+    )
+    app.command("status")(status)
+    app.command("rate")(rate)
+    return app
 
 
 def _run(root: Path, work: Callable[[api.ConsumerTables], Coroutine[Any, Any, _T]]) -> _T:
     """Runs `work` with the tables and closes them; expected errors become one message and exit status 1."""
+    from consumer import api  # noqa: PLC0415 - the SDKs take a second; --help needs none
+    from scaling.connections import ConnectionSettingsError  # noqa: PLC0415
+    from scaling.ports import StoreUnavailableError  # noqa: PLC0415
 
     async def main() -> _T:
         tables = api.open_tables(settings_of(root), time.time)
@@ -43,10 +49,9 @@ def _run(root: Path, work: Callable[[api.ConsumerTables], Coroutine[Any, Any, _T
             await tables.aclose()
 
     try:
-        return asyncio.run(main())
+        return run(main)
     except (ConnectionSettingsError, StoreUnavailableError, api.RateRequestError) as error:
-        errors.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
-        raise typer.Exit(1) from None
+        fail(str(error))
 
 
 def status(
@@ -55,11 +60,13 @@ def status(
     json_: Json = False,  # noqa: FBT002 - a command-line flag
 ) -> None:
     """Every consumer: instances, rates, charges, lag of each partition."""
+    from consumer import api  # noqa: PLC0415
+
     view = _run(root, api.look)
     found = [each for each in view.consumers if name is None or each.consumer == name]
     if json_:
         shown = msgspec.structs.replace(view, consumers=tuple(found))
-        typer.echo(msgspec.json.format(msgspec.json.encode(shown), indent=2).decode())
+        print_json(shown)
         return
     if not found:
         which = "no consumer" if name is None else f"no instance of '{escape(name)}'"
@@ -83,6 +90,8 @@ def rate(
     """Changes the rate of a running consumer, within seconds and until lifted."""
     if [records is not None, fleet is not None, lift].count(True) != 1:
         raise typer.BadParameter("one of RECORDS, --fleet and --lift is needed", param_hint="RECORDS")
+
+    from consumer import api  # noqa: PLC0415
 
     async def work(tables: api.ConsumerTables) -> str:
         order = api.rate_order(

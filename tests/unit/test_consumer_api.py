@@ -3,16 +3,15 @@
 import asyncio
 import json
 
-import msgspec
 import pytest
-import typer
+from rich.console import Console
 from typer.testing import CliRunner
 
 from consumer import api, cli_status
-from consumer.config import ConsumerConfig, MetricsExporter
-from consumer.errors import SettingsError
+from consumer.assembly import Parts
+from consumer.assembly import reporter as make_reporter
+from consumer.config import ConsumerConfig
 from consumer.rate_control import RateOrder
-from consumer.telemetry_assembly import make_reporter
 from consumer.views import consumers_view
 from scaling.consumer_stats import ConsumerStats, PartitionStats
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore, partition, statistics
@@ -166,11 +165,8 @@ def tidemark(tables, monkeypatch):
     """The commands, on the tables in memory."""
     monkeypatch.setattr(api, "open_tables", lambda *_: tables)
     monkeypatch.setenv("COLUMNS", "200")
-    app = typer.Typer()
-    app.command("status")(cli_status.status)
-    app.command("rate")(cli_status.rate)
-
-    return lambda *arguments: CliRunner().invoke(app, [*arguments])
+    monkeypatch.setattr("consumer.cli_status.console", Console(width=200))
+    return lambda *arguments: CliRunner().invoke(cli_status.consumer_app(), [*arguments])
 
 
 def test_the_command_shows_lag_and_instances(tidemark, tables):
@@ -198,27 +194,20 @@ def test_the_command_orders_and_lifts_a_rate(tidemark, tables):
     assert tidemark("rate", "flights", "--", "-5").exit_code == 1
 
 
-CONFIG = ConsumerConfig(hub="flights-hub", name="flights", rate=500.0)
-CALLBACKS = {"statistics": lambda: None, "set_rate": lambda _: None, "set_fleet_rate": lambda _: None}
-
-
-def test_settings_make_a_reporter_and_name_what_is_wrong(tmp_path):
-    make_reporter(CONFIG, {}, "vm-1", **CALLBACKS)
-    with pytest.raises(SettingsError, match="AzureWebJobsStorage"):
-        make_reporter(CONFIG, {"AzureWebJobsStorage": "nonsense"}, "vm-1", **CALLBACKS)
-    with pytest.raises(SettingsError, match="CONSUMER_TELEMETRY_FOLDER"):
-        folder = msgspec.structs.replace(CONFIG, telemetry_folder="nosuch://x")
-        make_reporter(folder, {}, "vm-1", **CALLBACKS)
-    with pytest.raises(SettingsError, match="APPLICATIONINSIGHTS_CONNECTION_STRING is not set"):
-        azure = msgspec.structs.replace(CONFIG, metrics_exporter=MetricsExporter.AZURE_MONITOR)
-        make_reporter(azure, {}, "vm-1", **CALLBACKS)
+HUB = (
+    "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=k;EntityPath=flights-hub"
+)
 
 
 @pytest.mark.wire
 async def test_a_reporter_of_settings_writes_its_row_and_follows_the_order(azurite, tmp_path):
-    settings = {"AzureWebJobsStorage": azurite}
-    config = msgspec.structs.replace(
-        CONFIG, name="wired", telemetry_every=0.05, telemetry_folder=str(tmp_path)
+    settings = {"AzureWebJobsStorage": azurite, "EventHubConnection": HUB}
+    config = ConsumerConfig(
+        hub="flights-hub",
+        name="wired",
+        rate=500.0,
+        telemetry_every=0.05,
+        telemetry_folder=str(tmp_path),
     )
     told, rates = asyncio.Event(), []
 
@@ -228,10 +217,9 @@ async def test_a_reporter_of_settings_writes_its_row_and_follows_the_order(azuri
 
     tables = api.open_tables(settings, lambda: NOW)
     reporter = make_reporter(
-        config,
-        settings,
+        Parts(config, settings),
         "vm-1",
-        statistics=lambda: statistics(partition()),
+        lambda: statistics(partition()),
         set_rate=set_rate,
         set_fleet_rate=rates.append,
     )
