@@ -1,5 +1,5 @@
-// Tidemark on Azure: a resource group with the function app and what it needs, and the app's roles on the
-// plan it scales and on the Service Bus namespace it reads, wherever those are. See docs/deploying.md.
+// Tidemark on Azure: a resource group with the function app and what it needs, where wished the consumer, and the
+// roles of both on what exists already: plan, Service Bus namespace, event hub, Cosmos DB. See docs/deploying.md.
 targetScope = 'subscription'
 
 @description('Name of the azd environment; part of the resource names, and the tag azd finds them by.')
@@ -27,7 +27,7 @@ param ordersPlanId string
 @minLength(1)
 param ordersServiceBusNamespaceId string
 
-@description('Whether to give the app its roles on that plan, its resource group and that namespace. With false somebody else has to; docs/deploying.md has the commands.')
+@description('Whether to give the app its roles on what exists already. With false somebody else has to; docs/deploying.md has the commands.')
 param assignTargetRoles bool = true
 
 @description('Python of the app, one that pyproject.toml supports.')
@@ -47,10 +47,54 @@ param verifySchedule string = '30 * * * * *'
 @description('How long decisions are kept in the table ScalingLog, such as 30d.')
 param scalingLogRetention string = '30d'
 
-@description('Keep one instance warm of each queue function, at a price. docs/deploying.md says when.')
+@description('Keep one instance warm of each function that a queue or the event hub starts, at a price. docs/deploying.md says when.')
 param alwaysReady bool = false
 
-@description('Further app settings by name: connections and plan ids of further targets, TIDEMARK_CONFIG. Not for secrets.')
+@description('Full resource id of the event hub to consume, or whose lag is to be watched; empty for none. It makes the connection EventHubConnection.')
+param eventHubId string = ''
+
+@description('Consumer group of that hub, which nobody else reads with.')
+param eventHubConsumerGroup string = 'tidemark'
+
+@description('Full resource id of the Cosmos DB container (API for NoSQL) that the consumer writes to; empty for none. It makes the connection CosmosConnection.')
+param cosmosContainerId string = ''
+
+@description('Whether the app may also set the throughput of that Cosmos DB account: the scaler cosmos_throughput.')
+param scaleCosmosThroughput bool = false
+
+@description('How the function app consumes: not at all, in slices by a timer, or by the Event Hubs trigger.')
+@allowed([
+  'off'
+  'slices'
+  'trigger'
+])
+param consumerHosting string = 'off'
+
+@description('With slices: when one begins. NCRONTAB with seconds, in UTC.')
+param consumeSchedule string = '0 * * * * *'
+
+@description('Seconds a consumer may take to finish what it began when it is told to stop.')
+@minValue(1)
+@maxValue(570)
+param consumerShutdown int = 25
+
+@description('The consumer as processes in Container Apps: repository and tag of its image, such as tidemark-consumer:1; empty for none.')
+param consumerImage string = ''
+
+@description('Full resource id of the container registry with that image.')
+param consumerRegistryId string = ''
+
+@description('Instances in Container Apps, each with a set of processes.')
+@minValue(1)
+@maxValue(300)
+param consumerInstances int = 1
+
+@description('Processes of an instance. Each gets a core and 2 GiB; the Consumption profile ends at four.')
+@minValue(1)
+@maxValue(4)
+param consumerProcesses int = 1
+
+@description('Further settings by name, of the app and of the consumer: connections and ids of further targets, TIDEMARK_CONFIG, EVENTHUB_RATELIMIT. Not for secrets.')
 param additionalAppSettings object = {}
 
 var token = toLower(uniqueString(subscription().id, environmentName, location))
@@ -58,12 +102,42 @@ var tags = {
   'azd-env-name': environmentName
 }
 
-// /subscriptions/<2>/resourceGroups/<4>/providers/<6>/<7>/<8>
+var groupName = empty(resourceGroupName) ? 'rg-${environmentName}' : resourceGroupName
+
+// /subscriptions/<2>/resourceGroups/<4>/providers/<6>/<7>/<8>/<9>/<10>/<11>/<12>
+// What is not given is something in the app's own group that nothing is deployed to: the parts have to exist.
+var nothing = '${subscription().id}/resourceGroups/${groupName}/providers/none/none/none/none/none/none/none'
 var plan = split(ordersPlanId, '/')
 var serviceBus = split(ordersServiceBusNamespaceId, '/')
+var eventHub = split(empty(eventHubId) ? nothing : eventHubId, '/')
+var cosmos = split(empty(cosmosContainerId) ? nothing : cosmosContainerId, '/')
+var registry = split(empty(consumerRegistryId) ? nothing : consumerRegistryId, '/')
+
+// The consumer has the same settings in the function app and as a process.
+var hostingSettings = {
+  CONSUMER_HOSTING: consumerHosting
+  CONSUME_SCHEDULE: consumeSchedule
+  CONSUMER_SHUTDOWN: '${consumerShutdown}s'
+}
+var eventHubSettings = {
+  EventHubConnection__fullyQualifiedNamespace: '${eventHub[8]}.servicebus.windows.net'
+  EventHubConnection__credential: 'managedidentity'
+  EventHubConnection__clientId: identity.outputs.clientId
+  EVENTHUB_NAME: eventHub[10]
+  EVENTHUB_CONSUMERGROUP: eventHubConsumerGroup
+}
+var cosmosSettings = {
+  CosmosConnection__accountEndpoint: 'https://${cosmos[8]}.documents.azure.com:443/'
+  CosmosConnection__credential: 'managedidentity'
+  CosmosConnection__clientId: identity.outputs.clientId
+  COSMOS_DATABASE: cosmos[10]
+  COSMOS_CONTAINER: cosmos[12]
+}
+// What is given by name wins.
+var furtherSettings = union(hostingSettings, empty(eventHubId) ? {} : eventHubSettings, empty(cosmosContainerId) ? {} : cosmosSettings, additionalAppSettings)
 
 resource group 'Microsoft.Resources/resourceGroups@2024-03-01' = {
-  name: empty(resourceGroupName) ? 'rg-${environmentName}' : resourceGroupName
+  name: groupName
   location: location
   tags: tags
 }
@@ -128,6 +202,37 @@ module serviceBusRoles './app/rbac-service-bus.bicep' = if (assignTargetRoles) {
   }
 }
 
+module eventHubRoles './app/rbac-event-hub.bicep' = if (assignTargetRoles && !empty(eventHubId)) {
+  name: 'tidemark-event-hub-roles-${token}'
+  scope: resourceGroup(eventHub[2], eventHub[4])
+  params: {
+    namespaceName: eventHub[8]
+    hubName: eventHub[10]
+    principalId: identity.outputs.principalId
+  }
+}
+
+module cosmosRoles './app/rbac-cosmos.bicep' = if (assignTargetRoles && !empty(cosmosContainerId)) {
+  name: 'tidemark-cosmos-roles-${token}'
+  scope: resourceGroup(cosmos[2], cosmos[4])
+  params: {
+    accountName: cosmos[8]
+    databaseName: cosmos[10]
+    containerName: cosmos[12]
+    scaleThroughput: scaleCosmosThroughput
+    principalId: identity.outputs.principalId
+  }
+}
+
+module registryRoles './app/rbac-registry.bicep' = if (assignTargetRoles && !empty(consumerImage)) {
+  name: 'tidemark-registry-roles-${token}'
+  scope: resourceGroup(registry[2], registry[4])
+  params: {
+    registryName: registry[8]
+    principalId: identity.outputs.principalId
+  }
+}
+
 module functions './app/functions.bicep' = {
   name: 'functions'
   scope: group
@@ -148,11 +253,41 @@ module functions './app/functions.bicep' = {
     collectSchedule: collectSchedule
     verifySchedule: verifySchedule
     scalingLogRetention: scalingLogRetention
-    additionalAppSettings: additionalAppSettings
+    consumerHosting: consumerHosting
+    furtherSettings: furtherSettings
   }
   // The host opens its storage when it starts, and gives up for a while when it may not.
   dependsOn: [
     roles
+  ]
+}
+
+module consumerApp './app/consumer-app.bicep' = if (!empty(consumerImage)) {
+  name: 'consumer'
+  scope: group
+  params: {
+    name: 'ca-tidemark-${token}'
+    environmentName: 'cae-tidemark-${token}'
+    location: location
+    tags: tags
+    image: '${registry[8]}.azurecr.io/${consumerImage}'
+    registryServer: '${registry[8]}.azurecr.io'
+    instances: consumerInstances
+    processes: consumerProcesses
+    shutdown: consumerShutdown
+    storageAccountName: storage.outputs.name
+    workspaceName: monitoring.outputs.workspaceName
+    applicationInsightsName: monitoring.outputs.applicationInsightsName
+    identityId: identity.outputs.id
+    identityClientId: identity.outputs.clientId
+    settings: furtherSettings
+  }
+  // Without the right to pull there is no instance, and a consumer that may not read ends with an error.
+  dependsOn: [
+    roles
+    eventHubRoles
+    cosmosRoles
+    registryRoles
   ]
 }
 
@@ -161,6 +296,9 @@ output AZURE_RESOURCE_GROUP string = group.name
 
 @description('Name of the function app.')
 output AZURE_FUNCTION_NAME string = functions.outputs.name
+
+@description('Name of the container app with the consumer; empty without one.')
+output AZURE_CONSUMER_APP_NAME string = empty(consumerImage) ? '' : 'ca-tidemark-${token}'
 
 @description('Name of the storage account with the queues, the state and the decision log.')
 output AZURE_STORAGE_ACCOUNT_NAME string = storage.outputs.name

@@ -47,8 +47,11 @@ param verifySchedule string
 @description('How long decisions are kept, such as 30d.')
 param scalingLogRetention string
 
-@description('Further app settings by name; they win over those below.')
-param additionalAppSettings object
+@description('Further app settings by name, those of the consumer among them; they win over those below.')
+param furtherSettings object
+
+@description('How the app consumes: off, slices or trigger.')
+param consumerHosting string
 
 @description('Memory of an instance in MB. One minute of work for tens of targets takes far less than the default.')
 @allowed([
@@ -63,7 +66,7 @@ param instanceMemoryMB int = 2048
 @maxValue(1000)
 param maximumInstanceCount int = 40
 
-@description('Keep one instance warm of each function that a queue starts: no cold start between sample, decision and action.')
+@description('Keep one instance warm of each function that a queue or the event hub starts: no cold start between sample, decision and action.')
 param alwaysReady bool
 
 // Flex Consumption scales each of these on its own, down to none.
@@ -77,6 +80,13 @@ var queueFunctions = [
     instanceCount: 1
   }
 ]
+var eventFunctions = [
+  {
+    name: 'function:consume_events'
+    instanceCount: 1
+  }
+]
+var warmFunctions = consumerHosting == 'trigger' ? union(queueFunctions, eventFunctions) : queueFunctions
 
 var settings = {
   // The host's storage, by identity. Addresses rather than __accountName, which means the public cloud and
@@ -162,7 +172,7 @@ resource site 'Microsoft.Web/sites@2024-04-01' = {
       scaleAndConcurrency: {
         instanceMemoryMB: instanceMemoryMB
         maximumInstanceCount: maximumInstanceCount
-        alwaysReady: alwaysReady ? queueFunctions : []
+        alwaysReady: alwaysReady ? warmFunctions : []
       }
       runtime: {
         name: 'python'
@@ -186,7 +196,7 @@ resource site 'Microsoft.Web/sites@2024-04-01' = {
 resource appSettings 'Microsoft.Web/sites/config@2024-04-01' = {
   parent: site
   name: 'appsettings'
-  properties: union(settings, additionalAppSettings)
+  properties: union(settings, furtherSettings)
 }
 
 // Publishing takes a token of Microsoft Entra ID; the publishing user name and password are refused.

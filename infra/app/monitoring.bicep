@@ -44,3 +44,6 @@ resource applicationInsights 'Microsoft.Insights/components@2020-02-02' = {
 
 @description('Name of the Application Insights component.')
 output applicationInsightsName string = applicationInsights.name
+
+@description('Name of the Log Analytics workspace.')
+output workspaceName string = workspace.name

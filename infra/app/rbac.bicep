@@ -12,7 +12,7 @@ param principalId string
 var storageRoles = [
   {
     id: 'b7e6dc6d-f1e8-4753-8033-0f276bb0955b' // Storage Blob Data Owner
-    why: 'Host: the deployed package, timer locks, function keys'
+    why: 'Host: the deployed package, timer locks, function keys. Consumer: checkpoints, leases, dead letters'
   }
   {
     id: '974c5e8b-45b9-4653-ba55-5f855dd0fb88' // Storage Queue Data Contributor
@@ -20,7 +20,7 @@ var storageRoles = [
   }
   {
     id: '0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3' // Storage Table Data Contributor
-    why: 'Tables ScalingState and ScalingLog: create, read, write; diagnostic events of the host'
+    why: 'Tables ScalingState, ScalingLog, ConsumerStats, ConsumerControls: create, read, write; diagnostic events of the host'
   }
 ]
 var monitoringMetricsPublisher = '3913510d-42f4-4e42-8a64-420c390055eb'

@@ -1,5 +1,6 @@
 // The host's storage account. It holds the deployed package, timer locks and function keys (blobs), the queues
-// metrics and actions, and the tables ScalingState and ScalingLog. Host and app create queues and tables.
+// metrics and actions, and the tables ScalingState and ScalingLog; of the consumer its checkpoints, leases and dead
+// letters (blobs), and the tables ConsumerStats and ConsumerControls. Host, app and consumer create all but one.
 
 @description('Name of the storage account: 3 to 24 lower-case letters and digits.')
 @minLength(3)

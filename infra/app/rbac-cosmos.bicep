@@ -1,0 +1,47 @@
+// The identity's roles on the Cosmos DB container it writes to. Deployed to the resource group of that account.
+
+@description('Name of the Cosmos DB account.')
+param accountName string
+
+@description('Name of the database.')
+param databaseName string
+
+@description('Name of the container.')
+param containerName string
+
+@description('Whether throughput is set, too.')
+param scaleThroughput bool
+
+@description('Object id of the identity.')
+param principalId string
+
+var builtInDataContributor = '00000000-0000-0000-0000-000000000002'
+var cosmosDbOperator = '230815da-be43-4aae-9cb4-875f7bd000aa'
+
+resource account 'Microsoft.DocumentDB/databaseAccounts@2024-05-15' existing = {
+  name: accountName
+}
+
+// Data has roles of its own in Cosmos DB, that no role of Azure contains.
+resource onContainer 'Microsoft.DocumentDB/databaseAccounts/sqlRoleAssignments@2024-05-15' = {
+  parent: account
+  name: guid(account.id, databaseName, containerName, principalId, builtInDataContributor)
+  properties: {
+    roleDefinitionId: '${account.id}/sqlRoleDefinitions/${builtInDataContributor}'
+    principalId: principalId
+    scope: '${account.id}/dbs/${databaseName}/colls/${containerName}'
+  }
+}
+
+// The built-in role that may write throughput. It also manages databases and the account itself, but reads no data
+// and no keys.
+resource onAccount 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (scaleThroughput) {
+  name: guid(account.id, principalId, cosmosDbOperator)
+  scope: account
+  properties: {
+    roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', cosmosDbOperator)
+    principalId: principalId
+    principalType: 'ServicePrincipal'
+    description: 'Tidemark: read and set throughput'
+  }
+}
