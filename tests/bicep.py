@@ -41,7 +41,7 @@ DECLARATION = re.compile(
     r"^(?:(?P<unit>param|var)|output|resource|module)\s+(?P<name>\w+)(?:\s+(?:string|int|bool|object|array))?",
     re.MULTILINE,
 )
-LOOP = re.compile(r"\bfor (?P<item>\w+) in (?P<items>\w+):")
+LOOP = re.compile(r"\bfor (?P<item>\w+) in (?P<items>[\w()]+):")
 KEYWORDS = {"targetScope", "existing", "if", "true", "false", "null"}
 
 
@@ -70,9 +70,11 @@ def calls(text: str) -> set[str]:
 
 
 def path_of(node: Any) -> str:
-    """`a.b.c` of nested property accessors, `f` of a call without arguments."""
+    """`a.b.c` of nested property accessors, `a[1]` of an index, `f` of a call without arguments."""
     if "function" in node:
         return str(node["function"]["type"])
     operands = node["operator"]["operands"]
     ends = (operands["operand_1"], operands["operand_2"])
+    if node["operator"]["type"] == "index_accessor":
+        return f"{ends[0]}[{ends[1]}]"
     return ".".join(end if isinstance(end, str) else path_of(end) for end in ends)
