@@ -1,0 +1,63 @@
+"""docs/deploying.md against the templates: parameters, variables, settings, extras."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+
+from tests.infra_support import (
+    DEPLOYING,
+    INFRA,
+    MAIN,
+    NOT_ON_FLEX,
+    ROOT,
+    documented_settings,
+    settings,
+)
+
+
+def test_the_parameters_are_documented_with_their_variables_and_defaults() -> None:
+    given = json.loads((INFRA / "main.parameters.json").read_text(encoding="utf-8"))["parameters"]
+    table = DEPLOYING.split("\n### Parameters\n")[1].split("\n#")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in table.splitlines()
+        if line.startswith("| `")
+    ]
+    documented = {
+        name: (row[1].strip("`"), row[2]) for row in rows for name in re.findall(r"`(\w+)`", row[0])
+    }
+
+    assert set(documented) == set(given) == set(MAIN["parameters"])
+    for name, (variable, default) in documented.items():
+        found = re.fullmatch(r"\$\{(\w+)(?:=.*)?\}", str(given[name]["value"]))
+        assert variable == (found.group(1) if found else ""), name
+        declared = MAIN["parameters"][name]["default"]
+        if default.startswith("`") and declared not in ({}, ""):
+            assert default.strip("`") == str(declared).lower(), name
+
+
+def test_every_setting_and_variable_the_guide_names_exists() -> None:
+    named = set(re.findall(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b", DEPLOYING))
+    parameters = (INFRA / "main.parameters.json").read_text(encoding="utf-8")
+    known = {
+        *documented_settings("Settings of the app"),
+        *documented_settings("Settings of the consumer"),
+        *re.findall(r"\$\{(\w+)", parameters),
+        *MAIN["outputs"],
+        *settings(),
+        *NOT_ON_FLEX,
+        *("INVOICES_PLAN_ID", "FLIGHTS_CONTAINER_ID"),  # examples of further settings
+    }
+
+    assert set() == named - known
+
+
+def test_the_extras_of_the_package_are_in_the_guide() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = set(project["optional-dependencies"]) - {"dev", "devstack"}
+    table = DEPLOYING.split("\n### Extras\n")[1].split("\n#")[0]
+
+    assert extras == set(re.findall(r"^\| `([\w-]+)`", table, re.MULTILINE))
+    assert set(re.findall(r"--extra ([\w-]+)", DEPLOYING)) <= extras

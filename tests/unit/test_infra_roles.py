@@ -1,0 +1,141 @@
+"""The roles that the templates give: which, on what, and whether they can be left to others."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.bicep import walk
+from tests.infra_support import (
+    DEPLOYING,
+    MAIN,
+    OPERATIONS,
+    ROLES,
+    TEXTS,
+    TREES,
+    arguments,
+    not_empty,
+    target,
+)
+
+GUID = re.compile(r"'([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})'")
+
+
+def test_the_identity_has_the_roles_it_needs_and_no_other() -> None:
+    assigned = {
+        name: {ROLES[guid] for guid in GUID.findall(text)}
+        for name, text in TEXTS.items()
+        if GUID.search(text)
+    }
+
+    assert {
+        "app/rbac.bicep": {
+            "Storage Blob Data Owner",
+            "Storage Queue Data Contributor",
+            "Storage Table Data Contributor",
+            "Monitoring Metrics Publisher",
+        },
+        "app/rbac-plan.bicep": {"Web Plan Contributor", "Monitoring Reader"},
+        "app/rbac-service-bus.bicep": {"Azure Service Bus Data Owner"},
+        "app/rbac-event-hub.bicep": {"Azure Event Hubs Data Receiver"},
+        "app/rbac-cosmos.bicep": {"Cosmos DB Built-in Data Contributor", "Cosmos DB Operator"},
+        "app/rbac-registry.bicep": {"AcrPull"},
+    } == assigned
+
+
+def test_roles_end_at_the_resource_except_monitoring_reader_which_lists_a_group() -> None:
+    scopes = {
+        key: resource["config"].get("config", resource["config"]).get("scope")
+        for tree in TREES.values()
+        for key, resource in tree.get("resources", {}).items()
+        if resource["type"] == "Microsoft.Authorization/roleAssignments"
+    }
+
+    assert scopes == {
+        "onStorage": "storage",
+        "onApplicationInsights": "applicationInsights",
+        "onPlan": "plan",
+        "onGroup": None,
+        "onNamespace": "serviceBus",
+        "onHub": "hub",
+        "onAccount": "account",
+        "onRegistry": "registry",
+    }
+
+
+def test_data_may_be_written_to_the_one_container_and_throughput_only_where_wished() -> None:
+    resources = TREES["app/rbac-cosmos.bicep"]["resources"]
+    properties = resources["onContainer"]["config"]["properties"]
+
+    assert resources["onContainer"]["type"] == "Microsoft.DocumentDB/databaseAccounts/sqlRoleAssignments"
+    assert properties["scope"] == "${account.id}/dbs/${databaseName}/colls/${containerName}"
+    assert properties["roleDefinitionId"] == "${account.id}/sqlRoleDefinitions/${builtInDataContributor}"
+    assert resources["onAccount"]["config"]["condition"] == "scaleThroughput"
+    assert arguments("cosmosRoles")["scaleThroughput"] == "scaleCosmosThroughput"
+    assert MAIN["parameters"]["scaleCosmosThroughput"]["default"] is False
+
+
+# Module with roles on something that exists: the parts of its resource id, and the parameter it depends on.
+TARGETS = {
+    "planRoles": ("plan", None),
+    "serviceBusRoles": ("serviceBus", None),
+    "eventHubRoles": ("eventHub", "eventHubId"),
+    "cosmosRoles": ("cosmos", "cosmosContainerId"),
+    "registryRoles": ("registry", "consumerImage"),
+}
+
+
+@pytest.mark.parametrize("module", TARGETS)
+def test_target_roles_go_to_the_groups_of_the_targets_and_can_be_left_to_others(module: str) -> None:
+    parts, given = TARGETS[module]
+    config = MAIN["modules"][module]["config"]
+    scope = config["config"]["scope"]["function"]
+    indexed = [node["operands"] for node in walk(scope) if isinstance(node, dict) and "operands" in node]
+    wished = {"operand_1": "assignTargetRoles", "operand_2": not_empty(given)} if given else None
+
+    assert config["condition"] == (
+        {"operator": {"type": "and", "operands": wished}} if wished else "assignTargetRoles"
+    )
+    assert scope["type"] == "resource_group"
+    assert [(parts, 4), (parts, 2)] == [(o["operand_1"], o["operand_2"]) for o in indexed]
+
+
+def test_all_modules_that_reach_into_other_groups_give_roles_and_nothing_else() -> None:
+    outside = {
+        name
+        for name in MAIN["modules"]
+        if MAIN["modules"][name]["config"].get("config", MAIN["modules"][name]["config"])["scope"] != "group"
+    }
+
+    assert set(TARGETS) == outside
+    for name in outside:
+        made = [r for r in TREES[target(name)]["resources"].values() if not r.get("existing")]
+        assert all("roleAssignments" in r["type"].replace("sqlRole", "role") for r in made)
+
+
+def test_parts_of_ids_that_are_not_given_exist() -> None:
+    nothing = MAIN["variables"]["nothing"]["value"]
+    last = max(
+        int(index) for index in re.findall(r"\b(?:eventHub|cosmos|registry)\[(\d+)\]", TEXTS["main.bicep"])
+    )
+
+    assert nothing.startswith("${subscription().id}/resourceGroups/${groupName}/")
+    assert len(nothing.replace("${subscription().id}", "/subscriptions/id").split("/")) > last
+    for parts, parameter in (
+        ("eventHub", "eventHubId"),
+        ("cosmos", "cosmosContainerId"),
+        ("registry", "consumerRegistryId"),
+    ):
+        assert f"var {parts} = split(empty({parameter}) ? nothing : {parameter}, '/')" in TEXTS["main.bicep"]
+
+
+def test_the_documents_name_the_roles_of_the_templates_and_commands_give_no_others() -> None:
+    table = OPERATIONS.split("### Roles", 1)[1].split("\n## ", 1)[0]
+
+    for role in ROLES.values():
+        assert role in table
+        assert role in DEPLOYING
+    assert set(re.findall(r'^assign "([^"]+)"', DEPLOYING, re.MULTILINE)) <= set(ROLES.values())
+    for guid in re.findall(r"--role-definition-id (\S+)", DEPLOYING):
+        assert ROLES[guid] == "Cosmos DB Built-in Data Contributor"
