@@ -18,46 +18,44 @@ from devstack.supervisor import REQUEST_UNITS
 
 _LOOK_BACK = 15  # seconds between a decision and its change, at the most
 
+Change = tuple[float, int, int, str]
+"""Of the throughput: seconds since the start, RU/s before and after, the line of the decision."""
+
 
 class StreamOutcome(Struct, frozen=True):
     """The numbers of one run. Times are seconds since its start, None for what did not happen."""
 
     proof: Proof
-    changes: tuple[tuple[float, int, int, str], ...]  # (seconds, from, to, the decision's line)
+    changes: tuple[Change, ...]
     refused: int
-    last_refused_at: float | None
     refused_before: float
     refused_after: float
     peak_lag: int
     killed_at: float | None
     taken_over: float | None
     drained_at: float | None
-    statuses: dict[str, int | None]
     failures: tuple[str, ...]
 
 
 def outcome(run: StreamingRun, proof: Proof) -> StreamOutcome:
     """Counts what happened: records by the proof, throughput and refusals by the samples."""
     changes = _changes(run)
-    statuses = {each.name: each.status for each in run.instances if each.state != "killed"}
     before, after = _refused_share(run.samples, changes)
     return StreamOutcome(
         proof=proof,
         changes=changes,
         refused=run.samples[-1].throttled,
-        last_refused_at=_last_refused(run.samples),
         refused_before=before,
         refused_after=after,
         peak_lag=max(sum(sample.lag) for sample in run.samples),
         killed_at=run.killed_at,
         taken_over=run.taken_over,
         drained_at=run.drained_at,
-        statuses=statuses,
-        failures=tuple(_failures(run, proof, changes, statuses)),
+        failures=failures_of(run, proof, changes),
     )
 
 
-def _changes(run: StreamingRun) -> tuple[tuple[float, int, int, str], ...]:
+def _changes(run: StreamingRun) -> tuple[Change, ...]:
     lines = [
         (entry["at"] - run.began_at, entry["current"], entry["desired"], str(entry["line"]))
         for entry in run.log
@@ -79,14 +77,7 @@ def _changes(run: StreamingRun) -> tuple[tuple[float, int, int, str], ...]:
     return tuple(found)
 
 
-def _last_refused(samples: list[StreamSample]) -> float | None:
-    found = [after.at for before, after in itertools.pairwise(samples) if after.throttled > before.throttled]
-    return found[-1] if found else None
-
-
-def _refused_share(
-    samples: list[StreamSample], changes: tuple[tuple[float, int, int, str], ...]
-) -> tuple[float, float]:
+def _refused_share(samples: list[StreamSample], changes: tuple[Change, ...]) -> tuple[float, float]:
     """Share of the operations that were refused, before the first change of throughput and after it."""
     first = changes[0][0] if changes else samples[-1].at
     turn = next(sample for sample in reversed(samples) if sample.at <= first)
@@ -98,12 +89,8 @@ def _share(before: StreamSample, after: StreamSample) -> float:
     return refused / (writes + refused) if refused else 0.0
 
 
-def _failures(
-    run: StreamingRun,
-    proof: Proof,
-    changes: tuple[tuple[float, int, int, str], ...],
-    statuses: dict[str, int | None],
-) -> list[str]:
+def failures_of(run: StreamingRun, proof: Proof, changes: tuple[Change, ...]) -> tuple[str, ...]:
+    """What of the story did not come true; nothing where all of it did."""
     failures = list(proof.problems)
     if proof.records != run.records:
         failures.append(f"{proof.records} of {run.records} records reached the hub")
@@ -113,8 +100,12 @@ def _failures(
         failures.append("the throughput was never raised")
     if run.killed_at is None:
         failures.append("no consumer was killed")
-    failures += [f"{name} ended with status {status}" for name, status in statuses.items() if status != 0]
-    return failures
+    failures += [
+        f"{each.name} ended with status {each.status}"
+        for each in run.instances
+        if each.state != "killed" and each.status != 0
+    ]
+    return tuple(failures)
 
 
 def write(run: StreamingRun, result: StreamOutcome, folder: Path) -> list[Path]:

@@ -36,7 +36,7 @@ CONSUMER_RATE = (
     700  # records per second each; two of them need 8,400 RU/s at 5 RU a flight and 20 % of headroom
 )
 KILL_AT = 0.5  # of all records settled
-REPLACE_AFTER = 4.0
+REPLACE_AFTER = 3.0
 DRAIN_WITHIN = 150.0
 LOWER_WITHIN = 30.0
 SAMPLE_EVERY = 0.5
@@ -51,7 +51,7 @@ SETTINGS = {
     "COSMOS_CONTAINER": COSMOS_CONTAINER,
     "CONSUMER_NAME": TARGET,
     "CONSUMER_LEASE_INTERVAL": "2s",
-    "CONSUMER_LEASE_EXPIRY": "10s",
+    "CONSUMER_LEASE_EXPIRY": "8s",
     "CONSUMER_SHUTDOWN": "15s",
     "CONSUMER_TELEMETRY_EVERY": "1s",
 }
@@ -244,9 +244,10 @@ class StreamingRun:
             instance.partitions = tuple(sorted(mine))
             if instance.state == "starting" and instance.partitions:
                 instance.state = "running"
-        if self.killed_at is not None and self.taken_over is None:
-            orphans = [each for each in self.instances if each.state == "killed" and each.partitions]
-            self.taken_over = None if orphans else self.elapsed - self.killed_at
+        orphans = [each for each in self.instances if each.state == "killed" and each.partitions]
+        if self.killed_at is not None and self.taken_over is None and not orphans:
+            self.taken_over = self.elapsed - self.killed_at
+            self.note("its leases have run out: others have its partitions")
 
     def _sample(self) -> StreamSample:
         buried = [partition for partition, _ in self.letters]

@@ -1,5 +1,8 @@
-"""The demo as a newcomer starts it, with less load: it ends by itself, tells what happened, leaves nothing."""
+"""The demo as a newcomer starts it, with less load and fewer records: it ends by itself, tells what happened, leaves
+nothing.
+"""
 
+import asyncio
 import os
 import re
 import signal
@@ -11,9 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from devstack.processes import ProcessError
+from devstack.streaming_run import Instance
+
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("end_to_end"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("end_to_end"), pytest.mark.timeout(300)]
 
 
 def start(folder, *options):
@@ -43,9 +49,9 @@ def left_behind(folder):
 
 
 def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(tmp_path):
-    demo = start(tmp_path, "--seconds", "40")
+    demo = start(tmp_path, "--seconds", "40", "--records", "6000")
 
-    output, _ = demo.communicate(timeout=200)
+    output, _ = demo.communicate(timeout=280)
 
     assert demo.returncode == 0, output
     assert "passed: nothing lost, scaled out and in" in output
@@ -53,16 +59,30 @@ def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(tmp_path):
     assert re.search(r"messages out +2200\b", output), output
     assert "0 lost" in output
     assert re.search(r"out 1 -> 3 .* average backlog \d", output), output
-    assert (tmp_path / "autoscaling.png").read_bytes().startswith(b"\x89PNG")
-    assert "</svg>" in (tmp_path / "autoscaling.svg").read_text()
+    assert "passed: every record is a document or a dead letter, none twice" in output
+    assert re.search(r"records in the hub +6000\b", output), output
+    assert re.search(r"documents +5980\b", output), output
+    assert re.search(r"dead letters +20\b", output), output
+    assert re.search(r"^lost +0 *$", output, re.MULTILINE), output
+    assert re.search(r"^duplicates +0 *$", output, re.MULTILINE), output
+    assert re.search(r"replayed +\d+ records", output), output
+    assert re.search(r"throttled +[1-9]\d* operations answered 429", output), output
+    assert re.search(r"consumer \d is killed: SIGKILL", output), output
+    assert re.search(r"up 400 -> [\d,]{4,} RU/s .* latest throttled 0.\d", output), output
+    for name in ("autoscaling", "consumer"):
+        assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+        assert "</svg>" in (tmp_path / f"{name}.svg").read_text()
     assert left_behind(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number):
-    demo = start(tmp_path)
+@pytest.mark.parametrize(
+    ("number", "part", "sign"),
+    [(signal.SIGINT, "orders", "dashboard:"), (signal.SIGTERM, "flights", "consumer 2 starts")],
+)
+def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number, part, sign):
+    demo = start(tmp_path, "--part", part)
     for line in demo.stdout:
-        if "dashboard:" in line:
+        if sign in line:
             break
     assert left_behind(tmp_path)
 
@@ -102,6 +122,21 @@ def test_a_demo_whose_servers_are_killed_says_so_and_fails(tmp_path, program, me
     assert f"error: {message}" in output
     assert "Traceback" not in output
     assert left_behind(tmp_path) == []
+
+
+def test_a_consumer_that_ends_by_itself_ends_the_demo_with_its_words():
+    consumer = Instance("consumer 1", {"EVENTHUB_RATELIMIT": "fast"})
+    deadline = time.monotonic() + 30
+    try:
+        with pytest.raises(
+            ProcessError, match=r"consumer 1 ended by itself:\n.*EVENTHUB_RATELIMIT is 'fast'"
+        ):
+            while time.monotonic() < deadline:
+                consumer.check()
+                time.sleep(0.05)
+    finally:
+        consumer.kill()
+        asyncio.run(consumer.stop())
 
 
 def command_line(process):

@@ -1,0 +1,140 @@
+"""The demo's proof finds every way in which a record can go wrong."""
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from devstack.flights import flights
+from devstack.streaming_proof import judge
+from devstack.streaming_report import failures_of
+
+POISON = b"flight 7: no position received"
+
+
+@pytest.fixture
+def world():
+    sent = list(flights(3))
+    records = {("0", number): msgspec.json.encode(flight) for number, flight in enumerate(sent)}
+    return SimpleNamespace(
+        records={**records, ("1", 0): POISON},
+        documents=[dict(flight) for flight in sent],
+        letters={("1", 0): {"body": POISON.decode()}},
+        writes=3,
+    )
+
+
+def proof_of(world):
+    return judge(world.records, world.documents, world.letters, world.writes)
+
+
+def test_records_that_are_all_documents_or_dead_letters_are_proof(world):
+    proof = proof_of(world)
+
+    assert proof.holds
+    assert (proof.records, proof.documents, proof.letters) == (4, 3, 1)
+    assert (proof.lost, proof.duplicates, proof.replayed) == (0, 0, 0)
+
+
+def test_writes_beyond_the_documents_are_replays_and_no_problem(world):
+    world.writes = 5
+
+    proof = proof_of(world)
+
+    assert proof.holds
+    assert proof.replayed == 2
+
+
+def test_a_flight_that_is_nowhere_is_lost(world):
+    del world.documents[1]
+
+    proof = proof_of(world)
+
+    assert proof.problems == ("1 flights are not in the container: flight-1",)
+    assert proof.lost == 1
+
+
+def test_a_record_that_is_no_flight_and_no_dead_letter_is_lost(world):
+    world.letters.clear()
+
+    proof = proof_of(world)
+
+    assert proof.lost == 1
+    assert "1 records that are no flights are no dead letters: ('1', 0)" in proof.problems
+
+
+def test_two_documents_of_one_flight_are_a_duplicate(world):
+    world.documents.append(dict(world.documents[0]))
+
+    proof = proof_of(world)
+
+    assert proof.duplicates == 1
+    assert not proof.holds
+
+
+def test_a_document_that_is_not_what_was_sent_is_told(world):
+    world.documents[2]["distance"] = 1
+
+    assert proof_of(world).problems == ("1 documents are not what was sent: flight-2",)
+
+
+def test_a_dead_letter_that_is_not_what_was_sent_is_told(world):
+    world.letters["1", 0]["body"] = "something else"
+
+    assert proof_of(world).problems == ("1 dead letters are not what was sent: ('1', 0)",)
+
+
+def test_a_dead_letter_of_a_flight_is_told(world):
+    world.letters["0", 1] = {"body": "{}"}
+
+    assert proof_of(world).problems == ("1 dead letters are of flights: ('0', 1)",)
+
+
+def test_a_document_that_nobody_sent_is_told(world):
+    world.documents.append({"id": "flight-x"})
+
+    assert proof_of(world).problems == ("1 documents are of no flight that was sent: flight-x",)
+
+
+RAISED = ((15.0, 400, 8400, "throttled"),)
+
+
+def run(**changes):
+    consumer = {
+        name: SimpleNamespace(name=name, state="stopped", status=0) for name in ("consumer 1", "consumer 2")
+    }
+    values = {
+        "records": 4,
+        "samples": [SimpleNamespace(throttled=9)],
+        "killed_at": 20.0,
+        "instances": list(consumer.values()),
+    }
+    return SimpleNamespace(**{**values, **changes})
+
+
+def test_a_demo_in_which_everything_happened_passes(world):
+    assert failures_of(run(), proof_of(world), RAISED) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "raised", "failure"),
+    [
+        ({"records": 5}, RAISED, "4 of 5 records reached the hub"),
+        ({"samples": [SimpleNamespace(throttled=0)]}, RAISED, "nothing was throttled"),
+        ({}, ((15.0, 8400, 400, "idle"),), "the throughput was never raised"),
+        ({"killed_at": None}, RAISED, "no consumer was killed"),
+        (
+            {"instances": [SimpleNamespace(name="consumer 2", state="stopped", status=6)]},
+            RAISED,
+            "consumer 2 ended with status 6",
+        ),
+    ],
+)
+def test_a_demo_in_which_something_did_not_happen_fails(world, changes, raised, failure):
+    assert failures_of(run(**changes), proof_of(world), raised) == (failure,)
+
+
+def test_a_lost_record_fails_the_demo(world):
+    del world.documents[0]
+
+    assert failures_of(run(), proof_of(world), RAISED) == ("1 flights are not in the container: flight-0",)
