@@ -30,6 +30,10 @@ from consumer.position import PositionPolicy, Start
 
 log = logging.getLogger("tidemark.consumer")
 
+_LOOKED_AT = 1.5
+"""Intervals until a partition that somebody took is claimed again: the leases were looked at meanwhile, so that the
+claim of their new owner is left alone."""
+
 OnEvents = Callable[[Sequence[Event], int | None], Awaitable[None]]
 
 
@@ -212,7 +216,7 @@ class Consumer:
 
     async def _again(self, partition: str, before: asyncio.Task[None]) -> None:
         await asyncio.gather(before, return_exceptions=True)
-        await asyncio.sleep(self._settings.lease_interval)
+        await asyncio.sleep(_LOOKED_AT * self._settings.lease_interval)
         await self._receive(partition)
 
     # -- one partition
@@ -226,7 +230,7 @@ class Consumer:
                 # Somebody receives with a higher epoch and without the lease, or the lease is about to be lost.
                 log.warning("partition %s: another receiver took over: %s", partition, error)
                 self._forget_claim(partition)
-                await asyncio.sleep(self._settings.lease_interval)
+                await asyncio.sleep(_LOOKED_AT * self._settings.lease_interval)
             except UnavailableError as error:
                 log.warning("partition %s: %s", partition, error)
                 self._forget_claim(partition)
