@@ -1,5 +1,8 @@
 """The values of the consumer. Times of events and checkpoints are epoch seconds (UTC); `now`, deadlines and
 delays inside the pipeline are seconds of a monotonic clock.
+
+What exists per event is kept out of the garbage collector's sight (`gc=False`): tens of thousands wait at a time, it
+would walk them all again and again, and nothing they hold refers back to them.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ NOTHING_SETTLED = -1
 """The low-water mark of a partition of which nothing is settled: sequence numbers begin at 0."""
 
 
-class Event(Struct, frozen=True):
+class Event(Struct, frozen=True, gc=False):
     """One event as received. Order within a partition is by `sequence_number`; `offset` is an opaque string."""
 
     partition: str
@@ -36,7 +39,7 @@ class Rejection(Struct, frozen=True):
     detail: str
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """An event made ready for its sink, or the reason why it cannot be."""
 
     event: Event
@@ -62,7 +65,7 @@ class Outcome(StrEnum):
     REJECT = "reject"  # this record can never be written as it is
 
 
-class WriteResult(Struct, frozen=True):
+class WriteResult(Struct, frozen=True, gc=False):
     """What became of one record. `status` is the service's status code, 0 where there was no answer."""
 
     outcome: Outcome
