@@ -50,6 +50,8 @@ log = logging.getLogger("tidemark.consumer")
 
 PREPARED_AT_ONCE = 500
 """Events prepared before the loop gets a turn: about ten milliseconds."""
+PREPARED_BYTES = 1 << 20
+"""Bytes of their bodies, at about 100 MB/s."""
 
 
 class DriverSettings(Struct, frozen=True):
@@ -134,7 +136,8 @@ class Driver:
     # -- partitions
 
     def claimed(self, claim: Claim) -> None:
-        if self._sink.transactional:
+        """A claim of a partition replaces the one before it; an older one changes nothing."""
+        if self._sink.transactional and claim.epoch > (self.pipeline.epoch(claim.partition) or 0):
             _transactional(self._sink).attach(claim)
         self._feed(PartitionClaimed(claim))
 
@@ -144,25 +147,43 @@ class Driver:
         """Takes events in, in order; waits while receiving is paused."""
         if not events:
             self._feed(EventsReceived(partition, epoch, (), last_enqueued))
-        for start in range(0, len(events), PREPARED_AT_ONCE):
-            await self.receiving.wait()
-            records = [self._sink.prepare(event) for event in events[start : start + PREPARED_AT_ONCE]]
+        start = 0
+        while start < len(events):
+            while not self.receiving.is_set():  # others wait, too: the first of them may have filled it again
+                await self.receiving.wait()
+            end = self._piece(events, start)
+            records = [self._sink.prepare(event) for event in events[start:end]]
             self._feed(EventsReceived(partition, epoch, records, last_enqueued))
+            start = end
             await asyncio.sleep(0)
 
+    def _piece(self, events: Sequence[Event], start: int) -> int:
+        """Where the events end that are prepared in one turn."""
+        end, size = start, 0
+        last = min(len(events), start + max(1, min(PREPARED_AT_ONCE, self.pipeline.room)))
+        while end < last and size < PREPARED_BYTES:
+            size += len(events[end].body)
+            end += 1
+        return end
+
     async def drain(self, partition: str, epoch: int, *, deadline: float) -> bool:
-        """Starts nothing more of a claim; True once all that was begun is settled and the checkpoint saved."""
+        """Starts nothing more of a claim; True once all that was begun is settled and the checkpoint saved, False when
+        the claim is over before that, or the deadline.
+        """
         drained = self._drains.setdefault((partition, epoch), asyncio.get_running_loop().create_future())
         self._feed(PartitionDraining(partition, epoch))
-        done, _ = await asyncio.wait((drained,), timeout=max(0.0, deadline - self._now()))
-        return bool(done)
+        if self.pipeline.epoch(partition) != epoch:
+            self._drains.pop((partition, epoch), None)
+            return False
+        await asyncio.wait((drained,), timeout=max(0.0, deadline - self._now()))
+        return drained.done() and not drained.cancelled()
 
     def lost(self, partition: str, epoch: int) -> None:
         """The claim is over: nothing of it counts any more."""
         drained = self._drains.pop((partition, epoch), None)
         if drained is not None:
             drained.cancel()
-        current = self._unsettled(partition, epoch) is not None
+        current = self.pipeline.epoch(partition) == epoch
         self._feed(PartitionLost(partition, epoch))
         if current and self._sink.transactional:  # else a later claim is attached
             _transactional(self._sink).detach(partition)
@@ -172,7 +193,7 @@ class Driver:
 
         Raises FencedError when the claim ends before, and what made the driver fail.
         """
-        while (unsettled := self._unsettled(partition, epoch)) != 0:
+        while (unsettled := self.pipeline.unsettled(partition, epoch)) != 0:
             if self.failed.done():
                 self.failed.result()
             if unsettled is None:
@@ -180,11 +201,6 @@ class Driver:
             if self._changed is None or self._changed.done():  # else somebody waits for it already
                 self._changed = asyncio.get_running_loop().create_future()
             await asyncio.wait((self._changed, self.failed), return_when=asyncio.FIRST_COMPLETED)
-
-    def _unsettled(self, partition: str, epoch: int) -> int | None:
-        """How many events of a claim are not settled; None when it is over."""
-        mine = (p for p in self.statistics().partitions if (p.partition, p.epoch) == (partition, epoch))
-        return next((each.unsettled for each in mine), None)
 
     async def aclose(self) -> None:
         """Cancels what still runs and waits for its end. What was on its way has an unknown outcome: unsettled."""
@@ -217,7 +233,7 @@ class Driver:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case WriteBatch():
-                self._own(self._write(effect.batch))
+                self._own(self._write(effect.batch, self.pipeline.epoch(effect.batch.lane)))
             case WakeAt():
                 self._wake_at(effect.at)
             case StoreLetters():
@@ -272,18 +288,19 @@ class Driver:
         self._timer = None
         self._feed(Tick())
 
-    async def _write(self, batch: Batch) -> None:
+    async def _write(self, batch: Batch, epoch: int | None) -> None:
+        """`epoch` is of the batch's claim, for a transactional sink: its lanes are partitions."""
         if self._settings.dry_run:
             results: Sequence[WriteResult] = [WriteResult(Outcome.WRITTEN)] * len(batch.records)
         else:
-            results = await self._write_for_real(batch)
+            results = await self._write_for_real(batch, epoch)
         self._feed(BatchWritten(batch.batch_id, results))
 
-    async def _write_for_real(self, batch: Batch) -> Sequence[WriteResult]:
+    async def _write_for_real(self, batch: Batch, epoch: int | None) -> Sequence[WriteResult]:
         try:
             results = await self._sink.write(batch, deadline=self._deadline())
         except FencedError as error:
-            self._fenced(batch.lane, error)
+            self._fenced(batch.lane, epoch, error)
             reason = str(error)
         except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unknown: tried again
             log.warning("writing %d records failed: %r", len(batch.records), error)
@@ -294,13 +311,13 @@ class Driver:
             reason = f"the sink answered {len(results)} of {len(batch.records)} records"
         return [WriteResult(Outcome.RETRY, reason=reason)] * len(batch.records)
 
-    def _fenced(self, partition: str, error: FencedError) -> None:
+    def _fenced(self, partition: str, epoch: int | None, error: FencedError) -> None:
+        if epoch is None or self.pipeline.epoch(partition) != epoch:
+            return  # of a claim that is over: we know
         log.warning("partition %s is somebody else's now: %s", partition, error)
-        for each in self.statistics().partitions:
-            if each.partition == partition:
-                self.lost(partition, each.epoch)
-                if self._on_fenced is not None:
-                    self._on_fenced(partition, each.epoch)
+        self.lost(partition, epoch)
+        if self._on_fenced is not None:
+            self._on_fenced(partition, epoch)
 
     async def _store(self, order: StoreLetters) -> None:
         settings = self._settings
@@ -332,15 +349,14 @@ class Driver:
             try:
                 await self._checkpoints.save(claim, stamped, deadline=self._deadline())
             except FencedError as error:
-                self._fenced(claim.partition, error)
+                self._fenced(claim.partition, claim.epoch, error)
                 return
             except Exception as error:  # noqa: BLE001 - the outcome is unknown: saved again with the next one
                 log.warning("saving the checkpoint of partition %s failed: %r", claim.partition, error)
                 saved = False
         self._feed(CheckpointSaved(claim.partition, claim.epoch, checkpoint, saved))
         if saved and self._on_checkpoint is not None:
-            unsettled = [p.unsettled for p in self.statistics().partitions if p.partition == claim.partition]
-            self._on_checkpoint(checkpoint, sum(unsettled))
+            self._on_checkpoint(checkpoint, self.pipeline.unsettled(claim.partition, claim.epoch) or 0)
 
     async def _read_routes(self) -> None:
         try:

@@ -51,12 +51,15 @@ class BatchLimits(Struct, frozen=True):
 class Work:
     """A record on its way through the pipeline."""
 
-    __slots__ = ("attempts", "record", "size", "started_at", "superseded", "work_list")
+    __slots__ = ("attempts", "record", "since", "size", "started_at", "superseded", "work_list")
 
     def __init__(self, record: Record, work_list: WorkList) -> None:
         self.record = record
         self.work_list = work_list
         self.attempts = 0
+        self.since = (
+            math.inf
+        )  # when it came: the flush timer runs from there, also for one that waits for its key
         self.started_at = math.inf
         self.size = len(record.payload) + len(record.partition_key) + OPERATION_OVERHEAD
         self.superseded: list[Work] = []
@@ -93,7 +96,11 @@ class _Lane:
         self.until = now + 1.0  # when the congestion window is evaluated
 
     def append(self, since: float, work: Work) -> None:
-        self.queue.append((since, work))
+        """The oldest stays in front: it is the one that the flush timer runs for."""
+        if self.queue and since < self.queue[0][0]:
+            self.queue.appendleft((since, work))
+        else:
+            self.queue.append((since, work))
         self.bytes += work.size
 
     def pop(self) -> Work:
@@ -128,6 +135,7 @@ class Lanes:
 
     def add(self, work: Work, now: float) -> None:
         """Queues a record; behind the one of its key that is on its way, if there is one."""
+        work.since = now
         if not self.ordered:
             key = work.record.key
             if key in self._keys:
@@ -144,7 +152,7 @@ class Lanes:
         self._enqueue(work, now)
 
     def _enqueue(self, work: Work, now: float) -> None:
-        self._lane(self._routes.lane_of(work.record), now).append(now, work)
+        self._lane(self._routes.lane_of(work.record), now).append(work.since, work)
 
     def _lane(self, name: str, now: float) -> _Lane:
         lane = self._lanes.get(name)
@@ -191,7 +199,7 @@ class Lanes:
         while lane.retries and lane.retries[0][0] <= now and len(works) < lane.limit:
             work = lane.retries[0][2]
             if works and size + work.size > self.limits.bytes:
-                return works
+                break
             heappop(lane.retries)
             size += work.size
             works.append(work)
@@ -292,11 +300,20 @@ class Lanes:
         else:
             del self._keys[key]
 
-    def restore(self, work: Work, now: float) -> None:
-        """A coalescing work was rejected: the last one that it stood for takes its place, before all later ones."""
-        last = work.superseded.pop()
-        last.superseded, work.superseded = work.superseded, []
-        self._enqueue(last, now)
+    def restore(self, work: Work, now: float) -> list[Work]:
+        """A work was rejected: the last one that it stood for takes its place, before all later ones of its key.
+        Gives those it stood for whose claims are over: they are out.
+        """
+        gone = [each for each in work.superseded if each.work_list.closed]
+        kept = [each for each in work.superseded if not each.work_list.closed]
+        work.superseded = []
+        if kept:
+            last = kept.pop()
+            last.superseded = kept
+            self._enqueue(last, now)
+        else:
+            self.finished(work, now)
+        return gone
 
     # -- changes
 

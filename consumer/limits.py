@@ -19,32 +19,37 @@ class Limits(Struct, frozen=True):
     backlog_to: float = 600.0
     """ALLOW_BACKLOG_TO of the seed: an event whose first attempt is older than this ends the process."""
     high_count: int = 50_000
-    """Receiving pauses at so many events, and resumes at half."""
+    """Receiving pauses at so many events, or at half of `backlog_of` if that is less, and resumes at half."""
     high_bytes: int = 256 * 1024 * 1024
     """Receiving pauses at so many bytes of bodies and documents, and resumes at half."""
     intake_seconds: float = 10.0
     """With a rate, no more than this many seconds of work is taken in: what waits could be somebody else's."""
     checkpoint_every: float = 5.0
     unsaved: int = 100_000
-    """Receiving pauses when so many settled events of a partition are in no saved checkpoint (its store is down)."""
+    """Receiving pauses when so many settled events of a partition are in no saved checkpoint (its store is down), or
+    beyond one event that is not settled: each is held in memory, and could be written again."""
     poison: int = 500
     """So many events rejected in a row, with none written between, end the process."""
 
 
 class Held(Struct, frozen=True):
-    """What a pipeline holds. `unsaved` is the most settled events of one partition that no checkpoint covers."""
+    """What a pipeline holds. `unsaved` is the most settled events of one partition that no checkpoint covers, `beyond`
+    the most that are beyond the low-water mark of one.
+    """
 
     count: int
     bytes: int
     unsaved: int
+    beyond: int
     rate: float | None
 
 
 def high_count(limits: Limits, rate: float | None) -> int:
     """At how many events receiving pauses."""
+    most = min(limits.high_count, max(1, limits.backlog_of // 2))
     if rate is None:
-        return limits.high_count
-    return min(limits.high_count, max(LEAST_INTAKE, math.ceil(rate * limits.intake_seconds)))
+        return most
+    return min(most, max(LEAST_INTAKE, math.ceil(rate * limits.intake_seconds)))
 
 
 def pause_reason(limits: Limits, held: Held) -> str | None:
@@ -56,6 +61,8 @@ def pause_reason(limits: Limits, held: Held) -> str | None:
         return f"{held.bytes} bytes wait, the high mark is {limits.high_bytes}"
     if held.unsaved >= limits.unsaved:
         return f"{held.unsaved} settled events are in no checkpoint: the checkpoint store does not answer"
+    if held.beyond >= limits.unsaved:
+        return f"{held.beyond} events are settled beyond one that is not: it is tried again first"
     return None
 
 
@@ -64,7 +71,7 @@ def may_resume(limits: Limits, held: Held) -> bool:
     return (
         held.count <= high_count(limits, held.rate) // 2
         and held.bytes <= limits.high_bytes // 2
-        and held.unsaved < limits.unsaved
+        and max(held.unsaved, held.beyond) < limits.unsaved
     )
 
 

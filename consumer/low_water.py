@@ -53,6 +53,11 @@ class WorkList:
         return len(self._unsettled)
 
     @property
+    def beyond(self) -> int:
+        """How many events received in this claim are settled beyond the mark."""
+        return len(self._settled)
+
+    @property
     def dirty(self) -> bool:
         """Whether `checkpoint` would say more than the last one that was `saved`."""
         return self._changes != self._saved

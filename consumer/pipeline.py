@@ -44,7 +44,16 @@ from consumer.effects import (
 )
 from consumer.errors import ConsumerError
 from consumer.lanes import BatchLimits, Lanes, Work
-from consumer.limits import Held, Limits, age_error, count_error, may_resume, pause_reason, poison_error
+from consumer.limits import (
+    Held,
+    Limits,
+    age_error,
+    count_error,
+    high_count,
+    may_resume,
+    pause_reason,
+    poison_error,
+)
 from consumer.low_water import WorkList
 from consumer.model import Claim, Outcome, Rejection, Routes, WriteResult
 from consumer.rate_limiter import RateLimiter
@@ -59,9 +68,11 @@ class _Partition:
 
     __slots__ = (
         "claim",
+        "covered",
         "drained",
         "draining",
         "last_enqueued",
+        "refused",
         "saving",
         "settled_unsaved",
         "started",
@@ -74,8 +85,10 @@ class _Partition:
         self.draining = False
         self.drained = False
         self.saving = False
+        self.refused = False  # the last save failed: the next one waits for its time
         self.last_enqueued: int | None = None
         self.settled_unsaved = 0
+        self.covered = 0  # of these, in the checkpoint that is being saved
         self.started = 0  # begun and not settled
 
 
@@ -188,18 +201,20 @@ class Pipeline:
         for work, result in self._lanes.written(item.batch_id, item.results, now):
             if result.outcome is Outcome.RETRY:  # of a claim that is over
                 self._release(work)
-                continue
-            if result.outcome is Outcome.REJECT:
-                self._rejected.append((work, Rejection(f"status_{result.status}", result.reason)))
-                if work.superseded:
-                    self._lanes.restore(work, now)
-                else:
-                    self._lanes.finished(work, now)
-                continue
-            self._poison = 0
-            for each in (*work.superseded, work):
-                self._settle(each)
-            self._lanes.finished(work, now)
+            elif result.outcome is Outcome.REJECT:
+                self._reject(work, Rejection(f"status_{result.status}", result.reason), now)
+            else:
+                for each in (*work.superseded, work):
+                    self._settle(each)
+                self._lanes.finished(work, now)
+
+    def _reject(self, work: Work, rejection: Rejection, now: float) -> None:
+        for each in self._lanes.restore(work, now):
+            self._release(each)
+        if work.work_list.closed:  # whoever has the partition now comes to it by himself
+            self._release(work)
+        else:
+            self._rejected.append((work, rejection))
 
     def _tally(self, result: WriteResult) -> None:
         totals = self.totals
@@ -209,22 +224,34 @@ class Pipeline:
             totals.retried += 1
             totals.throttled += result.throttled
             self._cause = f"status {result.status}: {result.reason}" if result.status else result.reason
+        elif result.outcome is Outcome.WRITTEN and self._transactional and result.reason:
+            self._count_letter(poison=True)  # the sink kept it itself
         elif result.outcome is Outcome.WRITTEN:
             totals.written += 1
             totals.written_units += result.request_units
+            self._poison = 0
+
+    def _count_letter(self, *, poison: bool) -> None:
+        self.totals.dead_letters += 1
+        self._poison += poison
 
     def _stored(self, item: LettersStored, now: float) -> None:
         if self._letters is None or self._letters[0] != item.letters_id:
             return
         letters, self._letters = self._letters[1], None
+        others = self._count - len(letters) - len(self._rejected)
         if not item.stored:
-            self._rejected.extendleft(reversed(letters))
+            for each in reversed(letters):
+                if each[0].work_list.closed:
+                    self._release(each[0])
+                else:
+                    self._rejected.appendleft(each)
             self._letters_at = now + delay(None)
             self._cause = "the dead-letter store does not take them"
             return
         for work, _ in letters:
-            self.totals.dead_letters += 1
-            self._poison += 1
+            # Of those never tried one cannot say that nothing is written between while others wait for the sink.
+            self._count_letter(poison=bool(work.attempts) or not others)
             self._settle(work)
 
     def _saved(self, item: CheckpointSaved, now: float) -> None:
@@ -232,9 +259,10 @@ class Pipeline:
         if partition is None:
             return
         partition.saving = False
+        partition.refused = not item.saved
         if item.saved:
             partition.work_list.saved(item.checkpoint)
-            partition.settled_unsaved = 0
+            partition.settled_unsaved -= partition.covered
             self.totals.checkpoints += 1
         else:
             self.totals.checkpoints_failed += 1
@@ -246,6 +274,7 @@ class Pipeline:
         if partition is None or partition.draining:
             return
         partition.draining = True
+        partition.refused = False
         self._drop(partition, now)
 
     def _lost(self, item: PartitionLost, now: float) -> None:
@@ -350,7 +379,7 @@ class Pipeline:
         if due:
             self._checkpoint_at = now + self._limits.checkpoint_every
         for partition in self._partitions.values():
-            if due or (partition.draining and partition.started == 0):
+            if due or (partition.draining and not partition.started and not partition.refused):
                 self._save_one(partition, effects)
 
     def _save_one(self, partition: _Partition, effects: list[Effect]) -> None:
@@ -358,6 +387,7 @@ class Pipeline:
             return
         claim = partition.claim
         partition.saving = True
+        partition.covered = partition.settled_unsaved
         effects.append(SaveCheckpoint(claim, partition.work_list.checkpoint(0.0, claim.owner, claim.epoch)))
 
     def _announce_drained(self, effects: list[Effect]) -> None:
@@ -369,8 +399,10 @@ class Pipeline:
                 effects.append(PartitionDrained(partition.claim.partition, partition.claim.epoch))
 
     def _regulate(self, effects: list[Effect]) -> None:
-        unsaved = max((each.settled_unsaved for each in self._partitions.values()), default=0)
-        held = Held(self._count, self._bytes, unsaved, self._limiter.rate)
+        partitions = self._partitions.values()
+        unsaved = max((each.settled_unsaved for each in partitions), default=0)
+        beyond = max((each.work_list.beyond for each in partitions), default=0)
+        held = Held(self._count, self._bytes, unsaved, beyond, self._limiter.rate)
         if not self._paused:
             reason = pause_reason(self._limits, held)
             if reason is not None:
@@ -415,6 +447,21 @@ class Pipeline:
         return at
 
     # -- looking
+
+    @property
+    def room(self) -> int:
+        """How many events may come before receiving pauses."""
+        return max(0, high_count(self._limits, self._limiter.rate) - self._count)
+
+    def unsettled(self, partition: str, epoch: int) -> int | None:
+        """How many events of a claim are not settled; None when it is over."""
+        current = self._current(partition, epoch)
+        return None if current is None else current.work_list.unsettled
+
+    def epoch(self, partition: str) -> int | None:
+        """Of the present claim."""
+        current = self._partitions.get(partition)
+        return None if current is None else current.claim.epoch
 
     def statistics(self, now: float) -> PipelineStatistics:
         """A picture of the present state."""

@@ -482,3 +482,134 @@ def test_a_throttled_batch_limits_the_next_one_to_what_was_written(written):
     again = only(world.tick(0.3), WriteBatch)
 
     assert len(again.batch.records) == min(written, 100 - written)
+
+
+KEPT = WriteResult(Outcome.WRITTEN, reason="not_json")
+
+
+def test_a_letter_that_a_transactional_sink_kept_counts_as_one_and_toward_the_breaker():
+    world = World(
+        transactional=True,
+        routes=Routes(by_partition=True),
+        batches=BatchLimits(operations=3),
+        limits=Limits(poison=3),
+    )
+    world.claim()
+    second = only(world.answer(only(world.receive(*range(6)), WriteBatch), KEPT, WRITTEN, KEPT), WriteBatch)
+    assert (world.pipeline.totals.dead_letters, world.pipeline.totals.written) == (2, 1)
+
+    assert isinstance(only(world.answer(second, KEPT), Fail).error, PoisonError)
+
+
+def test_poison_does_not_end_the_process_while_the_sink_is_away_and_others_wait():
+    world = World(limits=Limits(poison=3), batches=BatchLimits(operations=1))
+    world.claim()
+    batch = only(world.receive(100, record(101, partition="0")), WriteBatch)
+    world.answer(batch, UNKNOWN)
+    poison = [record(n, rejection=Rejection("not_json", "no")) for n in range(200, 210)]
+    letters = only(world.receive(*poison), StoreLetters)
+
+    assert world.tell(LettersStored(letters.letters_id, stored=True)) == []
+    assert world.pipeline.totals.dead_letters == 10
+
+
+def test_every_attempt_of_a_retry_counts_also_in_a_batch_cut_at_its_bytes():
+    world = World(batches=BatchLimits(operations=2, bytes=1_000, flush_after=0.0))
+    world.claim()
+    large = b"x" * 800
+    batch = only(world.receive(record(0, body=large), record(1, body=large)), WriteBatch)
+    batch = only(world.answer(batch, UNKNOWN), WriteBatch)
+    world.answer(batch, UNKNOWN)
+    again = only(world.tick(2.0), WriteBatch)
+
+    letters = only(world.answer(again, REJECTED), StoreLetters)
+    assert [each.attempts for each in letters.rejected] == [2]
+
+
+def test_a_last_checkpoint_that_fails_is_saved_again_without_haste():
+    world = World(batches=BatchLimits(operations=1))
+    world.claim()
+    world.answer(only(world.receive(0), WriteBatch), WRITTEN)
+    saved = only(world.tell(PartitionDraining("0", 1)), SaveCheckpoint)
+
+    assert world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=False)) == []
+    assert world.wake_at() == 0.5
+    again = only(world.tick(0.5), SaveCheckpoint)
+    assert world.tell(CheckpointSaved("0", 1, again.checkpoint, saved=True)) == [PartitionDrained("0", 1)]
+
+
+def test_a_drain_that_begins_after_a_failed_checkpoint_saves_at_once():
+    world = World(batches=BatchLimits(operations=1))
+    world.claim()
+    world.answer(only(world.receive(0), WriteBatch), WRITTEN)
+    saved = only(world.tick(5.0), SaveCheckpoint)
+    world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=False))
+
+    assert only(world.tell(PartitionDraining("0", 1)), SaveCheckpoint)
+
+
+def test_what_a_lost_claim_had_rejected_is_neither_kept_nor_written_in_an_earlier_version():
+    world = World(batches=BatchLimits(operations=1, coalesce=True))
+    world.claim()
+    first = only(world.receive(0, 1, 2, key="same"), WriteBatch)
+    last = only(world.answer(first, WRITTEN), WriteBatch)
+    world.tell(PartitionLost("0", 1))
+
+    assert world.answer(last, REJECTED) == []
+    assert world.tick(10.0) == []
+    assert world.pipeline.statistics(10.0).backlog_count == 0
+
+
+def test_letters_of_a_lost_claim_are_not_stored_again():
+    world = World(batches=BatchLimits(operations=1))
+    world.claim()
+    letters = only(world.answer(only(world.receive(0), WriteBatch), REJECTED), StoreLetters)
+    world.tell(PartitionLost("0", 1))
+
+    world.tell(LettersStored(letters.letters_id, stored=False))
+    assert world.tick(10.0) == []
+    assert world.pipeline.statistics(10.0).backlog_count == 0
+
+
+def test_what_is_settled_while_a_checkpoint_is_saved_counts_as_unsaved():
+    world = World(limits=Limits(unsaved=3), batches=BatchLimits(operations=1))
+    world.claim()
+    batch = only(world.receive(*range(5)), WriteBatch)
+    batch = only(world.answer(batch, WRITTEN), WriteBatch)
+    orders = world.tick(5.0)
+    for _ in range(2):
+        batch = next(each for each in world.answer(batch, WRITTEN) if isinstance(each, WriteBatch))
+    world.tell(CheckpointSaved("0", 1, only(orders, SaveCheckpoint).checkpoint, saved=True))
+
+    assert any(isinstance(each, PauseReceiving) for each in world.answer(batch, WRITTEN))
+
+
+def test_receiving_pauses_when_too_much_is_settled_beyond_one_event_that_is_not():
+    world = World(limits=Limits(unsaved=3), batches=BatchLimits(operations=4))
+    world.claim()
+    effects = world.answer(only(world.receive(0, 1, 2, 3), WriteBatch), UNKNOWN, *[WRITTEN] * 3)
+    saved = only(world.tick(5.0), SaveCheckpoint)
+    assert only(effects, PauseReceiving)
+
+    world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=True))
+    assert world.pipeline.statistics(5.0).paused
+    again = [each for each in world.effects if isinstance(each, WriteBatch)][-1]
+    assert ResumeReceiving() in world.answer(again, WRITTEN)
+
+
+def test_one_that_waited_for_its_key_does_not_wait_for_the_flush_timer_again():
+    world = World()
+    world.claim()
+    world.receive(0, 1, 2, key="same")
+    batch = only(world.tick(1.0), WriteBatch)
+    for _ in range(2):
+        batch = only(world.answer(batch, WRITTEN, at=world.now + 0.01), WriteBatch)
+    assert numbers(batch) == [2]
+
+
+def test_receiving_pauses_before_the_backlog_ends_the_process():
+    world = World(limits=Limits(backlog_of=10), batches=BatchLimits(flush_after=100.0))
+    world.claim()
+
+    assert only(world.receive(*range(5)), PauseReceiving)
+    assert world.pipeline.room == 0

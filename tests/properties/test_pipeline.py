@@ -1,0 +1,521 @@
+"""The pipeline against a naive model, through all its inputs in any order."""
+
+import math
+from collections import defaultdict
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from consumer.effects import (
+    BatchWritten,
+    CheckpointSaved,
+    EventsReceived,
+    Fail,
+    LettersStored,
+    PartitionClaimed,
+    PartitionDrained,
+    PartitionDraining,
+    PartitionLost,
+    PauseReceiving,
+    RateChanged,
+    ReadRoutes,
+    ResumeReceiving,
+    RoutesRead,
+    SaveCheckpoint,
+    StoreLetters,
+    Tick,
+    WakeAt,
+    WriteBatch,
+)
+from consumer.lanes import OPERATION_OVERHEAD, BatchLimits
+from consumer.limits import Limits, high_count
+from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
+from consumer.pipeline import Pipeline
+
+PARTITIONS = ("0", "1")
+ROUTES = (
+    Routes(("",), ("a",)),
+    Routes(("", "8"), ("b", "c")),
+    Routes(("", "4", "8", "c"), ("d", "e", "f", "c")),
+)
+WRITTEN = WriteResult(Outcome.WRITTEN, 201)
+ANSWERS = {
+    "written": WRITTEN,
+    "throttled": WriteResult(Outcome.RETRY, 429, "throttled", retry_after=0.3),
+    "unknown": WriteResult(Outcome.RETRY, 0, "connection lost"),
+    "moved": WriteResult(Outcome.RETRY, 410, "split", rerouted=True),
+    "rejected": WriteResult(Outcome.REJECT, 400, "bad"),
+}
+LETTER = WriteResult(Outcome.WRITTEN, reason="not_json")
+"""What a transactional sink says of an event that it kept as a dead letter."""
+
+
+class Given:
+    """One event as it was received once."""
+
+    def __init__(self, record, claim, arrival):
+        self.record, self.claim, self.arrival = record, claim, arrival
+        self.attempts = 0
+        self.rejected = record.rejection is not None
+        self.settled = False
+
+    @property
+    def number(self):
+        return self.record.event.sequence_number
+
+
+class ClaimModel:
+    def __init__(self, claim):
+        self.claim = claim
+        self.open = True
+        self.draining = False
+        self.drained = False
+        self.given = {}  # sequence number -> Given
+        checkpoint = claim.checkpoint
+        self.base = checkpoint.sequence_number if checkpoint else -1
+        self.beyond = {n for a, b in (checkpoint.beyond if checkpoint else ()) for n in range(a, b + 1)}
+        self.seen_settled = set()  # of `beyond`, received again
+
+    def mark(self):
+        done = {n for n, each in self.given.items() if each.settled} | self.seen_settled
+        open_ = [n for n, each in self.given.items() if not each.settled]
+        lowest = min(open_, default=math.inf)
+        return max([self.base, *(n for n in done if n < lowest)])
+
+
+class PipelineMachine(RuleBasedStateMachine):
+    sound = False
+
+    @initialize(
+        transactional=st.booleans(),
+        coalesce=st.booleans(),
+        rate=st.sampled_from([None, None, 3.0, 20.0]),
+        operations=st.integers(1, 4),
+        size=st.sampled_from([220_201, 3 * OPERATION_OVERHEAD]),
+        high=st.sampled_from([6, 15, 1000]),
+        unsaved=st.sampled_from([5, 1000]),
+    )
+    def begin(self, transactional, coalesce, rate, operations, size, high, unsaved):
+        self.now = 100.0
+        self.transactional = transactional
+        self.limits = Limits(10**9, math.inf, high, high_bytes=2_000, unsaved=unsaved, poison=10**9)
+        self.batch_limits = BatchLimits(operations, size, coalesce=coalesce)
+        self.rate = self.first_rate = rate
+        self.first_routes = Routes(by_partition=True) if transactional else ROUTES[0]
+        self.pipeline = self.make()
+        self.history = []  # (input, now, effects)
+        self.inputs_of = {}  # id of a record -> Given
+        self.claims = {}  # partition -> ClaimModel
+        self.epochs = defaultdict(int)
+        self.stored = {}
+        self.next = defaultdict(int)
+        self.arrivals = 0
+        self.batches, self.letters, self.saves = {}, {}, []
+        self.reading = False
+        self.paused = False
+        self.wake = self.now + self.limits.checkpoint_every
+        self.newest = {}  # key -> arrival of the last write that arrived, or was on its way
+        self.documents = {}
+        self.starts = []
+
+    def make(self):
+        return Pipeline(
+            self.limits,
+            self.batch_limits,
+            self.first_routes,
+            transactional=self.transactional,
+            rate=self.first_rate,
+            now=100.0,
+        )
+
+    # -- every input goes through here
+
+    def tell(self, item):
+        self.sound = False
+        effects = list(self.pipeline.handle(item, now=self.now))
+        self.history.append((item, self.now, effects))
+        self.pipeline.validate()
+        assert [type(each) for each in effects].count(WakeAt) == 1
+        for effect in effects:
+            self.perform(effect)
+        assert self.wake > self.now, "what is due was not done: a busy loop"
+        self.check()
+        self.sound = True
+        return [each for each in effects if not isinstance(each, WakeAt)]
+
+    def perform(self, effect):
+        match effect:
+            case WriteBatch():
+                self.check_batch(effect.batch)
+                self.batches[effect.batch.batch_id] = effect.batch
+            case StoreLetters():
+                assert not self.letters, "letters are stored one after the other"
+                for each in effect.rejected:
+                    given_ = self.inputs_of[id(each.record)]
+                    assert given_.claim.open, "a letter of a claim that is over"
+                    assert given_.rejected
+                    assert each.attempts == given_.attempts
+                self.letters[effect.letters_id] = effect
+            case SaveCheckpoint():
+                self.check_checkpoint(effect)
+                self.saves.append(effect)
+            case ReadRoutes():
+                assert not self.reading
+                self.reading = True
+            case PauseReceiving():
+                assert not self.paused
+                self.paused = True
+            case ResumeReceiving():
+                assert self.paused
+                self.paused = False
+            case PartitionDrained():
+                claim = self.claims[effect.partition]
+                assert claim.claim.epoch == effect.epoch
+                assert claim.draining
+                assert not claim.drained
+                claim.drained = True
+                begun = [each for each in claim.given.values() if each.attempts and not each.settled]
+                assert not begun, "drained with work begun"
+            case WakeAt():
+                self.wake = effect.at
+            case Fail():
+                raise AssertionError(str(effect.error))
+
+    def check_batch(self, batch):
+        records = [self.inputs_of[id(record)] for record in batch.records]
+        assert 1 <= len(records) <= self.batch_limits.operations
+        size = sum(len(each.record.payload) + len("[1]") + OPERATION_OVERHEAD for each in records)
+        assert len(records) == 1 or size <= self.batch_limits.bytes
+        on_the_way = {record.key for each in self.batches.values() for record in each.records}
+        if self.transactional:
+            assert batch.lane not in {each.lane for each in self.batches.values()}
+            numbers = [each.number for each in records]
+            assert numbers == sorted(numbers)
+            lowest = min(n for n, each in records[0].claim.given.items() if not each.settled)
+            assert records[0].claim.draining or numbers[0] == lowest
+        else:
+            keys = [each.record.key for each in records]
+            assert len(set(keys)) == len(keys)
+            assert not on_the_way & set(keys), "two records of a key on the way"
+        for each in records:
+            assert each.claim.open, "a write of a claim that is over"
+            assert not each.settled
+            if not each.attempts and not self.batch_limits.coalesce:
+                assert not each.claim.draining, "a start of a claim that ends"
+            each.attempts += 1
+            if not self.transactional and not self.batch_limits.coalesce:
+                assert each.arrival >= self.newest.get(each.record.key, 0), "a key's order"
+                self.newest[each.record.key] = each.arrival
+        if self.rate is not None:
+            fresh = sum(each.attempts == 1 for each in records)
+            self.starts.append((self.now, fresh))
+            window = sum(count for at, count in self.starts if at > self.now - 1.0)
+            assert window <= math.ceil(self.rate)
+
+    def check_checkpoint(self, effect):
+        claim = self.claims[effect.claim.partition]
+        assert claim.claim == effect.claim
+        checkpoint = effect.checkpoint
+        assert checkpoint.sequence_number == claim.mark()
+        if checkpoint.sequence_number >= 0:
+            assert checkpoint.offset == f"o{checkpoint.sequence_number}"
+        said = {n for a, b in checkpoint.beyond for n in range(a, b + 1)}
+        done = {n for n, each in claim.given.items() if each.settled} | claim.beyond
+        assert said & set(claim.given) <= done
+        assert {n for n in done & set(claim.given) if n > claim.mark()} <= said
+        assert said - set(claim.given) <= claim.beyond
+
+    def check(self):
+        stats = self.pipeline.statistics(self.now)
+        assert {each.partition for each in stats.partitions} == set(self.claims)
+        for each in stats.partitions:
+            claim = self.claims[each.partition]
+            assert each.epoch == claim.claim.epoch
+            assert each.low_water == claim.mark()
+            assert each.unsettled == sum(not one.settled for one in claim.given.values())
+            begun = [one.arrival for one in claim.given.values() if one.attempts and not one.settled]
+            assert stats.backlog_count >= len(begun)
+        assert stats.paused == self.paused
+        high = high_count(self.limits, stats.rate_limit)
+        if stats.backlog_count >= high:
+            assert self.paused
+        if stats.backlog_count == 0 and not self.saves and not self.dirty():
+            assert not self.paused
+        letters = sum(
+            one.settled and one.rejected for claim in self.claims.values() for one in claim.given.values()
+        )
+        assert stats.totals.dead_letters >= letters
+
+    def dirty(self):
+        return any(claim.mark() > self.stored_mark(name) for name, claim in self.claims.items())
+
+    def stored_mark(self, name):
+        return self.stored[name].sequence_number if name in self.stored else -1
+
+    # -- inputs
+
+    @rule(name=st.sampled_from(PARTITIONS))
+    def claim(self, name):
+        self.epochs[name] += 1
+        made = Claim(name, "me", self.epochs[name], self.stored.get(name))
+        if name in self.claims:
+            self.claims[name].open = False
+        self.claims[name] = ClaimModel(made)
+        self.next[name] = made.checkpoint.sequence_number + 1 if made.checkpoint else 0
+        self.tell(PartitionClaimed(made))
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def old_claim(self, data):
+        name = data.draw(st.sampled_from(sorted(self.claims)))
+        epoch = self.epochs[name] - data.draw(st.integers(0, 2))
+        before = self.pipeline.statistics(self.now)
+        self.tell(PartitionClaimed(Claim(name, "me", epoch)))
+        assert self.pipeline.statistics(self.now).partitions == before.partitions
+
+    @precondition(lambda self: self.claims)
+    @rule(
+        data=st.data(),
+        back=st.sampled_from([0, 0, 0, 3]),
+        events=st.lists(
+            st.tuples(
+                st.sampled_from([1, 1, 1, 3]),  # the step of the sequence number
+                st.sampled_from("abcdef"),
+                st.sampled_from("159d"),
+                st.sampled_from([False] * 6 + [True]),
+                st.sampled_from([2, 2, 2, 500]),
+            ),
+            max_size=6,
+        ),
+    )
+    def receive(self, data, back, events):
+        name = data.draw(st.sampled_from(sorted(self.claims)))
+        claim = self.claims[name]
+        number = max(0, self.next[name] - back) - 1
+        records = []
+        for step, key, route, poison, size in events:
+            number += step
+            rejection = Rejection("not_json", "no") if poison else None
+            event = Event(name, number, f"o{number}", 0.0, b"{}")
+            own = f"{name}~{number}" if self.transactional else key
+            records.append(Record(event, own, b"x" * size, "[1]", route, rejection))
+        self.next[name] = max(self.next[name], number + 1)
+        self.hand_over(claim, records)
+        self.tell(EventsReceived(name, claim.claim.epoch, records, number))
+
+    def hand_over(self, claim, records):
+        highest = max([claim.base, *claim.given, *claim.seen_settled])
+        for record in records:
+            number = record.event.sequence_number
+            self.arrivals += 1
+            one = Given(record, claim, self.arrivals)
+            self.inputs_of[id(record)] = one
+            if (
+                claim.draining
+                or number in claim.given
+                or number in claim.seen_settled
+                or number <= claim.mark()
+            ):
+                continue
+            if number > highest and number in claim.beyond:
+                claim.seen_settled.add(number)
+            else:
+                claim.given[number] = one
+            highest = max(highest, number)
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def receive_late(self, data):
+        """Events that an older claim, or none, received."""
+        name = data.draw(st.sampled_from(PARTITIONS))
+        epoch = self.epochs[name] - (name in self.claims)
+        record = Record(Event(name, self.next[name], "o", 0.0, b""), "a", b"", "[1]", "1")
+        before = self.pipeline.statistics(self.now)
+        self.tell(EventsReceived(name, epoch, [record]))
+        assert self.pipeline.statistics(self.now).partitions == before.partitions
+
+    @precondition(lambda self: self.batches)
+    @rule(data=st.data())
+    def written(self, data):
+        batch = self.batches[data.draw(st.sampled_from(sorted(self.batches)))]
+        if self.transactional:
+            kind = data.draw(st.sampled_from(["written", "written", "unknown"]))
+            kinds = [kind] * len(batch.records)
+        else:
+            usual = ["written"] * 4 + sorted(ANSWERS)
+            kinds = [data.draw(st.sampled_from(usual)) for _ in batch.records]
+        self.answer(batch, kinds)
+
+    def answer(self, batch, kinds):
+        del self.batches[batch.batch_id]
+        results = []
+        for record, kind in zip(batch.records, kinds, strict=True):
+            one, result = self.inputs_of[id(record)], ANSWERS[kind]
+            if result.outcome is Outcome.WRITTEN:
+                if self.transactional and one.rejected:
+                    result = LETTER
+                self.write(one)
+            elif result.outcome is Outcome.REJECT:
+                one.rejected = True
+            results.append(result)
+        self.tell(BatchWritten(batch.batch_id, results))
+
+    def write(self, one):
+        if not self.transactional:
+            assert one.arrival > self.documents.get(one.record.key, 0), "an older version over a newer"
+            self.documents[one.record.key] = one.arrival
+        self.settle(one)
+        if self.batch_limits.coalesce and not self.transactional:
+            for claim in self.claims.values():
+                for other in claim.given.values():
+                    if self.superseded(other, one):
+                        self.settle(other)
+
+    def superseded(self, other, one):
+        if other.claim.draining and not self.pipeline_holds(other):
+            return False  # it was dropped: the next owner writes it
+        return other.record.key == one.record.key and other.arrival < one.arrival and not other.rejected
+
+    def pipeline_holds(self, other):
+        return any(work.record is other.record for work in self.held)
+
+    @property
+    def held(self):
+        return [each for work in self.pipeline._lanes.works() for each in (work, *work.superseded)]
+
+    def settle(self, one):
+        if one.claim.open:
+            one.settled = True
+
+    @precondition(lambda self: self.letters)
+    @rule(stored=st.booleans())
+    def letters_stored(self, stored):
+        letters_id, effect = self.letters.popitem()
+        if stored:
+            for each in effect.rejected:
+                self.settle(self.inputs_of[id(each.record)])
+        self.tell(LettersStored(letters_id, stored))
+
+    @precondition(lambda self: self.saves)
+    @rule(data=st.data(), saved=st.booleans(), arrived=st.booleans())
+    def checkpoint_saved(self, data, saved, arrived):
+        effect = self.saves.pop(data.draw(st.integers(0, len(self.saves) - 1)))
+        name = effect.claim.partition
+        current = name in self.claims and self.claims[name].claim == effect.claim
+        if current and (saved or arrived):
+            self.stored[name] = effect.checkpoint
+        orders = self.tell(CheckpointSaved(name, effect.claim.epoch, effect.checkpoint, saved))
+        if not saved:
+            again = [each for each in orders if isinstance(each, SaveCheckpoint)]
+            assert not any(each.claim == effect.claim for each in again), "a hot loop"
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def drain(self, data):
+        name = data.draw(st.sampled_from(sorted(self.claims)))
+        self.claims[name].draining = True
+        self.tell(PartitionDraining(name, self.claims[name].claim.epoch))
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data())
+    def lose(self, data):
+        name = data.draw(st.sampled_from(sorted(self.claims)))
+        epoch = self.claims[name].claim.epoch
+        self.tell(PartitionLost(name, epoch - 1))  # of an older claim: nothing
+        self.claims.pop(name).open = False
+        self.tell(PartitionLost(name, epoch))
+
+    @rule(rate=st.sampled_from([None, 2.0, 7.5, 50.0]))
+    def change_rate(self, rate):
+        self.rate = rate
+        self.starts.clear()
+        self.tell(RateChanged(rate))
+
+    @precondition(lambda self: self.reading)
+    @rule(routes=st.sampled_from([None, *ROUTES]))
+    def routes_read(self, routes):
+        self.reading = False
+        self.tell(RoutesRead(routes))
+
+    @rule(seconds=st.sampled_from([0.0, 0.05, 0.3, 1.0, 2.0, 10.0]))
+    def wait(self, seconds):
+        self.now += seconds
+        self.tell(Tick())
+
+    @rule()
+    def wait_for_the_wake(self):
+        self.now = self.wake
+        self.tell(Tick())
+
+    # -- at the end
+
+    def teardown(self):
+        if not self.sound:  # before the first step, or after a step that failed
+            return
+        self.quiesce()
+        self.replay()
+
+    def quiesce(self):
+        """With a sink and stores that say yes, everything received is settled, and soon."""
+        works = sum(len(claim.given) for claim in self.claims.values())
+        began = self.now
+        for _ in range(200 + 30 * works):
+            if self.batches:
+                batch = next(iter(self.batches.values()))
+                self.answer(batch, ["written"] * len(batch.records))
+            elif self.letters:
+                self.do_letters()
+            elif self.saves:
+                self.do_save()
+            elif self.reading:
+                self.reading = False
+                self.tell(RoutesRead(ROUTES[1]))
+            elif self.quiet():
+                break
+            else:
+                self.now = self.wake
+                self.tell(Tick())
+        assert self.quiet(), "not everything was settled"
+        assert self.now - began < 60.0 + works
+        for claim in self.claims.values():
+            assert claim.drained == claim.draining
+        assert not self.paused
+        stats = self.pipeline.statistics(self.now)
+        assert (stats.backlog_count, stats.backlog_bytes, stats.oldest_age) == (0, 0, 0.0)
+        assert not self.pipeline._lanes._keys
+
+    def do_letters(self):
+        letters_id, effect = self.letters.popitem()
+        for each in effect.rejected:
+            self.settle(self.inputs_of[id(each.record)])
+        self.tell(LettersStored(letters_id, stored=True))
+
+    def do_save(self):
+        effect = self.saves.pop(0)
+        name = effect.claim.partition
+        if name in self.claims and self.claims[name].claim == effect.claim:
+            self.stored[name] = effect.checkpoint
+        self.tell(CheckpointSaved(name, effect.claim.epoch, effect.checkpoint, saved=True))
+
+    def quiet(self):
+        return (
+            all(
+                all(one.settled for one in claim.given.values())
+                and (self.transactional or self.stored_mark(name) == claim.mark())
+                for name, claim in self.claims.items()
+                if not claim.draining
+            )
+            and all(claim.drained for claim in self.claims.values() if claim.draining)
+            and not self.paused
+        )
+
+    def replay(self):
+        """What a pipeline orders depends on its inputs alone."""
+        again = self.make()
+        for item, now, effects in self.history:
+            assert list(again.handle(item, now=now)) == effects
+
+
+TestPipeline = PipelineMachine.TestCase
+TestPipeline.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
