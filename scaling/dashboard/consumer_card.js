@@ -64,7 +64,8 @@ function presentOf(one) {
 
 function instancesTable(view) {
   const gone = view.instances.filter((instance) => !isLive(instance));
-  const shown = [...view.instances.filter(isLive), ...gone.slice(0, GONE_SHOWN)];
+  const live = view.instances.filter(isLive).sort((a, b) => (a.instance < b.instance ? -1 : 1)); // by age they would jump about
+  const shown = [...live, ...gone.slice(0, GONE_SHOWN)];
   const heads = [["instance", ""], ["state", ""], ["reported", "num"], ["records/s", "num"], ["limit", "num"], ["429", "num"], ["RU/record", "num"], ["backlog", "num"], ["partitions", "num"]];
   const rows = shown.map((one) => h("tr", { className: isLive(one) ? null : "gone" },
     h("th", { scope: "row" }, one.instance),

@@ -238,7 +238,10 @@ def test_a_table_that_hangs_delays_neither_the_lines_nor_the_end(caplog):
     caplog.set_level(logging.INFO, "tidemark.consumer")
     stats, source = MemoryStatsStore(), Source()
 
-    async def hang(_):
+    asked = []
+
+    async def hang(row):
+        asked.append(row.stopping)
         await asyncio.Event().wait()
 
     stats.put = hang
@@ -253,6 +256,7 @@ def test_a_table_that_hangs_delays_neither_the_lines_nor_the_end(caplog):
         return loop.time() - begun
 
     assert run(work) == 3.0
+    assert asked == [False, True]  # one call at a time
     assert len([record for record in caplog.records if "successes" in record.getMessage()]) == 6
     assert stats.closed
 
