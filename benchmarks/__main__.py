@@ -1,8 +1,10 @@
-"""`make bench`: all benchmarks, one after the other."""
+"""`make bench`: all benchmarks, one after the other; or those that are named: `python -m benchmarks consumer`."""
 
 import subprocess
 import sys
 
-for module in ("benchmarks.decisions", "benchmarks.function_path"):
-    print(f"\n{module}")
-    subprocess.run([sys.executable, "-m", module], check=True)
+BENCHMARKS = ("decisions", "function_path", "consumer")
+
+for name in sys.argv[1:] or BENCHMARKS:
+    print(f"\nbenchmarks.{name}")
+    subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=True)

@@ -1,0 +1,171 @@
+"""Our consumer: whole, and its parts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Sequence
+
+from benchmarks.consumer.meter import Meter
+from benchmarks.consumer.world import CONTAINER, DATABASE, HUB, PARTITIONS, World, bodies
+from consumer.checkpoints.memory import MemoryCheckpointStore
+from consumer.config import read_config
+from consumer.dead_letters.memory import MemoryDeadLetterStore
+from consumer.driver import Driver, DriverSettings
+from consumer.mapping import MappingOptions
+from consumer.model import Batch, Event, Outcome, Record
+from consumer.position import Start
+from consumer.process import ConsumerProcess
+from consumer.receiver import HubReceiver
+from consumer.sinks.cosmos_bulk import CosmosBulkSink
+from consumer.statistics import Totals
+
+SINK_RECORDS = 40_000
+SINK_REQUESTS = 8  # at once, as the JavaScript cells
+_LOOK = 0.02  # seconds between two looks whether all is done
+
+
+def settings(world: World) -> dict[str, str]:
+    """Only names and addresses: everything else is left at our defaults."""
+    return {
+        "EventHubConnection": world.event_hubs,
+        "CosmosConnection": world.cosmos_connection,
+        "AzureWebJobsStorage": world.storage,
+        "EVENTHUB_NAME": HUB,
+        "COSMOS_DATABASE": DATABASE,
+        "COSMOS_CONTAINER": CONTAINER,
+        "BLOB_CONTAINER": f"checkpoints-{uuid.uuid4().hex[:12]}",
+        "CONSUMER_DEAD_LETTER_CONTAINER": f"letters-{uuid.uuid4().hex[:12]}",
+        "CONSUMER_LEASE_INTERVAL": "1s",  # no wait for the leases; 10 s is the default
+    }
+
+
+async def end_to_end(world: World, meter: Meter) -> None:
+    """The consumer process as it is run: leases, checkpoints in blobs, dead letters, everything."""
+    names = settings(world)
+    meter.begin()
+    stop = asyncio.Event()
+    process = ConsumerProcess(read_config(names), names)
+    task = asyncio.create_task(process.run(stop))
+    while not task.done():
+        await asyncio.sleep(_LOOK)
+        totals = _totals(process.driver)
+        if totals.received:
+            meter.first()
+        if totals.written >= world.records:
+            break
+    meter.done(world.records)
+    stop.set()
+    await task
+
+
+async def without_hub(world: World, meter: Meter) -> None:
+    """The same from the moment an event is received."""
+    events = _events()
+    meter.begin()
+    meter.first()
+    checkpoints = MemoryCheckpointStore()
+    sink = _sink(world)
+    driver = Driver(DriverSettings(HUB, "$Default"), sink, checkpoints, MemoryDeadLetterStore())
+    await driver.open()
+    for partition in events:
+        driver.claimed(await checkpoints.claim(partition, "benchmark", deadline=0.0))
+    await asyncio.gather(*(_receive(driver, partition, each) for partition, each in events.items()))
+    meter.done(sum(map(len, events.values())))
+    await driver.aclose()
+    await sink.aclose()
+
+
+async def _receive(driver: Driver, partition: str, events: Sequence[Event]) -> None:
+    for start in range(0, len(events), 500):
+        await driver.receive(partition, 1, events[start : start + 500])
+    await driver.settled(partition, 1)
+
+
+async def sink_alone(world: World, meter: Meter) -> None:
+    """From the event's body to the answer, in batches of 100 per physical partition: what a bulk API does."""
+    events = [event for each in _events().values() for event in each]
+    sink = _sink(world)
+    meter.begin()
+    meter.first()
+    routes = await sink.open()
+    free = asyncio.Semaphore(SINK_REQUESTS)
+    waiting: dict[str, list[Record]] = defaultdict(list)
+
+    async def write(lane: str, records: list[Record]) -> None:
+        results = await sink.write(
+            Batch(0, lane, tuple(records)), deadline=asyncio.get_running_loop().time() + 60
+        )
+        free.release()
+        if any(result.outcome is not Outcome.WRITTEN for result in results):
+            raise RuntimeError(f"not written: {results}")
+
+    async with asyncio.TaskGroup() as tasks:
+        for event in events:
+            record = sink.prepare(event)
+            lane = routes.lane_of(record)
+            waiting[lane].append(record)
+            if len(waiting[lane]) == 100:
+                await free.acquire()
+                tasks.create_task(write(lane, waiting.pop(lane)))
+        for lane, records in waiting.items():
+            await free.acquire()
+            tasks.create_task(write(lane, records))
+    meter.done(len(events))
+    await sink.aclose()
+
+
+async def receiving(world: World, meter: Meter) -> None:
+    """Our receiver with nothing behind it."""
+    received = 0
+    everything = asyncio.Event()
+
+    async def on_events(events: Sequence[Event], _last_enqueued: int | None) -> None:
+        nonlocal received
+        if events:
+            meter.first()
+        received += len(events)
+        if received >= world.records:
+            everything.set()
+
+    names = settings(world)
+    meter.begin()
+    receiver = HubReceiver(names, "EventHubConnection", HUB, "$Default")
+    start = Start(note="from the first event")
+    tasks = [asyncio.create_task(receiver.receive(str(n), start, 1, on_events)) for n in range(PARTITIONS)]
+    waiting = asyncio.create_task(everything.wait())
+    await asyncio.wait((waiting, *tasks), return_when=asyncio.FIRST_COMPLETED)
+    meter.done(received)
+    for task in tasks:
+        task.cancel()
+    ends = await asyncio.gather(*tasks, return_exceptions=True)
+    await receiver.close()
+    if received < world.records:
+        raise RuntimeError(f"receiving ended: {ends}")
+
+
+def _totals(driver: Driver) -> Totals:
+    try:
+        return driver.statistics().totals
+    except RuntimeError:  # not open yet
+        return Totals()
+
+
+def _sink(world: World) -> CosmosBulkSink:
+    return CosmosBulkSink(
+        settings(world), database=DATABASE, container=CONTAINER, mapping=MappingOptions(HUB)
+    )
+
+
+def _events() -> dict[str, list[Event]]:
+    now = time.time()
+    found: dict[str, list[Event]] = {}
+    for partition in range(PARTITIONS):
+        mine = range(SINK_RECORDS)[partition::PARTITIONS]
+        found[str(partition)] = [
+            Event(str(partition), number, str(number * 1100), now, body)
+            for number, body in enumerate(bodies(mine))
+        ]
+    return found
