@@ -291,6 +291,7 @@ class HubReceiver:
             longest = min(_FIRST_BACKOFF * 2.0 ** (failures - 1), _LONGEST_BACKOFF)
             await asyncio.sleep(random.uniform(longest / 2, longest))  # noqa: S311 - keeps a fleet apart
         try:
+            await self.partitions()  # a hub created anew may have as many events again
             state = await self.state(progress.partition)
         except UnavailableError:
             return

@@ -381,6 +381,20 @@ async def test_a_hub_created_anew_under_the_receiver_is_noticed(server):
             await receiver.partitions()
 
 
+async def test_a_hub_created_anew_is_noticed_though_it_has_more_events_already(server):
+    fill(server, 10)
+
+    async with a_receiver(server) as receiver, taking(receiver) as taken:
+        await receiver.partitions()
+        await until(lambda: len(taken.events) == 10)
+        server.recreate_hub(HUB)
+        fill(server, 20)
+        with pytest.raises(PositionError, match="created anew"):
+            await asyncio.wait_for(taken.task, 20)
+
+    assert len(taken.events) == 10
+
+
 async def test_large_events_are_asked_for_in_smaller_numbers(server):
     fill(server, 60, size=200_000)
 
