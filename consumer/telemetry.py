@@ -93,10 +93,19 @@ class Reporter:
 
     def start(self) -> None:
         """Begins to report; the first interval begins now."""
+        self.open()
+        self._loop_task = asyncio.create_task(self._run(), name="telemetry")
+
+    def open(self) -> None:
+        """For an owner that calls `tell` when it likes, instead of `start`."""
         self._before_at = asyncio.get_running_loop().time()
         if self._landing is not None:
             self._landing.start()
-        self._loop_task = asyncio.create_task(self._run(), name="telemetry")
+
+    def tell(self) -> None:
+        """Reports on the time since the last report, once every interval at most."""
+        if asyncio.get_running_loop().time() >= self._before_at + self._every:
+            self._tell()
 
     def on_checkpoint(self, checkpoint: Checkpoint, left: int) -> None:
         """A checkpoint was saved; `left` events received of its partition are not settled."""
@@ -134,13 +143,16 @@ class Reporter:
         while True:
             at = max(at + self._every, loop.time())  # a loop that was blocked does not catch up in a burst
             await asyncio.sleep(at - loop.time())
-            try:
-                row = self.report()
-            except Exception:
-                log.exception("reporting failed")
-                continue
-            if row is not None and (self._remote_task is None or self._remote_task.done()):
-                self._remote_task = asyncio.create_task(self._remote(row), name="telemetry row")
+            self._tell()
+
+    def _tell(self) -> None:
+        try:
+            row = self.report()
+        except Exception:
+            log.exception("reporting failed")
+            return
+        if row is not None and (self._remote_task is None or self._remote_task.done()):
+            self._remote_task = asyncio.create_task(self._remote(row), name="telemetry row")
 
     def report(self) -> ConsumerStats | None:
         """Tells of the time since the last report all that can be told at once; gives the row to be written.

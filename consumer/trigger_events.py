@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from consumer.errors import ConsumerError
@@ -15,7 +16,7 @@ class TriggerEvent(Protocol):
 
     sequence_number: int | None
     offset: Any
-    enqueued_time: Any
+    enqueued_time: datetime | None
     partition_key: str | None
     metadata: Mapping[str, Any] | None
 
@@ -29,30 +30,58 @@ def from_trigger(events: Sequence[Any]) -> tuple[str, list[Event]]:
     is, or an event's number: without them nothing can be settled.
     """
     if not events:
-        raise ConsumerError("the trigger called with no events")
+        raise ConsumerError("the trigger called with no events: started by hand? It works only from the hub")
     metadata: Mapping[str, Any] = events[0].metadata or {}
     partition = _json(metadata, "PartitionContext", {}).get("PartitionId")
     if not isinstance(partition, str) or not partition:
         raise ConsumerError(
             f"the trigger's metadata has no PartitionContext.PartitionId; found {', '.join(sorted(metadata)) or 'none'}"
         )
-    properties = _json(metadata, "PropertiesArray", [])
-    return partition, [_event(partition, event, properties, index) for index, event in enumerate(events)]
+    own = _dictionaries(metadata, "PropertiesArray", len(events))
+    system = _dictionaries(metadata, "SystemPropertiesArray", len(events))
+    return partition, [
+        _event(partition, index, *each) for index, each in enumerate(zip(events, own, system, strict=True))
+    ]
 
 
-def _event(partition: str, event: TriggerEvent, properties: Sequence[Any], index: int) -> Event:
+def _event(
+    partition: str, index: int, event: TriggerEvent, own: Mapping[str, Any], system: Mapping[str, Any]
+) -> Event:
     if event.sequence_number is None:
         raise ConsumerError(f"event {index} of partition {partition} has no sequence number in its metadata")
-    own = properties[index] if index < len(properties) else None
     return Event(
         partition,
         event.sequence_number,
-        "" if event.offset is None else str(event.offset),
-        event.enqueued_time.timestamp() if event.enqueued_time is not None else 0.0,
+        _offset(event, system),
+        _epoch_seconds(event.enqueued_time),
         event.get_body(),
         event.partition_key or None,
-        own if isinstance(own, dict) else {},
+        own,
     )
+
+
+def _offset(event: TriggerEvent, system: Mapping[str, Any]) -> str:
+    """As the hub has it, '' where that is not known: for an offset that is no number, as those of hubs with
+    geo-replication, the host says -1, and the true one beside it.
+    """
+    text = system.get("OffsetString")
+    if isinstance(text, str) and text:
+        return text
+    return "" if event.offset is None or str(event.offset) == "-1" else str(event.offset)
+
+
+def _epoch_seconds(moment: datetime | None) -> float:
+    """The host tells times in UTC and does not say so."""
+    if moment is None:
+        return 0.0
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _dictionaries(metadata: Mapping[str, Any], name: str, count: int) -> list[Mapping[str, Any]]:
+    """One per event, empty where the host sent none."""
+    found = _json(metadata, name, [])
+    padded = [*found[:count], *([{}] * (count - len(found)))]
+    return [each if isinstance(each, dict) else {} for each in padded]
 
 
 def _json(metadata: Mapping[str, Any], name: str, default: Any) -> Any:

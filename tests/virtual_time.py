@@ -9,6 +9,7 @@ class _Selector(selectors.DefaultSelector):
     """Instead of waiting, it moves the loop's clock."""
 
     now = 1000.0
+    turns = 0
 
     def select(self, timeout=None):
         ready = super().select(0)
@@ -16,6 +17,10 @@ class _Selector(selectors.DefaultSelector):
             raise AssertionError("everything waits for something that never comes")
         if not ready:
             self.now += max(0.0, timeout)
+        # A loop calls timers a nanosecond early: one that sets itself again for the same time would never end.
+        self.turns = 0 if timeout else self.turns + 1
+        if self.turns > 1_000:
+            self.now += 1e-9
         return ready
 
 

@@ -1,0 +1,291 @@
+"""Batches of a trigger, settled in virtual time with everything around in memory."""
+
+import asyncio
+import contextvars
+import logging
+
+import msgspec
+import pytest
+
+from consumer.config import ConsumerConfig
+from consumer.dead_letters.memory import MemoryDeadLetterStore
+from consumer.errors import BacklogError, ConsumerError, FencedError, SettingsError
+from consumer.hosted import HostedConsumer
+from consumer.limits import Limits
+from consumer.mapping import MappingOptions
+from consumer.model import Event, Outcome, WriteResult
+from consumer.sinks.memory import MemorySink
+from tests.virtual_time import virtual_time
+
+BUDGET = 45.0
+BUSY = WriteResult(Outcome.RETRY, 503, "busy")
+INVOCATION = contextvars.ContextVar("invocation", default="none")
+
+
+@pytest.fixture
+def run():
+    with virtual_time() as runner:
+        yield runner
+
+
+class Sink(MemorySink):
+    """Refuses the records whose ids are in `refused`, and counts what it is asked for."""
+
+    def __init__(self):
+        super().__init__(MappingOptions("hub"))
+        self.refused = set()
+        self.attempts = []
+        self.invocations = []
+        self.open_now = 0
+
+    async def open(self):
+        self.open_now += 1
+        return await super().open()
+
+    async def write(self, batch, *, deadline):
+        self.invocations.append(INVOCATION.get())
+        await asyncio.sleep(0.05)
+        written = await super().write(batch, deadline=deadline)
+        ids = [msgspec.json.decode(record.payload)["id"] for record in batch.records]
+        self.attempts += ids
+        return [BUSY if name in self.refused else one for name, one in zip(ids, written, strict=True)]
+
+    async def aclose(self):
+        self.open_now -= 1
+
+
+class World:
+    """A hosted consumer; stands in for its parts."""
+
+    def __init__(self, **config):
+        self.config = ConsumerConfig("hub", **config)
+        self.settings = {}
+        self.memory = Sink()
+        self.stored_letters = MemoryDeadLetterStore()
+        self.made = 0
+        self.hosted = HostedConsumer(self.config, {}, self._parts)
+
+    def _parts(self, config, settings):
+        self.made += 1
+        return self
+
+    def sink(self):
+        return self.memory
+
+    def letters(self):
+        return self.stored_letters
+
+    async def invoke(self, events, *, budget=BUDGET):
+        """One invocation, with a context of its own as the worker gives it."""
+        deadline = asyncio.get_running_loop().time() + budget
+        await self.hosted.settle(events[0].partition, events, deadline=deadline)
+
+    async def close(self):
+        await self.hosted.aclose()
+        assert self.memory.open_now == 0
+        assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+
+def batch(count, *, first=0, partition="0", at=0.0):
+    numbers = range(first, first + count)
+    return [Event(partition, n, str(n), at, msgspec.json.encode({"id": f"d{n}"})) for n in numbers]
+
+
+def names(*numbers):
+    return [f"d{n}" for n in numbers]
+
+
+def test_an_invocation_returns_when_all_is_written_or_a_stored_dead_letter(run):
+    async def main():
+        world = World()
+        poison = Event("0", 3, "3", 0.0, b"poison")
+        await world.invoke([*batch(3), poison])
+        assert world.memory.attempts == names(0, 1, 2)
+        assert [each.event async for each in world.stored_letters.list()] == [poison]
+        await world.close()
+
+    run(main())
+
+
+def test_a_batch_that_cannot_be_written_raises_in_time_and_goes_on_where_it_stopped(run):
+    async def main():
+        world = World()
+        world.memory.refused = {"d1"}
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(ConsumerError, match=r"partition 0: not all of 3 events.*503: busy"):
+            await world.invoke(batch(3))
+        assert BUDGET - 5.0 <= loop.time() - began < BUDGET + 0.1
+        assert world.memory.attempts.count("d1") > 3
+        world.memory.refused.clear()
+        world.memory.attempts.clear()
+
+        await asyncio.sleep(5.0)  # the retry policy's delay
+        await world.invoke(batch(3))
+        assert world.memory.attempts == names(1)
+        await world.close()
+
+    run(main())
+
+
+@pytest.mark.parametrize("changed", ["enqueued later", "a minute later"])
+def test_progress_counts_for_the_very_same_batch_and_for_a_minute(run, changed):
+    async def main():
+        world = World()
+        world.memory.refused = {"d1"}
+        with pytest.raises(ConsumerError):
+            await world.invoke(batch(3))
+        world.memory.refused.clear()
+        world.memory.attempts.clear()
+
+        await asyncio.sleep(61.0 if changed == "a minute later" else 5.0)
+        await world.invoke(batch(3, at=1.0 if changed == "enqueued later" else 0.0))
+        assert world.memory.attempts == names(0, 1, 2)
+        await world.close()
+
+    run(main())
+
+
+def test_a_batch_that_comes_again_after_it_was_settled_is_written_again(run):
+    async def main():
+        world = World()
+        await world.invoke(batch(2))
+        await world.invoke(batch(2))
+        assert world.memory.attempts == names(0, 1, 0, 1)
+        await world.close()
+
+    run(main())
+
+
+def test_a_batch_above_the_high_mark_is_taken_in_bit_by_bit(run):
+    async def main():
+        world = World(limits=Limits(high_count=100))
+        await world.invoke(batch(2_000))
+        assert world.memory.attempts == names(*range(2_000))
+        await world.close()
+
+    run(main())
+
+
+def test_a_batch_that_takes_longer_than_an_invocation_is_written_once_over_several(run):
+    async def main():
+        world = World(rate=10.0)
+        loop = asyncio.get_running_loop()
+        began, failures = loop.time(), 0
+        while True:
+            try:
+                await world.invoke(batch(1_000))
+                break
+            except ConsumerError:
+                failures += 1
+                await asyncio.sleep(5.0)
+        assert failures == 2
+        assert world.memory.attempts == names(*range(1_000))
+        assert loop.time() - began < 120.0
+        await world.close()
+
+    run(main())
+
+
+def test_partitions_are_settled_side_by_side_by_one_driver_at_one_rate(run):
+    async def main():
+        world = World(rate=10.0)
+        began = asyncio.get_running_loop().time()
+        await asyncio.gather(*(world.invoke(batch(50, first=50 * n, partition=str(n))) for n in range(4)))
+        assert sorted(world.memory.attempts) == sorted(names(*range(200)))
+        assert 19.0 <= asyncio.get_running_loop().time() - began <= 22.0
+        assert world.made == 1
+        await world.close()
+
+    run(main())
+
+
+def test_a_partition_given_out_again_meanwhile_fails_the_earlier_invocation(run):
+    """It must not return: the host would checkpoint what it does not know to be written."""
+
+    async def main():
+        world = World()
+        world.memory.refused = {"d1"}
+        earlier = asyncio.create_task(world.invoke(batch(3)))
+        await asyncio.sleep(3.0)
+        later = asyncio.create_task(world.invoke(batch(3)))
+        with pytest.raises(FencedError, match="partition 0"):
+            await earlier
+        world.memory.refused.clear()
+        await later
+        await world.close()
+
+    run(main())
+
+
+def test_a_driver_that_gave_up_fails_its_invocations_and_is_replaced_by_the_next(run):
+    async def main():
+        world = World(limits=Limits(backlog_to=20.0))
+        world.memory.refused = {"d1", "d9"}
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        two = (batch(2), batch(1, first=9, partition="1"))
+        outcomes = await asyncio.gather(*(world.invoke(each) for each in two), return_exceptions=True)
+        assert [type(each) for each in outcomes] == [BacklogError, BacklogError]
+        assert loop.time() - began < 30.0
+        world.memory.refused.clear()
+
+        await world.invoke(two[1])
+        assert world.made == 2
+        await world.close()
+
+    run(main())
+
+
+def test_what_the_driver_does_belongs_to_an_invocation_that_still_runs(run):
+    """The host drops log lines of invocations that ended, and OpenTelemetry has no span for them."""
+
+    async def main():
+        world = World()
+
+        async def invocation(name, events):
+            INVOCATION.set(name)
+            await world.invoke(events)
+
+        world.memory.refused = {"d1"}
+        slow = asyncio.create_task(invocation("slow", batch(2)))
+        await asyncio.sleep(3.0)
+        await asyncio.create_task(invocation("quick", batch(1, first=7, partition="1")))
+        retries = len(world.memory.invocations)
+        await asyncio.sleep(10.0)
+        assert set(world.memory.invocations[retries:]) == {"slow"}
+        world.memory.refused.clear()
+        await slow
+        await asyncio.sleep(30.0)
+        await asyncio.create_task(invocation("last", batch(1, first=2)))
+        assert world.memory.invocations[-1] == "last"
+        await world.close()
+
+    run(main())
+
+
+def test_each_interval_the_invocation_itself_tells_what_was_done(run, caplog):
+    async def main():
+        world = World()
+        world.memory.refused = {"d1"}
+        task = asyncio.create_task(world.invoke(batch(3)))
+        await asyncio.sleep(16.0)
+        world.memory.refused.clear()
+        await task
+        await world.close()
+
+    with caplog.at_level(logging.INFO, logger="tidemark.consumer"):
+        run(main())
+    assert sum("throttled" in record.getMessage() for record in caplog.records) >= 3
+
+
+@pytest.mark.parametrize(
+    ("config", "story"),
+    [
+        ({"dry_run": True}, "COSMOS_WRITE is false"),
+        ({"fleet_rate": 5.0}, "CONSUMER_FLEET_RATELIMIT is set"),
+    ],
+)
+def test_what_a_trigger_cannot_do_is_refused(config, story):
+    with pytest.raises(SettingsError, match=story):
+        HostedConsumer(ConsumerConfig("hub", **config), {})
