@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
+from consumer.errors import UnavailableError
 from consumer.model import NOTHING_SETTLED, Checkpoint, Claim, PartitionState
 from consumer.ports import CheckpointStore
 from consumer.position import PositionPolicy, Start, start
@@ -28,8 +29,10 @@ async def claim_partition(
 
     Raises PositionError, UnavailableError.
     """
-    state = await hub.state(partition)
     stored = (await checkpoints.load_all(deadline=_deadline())).get(partition)
+    state = await hub.state(
+        partition
+    )  # later: else the owner before us could be ahead of what we know of the hub
     begin = start(stored, state, policy, hub_created_at=hub.created_at)
     if begin.reset:
         position = NOTHING_SETTLED if begin.sequence_number is None else begin.sequence_number
@@ -37,7 +40,10 @@ async def claim_partition(
         await checkpoints.put(anew, deadline=_deadline())
     claim = await checkpoints.claim(partition, owner, deadline=_deadline())
     if not begin.reset and claim.checkpoint != stored:  # saved in between by the owner before us
+        state = await hub.state(partition)
         begin = start(claim.checkpoint, state, policy, hub_created_at=hub.created_at)
+        if begin.reset:
+            raise UnavailableError(f"the checkpoint of partition {partition} changed while it was claimed")
     return claim, begin
 
 

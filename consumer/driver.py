@@ -209,10 +209,12 @@ class Driver:
             self._timer.cancel()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self.failed.done() and not self.failed.cancelled():
-            self.failed.exception()  # seen, whoever waited for it
-        self.failed.cancel()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:
+            if self.failed.done() and not self.failed.cancelled():
+                self.failed.exception()  # seen, whoever waited for it
+            self.failed.cancel()
 
     # -- effects
 

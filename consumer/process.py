@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from typing import Any
 
 from consumer.assembly import Parts, driver_settings, reporter
 from consumer.checkpoints.memory import MemoryCheckpointStore, MemoryLeaseStore
@@ -101,14 +103,20 @@ class ConsumerProcess:
         self._reporter.stopping = True
 
     async def _aclose(self) -> None:
-        await self._reporter.aclose(asyncio.get_running_loop().time() + LAST_WORDS)
-        parts = (self._sink, self._letters, self._checkpoints, self._leases)
-        stored = () if self._stored is self._checkpoints else (self._stored,)
-        for part in (*parts, *stored):
-            try:
-                await part.aclose()
-            except Exception:
-                log.exception("closing %s failed", type(part).__name__)
+        parts: list[Any] = [self._sink, self._letters, self._checkpoints, self._leases]
+        if self._stored is not self._checkpoints:
+            parts.append(self._stored)
+        async with AsyncExitStack() as closing:
+            for part in reversed(parts):
+                closing.push_async_callback(_close, part)
+            await self._reporter.aclose(asyncio.get_running_loop().time() + LAST_WORDS)
+
+
+async def _close(part: Any) -> None:
+    try:
+        await part.aclose()
+    except Exception:
+        log.exception("closing %s failed", type(part).__name__)
 
 
 async def run_slice(

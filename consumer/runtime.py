@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import Protocol
 
 from msgspec import Struct, structs
@@ -100,6 +101,7 @@ class Consumer:
         self._receiving: dict[str, _Receiving] = {}
         self._partitions = 0
         self._undrained: list[str] = []
+        self._close_by = 0.0
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.lost_to_retention = 0
         """Events that retention took before they were received."""
@@ -119,7 +121,18 @@ class Consumer:
         Raises what made it end: SettingsError, PositionError, BacklogError, PoisonError; ShutdownError when the
         deadline passed before everything begun was settled.
         """
-        await self._driver.open()
+        self._close_by = asyncio.get_running_loop().time() + self._settings.shutdown
+        async with AsyncExitStack() as closing:  # every step is taken, whatever becomes of the one before it
+            closing.push_async_callback(self._close_receiver)
+            closing.push_async_callback(self._driver.aclose)
+            await self._driver.open()
+            closing.push_async_callback(self._end_receiving)
+            closing.push_async_callback(self._release)
+            outcome = await self._balance_until(stop)
+        self._raise(outcome)
+
+    async def _balance_until(self, stop: asyncio.Event) -> BaseException | None:
+        """What balancing ended with, or None."""
         balancing = asyncio.create_task(self.ownership.run(), name="ownership")
         stopping = asyncio.create_task(stop.wait(), name="stop")
         try:
@@ -130,35 +143,38 @@ class Consumer:
         finally:
             stopping.cancel()
             balancing.cancel()
-            outcome = (await asyncio.gather(balancing, stopping, return_exceptions=True))[0]
-            await self._shut_down()
-        self._raise(outcome)
+            await asyncio.gather(balancing, stopping, return_exceptions=True)
+        return None if balancing.cancelled() else balancing.exception()
 
-    def _raise(self, outcome: object) -> None:
+    def _raise(self, outcome: BaseException | None) -> None:
         for future in (self._driver.failed, self._failure):
             if future.done() and not future.cancelled():
                 future.result()
-        if isinstance(outcome, Exception):
+        if outcome is not None:
             raise outcome
         if self._undrained:
             raise ShutdownError(
                 f"partitions {', '.join(self._undrained)}: what was begun was not settled in time; it comes again"
             )
 
-    async def _shut_down(self) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._settings.shutdown
+    # -- shutting down
+
+    async def _release(self) -> None:
+        self._close_by = asyncio.get_running_loop().time() + self._settings.shutdown
         self._undrained.clear()
         if self._on_stopping is not None:
             self._on_stopping()
-        try:
-            await self.ownership.release_all(deadline)
-        finally:
-            for receiving in self._receiving.values():
-                receiving.task.cancel()
-            await asyncio.gather(*(each.task for each in self._receiving.values()), return_exceptions=True)
-            await self._driver.aclose()
-            await self._receiver.close(deadline)
+        await self.ownership.release_all(self._close_by)
+
+    async def _end_receiving(self) -> None:
+        for receiving in self._receiving.values():
+            receiving.task.cancel()
+        await asyncio.gather(*(each.task for each in self._receiving.values()), return_exceptions=True)
+        if self._failure.done():
+            self._failure.exception()  # seen, whatever else is raised
+
+    async def _close_receiver(self) -> None:
+        await self._receiver.close(self._close_by)
 
     # -- what the ownership tells
 
@@ -175,16 +191,19 @@ class Consumer:
         receiving = self._receiving.pop(partition, None)
         if receiving is None:
             return
+        claim, drained = receiving.claim, False
         receiving.task.cancel()
-        await asyncio.gather(receiving.task, return_exceptions=True)
-        claim = receiving.claim
-        if claim is not None:
-            drained = not stolen and await self._driver.drain(partition, claim.epoch, deadline=deadline)
-            if not drained:
-                self._undrained.append(partition)
-            self._driver.lost(partition, claim.epoch)
-            log.info("partition %s: %s", partition, "drained" if drained else "left with work unsettled")
-        self._share_rate()
+        try:
+            await asyncio.gather(receiving.task, return_exceptions=True)
+            if claim is not None and not stolen:
+                drained = await self._driver.drain(partition, claim.epoch, deadline=deadline)
+        finally:  # also when the time is over: nothing is written any more
+            if claim is not None:
+                self._driver.lost(partition, claim.epoch)
+                log.info("partition %s: %s", partition, "drained" if drained else "left with work unsettled")
+                if not drained:
+                    self._undrained.append(partition)
+            self._share_rate()
 
     async def _list_partitions(self) -> Sequence[str]:
         partitions = await self._receiver.partitions()

@@ -1,6 +1,7 @@
 """A consumer with everything around it in memory, in virtual time."""
 
 import asyncio
+import gc
 import logging
 
 import msgspec
@@ -14,6 +15,7 @@ from consumer.errors import (
     FencedError,
     PoisonError,
     PositionError,
+    SettingsError,
     ShutdownError,
     UnavailableError,
 )
@@ -225,7 +227,7 @@ def test_a_refused_receiver_comes_again_without_haste(run):
         await task
 
         assert [epoch for _, _, epoch in world.hub.starts] == [1, 2, 3]
-        assert 20.0 <= took < 30.0
+        assert 30.0 <= took < 40.0  # twice one and a half intervals
 
     run(main())
 
@@ -367,5 +369,125 @@ def test_waiting_for_a_claim_that_ends_before_its_events_are_settled_is_an_error
         stop.set()
         with pytest.raises(ShutdownError):  # the consumer does not know of the other claim
             await task
+
+    run(main())
+
+
+def test_cancelled_at_any_moment_nothing_is_left_running_and_no_error_goes_unseen(run, caplog):
+    async def once(first, second):
+        troubles = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
+        world = World([*bodies(40), b"poison"], bodies(20, 40))
+        world.checkpoints = Slow(world.checkpoints)
+        world.leases = Slow(world.leases)
+        world.letters = Slow(world.letters)
+        _, task, stop = world.start()
+        await asyncio.sleep(first)
+        stop.set() if second is None else task.cancel()
+        await asyncio.sleep(second or first / 3)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert world.hub.closed
+        gc.collect()
+        assert troubles == []
+
+    for step in range(60):
+        run(once(step * 0.013, None if step % 3 else step * 0.007))
+
+
+class Slow:
+    """A store each of whose calls takes a while."""
+
+    def __init__(self, store):
+        self._store = store
+
+    def __getattr__(self, name):
+        method = getattr(self._store, name)
+        if not asyncio.iscoroutinefunction(method):
+            return method
+
+        async def slowly(*args, **kwargs):
+            await asyncio.sleep(0.02)
+            return await method(*args, **kwargs)
+
+        return slowly
+
+
+def test_a_consumer_whose_sink_does_not_open_closes_its_receiver(run):
+    async def main():
+        world = World(bodies(3))
+
+        async def refuse():
+            raise SettingsError("no such container")
+
+        world.sink.open = refuse
+        _, task, _ = world.start()
+
+        with pytest.raises(SettingsError):
+            await task
+        assert world.hub.closed
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main())
+
+
+def test_a_stop_before_the_first_round_ends_at_once(run):
+    async def main():
+        world = World(bodies(3))
+        _, task, stop = world.start()
+        stop.set()
+        await task
+
+        assert world.hub.starts == []
+        assert world.hub.closed
+
+    run(main())
+
+
+def test_an_owner_before_us_that_is_ahead_of_what_we_know_of_the_hub_is_no_other_hub(run):
+    async def main():
+        world = World(bodies(10))
+        before = await world.checkpoints.claim("0", "before", deadline=0)
+        state = world.hub.state
+
+        async def goes_on(partition):
+            known = await state(partition)
+            if len(world.hub.logs["0"]) == 10:
+                world.hub.logs["0"] += bodies(10, 10)
+                await world.checkpoints.save(before, Checkpoint("0", 19, "19"), deadline=0)
+            return known
+
+        world.hub.state = goes_on
+        _, task, stop = world.start()
+        await world.until(lambda: world.hub.starts)
+        stop.set()
+        await task
+
+        assert world.hub.starts[0][:2] == ("0", 19)
+
+    run(main())
+
+
+def test_a_partition_whose_receiver_does_not_end_in_time_is_forgotten_all_the_same(run):
+    async def main():
+        world = World(bodies(3))
+        receive = world.hub.receive
+
+        async def clings(*args):
+            try:
+                await receive(*args)
+            finally:
+                await asyncio.sleep(60.0)
+
+        world.hub.receive = clings
+        consumer, task, stop = world.start(shutdown=5.0)
+        await world.until(lambda: len(world.sink.documents) == 3)
+        stop.set()
+
+        with pytest.raises(ShutdownError, match="partitions 0"):
+            await task
+        assert consumer.driver.statistics().partitions == ()
 
     run(main())

@@ -1,0 +1,368 @@
+"""The driver alone: a sink and stores that answer when the test says, in virtual time."""
+
+import asyncio
+import itertools
+
+import pytest
+
+from consumer.checkpoints.memory import MemoryCheckpointStore
+from consumer.dead_letters.memory import MemoryDeadLetterStore
+from consumer.driver import PREPARED_BYTES, Driver, DriverSettings
+from consumer.errors import ConsumerError, FencedError, UnavailableError
+from consumer.lanes import BatchLimits
+from consumer.limits import Limits
+from consumer.mapping import MappingOptions
+from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
+from consumer.sinks.memory import MemorySink
+from tests.virtual_time import virtual_time
+
+WRITTEN = WriteResult(Outcome.WRITTEN, 200)
+
+
+@pytest.fixture
+def run():
+    with virtual_time() as runner:
+        yield runner
+
+
+class Sink(MemorySink):
+    """Writes when `gate` is open, or raises `error`."""
+
+    def __init__(self):
+        super().__init__(MappingOptions("hub"))
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.error = None
+        self.prepared = []
+
+    def prepare(self, event):
+        self.prepared.append(event)
+        return super().prepare(event)
+
+    async def write(self, batch, *, deadline):
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return await super().write(batch, deadline=deadline)
+
+
+class Transactional(Sink):
+    """Keeps what is attached."""
+
+    transactional = True
+
+    def __init__(self):
+        super().__init__()
+        self.attached = {}
+
+    async def open(self):
+        return Routes(by_partition=True)
+
+    def prepare(self, event):
+        return Record(event, f"{event.partition}~{event.sequence_number}")
+
+    def attach(self, claim):
+        self.attached[claim.partition] = claim.epoch
+
+    def detach(self, partition):
+        self.attached.pop(partition, None)
+
+
+class Checkpoints(MemoryCheckpointStore):
+    def __init__(self):
+        super().__init__(clock=lambda: 0.0)
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.error = None
+        self.calls = 0
+
+    async def save(self, claim, checkpoint, *, deadline):
+        self.calls += 1
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        await super().save(claim, checkpoint, deadline=deadline)
+
+
+async def opened(sink=None, checkpoints=None, **settings):
+    callbacks = {name: settings.pop(name) for name in ("on_checkpoint", "on_fenced") if name in settings}
+    settings = {"batches": BatchLimits(flush_after=0.1), **settings}
+    driver = Driver(
+        DriverSettings("hub", "group", **settings),
+        sink or Sink(),
+        checkpoints or Checkpoints(),
+        MemoryDeadLetterStore(),
+        **callbacks,
+    )
+    await driver.open()
+    return driver
+
+
+def events(*numbers, partition="0", size=2):
+    return [Event(partition, n, str(n), 0.0, b'{"id":"%d"%s}' % (n, b" " * size)) for n in numbers]
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+def test_a_drain_whose_claim_is_lost_meanwhile_is_no_drain(run):
+    async def main():
+        sink = Sink()
+        driver = await opened(sink)
+        driver.claimed(Claim("0", "me", 1))
+        await driver.receive("0", 1, events(0))
+        sink.gate.clear()
+        await asyncio.sleep(1.0)
+        draining = asyncio.create_task(driver.drain("0", 1, deadline=now() + 20.0))
+        await asyncio.sleep(1.0)
+        driver.lost("0", 1)
+
+        assert await draining is False
+        assert await driver.drain("0", 1, deadline=now() + 20.0) is False
+        await driver.aclose()
+        assert now() < 1003.0  # nobody waited for a claim that is over
+
+    run(main())
+
+
+def test_a_drain_is_over_when_the_checkpoint_is_saved_and_waits_out_a_store_that_is_away(run):
+    async def main():
+        checkpoints = Checkpoints()
+        claim = await checkpoints.claim("0", "me", deadline=0)
+        driver = await opened(checkpoints=checkpoints)
+        driver.claimed(claim)
+        await driver.receive("0", 1, events(0, 1))
+        await driver.settled("0", 1)
+        checkpoints.error = UnavailableError("away")
+        draining = asyncio.create_task(driver.drain("0", 1, deadline=now() + 20.0))
+        await asyncio.sleep(5.2)
+        assert checkpoints.calls <= 11  # twice a second
+        checkpoints.error = None
+
+        assert await draining is True
+        assert (await checkpoints.load_all(deadline=0))["0"].sequence_number == 1
+        await driver.aclose()
+
+    run(main())
+
+
+def test_the_end_of_an_older_claim_leaves_the_later_one_attached(run):
+    async def main():
+        sink = Transactional()
+        driver = await opened(sink)
+        driver.claimed(Claim("0", "me", 1))
+        driver.claimed(Claim("0", "me", 2))
+        driver.claimed(Claim("0", "me", 1))
+        driver.lost("0", 1)
+        assert sink.attached == {"0": 2}
+
+        driver.lost("0", 2)
+        assert sink.attached == {}
+        await driver.aclose()
+
+    run(main())
+
+
+def test_a_refusal_of_an_older_claim_does_not_end_the_later_one(run):
+    async def main():
+        checkpoints, told = Checkpoints(), []
+        first = await checkpoints.claim("0", "me", deadline=0)
+        driver = await opened(checkpoints=checkpoints, on_fenced=lambda *which: told.append(which))
+        driver.claimed(first)
+        await driver.receive("0", 1, events(0))
+        checkpoints.gate.clear()
+        await asyncio.sleep(6.0)
+        assert checkpoints.calls == 1
+        driver.claimed(await checkpoints.claim("0", "me", deadline=0))
+        checkpoints.gate.set()
+        await driver.receive("0", 2, events(0))
+        await driver.settled("0", 2)
+
+        assert told == []
+        await driver.aclose()
+
+    run(main())
+
+
+def test_a_refused_write_of_an_older_claim_does_not_end_the_later_one(run):
+    async def main():
+        sink, told = Transactional(), []
+        driver = await opened(sink, on_fenced=lambda *which: told.append(which))
+        driver.claimed(Claim("0", "me", 1))
+        await driver.receive("0", 1, events(0))
+        sink.gate.clear()
+        await asyncio.sleep(1.0)
+        driver.claimed(Claim("0", "me", 2))
+        sink.error = FencedError("of the first claim")
+        sink.gate.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        sink.error = None
+        await driver.receive("0", 2, events(0))
+        await driver.settled("0", 2)
+
+        assert told == []
+        await driver.aclose()
+
+    run(main())
+
+
+def test_a_fenced_claim_is_told_once_and_whoever_waits_for_it_learns_of_it(run):
+    async def main():
+        sink, told = Transactional(), []
+        driver = await opened(sink, on_fenced=lambda *which: told.append(which))
+        driver.claimed(Claim("0", "me", 7))
+        sink.error = FencedError("somebody else's")
+        await driver.receive("0", 7, events(0))
+
+        with pytest.raises(FencedError):
+            await driver.settled("0", 7)
+        await asyncio.sleep(30.0)
+        assert told == [("0", 7)]
+        assert sink.attached == {}
+        await driver.aclose()
+
+    run(main())
+
+
+def test_no_more_is_taken_in_than_there_is_room_for_however_many_partitions_wait(run):
+    async def main():
+        sink = Sink()
+        sink.gate.clear()
+        driver = await opened(sink, limits=Limits(high_count=1_000))
+        for partition in "0123456789":
+            driver.claimed(Claim(partition, "me", 1))
+        receiving = [
+            asyncio.create_task(driver.receive(p, 1, events(*range(400), partition=p))) for p in "0123456789"
+        ]
+        most = 0
+        for step in range(300):
+            await asyncio.sleep(0.05)
+            most = max(most, driver.statistics().backlog_count)
+            if step == 20:
+                sink.gate.set()
+        await asyncio.gather(*receiving)
+
+        assert most == 1_000
+        assert driver.statistics().totals.received == 4_000
+        await driver.aclose()
+
+    run(main())
+
+
+def test_the_loop_gets_a_turn_after_a_megabyte(run):
+    async def main():
+        sink = Sink()
+        driver = await opened(sink)
+        driver.claimed(Claim("0", "me", 1))
+        turns = []
+
+        async def other():
+            while True:
+                turns.append(len(sink.prepared))
+                await asyncio.sleep(0)
+
+        watching = asyncio.create_task(other())
+        await driver.receive("0", 1, events(*range(40), size=PREPARED_BYTES // 10))
+        watching.cancel()
+
+        assert max(b - a for a, b in itertools.pairwise(turns)) <= 10
+        await driver.aclose()
+
+    run(main())
+
+
+def test_closing_cancels_what_is_on_its_way_and_settles_nothing(run):
+    async def main():
+        sink, checkpoints = Sink(), Checkpoints()
+        driver = await opened(sink, checkpoints)
+        driver.claimed(Claim("0", "me", 1))
+        await driver.receive("0", 1, events(0))
+        sink.gate.clear()
+        await asyncio.sleep(1.0)
+        await driver.aclose()
+
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert driver.statistics().partitions[0].unsettled == 1
+        await driver.receive("0", 1, events(1))  # too late: nothing happens
+        assert driver.statistics().totals.received == 1
+
+    run(main())
+
+
+def test_a_callback_that_breaks_ends_the_consumer_and_is_named(run, caplog):
+    async def main():
+        def broken(checkpoint, left):
+            raise ValueError("a bug")
+
+        driver = await opened(on_checkpoint=broken, dry_run=True)
+        driver.claimed(Claim("0", "me", 1))
+        await driver.receive("0", 1, events(0))
+
+        with pytest.raises(ConsumerError, match="a bug"):
+            await driver.failed
+        await driver.aclose()
+
+    run(main())
+    assert "a bug" in caplog.text
+
+
+def test_a_dry_run_settles_everything_and_touches_nothing(run):
+    async def main():
+        sink, checkpoints, told = Sink(), Checkpoints(), []
+        driver = await opened(sink, checkpoints, dry_run=True, on_checkpoint=lambda *what: told.append(what))
+        driver.claimed(Claim("0", "me", 1))
+        bad = [Event("0", 2, "2", 0.0, b"poison")]
+        await driver.receive("0", 1, [*events(0, 1), *bad])
+        await driver.settled("0", 1)
+        await asyncio.sleep(6.0)
+
+        assert sink.documents == {}
+        assert checkpoints.calls == 0
+        assert [letter async for letter in driver._letters.list()] == []
+        assert [(c.sequence_number, left) for c, left in told] == [(2, 0)]
+        await driver.aclose()
+
+    run(main())
+
+
+def test_a_failed_driver_tells_everyone_who_waits(run):
+    async def main():
+        sink = Sink()
+        sink.error = ValueError("never")
+        driver = await opened(sink, limits=Limits(backlog_to=10.0))
+        for partition in "01":
+            driver.claimed(Claim(partition, "me", 1))
+            await driver.receive(partition, 1, events(0, partition=partition))
+
+        told = await asyncio.gather(*(driver.settled(p, 1) for p in "01"), return_exceptions=True)
+        assert [type(each).__name__ for each in told] == ["BacklogError", "BacklogError"]
+        await driver.aclose()
+
+    run(main())
+
+
+def test_letters_are_stored_again_until_their_store_takes_them(run):
+    async def main():
+        driver = await opened()
+        letters, calls = driver._letters, []
+        put = letters.put
+
+        async def sometimes(kept, *, deadline):
+            calls.append(now())
+            if len(calls) < 3:
+                raise UnavailableError("away")
+            await put(kept, deadline=deadline)
+
+        letters.put = sometimes
+        driver.claimed(Claim("0", "me", 1))
+        await driver.receive("0", 1, [Event("0", 0, "0", 0.0, b"poison")])
+        await driver.settled("0", 1)
+
+        assert [at - calls[0] for at in calls] == [0.0, 2.0, 4.0]
+        kept = [letter async for letter in letters.list()]
+        assert isinstance(kept[0].rejection, Rejection)
+        await driver.aclose()
+
+    run(main())
