@@ -132,7 +132,7 @@ async def _loop(
             meter.first()
             try:
                 more = await write(container, events)
-            except Exception as error:  # noqa: BLE001 - the SDK would only log it
+            except Exception as error:
                 everything.set_exception(error)
                 raise
             written += more
