@@ -152,6 +152,9 @@ def send(
 def flights(
     count: Annotated[int, typer.Argument(min=1, help="How many flights.")] = 1000,
     first: Annotated[int, typer.Option(min=0, help="The first one to send, of 336,776.")] = 0,
+    poison: Annotated[
+        int, typer.Option(min=0, help="Events that are no JSON, sent among them: dead letters to be.")
+    ] = 0,
 ) -> None:
     """Send real flights to the local event hub that `start` runs; `tidemark consume` writes them to Cosmos DB."""
     from azure.eventhub.exceptions import EventHubError  # noqa: PLC0415 - each command loads what it needs
@@ -159,11 +162,12 @@ def flights(
     from devstack.local import send_flights  # noqa: PLC0415
 
     try:
-        asyncio.run(send_flights(count, first))
+        asyncio.run(send_flights(count, first, poison))
     except EventHubError as error:
         _print_error(f"the local Event Hubs takes no events; is `make start` running? {error}")
         raise typer.Exit(1) from None
-    console.print(f"{count} flights sent to hub 'flights'")
+    also = f" and {poison} events that are none" if poison else ""
+    console.print(f"{count} flights{also} sent to hub 'flights'")
 
 
 if __name__ == "__main__":

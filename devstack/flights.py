@@ -49,6 +49,15 @@ def bodies(count: int | None = None, *, first: int = 0) -> Iterator[bytes]:
     return map(msgspec.json.encode, flights(count, first=first))
 
 
+def with_poison(events: Sequence[bytes], count: int) -> list[bytes]:
+    """The events, and spread evenly among them `count` that are no JSON, as some device sends some day."""
+    found = list(events)
+    for number in range(count):
+        at = (2 * number + 1) * len(events) // (2 * count)  # in the middle of its share
+        found.insert(at + number, f"flight {number}: no position received".encode())
+    return found
+
+
 async def send(
     connection_string: str,
     hub: str,

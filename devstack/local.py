@@ -61,8 +61,10 @@ async def run(console: Console, *, prefer_func: bool) -> int:
                 f"dashboard: {functions.url}/dashboard\n"
                 f"faults and plans: {arm.control_url}/plans, {arm.control_url}/faults\n"
                 "make a backlog with: .venv/bin/python -m devstack send 2000\n"
-                "send flights with: .venv/bin/python -m devstack flights 20000, and write them to Cosmos DB with:"
-                " .venv/bin/tidemark consume; stop with Ctrl-C"
+                "send flights with: .venv/bin/python -m devstack flights 20000 --poison 5\n"
+                "write them to Cosmos DB with: .venv/bin/tidemark consume\n"
+                "its documents live as long as this; all else is kept in .devstack. Stop with Ctrl-C",
+                soft_wrap=True,
             )
             draining = asyncio.create_task(fleet.follow(stop=stop))
             try:
@@ -103,10 +105,10 @@ def local_settings() -> dict[str, str]:
     return values
 
 
-async def send_flights(count: int, first: int) -> None:
-    """Sends real flights to the local event hub."""
+async def send_flights(count: int, first: int, poison: int) -> None:
+    """Sends real flights to the local event hub, and `poison` events that are none."""
     settings = local_settings()
-    events = list(flights.bodies(count, first=first))
+    events = flights.with_poison(list(flights.bodies(count, first=first)), poison)
     await flights.send(settings["EventHubConnection"], settings["EVENTHUB_NAME"], events)
 
 

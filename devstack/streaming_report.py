@@ -155,7 +155,7 @@ def _plot_lag(axes: Any, run: StreamingRun) -> None:
     lags = [[sample.lag[index] for sample in run.samples] for index in range(len(names))]
     axes.stackplot(at, lags, labels=names, colors=colours)
     axes.set_ylabel("lag (records)")
-    axes.legend(loc="upper right", frameon=False)
+    axes.legend(loc="upper left", frameon=False)
 
 
 def _plot_rates(axes: Any, run: StreamingRun) -> None:

@@ -37,7 +37,7 @@ CONSUMER_RATE = (
 )
 KILL_AT = 0.5  # of all records settled
 REPLACE_AFTER = 3.0
-DRAIN_WITHIN = 150.0
+DRAIN_WITHIN = 300.0
 LOWER_WITHIN = 30.0
 SAMPLE_EVERY = 0.5
 SMOOTHED = 4  # samples that a rate is taken over: two seconds, for request units come by whole seconds
@@ -271,12 +271,7 @@ class StreamingRun:
 
 
 def _bodies(records: int) -> list[bytes]:
-    """Flights, and POISON records that are none, spread evenly among them."""
-    found = list(flights.bodies(records - POISON))
-    apart = records // POISON
-    for number in range(POISON):
-        found.insert(number * apart + apart // 2, f"flight {number}: no position received".encode())
-    return found
+    return flights.with_poison(list(flights.bodies(records - POISON)), POISON)
 
 
 class Rates:

@@ -9,6 +9,7 @@ import typer
 from typer.main import get_command
 
 from consumer.commands import mount
+from devstack.local import local_settings
 from scaling import cli, connections, registry
 from scaling.config import load_config
 from scaling.lock_step import neighbours
@@ -158,3 +159,16 @@ def test_the_consumers_settings_are_the_ones_its_code_reads():
     }
 
     assert read == set(re.findall(r"`([A-Z_]+)`", table))
+
+
+def test_the_example_in_tidemark_toml_is_an_accepted_configuration():
+    head, separator, example = (
+        (ROOT / "tidemark.toml").read_text(encoding="utf-8").partition("# [targets.flights]")
+    )
+    text = head + re.sub(r"^# ?", "", separator + example, flags=re.MULTILINE)
+    settings = local_settings()
+
+    config = load_config(text, name="tidemark.toml", settings=settings, plug_ins=registry)
+
+    assert set(config.policies) == {"plan-orders", "flights"}
+    assert config.policies["flights"].spec.scaler_options["database"] == settings["COSMOS_DATABASE"]
