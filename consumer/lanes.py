@@ -48,21 +48,26 @@ class BatchLimits(Struct, frozen=True):
     coalesce: bool = False
 
 
-class Work:
-    """A record on its way through the pipeline."""
+class Work(Struct, eq=False, gc=False):
+    """A record on its way through the pipeline. It refers to nothing that refers back: see consumer.model."""
 
-    __slots__ = ("attempts", "record", "since", "size", "started_at", "superseded", "work_list")
+    record: Record
+    work_list: WorkList
+    attempts: int = 0
+    since: float = math.inf
+    """When it came: the flush timer runs from there, also for one that waits for its key."""
+    started_at: float = math.inf
+    size: int = 0
+    """Bytes in a bulk request."""
+    held: int = 0
+    """Bytes in memory."""
+    superseded: Sequence[Work] = ()
 
-    def __init__(self, record: Record, work_list: WorkList) -> None:
-        self.record = record
-        self.work_list = work_list
-        self.attempts = 0
-        self.since = (
-            math.inf
-        )  # when it came: the flush timer runs from there, also for one that waits for its key
-        self.started_at = math.inf
-        self.size = len(record.payload) + len(record.partition_key) + OPERATION_OVERHEAD
-        self.superseded: list[Work] = []
+    def __post_init__(self) -> None:
+        record = self.record
+        payload = len(record.payload)
+        self.size = payload + len(record.partition_key) + OPERATION_OVERHEAD
+        self.held = payload + len(record.event.body)
 
     def __repr__(self) -> str:
         event = self.record.event

@@ -71,23 +71,22 @@ class WorkList:
 
     def receive(self, sequence_number: int, offset: str, now: float, enqueued_at: float) -> bool:
         """Takes an event in. False: skip it, it is settled or in work already."""
-        if (
+        entry = (sequence_number, offset, now, enqueued_at)
+        if sequence_number > self._received:
+            self._received = sequence_number
+            self._queue.append(entry)
+            if self._ahead and self._settled_before(sequence_number):
+                self._settled.add(sequence_number)
+                self._advance()
+                return False
+        elif (
             sequence_number <= self._mark[0]
             or sequence_number in self._unsettled
             or sequence_number in self._settled
         ):
             return False
-        entry = (sequence_number, offset, now, enqueued_at)
-        if sequence_number < self._received:  # out of order: no service does it, and still nothing gets lost
+        else:  # out of order: no service does it, and still nothing gets lost
             self._queue.insert(bisect_left(self._queue, entry), entry)
-            self._unsettled.add(sequence_number)
-            return True
-        self._received = sequence_number
-        self._queue.append(entry)
-        if self._settled_before(sequence_number):
-            self._settled.add(sequence_number)
-            self._advance()
-            return False
         self._unsettled.add(sequence_number)
         return True
 

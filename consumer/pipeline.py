@@ -188,7 +188,7 @@ class Pipeline:
                 continue
             work = Work(record, partition.work_list)
             self._count += 1
-            self._bytes += record.size
+            self._bytes += work.held
             if record.rejection is not None and not self._transactional:
                 self._start(work, partition, now)
                 self._rejected.append((work, record.rejection))
@@ -312,7 +312,7 @@ class Pipeline:
 
     def _release(self, work: Work) -> None:
         self._count -= 1
-        self._bytes -= work.record.size
+        self._bytes -= work.held
         if work in self._started:
             del self._started[work]
             partition = self._partitions.get(work.work_list.partition)
