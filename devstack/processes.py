@@ -111,8 +111,9 @@ class ChildProcess:
         return "\n".join(tail.splitlines()[-lines:])
 
     def kill(self) -> None:
-        """SIGKILL to the process and its group, as a crash of the machine ends it; stop() is due all the same."""
-        self._signal_group(signal.SIGKILL)
+        """SIGKILL to the process and its group, if it runs; stop() is due all the same."""
+        if self.running:
+            self._signal_group(signal.SIGKILL)
 
     def stop(self, *, grace_s: float = 5.0) -> int | None:
         """End the process and its group: SIGTERM, then SIGKILL after grace_s. Blocks until it is gone; idempotent.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from consumer.errors import SettingsError
 from devstack.processes import ProcessError
 from devstack.streaming_run import Instance
 
@@ -135,8 +136,17 @@ def test_a_consumer_that_ends_by_itself_ends_the_demo_with_its_words():
                 consumer.check()
                 time.sleep(0.05)
     finally:
-        consumer.kill()
         asyncio.run(consumer.stop())
+    assert consumer.status == SettingsError.exit_status
+
+
+def test_a_consumer_that_was_killed_has_the_status_of_the_signal():
+    consumer = Instance("consumer 1", {})
+
+    consumer.kill()
+    asyncio.run(consumer.stop())
+
+    assert (consumer.state, consumer.status) == ("killed", -signal.SIGKILL)
 
 
 def command_line(process):
