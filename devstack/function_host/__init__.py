@@ -1,4 +1,4 @@
-"""A small host for Azure Functions apps in Python: timers, storage queues, HTTP.
+"""A small host for Azure Functions apps in Python: timers, storage queues, event hubs, HTTP.
 
 ``func start`` is the reference; this runs where func cannot be had: in tests, in the demo, in build agents without
 downloads. It is driven by the app's own decorators.
@@ -18,7 +18,8 @@ route does not list is answered 404, not 405; get_functions() is called once, so
 
 What differs from the real host:
 
-* Bindings: timerTrigger, queueTrigger, httpTrigger, queue and http outputs. Others are refused at start.
+* Bindings: timerTrigger, queueTrigger, eventHubTrigger, httpTrigger, queue and http outputs. Others are refused at
+  start.
 * One process: timers take no lock, so two hosts fire twice. No schedule status is stored: a firing missed while no host
   ran stays missed, and TimerRequest.schedule_status is always empty, which the real host also does at times.
 * A message at work is hidden for visibilityTimeout (600 s if that is 0) and renewed at half time. The real host hides
@@ -26,7 +27,11 @@ What differs from the real host:
 * A string put into a queue output is sent as it is. The real host splits one that is a JSON array into messages and
   reformats one that is a JSON object; lists of strings are safe in both.
 * Keys: one admin key and one function key, no per-function keys. Without any key nothing is enforced.
-* functionTimeout, retry policies, dynamic concurrency, route constraints and identity connections are not there.
+* Event hubs: batches only (cardinality many), bodies as bytes; of retry policies fixed_delay only. Partitions are
+  balanced by the SDK's processor. Checkpoints are where the real host keeps them, in its layout; like it, a batch
+  whose retries have ended is checkpointed though it failed. minEventBatchSize and batchCheckpointFrequency are not
+  there. A run by hand passes one event without metadata.
+* functionTimeout, retry policies of other triggers, dynamic concurrency, route constraints and identity connections are not there.
 * Annotations are not checked as the worker does; tests/functions runs the worker's own library for that.
 """
 

@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Self, TextIO
+from typing import Any, Protocol, Self, TextIO
 
 import azure.functions as func
 from aiohttp import web
@@ -13,10 +13,10 @@ from azure.functions.queue import QueueMessage
 from azure.functions.timer import TimerRequest
 
 from devstack.function_host.http_server import HttpServer, Keys, manual_request
-from devstack.function_host.indexing import QUEUE, TIMER, IndexedFunction, index
+from devstack.function_host.indexing import EVENT_HUB, QUEUE, TIMER, IndexedFunction, index
 from devstack.function_host.invocation import InvocationLog, InvocationRecord, Invoker, Outcome
 from devstack.function_host.queues import POISON_SUFFIX, QueueListener, StorageQueues, waited_for
-from devstack.function_host.settings import HostError, HostOptions
+from devstack.function_host.settings import HostError, HostOptions, connection_string
 from devstack.function_host.timers import run_timer
 from scaling.ncrontab import NcrontabSchedule
 
@@ -24,6 +24,13 @@ logger = logging.getLogger("devstack.function_host")
 
 STORAGE_SETTING = "AzureWebJobsStorage"
 _THREADS_SETTING = "PYTHON_THREADPOOL_THREAD_COUNT"
+
+
+class Listener(Protocol):
+    """Runs a function on what comes from a service."""
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Until the event is set; returns when what is at work is done."""
 
 
 class FunctionHost:
@@ -60,7 +67,8 @@ class FunctionHost:
         self._functions = {function.name: function for function in index(app, self._settings)}
         self._log = InvocationLog(log_stream)
         self._queues = StorageQueues(self._settings, self._options.queues)
-        self._listeners = [self._listener(function) for function in self._active(QUEUE)]
+        self._listeners: list[Listener] = [self._listener(function) for function in self._active(QUEUE)]
+        self._listeners += [self._event_hub_listener(function) for function in self._active(EVENT_HUB)]
         self._schedules = [(function, self._schedule(function)) for function in self._active(TIMER)]
         self._check_outputs()
         self._invoker = Invoker(self._queues, self._log, threads=self._thread_count())
@@ -163,6 +171,24 @@ class FunctionHost:
         client = self._queues.client(connection, queue_name, where=where)
         return QueueListener(self._queues, client, poison, self._options.queues, process)
 
+    def _event_hub_listener(self, function: IndexedFunction) -> Listener:
+        # Half a second, only when needed.
+        from devstack.function_host.event_hubs import EventHubListener  # noqa: PLC0415
+
+        async def process(events: list[func.EventHubEvent]) -> bool:
+            reason = f"{len(events)} events of '{function.trigger['eventHubName']}'"
+            return (await self._invoker.invoke(function, events, reason=reason)).record.succeeded is True
+
+        where = f"function {function.name}"
+        return EventHubListener(
+            function.trigger,
+            connection_string(function.trigger["connection"], self._settings, where=where),
+            connection_string(STORAGE_SETTING, self._settings, where=where),
+            self._options.event_hubs,
+            function.retry,
+            process,
+        )
+
     def _schedule(self, function: IndexedFunction) -> NcrontabSchedule:
         try:
             return NcrontabSchedule.parse(function.trigger["schedule"])
@@ -213,6 +239,8 @@ class FunctionHost:
             trigger = TimerRequest()
         elif function.trigger["type"] == QUEUE:
             trigger = QueueMessage(id="", body=text, dequeue_count=0, pop_receipt="")  # type: ignore[no-untyped-call]
+        elif function.trigger["type"] == EVENT_HUB:
+            trigger = [func.EventHubEvent(body=text.encode())]
         else:
             trigger = manual_request(text)
         return await self._invoker.invoke(function, trigger, reason="This function was run by hand")

@@ -8,14 +8,23 @@ from typing import Any
 
 import azure.functions as func
 
-from devstack.function_host.settings import HostError, resolve
+from devstack.function_host.settings import HostError, parse_duration, resolve
 
-TIMER, QUEUE, HTTP = "timerTrigger", "queueTrigger", "httpTrigger"
+TIMER, QUEUE, HTTP, EVENT_HUB = "timerTrigger", "queueTrigger", "httpTrigger", "eventHubTrigger"
 RETURN = "$return"
 
-_TRIGGERS = (TIMER, QUEUE, HTTP)
+_TRIGGERS = (TIMER, QUEUE, HTTP, EVENT_HUB)
 _OUTPUTS = ("queue", "http")
-_RESOLVED = ("schedule", "queueName", "route")  # binding properties in which %SETTING% is replaced
+_RESOLVED = ("schedule", "queueName", "route", "eventHubName", "consumerGroup")
+# binding properties in which %SETTING% is replaced
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A retry policy of fixed delay. A count of -1 has no end."""
+
+    count: int
+    delay_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,7 @@ class IndexedFunction:
     """As the decorators gave them, in the app's order."""
     wants_context: bool
     disabled: bool
+    retry: Retry | None = None
 
     @property
     def is_async(self) -> bool:
@@ -47,17 +57,30 @@ def _indexed(function: Any, settings: Mapping[str, str]) -> IndexedFunction:
     bindings = [_resolved(binding, settings, name) for binding in raw_bindings]
     call = function.get_user_function()
     wants_context = _check_parameters(name, call, bindings)
-    if function.get_settings_dict("retry_policy"):
-        raise HostError(f"function {name} has a retry policy, which this host cannot follow")
+    trigger = next(binding for binding in bindings if binding["type"] in _TRIGGERS)
+    if trigger["type"] == EVENT_HUB and trigger.get("cardinality") != "MANY":
+        raise HostError(f"function {name}: cardinality is {trigger.get('cardinality')}, accepted here: MANY")
     return IndexedFunction(
         name=name,
         call=call,
-        trigger=next(binding for binding in bindings if binding["type"] in _TRIGGERS),
+        trigger=trigger,
         outputs=[binding for binding in bindings if binding["type"] in _OUTPUTS],
         raw_bindings=raw_bindings,
         wants_context=wants_context,
         disabled=settings.get(f"AzureWebJobs.{name}.Disabled", "").lower() in {"1", "true"},
+        retry=_retry(name, trigger, function.get_settings_dict("retry_policy")),
     )
+
+
+def _retry(name: str, trigger: Mapping[str, Any], policy: Mapping[str, str] | None) -> Retry | None:
+    if not policy:
+        return None
+    if trigger["type"] != EVENT_HUB or policy["strategy"] != "fixed_delay":
+        raise HostError(
+            f"function {name} has a retry policy, which this host cannot follow; accepted: fixed_delay of an {EVENT_HUB}"
+        )
+    delay = parse_duration(policy["delay_interval"], where=f"function {name}: delay_interval")
+    return Retry(int(policy["max_retry_count"]), delay)
 
 
 def _resolved(binding: Mapping[str, Any], settings: Mapping[str, str], name: str) -> dict[str, Any]:

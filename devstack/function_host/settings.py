@@ -49,11 +49,37 @@ class QueueOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class EventHubOptions:
+    """extensions.eventHubs of host.json. The defaults are the real host's."""
+
+    max_batch_size: int = 100
+    prefetch_count: int = 300
+    from_end: bool = False
+    """Where a partition without a checkpoint begins."""
+
+    @classmethod
+    def parse(cls, section: Mapping[str, Any]) -> Self:
+        """Read the section. Raises HostError naming the first bad value."""
+        default = cls()
+        start = section.get("initialOffsetOptions", {}).get("type", "fromStart")
+        if start not in {"fromStart", "fromEnd"}:
+            raise HostError(
+                f"host.json initialOffsetOptions type is {start!r}, accepted here: fromStart, fromEnd"
+            )
+        return cls(
+            max_batch_size=_integer(section, "maxEventBatchSize", default.max_batch_size, low=1),
+            prefetch_count=_integer(section, "prefetchCount", default.prefetch_count, low=1),
+            from_end=start == "fromEnd",
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class HostOptions:
     """The parts of host.json that this host reads; unknown ones are left to the real host."""
 
     route_prefix: str
     queues: QueueOptions
+    event_hubs: EventHubOptions = EventHubOptions()
 
     @classmethod
     def parse(cls, host_json: Mapping[str, Any]) -> Self:
@@ -62,7 +88,11 @@ class HostOptions:
             raise HostError(f'host.json version is {host_json.get("version")!r}, accepted: "2.0"')
         extensions = host_json.get("extensions", {})
         prefix = extensions.get("http", {}).get("routePrefix", "api")
-        return cls(prefix.strip("/"), QueueOptions.parse(extensions.get("queues", {})))
+        return cls(
+            prefix.strip("/"),
+            QueueOptions.parse(extensions.get("queues", {})),
+            EventHubOptions.parse(extensions.get("eventHubs", {})),
+        )
 
 
 def load_host_json(root: Path) -> dict[str, Any]:
@@ -142,10 +172,13 @@ def _integer(
 
 def _seconds(section: Mapping[str, Any], name: str, default: float) -> float:
     value = section.get(name)
-    if value is None:
-        return default
+    return default if value is None else parse_duration(value, where=f"host.json {name}")
+
+
+def parse_duration(value: object, *, where: str) -> float:
+    """Seconds of a duration as the host writes it. Raises HostError naming `where`."""
     match = _DURATION.fullmatch(str(value))
     if match is None:
-        raise HostError(f'host.json {name} is {value!r}, accepted: "hh:mm:ss" or "hh:mm:ss.fff"')
+        raise HostError(f'{where} is {value!r}, accepted: "hh:mm:ss" or "hh:mm:ss.fff"')
     hours, minutes, seconds = (float(part) for part in match.groups())
     return 3600.0 * hours + 60.0 * minutes + seconds
