@@ -31,6 +31,8 @@ from consumer.low_water import WorkList
 from consumer.model import Batch, Outcome, Record, Routes, WriteResult
 from consumer.retry import delay
 
+_LEAST = 2  # records in a batch, however much is throttled: one that is tried again, and one that is not
+
 OPERATION_OVERHEAD = 64
 """Bytes around a document in a bulk request: operation type, field names, braces."""
 
@@ -198,10 +200,13 @@ class Lanes:
         return len(lane.queue) >= lane.limit or lane.bytes >= self.limits.bytes
 
     def _cut(self, lane: _Lane, now: float, take: Take) -> list[Work]:
-        """Due retries first, then first attempts as far as the rate allows."""
+        """Due retries first, then first attempts as far as the rate allows; of these at least one, so that no record
+        which is refused again and again holds up the others.
+        """
         works: list[Work] = []
         size = 0
-        while lane.retries and lane.retries[0][0] <= now and len(works) < lane.limit:
+        most = lane.limit - 1 if lane.queue and lane.limit > 1 else lane.limit
+        while lane.retries and lane.retries[0][0] <= now and len(works) < most:
             work = lane.retries[0][2]
             if works and size + work.size > self.limits.bytes:
                 break
@@ -282,7 +287,7 @@ class Lanes:
         throttled = sum(result.throttled for result in results)
         if throttled:
             lane.throttled = True
-            lane.limit = max(1, len(works) - throttled)
+            lane.limit = max(min(_LEAST, self.limits.operations), len(works) - throttled)
         elif len(works) >= lane.limit:
             lane.limit = min(self.limits.operations, max(lane.limit + 1, lane.limit * 5 // 4))
         if now < lane.until:

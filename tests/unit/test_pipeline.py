@@ -1,6 +1,7 @@
 """What the pipeline orders upon what happened."""
 
 import math
+from collections import deque
 
 import pytest
 
@@ -472,7 +473,7 @@ def test_congestion_control_adds_one_a_second_and_halves_when_throttled():
     assert world.pipeline.statistics(world.now).concurrency["all"] == 4
 
 
-@pytest.mark.parametrize("written", [1, 20, 99])
+@pytest.mark.parametrize("written", [2, 20, 99])
 def test_a_throttled_batch_limits_the_next_one_to_what_was_written(written):
     world = World()
     world.claim()
@@ -482,6 +483,29 @@ def test_a_throttled_batch_limits_the_next_one_to_what_was_written(written):
     again = only(world.tick(0.3), WriteBatch)
 
     assert len(again.batch.records) == min(written, 100 - written)
+
+
+def test_a_record_that_is_throttled_again_and_again_does_not_hold_up_the_others():
+    world = World(batches=BatchLimits(operations=10))
+    world.claim()
+    batch = only(world.receive(*range(10)), WriteBatch)
+    world.receive(*range(10, 14))
+    world.answer(batch, *[THROTTLED] * 10)
+    refused, written, at = {0, 1, 2}, set(), 0.0
+
+    while len(written) < 11:
+        at += 0.5
+        assert at < 60.0, f"only {sorted(written)} are written"
+        effects = deque(world.tick(at))
+        while effects:
+            effect = effects.popleft()
+            if isinstance(effect, WriteBatch):
+                sent = [each.event.sequence_number for each in effect.batch.records]
+                answers = [THROTTLED if each in refused else WRITTEN for each in sent]
+                effects += world.tell(BatchWritten(effect.batch.batch_id, answers))
+                written |= set(sent) - refused
+
+    assert written == set(range(14)) - refused
 
 
 KEPT = WriteResult(Outcome.WRITTEN, reason="not_json")
