@@ -178,7 +178,7 @@ def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
         cosmos_container=read.text("COSMOS_CONTAINER"),
         sql_url=read.text("CONSUMER_SQL_URL"),
         sql_table=read.text("CONSUMER_SQL_TABLE"),
-        sql_columns=read.value("CONSUMER_SQL_COLUMNS", {}, _columns, "column=field.path, comma-separated"),
+        sql_columns=read.value("CONSUMER_SQL_COLUMNS", {}, _columns, "column=$.field, comma-separated"),
         sql_key=tuple(name.strip() for name in read.text("CONSUMER_SQL_KEY").split(",") if name.strip()),
         sql_handler=read.text("CONSUMER_SQL_HANDLER"),
         sql_create_tables=read.value("CONSUMER_SQL_CREATE_TABLES", None, _flag_or_error, "true or false"),

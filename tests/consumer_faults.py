@@ -105,6 +105,12 @@ def covers(checkpoint, number):
     )
 
 
+def is_covered(checkpoints, position):
+    """Whether the checkpoints, by partition, say that the event at (partition, sequence number) is settled."""
+    partition, number = position
+    return partition in checkpoints and covers(checkpoints[partition], number)
+
+
 def soon():
     return asyncio.get_running_loop().time() + 10.0
 

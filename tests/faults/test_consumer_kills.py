@@ -1,0 +1,333 @@
+"""Signals to real consumer processes: killed, stopped, frozen, replaced.
+
+Every event is a document of its own, so that what the sink did beyond one write per event is what was replayed.
+"""
+
+import contextlib
+import os
+import random
+import re
+import signal
+import sqlite3
+
+import pytest
+
+from devstack.faults import Fault
+from tests.consumer_faults import (
+    QUICK_LEASES,
+    Ledger,
+    Stores,
+    blob_port,
+    consumer_process,
+    is_covered,
+    through,
+    until,
+)
+from tests.consumer_support import consumer_world
+from tests.tcp_proxy import TcpProxy
+
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(180), pytest.mark.xdist_group("consumer_kills")]
+
+PARTITIONS = 2
+BATCH = 10
+TROUBLES = 6
+KILLS = int(os.environ.get("TORTURE_KILLS", "50"))
+
+
+class Processes:
+    """A world whose consumers are processes, and what they wrote."""
+
+    def __init__(self, world, folder):
+        self.world, self.folder = world, folder
+        self.settings = {**world.settings, **QUICK_LEASES, "CONSUMER_BATCH_OPERATIONS": str(BATCH)}
+        self.ledger = Ledger(world)
+        self._count = 0
+
+    def send(self, count):
+        self._count += count
+        for partition in range(PARTITIONS):
+            ids = [f"d{self._count - number}" for number in range(partition, count, PARTITIONS)]
+            self.ledger.send(str(partition), ids)
+
+    def consumer(self, *arguments, **settings):
+        return consumer_process({**self.settings, **settings}, self.folder, *arguments)
+
+    @property
+    def documents(self):
+        return self.world.cosmos.document_count("db", "flights")
+
+    @property
+    def written(self):
+        """Operations that the service carried out, each repetition counted."""
+        probes = self.world.cosmos.stats().requests.get("containers.read", 0)  # one probe follows each
+        return self.world.cosmos.stats().operations - probes
+
+    async def until_written(self, consumer, count=None, within=40.0):
+        count = self._count if count is None else count
+        await until(
+            lambda: self.documents >= count or not consumer.running,
+            within=within,
+            what=lambda: f"{self.documents} of {count} documents; {consumer.said()[-3000:]}",
+        )
+        assert consumer.running, consumer.said()[-3000:]
+
+    async def until_saved(self, stores):
+        async def saved():
+            found = await stores.checkpoints()
+            return all(is_covered(found, each) for each in self.ledger.sent)
+
+        await until(saved, what="everything is in a checkpoint")
+
+
+@pytest.fixture
+async def processes(azurite, tmp_path):
+    async with consumer_world(azurite, tmp_path, partitions=PARTITIONS, throughput=20_000) as world:
+        yield Processes(world, tmp_path / "consumers")
+
+
+async def kill_again_and_again(processes, azurite, *, kills, seed):
+    """SIGKILL at random moments of the work, with every fault on the way; checks each checkpoint that is left."""
+    rng = random.Random(seed)
+    replayed = 0
+    async with TcpProxy(blob_port(azurite)) as proxy, Stores(processes.settings) as stores:
+        proxy.delay = 0.03  # so that checkpoints are often on their way when the kill comes
+        storage = through(proxy, azurite)
+        for _ in range(kills):
+            processes.send(600)
+            before = processes.documents
+            async with processes.consumer(AzureWebJobsStorage=storage) as consumer:
+                await processes.until_written(consumer, before + 1)
+                for _ in range(TROUBLES):
+                    processes.world.cosmos.inject(Fault("docs.bulk", **rng.choice(TROUBLE)))
+                processes.world.cosmos.inject(Fault("docs.bulk", "latency", count=None, seconds=0.05))
+                await processes.until_written(consumer, before + rng.randint(1, 590))
+                await consumer.kill()
+            missing = processes.ledger.missing()
+            processes.world.cosmos.faults.clear()
+            checkpoints = await stores.checkpoints()
+            lies = [each for each in missing if is_covered(checkpoints, each)]
+            assert not lies, f"seed {seed}: {checkpoints} cover {lies[:5]}, which are not stored"
+            durable = processes.ledger.sent.keys() - missing
+            replayed += sum(not is_covered(checkpoints, each) for each in durable)
+            await stores.free_leases()
+        async with processes.consumer() as consumer:
+            await processes.until_written(consumer)
+            await processes.until_saved(stores)
+            assert await consumer.stop() == 0, consumer.said()
+    return replayed
+
+
+TROUBLE = [
+    {"kind": "error", "status": 429, "retry_after": 0.05},
+    {"kind": "error", "status": 503, "retry_after": 0.05},
+    {"kind": "error_after", "status": 408, "retry_after": 0.05},
+    {"kind": "drop_connection"},
+    {"kind": "drop_ack"},
+    {"kind": "hang", "seconds": 0.3},
+]
+
+
+@pytest.mark.parametrize(
+    ("kills", "seed"),
+    [
+        pytest.param(3, 1),
+        *(
+            pytest.param(10, seed, marks=[pytest.mark.torture, pytest.mark.timeout(600)])
+            for seed in range(2, 2 + KILLS // 10)
+        ),
+    ],
+)
+async def test_a_consumer_killed_again_and_again_loses_nothing_and_no_checkpoint_lies(
+    processes, azurite, kills, seed
+):
+    replayable = await kill_again_and_again(processes, azurite, kills=kills, seed=seed)
+
+    assert not processes.ledger.missing()
+    # Besides what no checkpoint covered, requests whose answers were lost are sent once more.
+    assert processes.written - processes.documents <= replayable + kills * TROUBLES * BATCH
+
+
+async def test_what_was_written_around_one_event_that_waits_is_not_written_again_after_a_kill(processes):
+    """The completion map: the mark stands at the first event, thousands beyond it are settled."""
+    processes.send(3_000)
+    processes.world.cosmos.inject(Fault("op.upsert.d3000", "error", count=None, status=449, retry_after=0.2))
+    async with Stores(processes.settings) as stores, processes.consumer() as consumer:
+        await processes.until_written(consumer, 2_999)
+
+        async def all_but_one():
+            found = await stores.checkpoints()
+            return sum(is_covered(found, each) for each in processes.ledger.sent) == 2_999
+
+        await until(all_but_one, what="the checkpoint says what is settled beyond the mark")
+        assert (await stores.marks()) == {"0": -1, "1": 1_499}
+        await consumer.kill()
+        await stores.free_leases()
+        processes.world.cosmos.faults.clear()
+        before = processes.written
+
+        async with processes.consumer() as again:
+            await processes.until_written(again)
+            await processes.until_saved(stores)
+            assert await again.stop() == 0
+
+    assert processes.written - before <= 0.01 * 3_000
+
+
+async def test_a_consumer_told_to_stop_finishes_what_it_began_and_its_successor_writes_nothing_again(
+    processes,
+):
+    processes.send(2_000)
+    processes.world.cosmos.inject(Fault("docs.bulk", "latency", count=None, seconds=0.05))
+    async with Stores(processes.settings) as stores:
+        async with processes.consumer() as consumer:
+            await processes.until_written(consumer, 300)
+            assert await consumer.stop() == 0, consumer.said()
+        assert processes.documents < 2_000, "it was in the middle"
+        missing = processes.ledger.missing()
+        found = await stores.checkpoints()
+        assert {position for position in processes.ledger.sent if not is_covered(found, position)} == missing
+        assert await stores.owners() == {}
+
+        processes.world.cosmos.faults.clear()
+        async with processes.consumer() as successor:
+            await processes.until_written(successor)
+            assert await successor.stop() == 0
+
+    assert processes.written == 2_000
+
+
+async def test_a_drain_that_takes_too_long_ends_with_status_6_and_leaves_the_checkpoint_where_it_is(
+    processes,
+):
+    processes.send(200)
+    processes.world.cosmos.inject(Fault("op.upsert.d200", "error", count=None, status=449, retry_after=0.2))
+    async with Stores(processes.settings) as stores, processes.consumer(CONSUMER_SHUTDOWN="2s") as consumer:
+        await processes.until_written(consumer, 199)
+
+        assert await consumer.stop() == 6, consumer.said()
+
+        assert "what was begun was not settled in time" in consumer.said()
+        found = await stores.checkpoints()
+        assert ("0", 0) in processes.ledger.missing()
+        assert not is_covered(found, ("0", 0))
+        assert found["1"].sequence_number == 99
+
+
+async def test_a_consumer_frozen_for_longer_than_its_leases_is_fenced_when_it_wakes_up(processes):
+    processes.send(200)
+    async with Stores(processes.settings) as stores, processes.consumer() as zombie:
+        await processes.until_written(zombie)
+        await processes.until_saved(stores)
+        processes.world.cosmos.inject(Fault("docs.bulk", "latency", count=None, seconds=0.05))
+        processes.send(1_000)
+        await processes.until_written(zombie, 300)
+        zombie.signal(signal.SIGSTOP)
+        async with processes.consumer() as heir:
+            await processes.until_written(heir)
+            epochs = {name: each.epoch for name, each in (await stores.checkpoints()).items()}
+            heirs = set((await stores.owners()).values())
+            assert len(heirs) == 1
+
+            zombie.signal(signal.SIGCONT)
+            processes.send(200)
+
+            await processes.until_written(heir)
+            await until(
+                lambda: re.search("taken by|somebody else|took over", zombie.said()), what="it is fenced"
+            )
+            await processes.until_saved(stores)
+            later = await stores.checkpoints()
+            assert all(later[name].epoch >= epoch for name, epoch in epochs.items())
+            assert await zombie.stop() == 0, zombie.said()
+            assert await heir.stop() == 0, heir.said()
+
+    assert not processes.ledger.missing()
+
+
+async def test_a_killed_worker_is_replaced_and_sigterm_to_the_parent_stops_all(processes):
+    processes.send(200)
+    async with Stores(processes.settings) as stores, processes.consumer("--processes", "2") as parent:
+        await processes.until_written(parent)
+        workers = await until(lambda: workers_of(parent, 2))
+        await until(lambda: shared(stores), what="each worker has a partition")
+        os.kill(workers[0], signal.SIGKILL)
+        processes.send(200)
+
+        again = await until(lambda: workers_of(parent, 2, without=workers[0]), what="another worker")
+
+        await processes.until_written(parent)
+        assert workers[0] not in again
+        assert await parent.stop() == 0, parent.said()
+        assert not any(is_alive(worker) for worker in again)
+
+
+async def shared(stores):
+    return len(set((await stores.owners()).values())) == 2
+
+
+def workers_of(parent, count, *, without=None):
+    """The pids of the workers, once there are so many."""
+    found = {int(pid) for pid in re.findall(r"instance \S+?~(\d+)~", parent.said())} - {without}
+    alive = sorted(pid for pid in found if is_alive(pid))
+    return alive if len(alive) == count else None
+
+
+def is_alive(pid):
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return True
+    return False
+
+
+# --- the SQL sink
+
+
+def sql_settings(processes):
+    database = processes.folder.parent / "sink.db"
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        connection.execute(
+            "CREATE TABLE flights (id TEXT, version INTEGER)"
+        )  # no key: nothing hides a duplicate
+    return database, {
+        "CONSUMER_SINK": "sql",
+        "CONSUMER_SQL_URL": f"sqlite:///{database}",
+        "CONSUMER_SQL_TABLE": "flights",
+        "CONSUMER_SQL_COLUMNS": "id=$.id,version=$.version",
+    }
+
+
+def rows(database):
+    with contextlib.closing(sqlite3.connect(database, timeout=10)) as connection:
+        return [id_ for (id_,) in connection.execute("SELECT id FROM flights")]
+
+
+@pytest.mark.parametrize(
+    ("kills", "seed"),
+    [
+        pytest.param(2, 1),
+        *(
+            pytest.param(10, seed, marks=[pytest.mark.torture, pytest.mark.timeout(600)])
+            for seed in range(2, 2 + KILLS // 20)
+        ),
+    ],
+)
+async def test_an_sql_consumer_killed_again_and_again_has_every_row_exactly_once(processes, kills, seed):
+    rng = random.Random(seed)
+    database, settings = sql_settings(processes)
+    sent = 0
+    async with Stores({**processes.settings, **settings}) as stores:
+        for _ in range(kills):
+            processes.send(2_000)
+            wanted = sent + rng.randint(1, 1_900)
+            sent += 2_000
+            async with processes.consumer(**settings) as consumer:
+                await until(lambda: len(rows(database)) >= wanted, what=consumer.said)  # noqa: B023 - used at once
+                await consumer.kill()
+            assert len(rows(database)) == len(set(rows(database)))
+            await stores.free_leases()
+        async with processes.consumer(**settings) as consumer:
+            await until(lambda: len(rows(database)) >= sent, what=consumer.said)
+            assert await consumer.stop() == 0, consumer.said()
+        assert await stores.marks() == {"0": sent // 2 - 1, "1": sent // 2 - 1}
+
+    assert sorted(rows(database)) == sorted(f"d{number}" for number in range(1, sent + 1))
