@@ -27,7 +27,10 @@ async def consume_slice(timer: func.TimerRequest) -> None:  # noqa: ARG001
     """Consumes for a while. The next run goes on from the checkpoints; leases keep overlapping runs apart."""
     from consumer.process import run_slice  # noqa: PLC0415 - the SDKs take a second; other functions need none
 
-    await run_slice(read_config(os.environ), os.environ, seconds=read_slice(os.environ))
+    seconds = read_slice(
+        os.environ
+    )  # the first: it also tells a wrong CONSUMER_HOSTING, by which we are here
+    await run_slice(read_config(os.environ), os.environ, seconds=seconds)
 
 
 async def consume_events(events: typing.List[func.EventHubEvent]) -> None:  # noqa: UP006 - the worker knows no other

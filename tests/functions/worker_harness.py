@@ -9,8 +9,10 @@ internals, for the one version in SUPPORTED_VERSION.
 A request:  {"function": name, "timer": {"IsPastDue": false}}
             {"function": name, "queue": body text, "metadata": {"Id": "..", "DequeueCount": 1, ...}}
             {"function": name, "http": {"method", "url", "headers", "query", "params", "body"}}    all optional
+            {"function": name, "events": [body text, ...], "metadata": {"PartitionContext": JSON text, ...}}
 
-The answer: {"error": null, "functions": [{"name", "bindings", "is_async"}], "invocations": [{...}]}, an invocation being
+The answer: {"error": null, "functions": [{"name", "bindings", "is_async", "retry"}], "invocations": [{...}]}, an
+            invocation being
             {"ok", "return": datum or null, "outputs": {name: datum}, "error", "traceback"}, a datum {"type", "value"}.
 If the app cannot be indexed, "error" tells why and the lists are empty, as in Azure, where all functions are missing.
 """
@@ -71,6 +73,9 @@ def describe(function):
         "name": function.name,
         "bindings": [json.loads(binding) for binding in function.raw_bindings],
         "is_async": _functions.get_function(function.function_id).is_async,
+        "retry": {
+            name: str(value) for name, value in vars(function.retry_options or SimpleNamespace()).items()
+        },
     }
 
 
@@ -105,6 +110,10 @@ def trigger_input(request):
             name: Datum(json.dumps(value), "json") for name, value in request.get("metadata", {}).items()
         }
         return Datum(request["queue"], "string"), described
+    if "events" in request:
+        described = {name: Datum(text, "json") for name, text in request["metadata"].items()}
+        bodies = [body.encode() for body in request["events"]]
+        return Datum(SimpleNamespace(bytes=bodies), "collection_bytes"), described
     http = request["http"]
     texts = {
         name: {key: Datum(value, "string") for key, value in http.get(name, {}).items()}
