@@ -41,7 +41,7 @@ from consumer.effects import (
 from consumer.errors import ConsumerError, FencedError
 from consumer.lanes import BatchLimits
 from consumer.limits import Limits
-from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, WriteResult
+from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, Routes, WriteResult
 from consumer.pipeline import Pipeline
 from consumer.ports import CheckpointStore, DeadLetterStore, Sink, TransactionalSink
 from consumer.statistics import PipelineStatistics
@@ -90,6 +90,7 @@ class Driver:
         self._letters = letters
         self._on_checkpoint = on_checkpoint
         self._on_fenced = on_fenced
+        self._routes: Routes | None = None  # of the open sink, as it was opened
         self._pipeline: Pipeline | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._drains: dict[tuple[str, int], asyncio.Future[None]] = {}
@@ -103,13 +104,14 @@ class Driver:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def open(self) -> None:
-        """Opens the sink and the dead letters. Raises SettingsError, UnavailableError."""
-        routes = await self._sink.open()
+        """Opens the sink and the dead letters. Raises SettingsError, and UnavailableError: try again."""
+        if self._routes is None:
+            self._routes = await self._sink.open()
         await self._letters.open()
         self._pipeline = Pipeline(
             self._settings.limits,
             self._settings.batches,
-            routes,
+            self._routes,
             transactional=self._sink.transactional,
             rate=self._settings.rate,
             now=self._now(),

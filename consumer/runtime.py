@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from typing import Protocol
 
 from msgspec import Struct, structs
@@ -119,17 +119,33 @@ class Consumer:
         """Consumes until `stop` is set, then shuts down in order.
 
         Raises what made it end: SettingsError, PositionError, BacklogError, PoisonError; ShutdownError when the
-        deadline passed before everything begun was settled.
+        deadline passed before everything begun was settled; UnavailableError when the sink or the dead letters were
+        never there until `stop`.
         """
         self._close_by = asyncio.get_running_loop().time() + self._settings.shutdown
         async with AsyncExitStack() as closing:  # every step is taken, whatever becomes of the one before it
             closing.push_async_callback(self._close_receiver)
             closing.push_async_callback(self._driver.aclose)
-            await self._driver.open()
+            await self._open(stop)
             closing.push_async_callback(self._end_receiving)
             closing.push_async_callback(self._release)
             outcome = await self._balance_until(stop)
         self._raise(outcome)
+
+    async def _open(self, stop: asyncio.Event) -> None:
+        """Waits for sink and dead letters to be there. Raises the last UnavailableError when told to stop before."""
+        while True:
+            try:
+                await self._driver.open()
+            except UnavailableError as error:
+                log.warning("cannot begin yet: %s", error)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(error.retry_after or self._settings.retry):
+                        await stop.wait()
+                if stop.is_set():
+                    raise
+            else:
+                return
 
     async def _balance_until(self, stop: asyncio.Event) -> BaseException | None:
         """What balancing ended with, or None."""

@@ -283,6 +283,48 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(run):
     run(main())
 
 
+def test_a_sink_and_dead_letters_that_are_away_at_the_start_are_waited_for_and_opened_once_each(run):
+    async def main():
+        world = World(bodies(3))
+        opened = []
+        open_sink, open_letters = world.sink.open, world.letters.open
+
+        async def opening(name, succeed, failures):
+            opened.append(name)
+            if opened.count(name) <= failures:
+                raise UnavailableError(f"{name} is away")
+            return await succeed()
+
+        world.sink.open = lambda: opening("sink", open_sink, 3)
+        world.letters.open = lambda: opening("letters", open_letters, 2)
+        _, task, stop = world.start()
+        await world.until(lambda: len(world.sink.documents) == 3)
+        stop.set()
+        await task
+
+        assert opened == ["sink"] * 4 + ["letters"] * 3
+
+    run(main())
+
+
+def test_a_stop_before_the_sink_was_ever_there_says_what_was_missing(run):
+    async def main():
+        world = World(bodies(3))
+
+        async def away():
+            raise UnavailableError("the sink is away")
+
+        world.sink.open = away
+        _, task, stop = world.start()
+        await asyncio.sleep(30.0)
+        stop.set()
+
+        with pytest.raises(UnavailableError, match="the sink is away"):
+            await task
+
+    run(main())
+
+
 def test_a_backlog_that_does_not_move_ends_the_consumer(run):
     async def main():
         world = World(bodies(3), limits=Limits(backlog_to=60.0))
