@@ -6,9 +6,8 @@ letters do; the reason is in the metadata too.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import msgspec
 from azure.core.exceptions import ResourceNotFoundError
@@ -20,12 +19,11 @@ from consumer.checkpoints.blob_layout import Stream, header_text, plain_text
 from consumer.dead_letters.letters import clean, event_of, from_document, to_document
 from consumer.errors import ConsumerError
 from consumer.model import DeadLetter
+from scaling.gathering import gather
 
 _KIND = "dead-letter"
 _AT_ONCE = 16  # requests; also how many bodies a list holds in memory
 _JSON = ContentSettings(content_type="application/json; charset=utf-8")
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 
 class BlobDeadLetterStore:
@@ -43,7 +41,7 @@ class BlobDeadLetterStore:
 
     async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
         latest = {letter.id: letter for letter in letters}
-        await answered("storing dead letters", deadline, _all(self._put, latest.values()))
+        await answered("storing dead letters", deadline, gather(self._put, latest.values(), at_once=_AT_ONCE))
 
     async def list(
         self, *, partition: str | None = None, reason: str | None = None
@@ -54,7 +52,9 @@ class BlobDeadLetterStore:
         ).by_page()
         while page := await answered("listing the dead letters", None, _next(pages)):
             names = [blob.name for blob in page if reason in {None, _reason(blob.metadata)}]
-            for letter in await answered("reading dead letters", None, _all(self._read, names)):
+            for letter in await answered(
+                "reading dead letters", None, gather(self._read, names, at_once=_AT_ONCE)
+            ):
                 if letter is not None:  # else deleted meanwhile
                     yield letter
 
@@ -66,7 +66,9 @@ class BlobDeadLetterStore:
 
     async def delete(self, letter_ids: Sequence[str]) -> int:
         names = {name for letter_id in letter_ids if (name := self._name_of(letter_id))}
-        return sum(await answered("deleting dead letters", None, _all(self._delete, names)))
+        return sum(
+            await answered("deleting dead letters", None, gather(self._delete, names, at_once=_AT_ONCE))
+        )
 
     async def aclose(self) -> None:
         await self._container.close()
@@ -106,22 +108,6 @@ class BlobDeadLetterStore:
 
     def _name(self, partition: str, sequence_number: int) -> str:
         return f"{self._stream.blob(_KIND, partition)}/{sequence_number:020d}.json"
-
-
-async def _all(do: Callable[[_Item], Awaitable[_Result]], items: Iterable[_Item]) -> Sequence[_Result]:
-    """The results in order, a few at a time; the first error ends the others."""
-    gate = asyncio.Semaphore(_AT_ONCE)
-
-    async def one(item: _Item) -> _Result:
-        async with gate:
-            return await do(item)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(item)) for item in items]
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]
 
 
 async def _next(pages: Any) -> Sequence[Any]:

@@ -11,10 +11,9 @@ takes one to two seconds.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +29,7 @@ from scaling.checkpoint_layouts import (
     saved_at,
 )
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
+from scaling.gathering import gather
 from scaling.lag import (
     DEFAULT_JITTER,
     Begins,
@@ -60,8 +60,6 @@ _BLOB_ROLE = "the 'Storage Blob Data Reader' role, or a connection string"
 Name = Annotated[str, msgspec.Meta(min_length=1)]
 Whole = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 class Found(Struct, frozen=True):
@@ -186,7 +184,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         ids = [str(partition) for partition in properties["partition_ids"]]
         created_at = properties["created_at"].timestamp()
         checkpoints = await self._checkpoints(client, ids)
-        partitions = await _gather(lambda partition: _partition(client.hub, partition), ids)
+        partitions = await gather(lambda partition: _partition(client.hub, partition), ids, at_once=PARALLEL)
         lag = hub_lag([self._lag(partition, checkpoints, created_at) for partition in partitions])
         self._tell(lag, checkpoints)
         if held := lag.held():
@@ -242,11 +240,16 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
                 missing = [partition for partition in partitions if partition not in found]
                 if not missing:
                     break
-                blobs = await _gather(lambda one: _list(client.container, one, missing), listed)  # noqa: B023 - used up in this round
+                blobs = await gather(
+                    lambda one: _list(client.container, one, missing),  # noqa: B023 - used up in this round
+                    listed,
+                    at_once=PARALLEL,
+                )
                 candidates = [blob for many in blobs for blob in many]
-                read = await _gather(
+                read = await gather(
                     lambda partition: self._newest(client.container, candidates, partition),  # noqa: B023 - as above
                     missing,
+                    at_once=PARALLEL,
                 )
                 found.update({one.found.partition: one for one in read if one is not None})
         except AzureError as error:
@@ -344,19 +347,3 @@ async def _list(container: ContainerClient, listing: Listing, partitions: Sequen
             written_at = blob.last_modified.timestamp()
             found.append(Found(place, partition, blob.name, written_at, blob.metadata or {}))
     return found
-
-
-async def _gather(call: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
-    """The results in order, PARALLEL calls at a time. The first error ends the others and is raised."""
-    slots = asyncio.Semaphore(PARALLEL)
-
-    async def one(item: T) -> R:
-        async with slots:
-            return await call(item)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(item)) for item in items]
-    except ExceptionGroup as errors:
-        raise errors.exceptions[0] from None
-    return [task.result() for task in tasks]

@@ -75,7 +75,9 @@ def ru_policy(**changes) -> Policy:
         "metrics": {"instances": latest("target_capacity", "wanted", target="plan")},
         "rules": (
             RuleSpec(
-                type="request_units_for_rate", name="sizing", options={"consumers": "instances", "tolerance": 0, **SIZING}
+                type="request_units_for_rate",
+                name="sizing",
+                options={"consumers": "instances", "tolerance": 0, **SIZING},
             ),
         ),
         "out": Pace(),

@@ -65,7 +65,12 @@ def test_a_users_class_with_params_gets_them_checked_and_its_name():
 @pytest.mark.parametrize(
     ("kind", "options", "key", "words"),
     [
-        ("treshold", {}, "type", "composite, guard, request_units_for_rate, schedule, target_per_unit, threshold, "),
+        (
+            "treshold",
+            {},
+            "type",
+            "composite, guard, request_units_for_rate, schedule, target_per_unit, threshold, ",
+        ),
         ("no_such_module:Rule", {}, "type", "cannot be imported"),
         (":Rule", {}, "type", "cannot be imported"),
         ("own_rules:Missing", {}, "type", "no class 'Missing'"),
