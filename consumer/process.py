@@ -12,6 +12,7 @@ from consumer.assembly import Parts, driver_settings, reporter
 from consumer.checkpoints.memory import MemoryCheckpointStore, MemoryLeaseStore
 from consumer.config import ConsumerConfig
 from consumer.driver import Driver
+from consumer.errors import ConsumerError
 from consumer.model import Checkpoint
 from consumer.ownership import unique_owner
 from consumer.ports import CheckpointStore, LeaseStore
@@ -124,11 +125,19 @@ async def run_slice(
 ) -> PipelineStatistics:
     """Consumes for so long, then stops in order: what a timer-triggered function does within its time.
 
-    The shutdown comes on top. Raises ConsumerError.
+    The shutdown comes on top, and ten seconds for closing; then it is cancelled: a host would end the whole worker.
+    Raises ConsumerError.
     """
     stop = asyncio.Event()
     timer = asyncio.get_running_loop().call_later(seconds, stop.set)
+    limit = seconds + config.shutdown + 2 * LAST_WORDS
     try:
-        return await ConsumerProcess(config, settings).run(stop)
+        async with asyncio.timeout(limit):
+            return await ConsumerProcess(config, settings).run(stop)
+    except TimeoutError:
+        raise ConsumerError(
+            f"the slice did not end within {limit:g} s (CONSUMER_SLICE + CONSUMER_SHUTDOWN + {2 * LAST_WORDS:g} s): a"
+            " service does not answer; the next slice goes on from the checkpoints"
+        ) from None
     finally:
         timer.cancel()

@@ -1,0 +1,38 @@
+"""A slice of consuming, within the time of a function."""
+
+import asyncio
+
+import pytest
+
+from consumer import process
+from consumer.config import ConsumerConfig
+from consumer.errors import ConsumerError
+from tests.virtual_time import virtual_time
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_slice_ends_in_time_whatever_hangs(monkeypatch, hangs):
+    class Process:
+        def __init__(self, config, settings): ...
+
+        async def run(self, stop):
+            try:
+                await (asyncio.Event() if hangs else stop).wait()
+            finally:
+                ended.append(asyncio.get_running_loop().time())
+
+    async def main():
+        began = asyncio.get_running_loop().time()
+        await process.run_slice(ConsumerConfig("hub", shutdown=25.0), {}, seconds=45.0)
+        return began
+
+    ended = []
+    monkeypatch.setattr(process, "ConsumerProcess", Process)
+    with virtual_time() as run:
+        if hangs:
+            with pytest.raises(ConsumerError, match=r"did not end within 80 s .CONSUMER_SLICE"):
+                run(main())
+            assert ended == [1080.0]
+        else:
+            run(main())
+            assert ended == [1045.0]
