@@ -38,7 +38,6 @@ def settings(world: World) -> dict[str, str]:
         "COSMOS_CONTAINER": CONTAINER,
         "BLOB_CONTAINER": f"checkpoints-{uuid.uuid4().hex[:12]}",
         "CONSUMER_DEAD_LETTER_CONTAINER": f"letters-{uuid.uuid4().hex[:12]}",
-        "CONSUMER_LEASE_INTERVAL": "1s",  # no wait for the leases; 10 s is the default
     }
 
 
