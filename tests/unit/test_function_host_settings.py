@@ -1,6 +1,7 @@
 """host.json, local.settings.json and the app are checked before anything starts, naming what is at fault."""
 
 import json
+import typing
 
 import azure.functions as func
 import pytest
@@ -150,6 +151,30 @@ def retrying_app():
     return app
 
 
+def single_event_app():
+    app = func.FunctionApp()
+
+    @app.event_hub_message_trigger("event", "EventHubConnection", "hub", cardinality=func.Cardinality.ONE)
+    def read(event: func.EventHubEvent) -> None: ...
+
+    return app
+
+
+def growing_retry_app():
+    app = func.FunctionApp()
+
+    @app.event_hub_message_trigger("events", "EventHubConnection", "hub", cardinality=func.Cardinality.MANY)
+    @app.retry(
+        strategy="exponential_backoff",
+        max_retry_count="3",
+        minimum_interval="00:00:01",
+        maximum_interval="00:01:00",
+    )
+    def read(events: typing.List[func.EventHubEvent]) -> None: ...  # noqa: UP006 - the worker asks for it
+
+    return app
+
+
 def constrained_app():
     app = func.FunctionApp()
 
@@ -176,6 +201,11 @@ def constrained_app():
         (misnamed_app(), "function tick has no parameter for its binding timer"),
         (unbound_app(), "function tick has no binding for its parameter more"),
         (retrying_app(), "function tick has a retry policy"),
+        (
+            growing_retry_app(),
+            "function read has a retry policy.*accepted: fixed_delay of an eventHubTrigger",
+        ),
+        (single_event_app(), "function read: cardinality is ONE, accepted here: MANY"),
         (
             constrained_app(),
             r"function read: route segment '{id:int}' is not known here; accepted: literal text",
