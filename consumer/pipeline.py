@@ -325,16 +325,20 @@ class Pipeline:
         """
         partition.work_list.closed = True
         self._drop(partition, now)
-        kept = [each for each in self._rejected if each[0].work_list is not partition.work_list]
-        for work, _ in self._rejected:
-            if work.work_list is partition.work_list:
-                self._release(work)
-        self._rejected = deque(kept)
 
     def _drop(self, partition: _Partition, now: float) -> None:
-        """Takes the works of a claim out of the lanes: the unstarted ones; of a closed one all but those in flight."""
-        for work in self._lanes.drop(partition.work_list, now):
+        """Takes out the works of a claim that were never sent, to sink or dead letters; of a closed one all but those
+        that are on their way.
+        """
+        work_list = partition.work_list
+        for work in self._lanes.drop(work_list, now):
             self._release(work)
+        rejected, self._rejected = self._rejected, deque[tuple[Work, Rejection]]()
+        for work, why in rejected:
+            if work.work_list is work_list and (work_list.closed or not work.attempts):
+                self._release(work)
+            else:
+                self._rejected.append((work, why))
 
     # -- effects
 

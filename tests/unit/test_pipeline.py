@@ -414,6 +414,21 @@ def test_draining_starts_nothing_more_and_saves_the_last_checkpoint():
     assert world.receive(3) == []
 
 
+def test_draining_stores_no_further_dead_letters_of_events_that_come_again():
+    world = World()
+    world.claim()
+    poison = [record(number, rejection=Rejection("not_json", "no")) for number in range(150)]
+    first = only(world.receive(*poison), StoreLetters)
+
+    world.tell(PartitionDraining("0", 1))
+    effects = world.tell(LettersStored(first.letters_id, stored=True))
+
+    assert not [each for each in effects if isinstance(each, StoreLetters)]
+    saved = only(effects, SaveCheckpoint)
+    assert saved.checkpoint.sequence_number == len(first.rejected) - 1
+    assert world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=True)) == [PartitionDrained("0", 1)]
+
+
 def test_draining_an_idle_partition_is_over_at_once():
     world = World()
     world.claim()
