@@ -82,8 +82,8 @@ class EventHubListener:
                 if receiving.done():
                     receiving.result()
             finally:
-                for task in (stop, receiving):  # waiting would take the client's half minute between two rounds
-                    task.cancel()
+                stop.cancel()
+                receiving.cancel()  # waiting for it would take the client's half minute between two rounds
                 await asyncio.gather(receiving, stop, return_exceptions=True)
                 await client.close()
 
