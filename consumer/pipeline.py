@@ -15,7 +15,7 @@ Times are seconds of a monotonic clock.
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 from itertools import count
 
@@ -110,7 +110,8 @@ class Pipeline:
         self._limiter = RateLimiter(rate, now)
         self._lanes = Lanes(batches, routes)
         self._partitions: dict[str, _Partition] = {}
-        self._started: dict[Work, None] = {}  # in the order of their first attempts
+        # In the order of their first attempts. Of a dict the first one is found ever more slowly as the first ones go.
+        self._started: OrderedDict[Work, None] = OrderedDict()
         self._rejected: deque[tuple[Work, Rejection]] = deque()
         self._letters: tuple[int, list[tuple[Work, Rejection]]] | None = None
         self._letters_at = -math.inf

@@ -233,6 +233,13 @@ def test_no_more_is_taken_in_than_there_is_room_for_however_many_partitions_wait
         driver = await opened(sink, limits=Limits(high_count=1_000))
         for partition in "0123456789":
             driver.claimed(Claim(partition, "me", 1))
+        prepare, rooms = sink.prepare, []
+
+        def watched(event):
+            rooms.append(driver.pipeline.room)
+            return prepare(event)
+
+        sink.prepare = watched
         receiving = [
             asyncio.create_task(driver.receive(p, 1, events(*range(400), partition=p))) for p in "0123456789"
         ]
@@ -245,6 +252,7 @@ def test_no_more_is_taken_in_than_there_is_room_for_however_many_partitions_wait
         await asyncio.gather(*receiving)
 
         assert most == 1_000
+        assert min(rooms) > 0
         assert driver.statistics().totals.received == 4_000
         await driver.aclose()
 
