@@ -1,0 +1,165 @@
+"""Several consumers: partitions move under load, and the rate is kept as the Cosmos server sees it arrive."""
+
+import asyncio
+import bisect
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import msgspec
+import pytest
+
+from consumer.config import read_config
+from consumer.process import ConsumerProcess
+from tests.consumer_faults import QUICK_LEASES, Ledger, Stores, until
+from tests.consumer_support import consumer_world
+
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(150), pytest.mark.xdist_group("consumer_fleet")]
+
+PARTITIONS = 4
+
+
+class Fleet:
+    """Consumers that come and go."""
+
+    def __init__(self, world):
+        self.world = world
+        self.ledger = Ledger(world)
+        self.settings = {**world.settings, **QUICK_LEASES}
+        self._count = 0
+        self.arrivals = []  # the loop's time of each document's arrival at the server
+        self.late = 0.0
+        self._listen()
+
+    def _listen(self):
+        service, clock = self.world.cosmos.service, asyncio.get_running_loop().time
+        answer = service.answer
+
+        def listening(request):
+            if request.point == "docs.bulk":
+                operations = msgspec.json.decode(request.body)
+                written = sum(each["operationType"] != "Read" for each in operations)
+                self.arrivals += [clock()] * written
+            return answer(request)
+
+        service.answer = listening
+
+    @asynccontextmanager
+    async def consumer(self, **settings):
+        settings = {**self.settings, **settings}
+        stop = asyncio.Event()
+        process = ConsumerProcess(read_config(settings), settings)
+        task = asyncio.create_task(process.run(stop))
+        try:
+            yield process
+        finally:
+            stop.set()
+            await asyncio.wait_for(task, 30)
+
+    def send(self, count, *, same=0):
+        """Documents of their own, and so many versions of one document per partition."""
+        self._count += count
+        for partition in range(PARTITIONS):
+            ids = [f"d{self._count - number}" for number in range(partition, count, PARTITIONS)]
+            ids[len(ids) // 2 : len(ids) // 2] = [f"same-{partition}"] * same
+            self.ledger.send(str(partition), ids)
+
+    async def written(self, within=60.0):
+        await until(lambda: not self.ledger.missing(), within=within, what="everything is stored")
+
+    async def feel(self):
+        """Notes how late this process comes to its work: by so much may a request arrive after it was sent."""
+        loop = asyncio.get_running_loop()
+        while True:
+            asked = loop.time()
+            await asyncio.sleep(0.01)
+            self.late = max(self.late, loop.time() - asked - 0.01)
+
+    def allowed(self, rate):
+        """In a sliding second at the server: the rate, a slot of a tenth of it, and what came late."""
+        return rate * (1.1 + self.late)
+
+    def most_in_a_second(self):
+        """Of every sliding second."""
+        times = self.arrivals
+        return max(bisect.bisect_left(times, at + 1.0) - index for index, at in enumerate(times))
+
+    def rate_between(self, begin, end):
+        return (bisect.bisect_left(self.arrivals, end) - bisect.bisect_left(self.arrivals, begin)) / (
+            end - begin
+        )
+
+
+@pytest.fixture
+async def fleet(azurite, tmp_path):
+    async with consumer_world(azurite, tmp_path, partitions=PARTITIONS, throughput=20_000) as world:
+        fleet = Fleet(world)
+        feeling = asyncio.create_task(fleet.feel())
+        yield fleet
+        feeling.cancel()
+        await asyncio.gather(feeling, return_exceptions=True)
+
+
+async def shares(stores, count):
+    """Whether so many consumers have all partitions, in fair shares."""
+    owners = list((await stores.owners()).values())
+    held = sorted(owners.count(owner) for owner in set(owners))
+    return len(owners) == PARTITIONS and len(held) == count and held[-1] - held[0] <= 1
+
+
+async def test_from_one_consumer_to_three_and_back_under_load_nothing_is_lost_and_order_holds(fleet):
+    async with Stores(fleet.settings) as stores, fleet.consumer(EVENTHUB_RATELIMIT="150") as first:
+        fleet.send(400, same=20)
+        await until(lambda: shares(stores, 1))
+        async with AsyncExitStack() as others:
+            processes = [first] + [
+                await others.enter_async_context(fleet.consumer(EVENTHUB_RATELIMIT="150")) for _ in range(2)
+            ]
+            await until(lambda: shares(stores, 3), within=60.0, what="fair shares of three")
+            fleet.send(400, same=20)
+            await until(lambda: len(fleet.arrivals) > 500)
+        fleet.send(200, same=20)
+        await until(lambda: shares(stores, 1), within=60.0, what="one has all again")
+        await fleet.written()
+
+    written = sum(process.driver.statistics().totals.attempts for process in processes)
+    assert written == len(fleet.ledger.sent), (
+        "partitions were handed over in order: nothing was written again"
+    )
+
+
+async def test_one_consumer_writes_at_its_rate_in_every_sliding_second(fleet):
+    fleet.send(3_000)
+    loop = asyncio.get_running_loop()
+
+    async with fleet.consumer(EVENTHUB_RATELIMIT="200") as consumer:
+        await until(lambda: fleet.arrivals)
+        began = loop.time()
+        await until(lambda: loop.time() > began + 4.2)
+        slow = fleet.rate_between(began, began + 4.0)
+        most = fleet.most_in_a_second()
+        consumer.driver.set_rate(600.0)
+        changed = loop.time()
+        await until(lambda: loop.time() > changed + 2.2)
+        fast = fleet.rate_between(changed + 0.2, changed + 2.2)
+
+    assert most <= fleet.allowed(200)
+    assert 190 <= slow <= 210
+    assert 540 <= fast <= 660
+
+
+async def test_three_consumers_keep_the_rate_of_the_fleet_while_partitions_move(fleet):
+    fleet.send(6_000)
+    loop = asyncio.get_running_loop()
+    settings = {"CONSUMER_FLEET_RATELIMIT": "240"}
+    async with Stores(fleet.settings) as stores, AsyncExitStack() as running:
+        await running.enter_async_context(fleet.consumer(**settings))
+        await until(lambda: len(fleet.arrivals) > 240)
+        for _ in range(2):
+            await running.enter_async_context(fleet.consumer(**settings))
+        await until(lambda: shares(stores, 3), within=60.0)
+        shared = loop.time()
+        await until(lambda: loop.time() > shared + 4.0)
+        rate = fleet.rate_between(shared + 1.0, shared + 4.0)
+        most = fleet.most_in_a_second()
+
+    assert most <= fleet.allowed(240)
+    assert 216 <= rate <= 264
