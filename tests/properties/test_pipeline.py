@@ -168,6 +168,9 @@ class PipelineMachine(RuleBasedStateMachine):
                 self.paused = True
             case ResumeReceiving():
                 assert self.paused
+                stats = self.pipeline.statistics(self.now)
+                assert stats.backlog_count <= high_count(self.limits, stats.rate_limit) // 2
+                assert stats.backlog_bytes <= self.limits.high_bytes // 2
                 self.paused = False
             case PartitionDrained():
                 claim = self.claims[effect.partition]
@@ -238,7 +241,7 @@ class PipelineMachine(RuleBasedStateMachine):
             assert stats.backlog_count >= len(begun)
         assert stats.paused == self.paused
         high = high_count(self.limits, stats.rate_limit)
-        if stats.backlog_count >= high:
+        if stats.backlog_count >= high or stats.backlog_bytes >= self.limits.high_bytes:
             assert self.paused
         if stats.backlog_count == 0 and not self.saves and not self.dirty():
             assert not self.paused

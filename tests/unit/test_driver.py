@@ -374,3 +374,51 @@ def test_letters_are_stored_again_until_their_store_takes_them(run):
         await driver.aclose()
 
     run(main())
+
+
+def test_a_sink_that_answers_for_too_few_is_not_believed(run):
+    async def main():
+        sink = Sink()
+        write, answers = sink.write, [[], [WRITTEN] * 3]
+
+        async def miscounts(batch, *, deadline):
+            return answers.pop() if answers else await write(batch, deadline=deadline)
+
+        sink.write = miscounts
+        driver = await opened(sink)
+        driver.claimed(Claim("0", "me", 1))
+        await driver.receive("0", 1, events(0, 1))
+        await driver.settled("0", 1)
+
+        assert len(sink.documents) == 2
+        assert driver.statistics().totals.retried == 4
+        await driver.aclose()
+
+    run(main())
+
+
+def test_routes_that_cannot_be_read_are_asked_for_again(run):
+    async def main():
+        sink = Sink()
+        write, asked = sink.write, []
+
+        async def moved(batch, *, deadline):
+            sink.write = write
+            return [WriteResult(Outcome.RETRY, 410, rerouted=True)] * len(batch.records)
+
+        async def routes():
+            asked.append(now())
+            if len(asked) == 1:
+                raise UnavailableError("away")
+            return Routes()
+
+        sink.write, sink.routes = moved, routes
+        driver = await opened(sink)
+        driver.claimed(Claim("0", "me", 1))
+        await driver.receive("0", 1, events(0))
+        await driver.settled("0", 1)
+
+        assert [at - asked[0] for at in asked] == [0.0, 2.0]
+        await driver.aclose()
+
+    run(main())

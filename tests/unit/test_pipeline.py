@@ -305,6 +305,7 @@ def test_a_split_strands_records_until_the_routes_are_read():
 
     assert world.answer(batch, MOVED) == [ReadRoutes()]
     assert world.tell(RoutesRead(None)) == []
+    assert world.wake_at() == 2.0
     assert world.tick(2.0) == [ReadRoutes()]
     moved = only(world.tell(RoutesRead(Routes(("", "8"), ("1", "2")))), WriteBatch)
     assert moved.batch.lane == "2"
@@ -652,3 +653,15 @@ def test_receiving_pauses_before_the_backlog_ends_the_process():
 
     assert only(world.receive(*range(5)), PauseReceiving)
     assert world.pipeline.room == 0
+
+
+def test_routes_are_read_again_for_a_further_split_but_not_in_a_loop():
+    world = World(batches=BatchLimits(operations=1), routes=Routes(("",), ("0",)))
+    world.claim()
+    batch = only(world.receive(record(0, route="9")), WriteBatch)
+    world.answer(batch, MOVED)
+    again = only(world.tell(RoutesRead(Routes(("", "8"), ("1", "2")))), WriteBatch)
+
+    assert world.answer(again, MOVED) == []
+    assert world.wake_at() == 1.0
+    assert only(world.tick(1.0), ReadRoutes)
