@@ -330,6 +330,23 @@ def test_at_most_the_rate_starts_and_retries_are_free():
     assert sum(map(len, begun)) > 1
 
 
+def test_partitions_without_events_take_nothing_of_the_rate():
+    world = World(batches=BatchLimits(operations=100, flush_after=0.0), rate=10)
+    for partition in range(32):
+        world.claim(str(partition))
+    orders = world.receive(*range(40), partition="7")
+    started = set()
+    while world.now < 2.0:
+        while orders:
+            effect = orders.pop()
+            if isinstance(effect, WriteBatch):
+                started |= set(numbers(effect))
+                orders += world.answer(effect, WRITTEN)
+        orders = world.tick(world.wake_at())
+
+    assert len(started) >= 19  # 10 a second, the first at 0 s
+
+
 def test_receiving_pauses_at_the_high_mark_and_resumes_at_half():
     world = World(limits=Limits(high_count=10), batches=BatchLimits(operations=10, flush_after=100.0))
     world.claim()
