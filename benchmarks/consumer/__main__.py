@@ -157,7 +157,7 @@ def report(found: Rounds, others: float) -> None:
         )
     console.print(table)
     if "ours" in found:
-        rate = statistics.median(each.records / each.cpu for each in found["ours"])
+        rate = 1 / statistics.median(each.cpu / each.records for each in found["ours"])
         met = "met" if rate >= RATE_TARGET else "missed"
         console.print(f"End to end: {rate:,.0f} records per second and core (target {RATE_TARGET:,}: {met}).")
     console.print(f"Other processes took {others:.0%} of the machine's {os.cpu_count()} cores meanwhile.")
