@@ -36,6 +36,7 @@ _log = logging.getLogger("tidemark.consumer")
 _STOLEN = "link:stolen"
 _NOT_FOUND = "not-found"
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 30.0  # seconds between two attempts to connect
+_FIRST_PATIENCE = 15.0  # seconds in which a partition with events has to give the first one
 _REQUEST_TIMEOUT = 15.0  # seconds; a request over a new connection takes 0.4 s
 _CLOSING = 5.0  # seconds until a link is ended by force; the SDK's own stop takes one
 
@@ -230,7 +231,8 @@ class HubReceiver:
 
     async def _pump(self, link: Link, progress: _Progress, on_events: OnEvents) -> LinkLostError | None:
         clock = asyncio.get_running_loop().time
-        heard_at, suspect = clock(), False
+        began_at = heard_at = clock()
+        suspect = False
         while True:
             try:
                 events = await link.take(self.options.idle)
@@ -238,7 +240,8 @@ class HubReceiver:
                 return error
             if events:
                 await self._hand_over(events, link.last_enqueued, progress, on_events)
-                heard_at, suspect = clock(), False
+                began_at = heard_at = clock()
+                suspect = False
                 if self._is_unfit(link, progress):
                     self._count(resized=1)
                     return None
@@ -246,11 +249,13 @@ class HubReceiver:
             if suspect:
                 self._count(stuck=1)
                 _log.warning(
-                    "partition %s: nothing came for %.0f s after event %d although there are more: connecting anew",
-                    *(progress.partition, self.options.stuck_after, progress.delivered),
+                    "partition %s: nothing came for %.0f s after event %d although there are more: connecting anew%s",
+                    *(progress.partition, clock() - began_at, progress.delivered),
+                    # The SDK keeps a refused link to itself, and tries it again for ever.
+                    "" if progress.began else f"; does the consumer group '{self._consumer_group}' exist?",
                 )
                 return None
-            if clock() - heard_at > self.options.stuck_after:
+            if clock() - heard_at > (self.options.stuck_after if progress.began else self._first_patience):
                 heard_at, suspect = clock(), await self._is_behind(progress)
             await on_events((), progress.last_enqueued)
 
@@ -300,6 +305,10 @@ class HubReceiver:
                 f"partition {progress.partition}: event {progress.delivered} was received, but the hub's last event "
                 f"is {state.last_sequence_number}: event hub '{self._hub}' was created anew"
             )
+
+    @property
+    def _first_patience(self) -> float:
+        return min(_FIRST_PATIENCE, self.options.stuck_after)
 
     # --- how much to ask for ---
 

@@ -29,12 +29,12 @@ async def server(tmp_path):
 
 
 @asynccontextmanager
-async def a_receiver(server, *, hub=HUB, tls=False, **options):
+async def a_receiver(server, *, hub=HUB, group="$Default", tls=False, **options):
     settings, client = {"Hub": server.connection_string()}, {}
     if tls:
         settings = {"Hub": server.tls_connection_string(), "TIDEMARK_CA_BUNDLE": str(server.ca_path)}
         client = {"custom_endpoint_address": server.tls_options()["custom_endpoint_address"]}
-    receiver = HubReceiver(settings, "Hub", hub, "$Default", options=ReceiverOptions(**options), **client)
+    receiver = HubReceiver(settings, "Hub", hub, group, options=ReceiverOptions(**options), **client)
     try:
         yield receiver
     finally:
@@ -323,6 +323,15 @@ async def test_an_attach_that_is_never_answered_is_given_up(server):
         await until(lambda: len(taken.events) == 10)
 
     assert taken.numbers == list(range(10))
+
+
+async def test_a_consumer_group_that_does_not_exist_is_named_as_the_likely_cause(server, caplog):
+    fill(server, 10)
+
+    async with a_receiver(server, group="nobody", idle=0.2, stuck_after=0.5) as receiver, taking(receiver):
+        await until(lambda: receiver.statistics().stuck > 0)
+
+    assert "does the consumer group 'nobody' exist?" in caplog.text
 
 
 async def test_a_wrong_key_is_told_and_tried_again(server):
