@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test start lint torture lock bench setup clean help
+.PHONY: demo test start lint torture soak lock bench setup clean help
 
 help:  ## Show the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
@@ -29,6 +29,9 @@ bench: setup  ## Run the benchmarks
 
 torture: setup  ## Thousands of fleets in virtual time, and hundreds of real kills (about an hour)
 	TORTURE=1 TORTURE_SEEDS=5000 TORTURE_KILLS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/torture tests/faults
+
+soak: setup  ## Memory of a consumer during five minutes of total throttling
+	$(BIN)/python -m benchmarks.consumer_memory
 
 lock: $(READY)  ## Resolve the dependencies anew and write the lock files
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --upgrade pyproject.toml -o requirements.txt
