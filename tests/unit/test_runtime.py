@@ -416,7 +416,7 @@ def test_waiting_for_a_claim_that_ends_before_its_events_are_settled_is_an_error
 
 
 def test_cancelled_at_any_moment_nothing_is_left_running_and_no_error_goes_unseen(run, caplog):
-    async def once(first, second):
+    async def once(first, second, *, cancelled):
         troubles = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
         world = World([*bodies(40), b"poison"], bodies(20, 40))
@@ -425,8 +425,8 @@ def test_cancelled_at_any_moment_nothing_is_left_running_and_no_error_goes_unsee
         world.letters = Slow(world.letters)
         _, task, stop = world.start()
         await asyncio.sleep(first)
-        stop.set() if second is None else task.cancel()
-        await asyncio.sleep(second or first / 3)
+        task.cancel() if cancelled else stop.set()
+        await asyncio.sleep(second)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -436,7 +436,7 @@ def test_cancelled_at_any_moment_nothing_is_left_running_and_no_error_goes_unsee
         assert troubles == []
 
     for step in range(60):
-        run(once(step * 0.013, None if step % 3 else step * 0.007))
+        run(once(step * 0.013, [0.0, 0.011, step * 0.005][step % 3], cancelled=step % 2))
 
 
 class Slow:
@@ -531,5 +531,74 @@ def test_a_partition_whose_receiver_does_not_end_in_time_is_forgotten_all_the_sa
         with pytest.raises(ShutdownError, match="partitions 0"):
             await task
         assert consumer.driver.statistics().partitions == ()
+
+    run(main())
+
+
+def test_a_sink_that_never_answers_is_left_behind_at_the_deadline(run):
+    async def main():
+        world = World(bodies(3))
+
+        async def hangs(batch, *, deadline):
+            await asyncio.Event().wait()
+
+        world.sink.write = hangs
+        consumer, task, stop = world.start(shutdown=5.0)
+        await world.until(lambda: consumer.driver.is_open and consumer.driver.statistics().in_flight_batches)
+        stop.set()
+
+        with pytest.raises(ShutdownError, match="partitions 0"):
+            await task
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main())
+
+
+def test_a_stop_while_a_partition_waits_to_be_claimed_again_ends_in_order(run):
+    async def main():
+        world = World(bodies(5))
+        consumer, task, stop = world.start()
+        await world.until(lambda: len(world.sink.documents) == 5)
+        await world.checkpoints.claim("0", "intruder", deadline=0)
+        await world.until(lambda: not consumer.driver.statistics().partitions)
+        stop.set()
+        await task
+
+        assert len(world.hub.starts) == 1
+
+    run(main())
+
+
+def test_a_claim_whose_receiver_is_refused_is_over(run):
+    async def main():
+        world = World(bodies(3))
+        world.hub.intruders["0"] = 1
+        consumer, task, stop = world.start()
+        await world.until(lambda: world.hub.starts)
+        assert consumer.driver.statistics().partitions == ()
+        await world.until(lambda: len(world.hub.starts) == 2)
+        assert [each.epoch for each in consumer.driver.statistics().partitions] == [2]
+        stop.set()
+        await task
+
+    run(main())
+
+
+def test_what_retention_took_is_counted(run):
+    async def main():
+        world = World(bodies(20))
+        claim = await world.checkpoints.claim("0", "before", deadline=0)
+        await world.checkpoints.save(claim, Checkpoint("0", 4, "4"), deadline=0)
+
+        async def state(partition):
+            return PartitionState(partition, 10, 19, "19", 0.0, False)
+
+        world.hub.state = state
+        consumer, task, stop = world.start()
+        await world.until(lambda: world.hub.starts)
+        stop.set()
+        await task
+
+        assert consumer.lost_to_retention == 5
 
     run(main())
