@@ -220,6 +220,7 @@ def _limits(read: _Reader) -> Limits:
         high_count=read.count("CONSUMER_HIGH_EVENTS", standard.high_count),
         high_bytes=read.count("CONSUMER_HIGH_BYTES", standard.high_bytes, 1024),
         checkpoint_every=read.seconds("CONSUMER_CHECKPOINT_EVERY", standard.checkpoint_every),
+        checkpoint_after=read.count("CONSUMER_CHECKPOINT_AFTER", standard.checkpoint_after),
         poison=read.count("CONSUMER_POISON_LIMIT", standard.poison),
     )
 

@@ -25,6 +25,10 @@ class Limits(Struct, frozen=True):
     intake_seconds: float = 10.0
     """With a rate, no more than this many seconds of work is taken in: what waits could be somebody else's."""
     checkpoint_every: float = 5.0
+    checkpoint_after: int = 500
+    """So many settled events of a partition are saved before their time, but no sooner than a tenth of it after the
+    last save: a killed process writes about that many again, one in a hundred of the high mark.
+    """
     unsaved: int = 100_000
     """Receiving pauses when so many settled events of a partition are in no saved checkpoint (its store is down), or
     beyond one event that is not settled: each is held in memory, and could be written again."""

@@ -73,6 +73,7 @@ class _Partition:
         "draining",
         "last_enqueued",
         "refused",
+        "save_at",
         "saving",
         "settled_unsaved",
         "started",
@@ -87,6 +88,7 @@ class _Partition:
         self.saving = False
         self.refused = False  # the last save failed: the next one waits for its time
         self.last_enqueued: int | None = None
+        self.save_at = -math.inf  # when much to save may be saved before its time
         self.settled_unsaved = 0
         self.covered = 0  # of these, in the checkpoint that is being saved
         self.started = 0  # begun and not settled
@@ -384,8 +386,14 @@ class Pipeline:
         if due:
             self._checkpoint_at = now + self._limits.checkpoint_every
         for partition in self._partitions.values():
-            if due or (partition.draining and not partition.started and not partition.refused):
-                self._save_one(partition, effects)
+            if due or (not partition.refused and (partition.draining or now >= partition.save_at)):
+                self._save_if(partition, effects, now, due=due)
+
+    def _save_if(self, partition: _Partition, effects: list[Effect], now: float, *, due: bool) -> None:
+        many = partition.settled_unsaved >= self._limits.checkpoint_after
+        if due or many or (partition.draining and not partition.started):
+            partition.save_at = now + self._limits.checkpoint_every / 10
+            self._save_one(partition, effects)
 
     def _save_one(self, partition: _Partition, effects: list[Effect]) -> None:
         if self._transactional or partition.saving or not partition.work_list.dirty:

@@ -155,6 +155,24 @@ def test_the_seeds_table_the_mark_stops_before_the_first_unsettled_event():
     assert only(world.tick(10.0), SaveCheckpoint).checkpoint == Checkpoint("0", 7, "o7", owner="me", epoch=1)
 
 
+def test_many_settled_events_are_saved_before_their_time_but_not_in_haste():
+    world = World(batches=BatchLimits(operations=1), limits=Limits(checkpoint_after=2))
+    world.claim()
+
+    def settle(number, at):
+        return world.answer(only(world.receive(number, at=at), WriteBatch), WRITTEN)
+
+    assert settle(0, 0.1) == []
+    saved = only(settle(1, 0.2), SaveCheckpoint)
+    assert saved.checkpoint.sequence_number == 1
+    world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=True))
+    assert [settle(2, 0.3), settle(3, 0.4)] == [[], []]
+    refused = only(settle(4, 0.8), SaveCheckpoint)
+    world.tell(CheckpointSaved("0", 1, refused.checkpoint, saved=False))
+    assert [settle(5, 1.5), settle(6, 2.5)] == [[], []]  # the store does not answer: no haste
+    assert only(world.tick(5.0), SaveCheckpoint).checkpoint.sequence_number == 6
+
+
 def test_nothing_new_means_no_checkpoint():
     world = World(batches=BatchLimits(operations=1))
     world.claim()
