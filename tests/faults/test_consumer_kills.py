@@ -130,7 +130,7 @@ TROUBLE = [
 @pytest.mark.parametrize(
     ("kills", "seed"),
     [
-        pytest.param(3, 1),
+        pytest.param(2, 1),
         *(
             pytest.param(10, seed, marks=[pytest.mark.torture, pytest.mark.timeout(600)])
             for seed in range(2, 2 + KILLS // 10)
@@ -304,7 +304,7 @@ def rows(database):
 @pytest.mark.parametrize(
     ("kills", "seed"),
     [
-        pytest.param(2, 1),
+        pytest.param(1, 1),
         *(
             pytest.param(10, seed, marks=[pytest.mark.torture, pytest.mark.timeout(600)])
             for seed in range(2, 2 + KILLS // 20)
