@@ -700,3 +700,57 @@ def test_routes_are_read_again_for_a_further_split_but_not_in_a_loop():
     assert world.answer(again, MOVED) == []
     assert world.wake_at() == 1.0
     assert only(world.tick(1.0), ReadRoutes)
+
+
+def test_a_transactional_sink_gets_one_batch_of_a_partition_at_a_time_however_well_it_goes():
+    world = World(transactional=True, routes=Routes(by_partition=True), batches=BatchLimits(operations=1))
+    world.claim()
+    batch = only(world.receive(*range(10)), WriteBatch)
+    for second in range(1, 6):
+        batch = only(world.answer(batch, WRITTEN, at=second * 1.1), WriteBatch)
+
+
+def test_the_oldest_of_a_lane_leaves_first_also_when_it_waited_for_its_key():
+    world = World()
+    world.claim()
+    world.receive(0, 1, key="same")
+    first = only(world.tick(1.0), WriteBatch)
+    assert world.receive(2, at=1.5) == []
+
+    assert numbers(only(world.answer(first, WRITTEN), WriteBatch)) == [1, 2]
+
+
+def test_everything_that_a_split_stranded_goes_where_it_belongs_now():
+    world = World(batches=BatchLimits(operations=2), routes=Routes(("",), ("0",)))
+    world.claim()
+    batch = only(world.receive(record(0, route="9"), record(1, route="1")), WriteBatch)
+    world.answer(batch, MOVED)
+
+    moved = world.tell(RoutesRead(Routes(("", "8"), ("1", "2"))))
+
+    assert sorted((each.batch.lane, numbers(each)) for each in moved) == [("1", [1]), ("2", [0])]
+
+
+def test_a_retry_that_is_due_in_a_throttled_lane_is_not_woken_for_in_a_loop():
+    world = World(batches=BatchLimits(operations=2))
+    world.claim()
+    batch = only(world.receive(0, 1), WriteBatch)
+    world.answer(batch, UNKNOWN, WriteResult(Outcome.RETRY, 429, retry_after=3.0))
+
+    assert world.wake_at() == 3.0
+    assert world.tick(2.0) == []
+    assert world.wake_at() == 3.0
+
+
+def test_lanes_share_a_scarce_rate():
+    world = World(rate=10, batches=BatchLimits(flush_after=0.0), routes=Routes(("", "8"), ("low", "high")))
+    world.claim()
+    orders = world.receive(*(record(n, route="19"[n % 2]) for n in range(40)))
+    lanes = []
+    while world.now < 1.5:
+        while orders:
+            effect = orders.pop()
+            lanes += [effect.batch.lane] * len(effect.batch.records)
+            orders += world.answer(effect, WRITTEN)
+        orders = [each for each in world.tick(world.wake_at()) if isinstance(each, WriteBatch)]
+    assert abs(lanes.count("low") - lanes.count("high")) <= 1

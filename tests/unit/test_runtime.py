@@ -416,7 +416,7 @@ def test_waiting_for_a_claim_that_ends_before_its_events_are_settled_is_an_error
 
 
 def test_cancelled_at_any_moment_nothing_is_left_running_and_no_error_goes_unseen(run, caplog):
-    async def once(first, second, *, cancelled):
+    async def once(first, second, turns, *, cancelled):
         troubles = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
         world = World([*bodies(40), b"poison"], bodies(20, 40))
@@ -427,6 +427,8 @@ def test_cancelled_at_any_moment_nothing_is_left_running_and_no_error_goes_unsee
         await asyncio.sleep(first)
         task.cancel() if cancelled else stop.set()
         await asyncio.sleep(second)
+        for _ in range(turns):
+            await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
@@ -436,7 +438,7 @@ def test_cancelled_at_any_moment_nothing_is_left_running_and_no_error_goes_unsee
         assert troubles == []
 
     for step in range(60):
-        run(once(step * 0.013, [0.0, 0.011, step * 0.005][step % 3], cancelled=step % 2))
+        run(once(step * 0.013, [0.0, 0.011, step * 0.005][step % 3], step // 3 % 9, cancelled=step % 2))
 
 
 class Slow:
