@@ -1,9 +1,10 @@
 """The pipeline against a naive model, through all its inputs in any order."""
 
+import itertools
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -522,3 +523,59 @@ class PipelineMachine(RuleBasedStateMachine):
 
 TestPipeline = PipelineMachine.TestCase
 TestPipeline.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def settled_by(pieces, coalesce):
+    """Documents, letters and the last checkpoint, with a sink that always writes what it can."""
+    pipeline = Pipeline(
+        Limits(), BatchLimits(3, coalesce=coalesce), ROUTES[1], transactional=False, rate=None, now=0.0
+    )
+    documents, letters, checkpoints = {}, set(), {}
+    inputs = deque([PartitionClaimed(Claim("0", "me", 1))])
+    inputs += [EventsReceived("0", 1, piece) for piece in pieces]
+    now, wake = 0.0, 0.0
+    while inputs or now < 30.0:
+        now = now if inputs else max(now, wake)
+        for effect in pipeline.handle(inputs.popleft() if inputs else Tick(), now=now):
+            match effect:
+                case WriteBatch():
+                    documents |= {each.key: each.event.sequence_number for each in effect.batch.records}
+                    inputs.append(BatchWritten(effect.batch.batch_id, [WRITTEN] * len(effect.batch.records)))
+                case StoreLetters():
+                    letters |= {each.record.event.sequence_number for each in effect.rejected}
+                    inputs.append(LettersStored(effect.letters_id, stored=True))
+                case SaveCheckpoint():
+                    checkpoints["0"] = effect.checkpoint
+                    inputs.append(CheckpointSaved("0", 1, effect.checkpoint, saved=True))
+                case WakeAt():
+                    wake = effect.at
+    return documents, letters, checkpoints
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abcdef"), st.sampled_from("19"), st.sampled_from([0, 0, 0, 1]))),
+    st.sets(st.integers(0, 50)),
+    st.booleans(),
+)
+def test_where_the_events_are_cut_changes_nothing_that_is_settled(events, cuts, coalesce):
+    records = [
+        Record(
+            Event("0", number, f"o{number}", 0.0, b"{}"),
+            key,
+            b"{}",
+            "[1]",
+            route,
+            Rejection("not_json", "no") if poison else None,
+        )
+        for number, (key, route, poison) in enumerate(events)
+    ]
+    bounds = sorted({0, len(records), *(cut for cut in cuts if cut < len(records))})
+    pieces = [records[a:b] for a, b in itertools.pairwise(bounds)]
+
+    documents, letters, checkpoints = settled_by(pieces, coalesce)
+
+    assert (documents, letters, checkpoints) == settled_by([records], coalesce)
+    good = [each for each in records if each.rejection is None]
+    assert documents == {each.key: each.event.sequence_number for each in good}
+    assert len(letters) == len(records) - len(good)
+    assert not records or checkpoints["0"].sequence_number == len(records) - 1
