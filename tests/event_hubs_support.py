@@ -13,7 +13,7 @@ HUB, GROUP = "flights", "$Default"
 FAST = {"retry_backoff_factor": 0.05, "retry_backoff_max": 0.2}
 
 
-async def until(condition, *, timeout_s=15.0):
+async def until(condition, *, timeout_s=45.0):
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "condition not met in time"

@@ -323,7 +323,7 @@ async def test_what_was_accepted_is_there_after_a_kill(tmp_path):
     async def keep_sending():
         async with producing(address, retry_total=0) as producer:
             for number in range(1_000_000):
-                await producer.send_batch([EventData(f"{number}")], partition_id="0", timeout=1)
+                await producer.send_batch([EventData(f"{number}")], partition_id="0", timeout=5)
                 accepted.append(number)
 
     sending = asyncio.create_task(keep_sending())
