@@ -11,7 +11,7 @@ import typer
 from msgspec import Struct
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from consumer.cli_support import (
     DEADLINE,
@@ -120,7 +120,8 @@ class DeadLetterCommands:
         if json_:
             print_json([{"id": letter.id, **to_document(letter)} for letter in letters])
             return
-        table = Table("id", "reason", "detail", "attempts", "failed at", "bytes")
+        widest = max((len(letter.id) for letter in letters), default=0)
+        table = Table(Column("id", min_width=widest), "reason", "detail", "attempts", "failed at", "bytes")
         for letter in letters:
             why, failed_at = letter.rejection, time_text(letter.failed_at)
             cells = (letter.id, why.reason, why.detail, str(letter.attempts), failed_at)

@@ -1,5 +1,6 @@
 """Fixtures shared by all tests."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -7,6 +8,12 @@ from hypothesis import settings
 
 from devstack.azurite import Azurite
 from tests.postgres_support import running_server
+
+# Tests that read a printed table find it as wide here as anywhere, and without colours: terminals and CI services tell
+# the console by these variables what they are. Before any module makes its console.
+os.environ["COLUMNS"] = "200"
+for variable in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(variable, None)
 
 # No deadline for one example: a loaded machine is no failure of the code under test.
 settings.register_profile("tidemark", deadline=None)
