@@ -1,0 +1,1 @@
+"""Publishing: idempotent to Event Hubs, and in big batches to Service Bus."""
