@@ -1,7 +1,8 @@
 """Schemas of what the jobs read. Each source gives exactly one of these; each job's outputs are beside the job.
 
 Times are timestamps (UTC, as the session). What is not known is null, never zero. Capacities, counts and sequence
-numbers are longs.
+numbers are longs. Every field is nullable, as Spark makes those of files; the identifying ones are never null, and maps
+are empty rather than null: a record without them is refused by its source.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from pyspark.sql.types import (
 _TEXT, _LONG, _DOUBLE, _TIME = StringType(), LongType(), DoubleType(), TimestampType()
 _FLAG, _BYTES = BooleanType(), BinaryType()
 _TEXTS = MapType(_TEXT, _TEXT)
-_NUMBERS = MapType(_TEXT, _DOUBLE, valueContainsNull=False)
+_NUMBERS = MapType(_TEXT, _DOUBLE)
 
 EVENTS = StructType(
     [
-        StructField("hub", _TEXT, nullable=False),
-        StructField("partition", _TEXT, nullable=False),
-        StructField("sequence_number", _LONG, nullable=False),
-        StructField("offset", _TEXT, nullable=False),
-        StructField("enqueued_at", _TIME, nullable=False),
+        StructField("hub", _TEXT),
+        StructField("partition", _TEXT),
+        StructField("sequence_number", _LONG),
+        StructField("offset", _TEXT),
+        StructField("enqueued_at", _TIME),
         StructField("body", _BYTES),
-        StructField("properties", _TEXTS, nullable=False),
-        StructField("system_properties", _TEXTS, nullable=False),
+        StructField("properties", _TEXTS),
+        StructField("system_properties", _TEXTS),
         StructField("file", _TEXT),
     ]
 )
@@ -56,12 +57,12 @@ PARTITION_STATE = StructType(
 
 TELEMETRY = StructType(
     [
-        StructField("kind", _TEXT, nullable=False),
-        StructField("at", _TIME, nullable=False),
-        StructField("consumer", _TEXT, nullable=False),
-        StructField("instance", _TEXT, nullable=False),
-        StructField("hub", _TEXT, nullable=False),
-        StructField("consumer_group", _TEXT, nullable=False),
+        StructField("kind", _TEXT),
+        StructField("at", _TIME),
+        StructField("consumer", _TEXT),
+        StructField("instance", _TEXT),
+        StructField("hub", _TEXT),
+        StructField("consumer_group", _TEXT),
         # interval
         StructField("seconds", _DOUBLE),
         StructField("received", _LONG),
@@ -81,7 +82,7 @@ TELEMETRY = StructType(
         StructField("in_flight_batches", _LONG),
         StructField("paused", _FLAG),
         StructField("stopping", _FLAG),
-        StructField("partitions", ArrayType(PARTITION_STATE, containsNull=False)),
+        StructField("partitions", ArrayType(PARTITION_STATE)),
         # checkpoint
         StructField("partition", _TEXT),
         StructField("sequence_number", _LONG),
@@ -97,9 +98,9 @@ null. An interval is identified by (`consumer`, `instance`, `at`), a checkpoint 
 
 CONSUMER_STATS = StructType(
     [
-        StructField("consumer", _TEXT, nullable=False),
-        StructField("instance", _TEXT, nullable=False),
-        StructField("at", _TIME, nullable=False),
+        StructField("consumer", _TEXT),
+        StructField("instance", _TEXT),
+        StructField("at", _TIME),
         StructField("hub", _TEXT),
         StructField("consumer_group", _TEXT),
         StructField("rate_limit", _DOUBLE),
@@ -118,7 +119,7 @@ CONSUMER_STATS = StructType(
         StructField("failed_total", _LONG),
         StructField("retried_total", _LONG),
         StructField("throttled_total", _LONG),
-        StructField("partitions", ArrayType(PARTITION_STATE, containsNull=False)),
+        StructField("partitions", ArrayType(PARTITION_STATE)),
         StructField("paused", _FLAG),
         StructField("stopping", _FLAG),
     ]
@@ -127,16 +128,16 @@ CONSUMER_STATS = StructType(
 
 DECISIONS = StructType(
     [
-        StructField("target", _TEXT, nullable=False),
-        StructField("at", _TIME, nullable=False),
-        StructField("kind", _TEXT, nullable=False),
-        StructField("key", _TEXT, nullable=False),
+        StructField("target", _TEXT),
+        StructField("at", _TIME),
+        StructField("kind", _TEXT),
+        StructField("key", _TEXT),
         StructField("line", _TEXT),
         StructField("reason", _TEXT),
         StructField("current", _LONG),
         StructField("desired", _LONG),
         StructField("by", _TEXT),
-        StructField("metrics", _NUMBERS, nullable=False),
+        StructField("metrics", _NUMBERS),
         # decisions
         StructField("proposed", _LONG),
         StructField("minimum", _LONG),
@@ -158,25 +159,25 @@ DECISIONS = StructType(
 
 METRICS = StructType(
     [
-        StructField("target", _TEXT, nullable=False),
-        StructField("metric", _TEXT, nullable=False),
-        StructField("at", _TIME, nullable=False),
-        StructField("value", _DOUBLE, nullable=False),
+        StructField("target", _TEXT),
+        StructField("metric", _TEXT),
+        StructField("at", _TIME),
+        StructField("value", _DOUBLE),
     ]
 )
 """Samples the autoscaler collected; (`target`, `metric`, `at`) identify one."""
 
 APP_EVENTS = StructType(
     [
-        StructField("timestamp", _TIME, nullable=False),
-        StructField("name", _TEXT, nullable=False),
-        StructField("item_count", IntegerType(), nullable=False),
-        StructField("measurements", _NUMBERS, nullable=False),
-        StructField("dimensions", _TEXTS, nullable=False),
+        StructField("timestamp", _TIME),
+        StructField("name", _TEXT),
+        StructField("item_count", IntegerType()),
+        StructField("measurements", _NUMBERS),
+        StructField("dimensions", _TEXTS),
         StructField("operation_id", _TEXT),
         StructField("role", _TEXT),
         StructField("sdk_version", _TEXT),
-        StructField("source", _TEXT, nullable=False),
+        StructField("source", _TEXT),
     ]
 )
 """Custom events of Application Insights; each stands for `item_count` events that happened. `source` is the table:
