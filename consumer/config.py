@@ -13,7 +13,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from consumer.errors import SettingsError
-from consumer.lanes import BatchLimits
+from consumer.lane import BatchLimits
 from consumer.limits import Limits
 from consumer.position import OnDistrust, OnGap, PositionPolicy
 from scaling.config_reader import parse_duration

@@ -39,7 +39,7 @@ from consumer.effects import (
     WriteBatch,
 )
 from consumer.errors import ConsumerError, FencedError
-from consumer.lanes import BatchLimits
+from consumer.lane import BatchLimits
 from consumer.limits import Limits
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, Routes, WriteResult
 from consumer.pipeline import Pipeline

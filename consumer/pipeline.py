@@ -15,10 +15,10 @@ Times are seconds of a monotonic clock.
 from __future__ import annotations
 
 import math
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import count
 
+from consumer.claimed import ClaimedPartition
 from consumer.effects import (
     BatchWritten,
     CheckpointSaved,
@@ -28,22 +28,19 @@ from consumer.effects import (
     Input,
     LettersStored,
     PartitionClaimed,
-    PartitionDrained,
     PartitionDraining,
     PartitionLost,
     PauseReceiving,
     RateChanged,
     ReadRoutes,
-    RejectedRecord,
     ResumeReceiving,
     RoutesRead,
-    SaveCheckpoint,
-    StoreLetters,
     WakeAt,
     WriteBatch,
 )
 from consumer.errors import ConsumerError
-from consumer.lanes import BatchLimits, Lanes, Work
+from consumer.lane import BatchLimits, Work
+from consumer.lanes import Lanes
 from consumer.limits import (
     Held,
     Limits,
@@ -54,44 +51,11 @@ from consumer.limits import (
     pause_reason,
     poison_error,
 )
-from consumer.low_water import WorkList
-from consumer.model import Claim, Outcome, Rejection, Routes, WriteResult
+from consumer.model import Outcome, Rejection, Routes, WriteResult
 from consumer.rate_limiter import RateLimiter
+from consumer.rejected import RejectedQueue
 from consumer.retry import delay
-from consumer.statistics import PartitionStatistics, PipelineStatistics, Totals
-
-LETTERS_AT_ONCE = 100
-
-
-class _Partition:
-    """One claim."""
-
-    __slots__ = (
-        "claim",
-        "covered",
-        "drained",
-        "draining",
-        "last_enqueued",
-        "refused",
-        "save_at",
-        "saving",
-        "settled_unsaved",
-        "started",
-        "work_list",
-    )
-
-    def __init__(self, claim: Claim) -> None:
-        self.claim = claim
-        self.work_list = WorkList(claim.partition, claim.epoch, claim.checkpoint)
-        self.draining = False
-        self.drained = False
-        self.saving = False
-        self.refused = False  # the last save failed: the next one waits for its time
-        self.last_enqueued: int | None = None
-        self.save_at = -math.inf  # when much to save may be saved before its time
-        self.settled_unsaved = 0
-        self.covered = 0  # of these, in the checkpoint that is being saved
-        self.started = 0  # begun and not settled
+from consumer.statistics import PipelineStatistics, Totals
 
 
 class Pipeline:
@@ -111,13 +75,10 @@ class Pipeline:
         self._transactional = transactional
         self._limiter = RateLimiter(rate, now)
         self._lanes = Lanes(batches, routes)
-        self._partitions: dict[str, _Partition] = {}
+        self._partitions: dict[str, ClaimedPartition] = {}
         # In the order of their first attempts. Of a dict the first one is found ever more slowly as the first ones go.
         self._started: OrderedDict[Work, None] = OrderedDict()
-        self._rejected: deque[tuple[Work, Rejection]] = deque()
-        self._letters: tuple[int, list[tuple[Work, Rejection]]] | None = None
-        self._letters_at = -math.inf
-        self._numbers = count(1)
+        self._rejected = RejectedQueue()
         self._bytes = 0
         self._count = 0
         self._paused = False
@@ -175,14 +136,15 @@ class Pipeline:
             return
         if old is not None:
             self._forget(old, now)
-        self._partitions[item.claim.partition] = _Partition(item.claim)
+        self._partitions[item.claim.partition] = ClaimedPartition(
+            item.claim, transactional=self._transactional
+        )
 
     def _received(self, item: EventsReceived, now: float) -> None:
         partition = self._current(item.partition, item.epoch)
         if partition is None or partition.draining:
             return
-        if item.last_enqueued is not None:
-            partition.last_enqueued = max(item.last_enqueued, partition.last_enqueued or 0)
+        partition.enqueued(item.last_enqueued)
         for record in item.records:
             event = record.event
             self.totals.received += 1
@@ -194,7 +156,7 @@ class Pipeline:
             self._bytes += work.held
             if record.rejection is not None and not self._transactional:
                 self._start(work, partition, now)
-                self._rejected.append((work, record.rejection))
+                self._rejected.add(work, record.rejection)
             else:
                 self._lanes.add(work, now)
 
@@ -217,7 +179,7 @@ class Pipeline:
         if work.work_list.closed:  # whoever has the partition now comes to it by himself
             self._release(work)
         else:
-            self._rejected.append((work, rejection))
+            self._rejected.add(work, rejection)
 
     def _tally(self, result: WriteResult) -> None:
         totals = self.totals
@@ -239,33 +201,26 @@ class Pipeline:
         self._poison += poison
 
     def _stored(self, item: LettersStored, now: float) -> None:
-        if self._letters is None or self._letters[0] != item.letters_id:
-            return
-        letters, self._letters = self._letters[1], None
-        others = self._count - len(letters) - len(self._rejected)
-        if not item.stored:
-            for each in reversed(letters):
-                if each[0].work_list.closed:
-                    self._release(each[0])
-                else:
-                    self._rejected.appendleft(each)
-            self._letters_at = now + delay(None)
+        lot = self._rejected.answered(item.letters_id)
+        if item.stored:
+            others = self._count - len(lot) - len(self._rejected)
+            for work, _ in lot:
+                # Of those never tried one cannot say that nothing is written between while others wait for the sink.
+                self._count_letter(poison=bool(work.attempts) or not others)
+                self._settle(work)
+        elif lot:
+            for work, _ in lot:
+                if work.work_list.closed:
+                    self._release(work)
+            self._rejected.put_back([each for each in lot if not each[0].work_list.closed], now + delay(None))
             self._cause = "the dead-letter store does not take them"
-            return
-        for work, _ in letters:
-            # Of those never tried one cannot say that nothing is written between while others wait for the sink.
-            self._count_letter(poison=bool(work.attempts) or not others)
-            self._settle(work)
 
     def _saved(self, item: CheckpointSaved, now: float) -> None:
         partition = self._current(item.partition, item.epoch)
         if partition is None:
             return
-        partition.saving = False
-        partition.refused = not item.saved
+        partition.saved(item)
         if item.saved:
-            partition.work_list.saved(item.checkpoint)
-            partition.settled_unsaved -= partition.covered
             self.totals.checkpoints += 1
         else:
             self.totals.checkpoints_failed += 1
@@ -276,8 +231,7 @@ class Pipeline:
         partition = self._current(item.partition, item.epoch)
         if partition is None or partition.draining:
             return
-        partition.draining = True
-        partition.refused = False
+        partition.drain()
         self._drop(partition, now)
 
     def _lost(self, item: PartitionLost, now: float) -> None:
@@ -296,11 +250,11 @@ class Pipeline:
 
     # -- works
 
-    def _current(self, name: str, epoch: int) -> _Partition | None:
+    def _current(self, name: str, epoch: int) -> ClaimedPartition | None:
         partition = self._partitions.get(name)
         return partition if partition is not None and partition.claim.epoch == epoch else None
 
-    def _start(self, work: Work, partition: _Partition, now: float) -> None:
+    def _start(self, work: Work, partition: ClaimedPartition, now: float) -> None:
         work.started_at = now
         self._started[work] = None
         partition.started += 1
@@ -309,8 +263,7 @@ class Pipeline:
         """The event is done, if its claim still is ours."""
         partition = self._partitions.get(work.work_list.partition)
         if partition is not None and partition.work_list is work.work_list:
-            work.work_list.settle(work.record.event.sequence_number)
-            partition.settled_unsaved += not self._transactional  # there, settled means saved
+            partition.settle(work.record.event.sequence_number)
         self._release(work)
 
     def _release(self, work: Work) -> None:
@@ -322,36 +275,31 @@ class Pipeline:
             if partition is not None and partition.work_list is work.work_list:
                 partition.started -= 1
 
-    def _forget(self, partition: _Partition, now: float) -> None:
+    def _forget(self, partition: ClaimedPartition, now: float) -> None:
         """The claim is over. What is being written ends by itself, settles nothing and is not tried again: somebody
         else may have written a later version meanwhile.
         """
         partition.work_list.closed = True
         self._drop(partition, now)
 
-    def _drop(self, partition: _Partition, now: float) -> None:
+    def _drop(self, partition: ClaimedPartition, now: float) -> None:
         """Takes out the works of a claim that were never sent, to sink or dead letters; of a closed one all but those
         that are on their way.
         """
         work_list = partition.work_list
-        for work in self._lanes.drop(work_list, now):
+
+        def goes(work: Work) -> bool:
+            return work.work_list is work_list and (work_list.closed or not work.attempts)
+
+        for work in (*self._lanes.drop(work_list, now), *self._rejected.remove(goes)):
             self._release(work)
-        rejected, self._rejected = self._rejected, deque[tuple[Work, Rejection]]()
-        for work, why in rejected:
-            if work.work_list is work_list and (work_list.closed or not work.attempts):
-                self._release(work)
-            else:
-                self._rejected.append((work, why))
 
     # -- effects
 
     def _store_letters(self, effects: list[Effect], now: float) -> None:
-        if self._letters is not None or not self._rejected or now < self._letters_at:
-            return
-        letters = [self._rejected.popleft() for _ in range(min(LETTERS_AT_ONCE, len(self._rejected)))]
-        self._letters = (next(self._numbers), letters)
-        rejected = tuple(RejectedRecord(work.record, why, work.attempts) for work, why in letters)
-        effects.append(StoreLetters(self._letters[0], rejected))
+        lot = self._rejected.next_lot(now)
+        if lot is not None:
+            effects.append(lot)
 
     def _write(self, effects: list[Effect], now: float) -> None:
         batches = self._lanes.collect(now, lambda wanted: self._limiter.take(wanted, now), flush=self._ending)
@@ -385,31 +333,13 @@ class Pipeline:
         due = now >= self._checkpoint_at
         if due:
             self._checkpoint_at = now + self._limits.checkpoint_every
-        for partition in self._partitions.values():
-            if due or (not partition.refused and (partition.draining or now >= partition.save_at)):
-                self._save_if(partition, effects, now, due=due)
-
-    def _save_if(self, partition: _Partition, effects: list[Effect], now: float, *, due: bool) -> None:
-        many = partition.settled_unsaved >= self._limits.checkpoint_after
-        if due or many or (partition.draining and not partition.started):
-            partition.save_at = now + self._limits.checkpoint_every / 10
-            self._save_one(partition, effects)
-
-    def _save_one(self, partition: _Partition, effects: list[Effect]) -> None:
-        if self._transactional or partition.saving or not partition.work_list.dirty:
-            return
-        claim = partition.claim
-        partition.saving = True
-        partition.covered = partition.settled_unsaved
-        effects.append(SaveCheckpoint(claim, partition.work_list.checkpoint(0.0, claim.owner, claim.epoch)))
+        every, after = self._limits.checkpoint_every, self._limits.checkpoint_after
+        saves = (each.save(now, every, after, due=due) for each in self._partitions.values())
+        effects += [save for save in saves if save is not None]
 
     def _announce_drained(self, effects: list[Effect]) -> None:
-        for partition in self._partitions.values():
-            if not partition.draining or partition.drained or partition.started or partition.saving:
-                continue
-            if self._transactional or not partition.work_list.dirty:
-                partition.drained = True
-                effects.append(PartitionDrained(partition.claim.partition, partition.claim.epoch))
+        drained = (each.drained() for each in self._partitions.values())
+        effects += [news for news in drained if news is not None]
 
     def _regulate(self, effects: list[Effect]) -> None:
         partitions = self._partitions.values()
@@ -452,9 +382,9 @@ class Pipeline:
         )
 
     def _wake_at(self, now: float) -> float:
-        at = min(self._checkpoint_at, self._lanes.next_at(self._limiter.next_at(now)))
-        if self._rejected and self._letters is None:
-            at = min(at, self._letters_at)
+        at = min(
+            self._checkpoint_at, self._lanes.next_at(self._limiter.next_at(now)), self._rejected.next_at()
+        )
         if self._lanes.stranded and not self._reading_routes:
             at = min(at, self._routes_at)
         return at
@@ -489,25 +419,13 @@ class Pipeline:
             paused=self._paused,
             cause=self._cause,
             concurrency=self._lanes.congestion(),
-            partitions=tuple(
-                PartitionStatistics(
-                    partition=name,
-                    epoch=each.claim.epoch,
-                    last_enqueued=each.last_enqueued,
-                    received=each.work_list.received,
-                    low_water=each.work_list.mark[0],
-                    unsettled=each.work_list.unsettled,
-                    draining=each.draining,
-                )
-                for name, each in self._partitions.items()
-            ),
+            partitions=tuple(each.statistics() for each in self._partitions.values()),
         )
 
     def validate(self) -> None:
         """Raises AssertionError with the story if an invariant is broken. For tests: it walks everything."""
         inside = {id(work): work for work in self._lanes.works()}
-        inside.update((id(work), work) for work, _ in self._rejected)
-        inside.update((id(work), work) for work, _ in (self._letters[1] if self._letters else ()))
+        inside.update((id(work), work) for work in self._rejected.works())
         story = f"{self.statistics(0.0)}"
         if len(inside) != self._count:
             raise AssertionError(f"{len(inside)} works inside, {self._count} counted: {story}")

@@ -29,7 +29,7 @@ from consumer.effects import (
     WakeAt,
     WriteBatch,
 )
-from consumer.lanes import OPERATION_OVERHEAD, BatchLimits
+from consumer.lane import OPERATION_OVERHEAD, BatchLimits
 from consumer.limits import Limits, high_count
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.pipeline import Pipeline

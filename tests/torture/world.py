@@ -40,7 +40,7 @@ from consumer.effects import (
     WakeAt,
     WriteBatch,
 )
-from consumer.lanes import BatchLimits
+from consumer.lane import BatchLimits
 from consumer.limits import Limits
 from consumer.model import Checkpoint, Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.pipeline import Pipeline

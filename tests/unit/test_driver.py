@@ -9,7 +9,7 @@ from consumer.checkpoints.memory import MemoryCheckpointStore
 from consumer.dead_letters.memory import MemoryDeadLetterStore
 from consumer.driver import PREPARED_BYTES, Driver, DriverSettings
 from consumer.errors import ConsumerError, FencedError, UnavailableError
-from consumer.lanes import BatchLimits
+from consumer.lane import BatchLimits
 from consumer.limits import Limits
 from consumer.mapping import MappingOptions
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult

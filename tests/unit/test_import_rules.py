@@ -49,8 +49,15 @@ PURE = {
         "rules.threshold",
         "rules.view",
     ),
-    *("consumer.amqp_event", "consumer.config"),
-    *("consumer.balance", "consumer.completion_map", "consumer.effects", "consumer.errors", "consumer.lanes"),
+    *("consumer.amqp_event", "consumer.claimed", "consumer.config", "consumer.rejected"),
+    *(
+        "consumer.balance",
+        "consumer.completion_map",
+        "consumer.effects",
+        "consumer.errors",
+        "consumer.lane",
+        "consumer.lanes",
+    ),
     *(
         "consumer.limits",
         "consumer.low_water",

@@ -27,7 +27,7 @@ from consumer.effects import (
     WriteBatch,
 )
 from consumer.errors import BacklogError, PoisonError
-from consumer.lanes import BatchLimits
+from consumer.lane import BatchLimits
 from consumer.limits import Limits
 from consumer.model import (
     Checkpoint,

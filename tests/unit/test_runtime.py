@@ -19,7 +19,7 @@ from consumer.errors import (
     ShutdownError,
     UnavailableError,
 )
-from consumer.lanes import BatchLimits
+from consumer.lane import BatchLimits
 from consumer.limits import Limits
 from consumer.mapping import MappingOptions
 from consumer.model import Checkpoint, Event, Outcome, PartitionState, WriteResult
