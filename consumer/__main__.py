@@ -1,6 +1,6 @@
 """`python -m consumer`."""
 
-from consumer.command import main
+from consumer.cli.consume import main
 
 if __name__ == "__main__":
     main()

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from consumer.rate_control import RateOrder, Rates, RateStore, TableRateStore, effective, rates_text
-from consumer.stats_store import KEPT, StatsStore, TableStatsStore
+from consumer.telemetry.stats_store import KEPT, StatsStore, TableStatsStore
 from consumer.views import ConsumersView, RateOrderView, consumers_view
 from scaling.api import MAX_BODY, Response, error_response, json_response
 from scaling.connections import Settings

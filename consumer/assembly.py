@@ -15,16 +15,16 @@ from consumer.dead_letters.cosmos import CosmosDeadLetterStore
 from consumer.driver import DriverSettings
 from consumer.errors import SettingsError
 from consumer.mapping import MappingOptions
-from consumer.metrics import ConsumerMetrics, azure_monitor_metrics
 from consumer.ports import CheckpointStore, DeadLetterStore, LeaseStore, Sink
 from consumer.rate_control import RateFollower, Rates, TableRateStore
 from consumer.receiver import HubReceiver
 from consumer.sinks.cosmos_bulk import CosmosBulkSink
 from consumer.statistics import PipelineStatistics
-from consumer.stats_store import TableStatsStore
-from consumer.telemetry import Reporter
-from consumer.telemetry_landing import Landing
-from consumer.telemetry_records import Identity
+from consumer.telemetry.landing import Landing
+from consumer.telemetry.metrics import ConsumerMetrics, azure_monitor_metrics
+from consumer.telemetry.records import Identity
+from consumer.telemetry.reporter import Reporter
+from consumer.telemetry.stats_store import TableStatsStore
 from consumer.transforms import load_transform
 from scaling.assembly import STORAGE
 from scaling.connections import ConnectionSettingsError, blob_container, event_hubs_endpoint

@@ -239,7 +239,7 @@ def _text(value: object) -> str:
 
 def main() -> None:
     """The entry point of the installed command: this half's commands and the consumer's."""
-    from consumer.commands import mount  # noqa: PLC0415 - only the command as a whole knows both halves
+    from consumer.cli.commands import mount  # noqa: PLC0415 - only the command as a whole knows both halves
 
     mount(app)
     app()

@@ -53,7 +53,7 @@ PARTITION_STATE = StructType(
         StructField("in_flight", _LONG),
     ]
 )
-"""As `consumer.telemetry_records.PartitionRecord`."""
+"""As `consumer.telemetry.records.PartitionRecord`."""
 
 TELEMETRY = StructType(
     [
@@ -92,7 +92,7 @@ TELEMETRY = StructType(
         StructField("file", _TEXT),
     ]
 )
-"""Records of `consumer.telemetry_records`: `kind` is "interval" or "checkpoint", and the columns of the other kind are
+"""Records of `consumer.telemetry.records`: `kind` is "interval" or "checkpoint", and the columns of the other kind are
 null. An interval is identified by (`consumer`, `instance`, `at`), a checkpoint also by `partition`.
 """
 

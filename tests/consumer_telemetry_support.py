@@ -2,7 +2,7 @@
 
 from consumer.rate_control import RateOrder
 from consumer.statistics import PartitionStatistics, PipelineStatistics, Totals
-from consumer.telemetry_records import Identity
+from consumer.telemetry.records import Identity
 from scaling.consumer_stats import from_row, to_row
 
 IDENTITY = Identity("flights", "vm-1", "flights-hub", "$Default")

@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from consumer.rate_control import RateOrder, RateOrderError, TableRateStore
-from consumer.stats_store import TableStatsStore
+from consumer.telemetry.stats_store import TableStatsStore
 from scaling.connections import ConnectionSettingsError
 from scaling.consumer_stats import ConsumerStats, PartitionStats
 from scaling.ports import StoreUnavailableError

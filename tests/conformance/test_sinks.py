@@ -8,7 +8,6 @@ import pytest
 from consumer.mapping import MappingOptions
 from consumer.model import Batch, Event, Outcome
 from consumer.sinks.cosmos_bulk import CosmosBulkSink
-from consumer.sinks.dry_run import DryRunSink
 from consumer.sinks.memory import MemorySink
 from devstack.cosmos import CosmosServer
 
@@ -180,17 +179,3 @@ class TestCosmosSinkWithoutBulk(TestCosmosBulkSink):
 
     version = 1
     bulk = False
-
-
-async def test_a_dry_run_prepares_and_answers_and_writes_nothing():
-    inner = MemorySink(MappingOptions(HUB))
-    sink = DryRunSink(inner)
-    routes = await sink.open()
-    record = sink.prepare(event(1))
-    [result] = await sink.write(Batch(1, routes.lane_of(record), (record,)), deadline=soon())
-
-    assert (result.outcome, result.reason, result.request_units) == (Outcome.WRITTEN, "dry_run", 0.0)
-    assert json.loads(record.payload) == {"id": "f1", "dest": "LGA"}
-    assert inner.documents == {}
-    assert await sink.routes() == routes
-    await sink.aclose()

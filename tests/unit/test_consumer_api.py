@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from consumer import api, cli_status
+from consumer import api
+from consumer.cli import status as cli_status
 from consumer.assembly import Parts
 from consumer.assembly import reporter as make_reporter
 from consumer.config import ConsumerConfig
@@ -165,7 +166,7 @@ def tidemark(tables, monkeypatch):
     """The commands, on the tables in memory."""
     monkeypatch.setattr(api, "open_tables", lambda *_: tables)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("consumer.cli_status.console", Console(width=200))
+    monkeypatch.setattr("consumer.cli.status.console", Console(width=200))
     return lambda *arguments: CliRunner().invoke(cli_status.consumer_app(), [*arguments])
 
 

@@ -12,8 +12,8 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from consumer.errors import SettingsError
-from consumer.interval import Interval
-from consumer.metrics import INSTRUMENTS, ConsumerMetrics, azure_monitor_metrics, document
+from consumer.telemetry.interval import Interval
+from consumer.telemetry.metrics import INSTRUMENTS, ConsumerMetrics, azure_monitor_metrics, document
 from tests.consumer_telemetry_support import IDENTITY, partition, statistics
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def read(reader):
 def test_the_page_of_metrics_is_current():
     page = (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")
 
-    assert page == document(), "run: python -m consumer.metrics > docs/metrics.md"
+    assert page == document(), "run: python -m consumer.telemetry.metrics > docs/metrics.md"
 
 
 def test_every_instrument_takes_its_values_from_one_place():

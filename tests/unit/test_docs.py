@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from consumer.commands import mount
+from consumer.cli.commands import mount
 from devstack.local import local_settings
 from scaling import cli, connections, registry
 from scaling.config import load_config
@@ -148,7 +148,7 @@ def test_the_example_of_two_targets_in_step_is_an_accepted_configuration():
 
 def test_the_consumers_settings_are_the_ones_its_code_reads():
     table = " ".join(cells[0] for cells in rows(section("## Settings of the consumer")))
-    sources = [ROOT / "consumer" / name for name in ("config.py", "command.py", "functions.py")]
+    sources = [ROOT / "consumer" / name for name in ("config.py", "cli/consume.py", "functions.py")]
     read = {
         name
         for source in sources

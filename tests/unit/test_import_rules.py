@@ -65,7 +65,7 @@ PURE = {
         "consumer.model",
         "consumer.partition_hash",
     ),
-    *("consumer.checkpoints.blob_layout", "consumer.dead_letters.letters", "consumer.interval"),
+    *("consumer.checkpoints.blob_layout", "consumer.dead_letters.letters", "consumer.telemetry.interval"),
     *("consumer.pipeline", "consumer.position", "consumer.rate_limiter", "consumer.retry"),
     *("consumer.sinks.cosmos_answers", "consumer.statistics"),
 }

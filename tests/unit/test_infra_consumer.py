@@ -117,7 +117,7 @@ DOCKERFILE = (ROOT / "infra" / "consumer" / "Dockerfile").read_text(encoding="ut
 
 def test_the_platform_waits_longer_than_processes_take_to_stop() -> None:
     added = PROCESS["variables"]["grace"]["value"]["operator"]
-    command = (ROOT / "consumer" / "command.py").read_text(encoding="utf-8")
+    command = (ROOT / "consumer" / "cli" / "consume.py").read_text(encoding="utf-8")
     parent = re.search(r"grace=config\.shutdown \+ ([\d.]+)", command)
     longest = next(
         d["argument"]

@@ -7,11 +7,11 @@ import logging
 import msgspec
 import pytest
 
-from consumer.interval import between, lag_text, line
 from consumer.model import Checkpoint
 from consumer.rate_control import RateFollower, RateOrder, RateOrderError, Rates, effective
 from consumer.statistics import Totals
-from consumer.telemetry import Reporter
+from consumer.telemetry.interval import between, lag_text, line
+from consumer.telemetry.reporter import Reporter
 from scaling.consumer_stats import ConsumerStats, PartitionStats
 from scaling.ports import StoreUnavailableError
 from tests.consumer_telemetry_support import (

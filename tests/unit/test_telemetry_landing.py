@@ -14,8 +14,8 @@ import pytest
 from azure.storage.blob import BlobServiceClient
 
 from consumer.errors import SettingsError
-from consumer.telemetry_landing import Landing
-from consumer.telemetry_records import CheckpointRecord
+from consumer.telemetry.landing import Landing
+from consumer.telemetry.records import CheckpointRecord
 
 HOUR = datetime(2026, 11, 21, 8, 59, 50, tzinfo=UTC).timestamp()
 
@@ -97,7 +97,7 @@ def test_records_wait_for_a_folder_that_is_away_and_land_once_each(tmp_path, cap
 
 def test_of_too_many_records_the_oldest_are_dropped_and_counted(tmp_path, caplog, monkeypatch):
     caplog.set_level(logging.INFO, "tidemark.consumer")
-    monkeypatch.setattr("consumer.telemetry_landing.KEPT", 4)
+    monkeypatch.setattr("consumer.telemetry.landing.KEPT", 4)
     (tmp_path / "folder").write_text("")
     landing = Landing(str(tmp_path / "folder"), "vm", clock=lambda: HOUR)
     for number in range(6):

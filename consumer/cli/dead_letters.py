@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Column, Table
 
-from consumer.cli_support import (
+from consumer.cli.support import (
     DEADLINE,
     Json,
     OpenParts,

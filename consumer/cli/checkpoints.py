@@ -15,7 +15,7 @@ from msgspec import Struct
 from rich.markup import escape
 from rich.table import Table
 
-from consumer.cli_support import (
+from consumer.cli.support import (
     DEADLINE,
     Json,
     OpenParts,

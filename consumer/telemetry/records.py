@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from consumer.interval import Interval
 from consumer.model import NOTHING_SETTLED, Checkpoint
 from consumer.statistics import PartitionStatistics, PipelineStatistics
+from consumer.telemetry.interval import Interval
 from scaling.consumer_stats import ConsumerStats, PartitionStats
 
 

@@ -13,8 +13,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from consumer.cli_support import Json, Root, console, fail, print_json, run
-from consumer.command import settings_of
+from consumer.cli.consume import settings_of
+from consumer.cli.support import Json, Root, console, fail, print_json, run
 from scaling import explain
 from scaling.assembly import ROOT
 

@@ -11,15 +11,15 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from consumer import interval as intervals
-from consumer.interval import Interval
-from consumer.metrics import ConsumerMetrics
 from consumer.model import Checkpoint
 from consumer.rate_control import RateFollower, RateOrderError
 from consumer.statistics import PipelineStatistics, Totals
-from consumer.stats_store import KEPT, StatsStore
-from consumer.telemetry_landing import Landing
-from consumer.telemetry_records import Identity, checkpoint_record, consumer_stats, interval_record
+from consumer.telemetry import interval as intervals
+from consumer.telemetry.interval import Interval
+from consumer.telemetry.landing import Landing
+from consumer.telemetry.metrics import ConsumerMetrics
+from consumer.telemetry.records import Identity, checkpoint_record, consumer_stats, interval_record
+from consumer.telemetry.stats_store import KEPT, StatsStore
 from scaling.consumer_stats import ConsumerStats
 from scaling.ports import StoreUnavailableError
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import typer
 
-from consumer.cli_checkpoints import checkpoints_app
-from consumer.cli_dead_letters import dead_letters_app
-from consumer.cli_status import consumer_app
-from consumer.cli_support import OpenParts
+from consumer.cli.checkpoints import checkpoints_app
+from consumer.cli.dead_letters import dead_letters_app
+from consumer.cli.status import consumer_app
+from consumer.cli.support import OpenParts
 
 
 def add_commands(app: typer.Typer, open_parts: OpenParts) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from consumer.cli import add_commands
-from consumer.command import consume, own_modules_of, settings_of
+from consumer.cli.consume import consume, own_modules_of, settings_of
 from consumer.config import read_config
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The consumer's OpenTelemetry metrics. `python -m consumer.metrics` prints docs/metrics.md, made of INSTRUMENTS.
+"""The consumer's OpenTelemetry metrics. `python -m consumer.telemetry.metrics` prints docs/metrics.md, made of INSTRUMENTS.
 
 Without an exporter only the API is used: nothing is sent, unless the host process has set up a meter provider.
 """
@@ -15,9 +15,9 @@ from msgspec import Struct
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 
 from consumer.errors import SettingsError
-from consumer.interval import Interval
 from consumer.statistics import PartitionStatistics, PipelineStatistics
-from consumer.telemetry_records import Identity
+from consumer.telemetry.interval import Interval
+from consumer.telemetry.records import Identity
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -252,7 +252,7 @@ def azure_monitor_metrics(identity: Identity, settings: Mapping[str, str]) -> Co
 
 HEAD = f"""# Metrics of the consumer
 
-Made from the table in `consumer/metrics.py`: after a change, run `python -m consumer.metrics > docs/metrics.md`.
+Made from the table in `consumer/telemetry/metrics.py`: after a change, run `python -m consumer.telemetry.metrics > docs/metrics.md`.
 
 All instruments belong to the meter `{METER}` and are fed every `CONSUMER_TELEMETRY_EVERY`. Their attributes are
 `consumer`, `instance`, `hub` and `consumer_group`; those of a partition also carry `partition`. How they are exported

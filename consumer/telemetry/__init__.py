@@ -1,0 +1,1 @@
+"""What an instance tells of itself: log line, row, records, metrics."""
