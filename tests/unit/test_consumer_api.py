@@ -8,9 +8,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from consumer import api
-from consumer.cli import status as cli_status
 from consumer.assembly import Parts
 from consumer.assembly import reporter as make_reporter
+from consumer.cli import status as cli_status
 from consumer.config import ConsumerConfig
 from consumer.rate_control import RateOrder
 from consumer.views import consumers_view
