@@ -135,6 +135,7 @@ class Connection(asyncio.Protocol):
         """Hang up in the middle of whatever is going on, as a failing network does."""
         self._pending.clear()
         self.writable = False
+        self._closing = True  # what the same read brought is not heard any more
         if self._transport is not None:
             self._transport.abort()
 

@@ -4,12 +4,12 @@ An IncomingLink carries messages from the peer to a Sink, an OutgoingLink from a
 the peer. All callbacks run on the event loop and must not block.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from devstack.amqp.errors import MESSAGE_TOO_LARGE, AmqpError, ProtocolError
 from devstack.amqp.performatives import Attach, Detach, Disposition, Flow, Transfer
-from devstack.amqp.values import Described, ULong
+from devstack.amqp.values import Array, Described, ULong
 
 if TYPE_CHECKING:
     from devstack.amqp.session import Session
@@ -115,6 +115,9 @@ class Link:
         self.handle = attach.handle  # we answer with the handle that the peer chose
         self.attach = attach
         self.attached = True
+        # What the answer to the attach says; a sink or source may set it while it attaches.
+        self.offered_capabilities: Array | None = None
+        self.properties: dict[str, Any] | None = None
 
     def detach(self, error: AmqpError | None = None) -> None:
         """Close the link from our end; the sink or source is told as if the peer had done it."""
@@ -144,6 +147,7 @@ class IncomingLink(Link):
         self._first: Transfer | None = None
         self._parts: list[bytes] = []
         self._size = 0
+        self.on_part: Callable[[], None] | None = None  # told of every part of a message but the last
 
     def grant_credit(self) -> None:
         """Allow the peer to send on."""
@@ -166,6 +170,8 @@ class IncomingLink(Link):
         if transfer.more and not transfer.aborted:
             if self._size > self.max_message_size:
                 self._parts.clear()  # its size is refused below, once the peer has said all
+            if self.on_part is not None:
+                self.on_part()
             return
         whole = payload if len(self._parts) == 1 else b"".join(self._parts)
         size, settled = self._size, bool(transfer.settled or first.settled)

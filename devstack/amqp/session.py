@@ -196,6 +196,8 @@ class Session:
             target=attach.target,
             initial_delivery_count=0 if attach.role else None,
             max_message_size=self.connection.max_message_size,
+            offered_capabilities=link.offered_capabilities if link is not None else None,
+            properties=link.properties if link is not None else None,
         )
 
     def _refuse(self, attach: Attach, error: AmqpError) -> None:

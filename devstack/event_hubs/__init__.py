@@ -4,6 +4,7 @@
     segments.py        files of a partition
     log.py             one partition: numbers, offsets, times, retention (pure but for its files)
     partition_keys.py  from a partition key to a partition (pure)
+    idempotence.py     idempotent publishing: numbers, epochs, duplicates (pure)
     readers.py         owner levels and the number of readers (pure)
     hubs.py            hubs, partitions and consumer groups by name
     management.py      properties over $management
@@ -13,7 +14,7 @@
     control.py         the server over HTTP
     server.py          all of it on one port
 
-Left out: idempotent producers, capture, geo-replication, schema registry, the Kafka protocol,
+Left out: geo-replication, schema registry, the Kafka protocol,
 throttling by throughput units, web sockets.
 
 Fault points (see devstack.faults), each followed by the address as the client wrote it, such as
@@ -23,7 +24,10 @@ Fault points (see devstack.faults), each followed by the address as the client w
     put-token   error (refuses the token), drop_connection, half_open
     attach:     error (refuses the link), drop_connection, half_open
     send:       error (rejects), drop_connection, detach, half_open (all before the events are stored),
-                drop_ack (stored, not answered), latency
+                no_answer (neither stored nor answered), drop_ack (stored, not answered),
+                drop_ack_and_connection, drop_ack_and_link (stored, then cut or detached), latency
+    part:       drop_connection, detach, half_open (in the middle of a batch: after a frame that is
+                not the last of its delivery; frames hold up to 64 KB)
     deliver:    drop_connection, detach, half_open (all before the events are sent), latency,
                 duplicate (what is sent now is sent again)
     manage:     followed by the hub: error, drop_connection, half_open, no_answer, latency
@@ -32,11 +36,23 @@ Fault points (see devstack.faults), each followed by the address as the client w
 half_open stops hearing and answering without hanging up. Everything else that can go wrong is a
 call of the server, or of `/control`: an intruder with a higher owner level (`steal`), a rewind,
 a gap in the sequence numbers, retention that overtakes a reader, a hub that is created anew,
-tokens that expire.
+tokens that expire, producers that are fenced or forgotten.
+
+Idempotent publishing is offered on links to a partition. Each hub has settings for what of the
+service is inferred (`Idempotence`); with `offered=False` it is a hub without it.
 """
 
 from devstack.event_hubs.hubs import HubExistsError
+from devstack.event_hubs.idempotence import Idempotence
 from devstack.event_hubs.log import Retention, Stored
 from devstack.event_hubs.server import DEFAULT_KEY, EventHubsServer, Intruder
 
-__all__ = ["DEFAULT_KEY", "EventHubsServer", "HubExistsError", "Intruder", "Retention", "Stored"]
+__all__ = [
+    "DEFAULT_KEY",
+    "EventHubsServer",
+    "HubExistsError",
+    "Idempotence",
+    "Intruder",
+    "Retention",
+    "Stored",
+]

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from devstack.amqp.errors import NOT_FOUND, AmqpError
 from devstack.event_hubs.hubs import DEFAULT_GROUP, Hub, HubExistsError, Partition
+from devstack.event_hubs.idempotence import Idempotence
 from devstack.event_hubs.log import Retention
 
 if TYPE_CHECKING:
@@ -76,6 +77,32 @@ class SetRetention(_Call, frozen=True):
 
     def run(self, server: "EventHubsServer") -> None:
         server.hubs.hub(self.hub).set_retention(Retention(self.seconds, self.events))
+
+
+class SetIdempotence(_Call, frozen=True):
+    hub: str
+    settings: Idempotence
+
+    def run(self, server: "EventHubsServer") -> None:
+        server.hubs.hub(self.hub).set_idempotence(self.settings)
+
+
+class FenceProducers(_Call, frozen=True):
+    """As producers of the same ids with higher epochs do."""
+
+    hub: str
+    partition: str
+
+    def run(self, server: "EventHubsServer") -> None:
+        server.publishers(self.hub, self.partition).fence()
+
+
+class ForgetProducers(_Call, frozen=True):
+    hub: str
+    partition: str
+
+    def run(self, server: "EventHubsServer") -> None:
+        server.publishers(self.hub, self.partition).forget()
 
 
 class Append(_Call, frozen=True):
@@ -155,10 +182,13 @@ Call = (
     | DropConnections
     | Expire
     | ExpireTokens
+    | FenceProducers
+    | ForgetProducers
     | FreezeConnections
     | RecreateHub
     | ReleaseIntruders
     | Rewind
+    | SetIdempotence
     | SetRetention
     | SkipSequenceNumbers
     | Steal
@@ -203,6 +233,7 @@ def _describe_partition(partition: Partition) -> dict[str, Any]:
         "begin_sequence_number": log.begin_sequence_number,
         "last_sequence_number": log.last_sequence_number,
         "last_offset": log.last_offset,
+        "publishing": partition.publishers.describe(),
         "consumers": [
             {"group": group, "name": reader.name, "epoch": reader.epoch}
             for group, readers in partition.readers_by_group()

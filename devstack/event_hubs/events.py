@@ -2,7 +2,7 @@
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from devstack.amqp.decoder import skip
@@ -43,7 +43,8 @@ _UNANNOTATED = (b"\x00\x53\x73", b"\x00\x53\x74", b"\x00\x53\x75", b"\x00\x53\x7
 class SentEvent:
     """What a producer handed over. `bare` holds the sections from properties on, byte for byte.
 
-    `annotations` are the pairs of a producer's own message annotations, encoded.
+    `annotations` are the pairs of a producer's own message annotations, encoded, and `claims` the
+    same as they were decoded.
     """
 
     bare: bytes
@@ -51,6 +52,7 @@ class SentEvent:
     partition_key: str | None = None
     annotations: bytes = b""
     annotation_count: int = 0
+    claims: Mapping[Any, Any] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -82,6 +84,7 @@ class SentEvent:
             partition_key=own_key if isinstance(own_key, str) else partition_key,
             annotations=b"".join(encode(key) + encode(value) for key, value in kept.items()),
             annotation_count=len(kept),
+            claims=kept,
         )
 
     def stamped(self, sequence_number: int, offset: str, enqueued_ms: int) -> bytes:

@@ -3,6 +3,7 @@
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from urllib.parse import quote
 
@@ -10,6 +11,7 @@ import msgspec
 
 from devstack.amqp.errors import NOT_FOUND, AmqpError
 from devstack.event_hubs.events import SentEvent
+from devstack.event_hubs.idempotence import Idempotence, Publishers
 from devstack.event_hubs.log import Clock, PartitionLog, Retention
 from devstack.event_hubs.partition_keys import partition_of
 from devstack.event_hubs.readers import Readers
@@ -33,14 +35,16 @@ class _Description(msgspec.Struct, frozen=True):
     retention_seconds: float | None
     retention_events: int | None
     opaque_offsets: bool = False
+    idempotence: Idempotence = Idempotence()
 
 
 class Partition:
-    """A log, its readers by consumer group, and who wants to know that it grew."""
+    """A log, its idempotent publishers, its readers by consumer group, and who wants to know that it grew."""
 
-    def __init__(self, id_: str, log: PartitionLog) -> None:
+    def __init__(self, id_: str, log: PartitionLog, publishers: Publishers) -> None:
         self.id = id_
         self.log = log
+        self.publishers = publishers
         self.grown: set[Callable[[], None]] = set()
         self._readers: dict[str, Readers] = {}
 
@@ -66,12 +70,14 @@ class Hub:
         self.created_at = description.created_at
         self.retention = Retention(description.retention_seconds, description.retention_events)
         self.opaque_offsets = description.opaque_offsets
+        self.idempotence = description.idempotence
         self.partitions: list[Partition] = []
         self.consumer_groups: dict[str, str] = {}  # as written, by lower-case name
         self._clock = clock
         self._folder = folder
         self._sync = sync
         self._next_in_turn = 0
+        self._producer_ids = count(int(clock() * 1000))  # none that was given out before the last start
         for group in (DEFAULT_GROUP, *description.consumer_groups):
             self.consumer_groups.setdefault(group.lower(), group)
         self._add_partitions(description.partitions)
@@ -120,6 +126,13 @@ class Hub:
             partition.log.advance()
         self._save()
 
+    def set_idempotence(self, settings: Idempotence) -> None:
+        """For links that attach from now on, and for what all producers send."""
+        self.idempotence = settings
+        for partition in self.partitions:
+            partition.publishers.settings = settings
+        self._save()
+
     def close(self) -> None:
         """Release the files."""
         for partition in self.partitions:
@@ -130,7 +143,8 @@ class Hub:
             folder = self._folder / str(number) if self._folder is not None else None
             segments = Segments(folder, sync=self._sync) if folder is not None else None
             log = PartitionLog(self._clock, self.retention, segments, opaque_offsets=self.opaque_offsets)
-            self.partitions.append(Partition(str(number), log))
+            publishers = Publishers(self.idempotence, lambda: next(self._producer_ids))
+            self.partitions.append(Partition(str(number), log, publishers))
 
     def _save(self) -> None:
         if self._folder is None:
@@ -143,6 +157,7 @@ class Hub:
             self.retention.seconds,
             self.retention.events,
             self.opaque_offsets,
+            self.idempotence,
         )
         written = self._folder / f"{_DESCRIPTION}.new"
         written.write_bytes(msgspec.json.encode(description))
@@ -184,6 +199,7 @@ class Hubs:
         retention: Retention | None = None,
         *,
         opaque_offsets: bool = False,
+        idempotence: Idempotence | None = None,
     ) -> Hub:
         """Raises HubExistsError if the name is taken, ValueError for a hub without partitions."""
         if name in self:
@@ -194,7 +210,10 @@ class Hubs:
         self._remove_files(name)  # a kill in the middle of creating or deleting it may have left some
         groups = list(consumer_groups)
         return self._add(
-            _Description(name, self._clock(), partitions, groups, kept.seconds, kept.events, opaque_offsets)
+            _Description(
+                *(name, self._clock(), partitions, groups, kept.seconds, kept.events, opaque_offsets),
+                idempotence or Idempotence(),
+            )
         )
 
     def delete(self, name: str) -> Hub:

@@ -3,24 +3,33 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from urllib.parse import parse_qs
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.errors import INVALID_FIELD, NOT_FOUND, UNAUTHORIZED, AmqpError
+from devstack.amqp.errors import INVALID_FIELD, NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED, AmqpError
 from devstack.amqp.links import ACCEPTED, Delivery, IncomingLink, OutgoingLink, Sink, Source, rejected
 from devstack.amqp.messages import Request
 from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
-from devstack.amqp.values import Described
+from devstack.amqp.values import Array, Described, Symbol
 from devstack.event_hubs.events import parse_delivery
 from devstack.event_hubs.hubs import Hub, Partition
+from devstack.event_hubs.idempotence import CAPABILITY, Publishers, link_properties, read_asked
 from devstack.event_hubs.management import respond
 from devstack.event_hubs.namespace import Namespace, Refused, refusal, sever
-from devstack.event_hubs.sources import PartitionSource
+from devstack.event_hubs.sources import PartitionSource, is_desired
 
 _SENDER = re.compile(r"([^/]+)(?:/partitions/([^/]+))?", re.IGNORECASE)
 _RECEIVER = re.compile(r"([^/]+)/consumergroups/([^/]+)/partitions/([^/]+)", re.IGNORECASE)
 _MANAGEMENT = "$management"
 _FOREVER = float("inf")
+
+
+_UNACKNOWLEDGED = {
+    "drop_ack": None,
+    "drop_ack_and_connection": "drop_connection",
+    "drop_ack_and_link": "detach",
+}
 
 
 class EventSink:
@@ -33,6 +42,8 @@ class EventSink:
         self.link = link
         self._partition = partition
         self._namespace = namespace
+        self._publishers = self._publish_idempotently(link)
+        link.on_part = self._on_part
         namespace.ends.add(self)
 
     def on_message(self, delivery: Delivery) -> None:
@@ -43,24 +54,48 @@ class EventSink:
             delivery.settle(rejected(refusal(fault)))
         elif fault.kind == "latency":
             self._namespace.later(fault.seconds, lambda: delivery.settle(self._store(delivery)))
-        elif fault.kind == "drop_ack":
+        elif fault.kind in _UNACKNOWLEDGED:
             self._store(delivery)
-        else:
+            if instead := _UNACKNOWLEDGED[fault.kind]:
+                sever(replace(fault, kind=instead), self.link)
+        elif fault.kind != "no_answer":
             sever(fault, self.link)
 
     def on_detached(self) -> None:
         self._namespace.ends.discard(self)
 
+    def _on_part(self) -> None:
+        fault = self._namespace.faults.take(f"part:{self.link.address}")
+        if fault is not None:
+            sever(fault, self.link)
+
+    def _publish_idempotently(self, link: IncomingLink) -> Publishers | None:
+        """Agree on it if the link wants it and the hub offers it; raises AmqpError for a producer that is refused."""
+        if not is_desired(CAPABILITY, link.attach.desired_capabilities) or not self.hub.idempotence.offered:
+            return None
+        if self._partition is None:
+            raise AmqpError(
+                NOT_ALLOWED,
+                f"idempotent publishing to {link.address!r}, accepted: a partition, not the gateway",
+            )
+        publishers = self._partition.publishers
+        link.properties = link_properties(publishers.attach(read_asked(link.attach.properties)))
+        link.offered_capabilities = Array([Symbol(CAPABILITY)])
+        return publishers
+
     def _store(self, delivery: Delivery) -> Described:
         """Append all events of a delivery to one partition; returns the outcome."""
         try:
             events = parse_delivery(delivery.message_format, delivery.payload)
+            if not events:
+                raise AmqpError(INVALID_FIELD, "a batch without events")
+            partition = self._partition or self.hub.choose(events[0].partition_key)
+            if self._publishers is None:
+                partition.append(events)
+            else:
+                self._publishers.publish([event.claims for event in events], lambda: partition.append(events))
         except AmqpError as error:
             return rejected(error)
-        if not events:
-            return rejected(AmqpError(INVALID_FIELD, "a batch without events"))
-        partition = self._partition or self.hub.choose(events[0].partition_key)
-        partition.append(events)
         return ACCEPTED
 
 

@@ -16,6 +16,7 @@ from devstack.certificates import ensure_certificate
 from devstack.event_hubs.control import add_control_routes
 from devstack.event_hubs.events import SentEvent, encode_body
 from devstack.event_hubs.hubs import DEFAULT_GROUP, Hub, Hubs
+from devstack.event_hubs.idempotence import Idempotence, Publishers
 from devstack.event_hubs.log import Clock, PartitionLog, Retention, Stored
 from devstack.event_hubs.namespace import Namespace, Refused
 from devstack.event_hubs.peer import Peer
@@ -129,13 +130,21 @@ class EventHubsServer:
         consumer_groups: Iterable[str] = (),
         retention: Retention | None = None,
         opaque_offsets: bool = False,
+        idempotence: Idempotence | None = None,
     ) -> Hub:
         """With consumer group "$Default" and those named.
 
         `opaque_offsets` are no numbers, as those of a hub with geo-replication are not.
         Raises HubExistsError if the name is taken, ValueError for a hub without partitions.
         """
-        return self.hubs.create(name, partitions, consumer_groups, retention, opaque_offsets=opaque_offsets)
+        return self.hubs.create(
+            name,
+            partitions,
+            consumer_groups,
+            retention,
+            opaque_offsets=opaque_offsets,
+            idempotence=idempotence,
+        )
 
     def ensure_hub(
         self, name: str, partitions: int = DEFAULT_PARTITIONS, *, consumer_groups: Iterable[str] = ()
@@ -159,6 +168,7 @@ class EventHubsServer:
             consumer_groups=groups,
             retention=old.retention,
             opaque_offsets=old.opaque_offsets,
+            idempotence=old.idempotence,
         )
 
     def add_partitions(self, name: str, count: int) -> None:
@@ -209,6 +219,12 @@ class EventHubsServer:
     def skip_sequence_numbers(self, hub: str, partition: str, count: int) -> None:
         """Leave a gap before the next event."""
         self.log(hub, partition).skip(count)
+
+    # --- producers ---
+
+    def publishers(self, hub: str, partition: str) -> Publishers:
+        """Who publishes idempotently. Raises AmqpError for a hub or partition that is not there."""
+        return self.hubs.hub(hub).partition(partition).publishers
 
     # --- consumers ---
 

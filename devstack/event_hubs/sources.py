@@ -43,7 +43,7 @@ class PartitionSource:
         self.next_sequence_number = partition.log.find(parse_start(link.attach.source))
         self._namespace = namespace
         self._readers: Readers = partition.readers(group)
-        self._tells_runtime = _is_desired(_RUNTIME_METRIC, link.attach.desired_capabilities)
+        self._tells_runtime = is_desired(_RUNTIME_METRIC, link.attach.desired_capabilities)
         self._held = False
         self._readers.join(self)
         link.pre_settled = True  # clients of Event Hubs settle nothing
@@ -124,5 +124,5 @@ def parse_start(source: Described | None) -> Start:
     return Start(kind, value, comparison == ">=")
 
 
-def _is_desired(capability: str, desired: Any) -> bool:
+def is_desired(capability: str, desired: Any) -> bool:
     return capability in desired if isinstance(desired, Array) else capability == desired
