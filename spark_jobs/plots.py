@@ -1,0 +1,80 @@
+"""One look for all plots of the reports: readable on light and on dark ground, in colour blindness and in print."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.dates
+
+mpl.use("Agg")
+
+from cycler import cycler
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+INK = "#24303c"
+"""Text, axes and ticks; the report's SVG draws them in the page's own text colour instead."""
+
+# Okabe and Ito's palette for all kinds of colour vision, its yellow and black left out: neither shows on both grounds.
+BLUE, ORANGE, GREEN, RED, PURPLE, SKY = "#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9"
+COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY)
+
+STYLE: Any = {
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": INK,
+    "axes.titlecolor": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "axes.prop_cycle": cycler(color=COLOURS),
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.titlelocation": "left",
+    "axes.titlesize": "medium",
+    "axes.titleweight": "bold",
+    "grid.color": "#8894a0",
+    "grid.alpha": 0.25,
+    "legend.frameon": False,
+    "font.size": 10,
+    "lines.linewidth": 1.6,
+    "svg.hashsalt": "tidemark",  # the same figure gives the same bytes
+}
+
+
+def new_figure(
+    rows: int = 1, columns: int = 1, *, width: float = 9.0, height: float = 3.2, **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure and its axes, row by row, in the shared style. `height` is inches per row; `options` go to subplots.
+
+    Figures are pyplot's: `Report.figure` closes them.
+    """
+    with plt.rc_context(STYLE):
+        figure, axes = plt.subplots(
+            rows, columns, figsize=(width, height * rows), layout="constrained", squeeze=False, **options
+        )
+    return figure, list(axes.flat)
+
+
+def time_axis(axes: Axes) -> None:
+    """Labels an axis of UTC times as shortly as their span allows."""
+    dates: Any = mpl.dates  # its calls carry no types
+    locator = dates.AutoDateLocator(tz="UTC")
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz="UTC"))
+
+
+def drawn(figure: Figure) -> tuple[str, bytes]:
+    """The figure as SVG and as PNG on white; closes it."""
+    vector, picture = io.StringIO(), io.BytesIO()
+    with plt.rc_context(STYLE):
+        figure.savefig(vector, format="svg", metadata={"Date": None})
+        figure.savefig(picture, format="png", dpi=144, facecolor="white")
+    plt.close(figure)
+    return vector.getvalue(), picture.getvalue()

@@ -1,0 +1,99 @@
+"""The Spark session of a job: the one that is there, or local mode on this machine."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.errors import InputError
+from spark_jobs.java import ensure_java
+from spark_jobs.sources import register
+
+# Needed for right results or workable speed wherever a job runs; all may be set on a running session.
+SETTINGS: dict[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # INT96, the default, is deprecated and has no statistics for skipping files.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    # Above this many groups a task sorts instead of hashing. 128, the default, is far below any job's groups.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1000000",
+}
+
+_LOCAL: dict[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.catalogImplementation": "in-memory",
+}
+
+# Set where somebody else chose the master: spark-submit, Spark Connect, Databricks.
+_MANAGED = (
+    "PYSPARK_GATEWAY_PORT",
+    "SPARK_REMOTE",
+    "SPARK_CONNECT_MODE_ENABLED",
+    "DATABRICKS_RUNTIME_VERSION",
+)
+
+
+def spark_session(
+    name: str, *, cores: int | None = None, memory: str = "2g", extra: Mapping[str, str] | None = None
+) -> SparkSession:
+    """The active session, the one that spark-submit or a platform provides, or a local one.
+
+    `cores` (default: all of this machine) and `memory` (of the one Java process) apply to local mode. `extra`
+    applies where a session is made. Sets SETTINGS on the session and registers the Python data sources.
+
+    Raises InputError for cores below 1, JobError where no Java is found.
+    """
+    if cores is not None and cores < 1:
+        raise InputError(f"--cores is {cores}; accepted: 1 or more")
+    session = SparkSession.getActiveSession()
+    if session is None:
+        given = {**SETTINGS, **(extra or {})}
+        session = _managed(name, given) if is_managed(os.environ) else _local(name, cores, memory, given)
+    for key, value in SETTINGS.items():
+        session.conf.set(key, value)
+    register(session)
+    return session
+
+
+def is_managed(environment: Mapping[str, str]) -> bool:
+    """True where the master is not ours to choose."""
+    return any(environment.get(variable) for variable in _MANAGED)
+
+
+def _managed(name: str, settings: Mapping[str, str]) -> SparkSession:
+    return _configured(SparkSession.Builder().appName(name), settings).getOrCreate()
+
+
+def _local(name: str, cores: int | None, memory: str, settings: Mapping[str, str]) -> SparkSession:
+    ensure_java()
+    # Executors' Python is this one, also where PATH has another.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    scratch = tempfile.mkdtemp(prefix="tidemark-spark-")
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    log4j = Path(__file__).parent / "log4j2.properties"
+    local = {
+        **_LOCAL,
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Dderby.system.home={scratch}",
+        "spark.sql.warehouse.dir": f"{scratch}/warehouse",
+        "spark.local.dir": scratch,
+        **settings,
+    }
+    builder = SparkSession.Builder().appName(name).master(f"local[{cores or '*'}]")
+    return _configured(builder, local).getOrCreate()
+
+
+def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder

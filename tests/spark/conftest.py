@@ -1,0 +1,18 @@
+"""One Spark session for all Spark tests of a process."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_jobs.session import spark_session
+
+SETTINGS = {"spark.sql.shuffle.partitions": "1", "spark.default.parallelism": "1"}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """local[2], one shuffle partition, UTC; jobs under test find it as the active session."""
+    session = spark_session("tests", cores=2, memory="1g", extra=SETTINGS)
+    yield session
+    session.stop()
