@@ -47,6 +47,8 @@ STYLE: Any = {
     "svg.hashsalt": "tidemark",  # the same figure gives the same bytes
 }
 
+mpl.rcParams.update(STYLE)  # for good: legends and titles take the style when they are made, after the figure
+
 
 def new_figure(
     rows: int = 1, columns: int = 1, *, width: float = 9.0, height: float = 3.2, **options: Any
@@ -55,10 +57,9 @@ def new_figure(
 
     Figures are pyplot's: `Report.figure` closes them.
     """
-    with plt.rc_context(STYLE):
-        figure, axes = plt.subplots(
-            rows, columns, figsize=(width, height * rows), layout="constrained", squeeze=False, **options
-        )
+    figure, axes = plt.subplots(
+        rows, columns, figsize=(width, height * rows), layout="constrained", squeeze=False, **options
+    )
     return figure, list(axes.flat)
 
 
@@ -73,8 +74,7 @@ def time_axis(axes: Axes) -> None:
 def drawn(figure: Figure) -> tuple[str, bytes]:
     """The figure as SVG and as PNG on white; closes it."""
     vector, picture = io.StringIO(), io.BytesIO()
-    with plt.rc_context(STYLE):
-        figure.savefig(vector, format="svg", metadata={"Date": None})
-        figure.savefig(picture, format="png", dpi=144, facecolor="white")
+    figure.savefig(vector, format="svg", metadata={"Date": None})
+    figure.savefig(picture, format="png", dpi=144, facecolor="white")
     plt.close(figure)
     return vector.getvalue(), picture.getvalue()

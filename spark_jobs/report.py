@@ -40,8 +40,10 @@ class Report:
 
     def table(self, headers: Sequence[str], rows: Iterable[Sequence[object]], *, caption: str = "") -> None:
         """Numbers stand to the right. None is shown as a dash: not known."""
-        head = "".join(f"<th>{escape(header)}</th>" for header in headers)
-        body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+        lines = [tuple(row) for row in rows]
+        columns = list(zip(*lines, strict=True)) or [()] * len(headers)
+        head = "".join(_head(header, column) for header, column in zip(headers, columns, strict=True))
+        body = "".join(f"<tr>{''.join(map(_cell, line))}</tr>" for line in lines)
         title = f"<caption>{escape(caption)}</caption>" if caption else ""
         self._parts.append(
             f'<div class="wide"><table>{title}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
@@ -91,10 +93,19 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "report"
 
 
+def _head(text: str, column: Sequence[object]) -> str:
+    mark = ' class="number"' if any(_is_number(value) for value in column) else ""
+    return f"<th{mark}>{escape(text)}</th>"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _cell(value: object) -> str:
     if value is None:
         return '<td class="unknown">–</td>'  # noqa: RUF001 - a dash for people
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not isinstance(value, int | float) or isinstance(value, bool):
         return f"<td>{escape(str(value))}</td>"
     return f'<td class="number">{escape(number(value))}</td>'
 
@@ -143,6 +154,7 @@ table { border-collapse: collapse; font-size: .92rem; min-width: 50%; }
 caption { caption-side: top; color: var(--soft); padding: 0 0 .4rem; text-align: left; }
 th, td { border-bottom: 1px solid var(--line); padding: .35rem .9rem .35rem 0; text-align: left; vertical-align: top; }
 th { color: var(--soft); font-weight: 600; }
+th.number { text-align: right; }
 td.number { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
 td.unknown { color: var(--soft); text-align: right; }
 figure { margin: 1.25rem 0; }
