@@ -1,0 +1,167 @@
+"""What became of the messages of one call: sent, unknown, refused, not sent; exact to the message.
+
+Pure. Indices count the messages of the caller's iterable from 0.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+class Indices:
+    """A set of indices that grows mostly at its end, kept as ranges: a billion sent in order are one range."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []  # exclusive; ranges neither overlap nor touch
+        self._count = 0
+
+    def add(self, index: int) -> None:
+        """Raises ValueError for an index that is there already."""
+        at = bisect_right(self._starts, index)  # the first range that begins behind it
+        if at and index < self._ends[at - 1]:
+            raise ValueError(f"index {index} is there already")
+        joins_left = at > 0 and self._ends[at - 1] == index
+        joins_right = at < len(self._starts) and self._starts[at] == index + 1
+        if joins_left and joins_right:
+            self._ends[at - 1] = self._ends[at]
+            del self._starts[at], self._ends[at]
+        elif joins_left:
+            self._ends[at - 1] = index + 1
+        elif joins_right:
+            self._starts[at] = index
+        else:
+            self._starts.insert(at, index)
+            self._ends.insert(at, index + 1)
+        self._count += 1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[int]:
+        return (index for each in self.ranges() for index in each)
+
+    def __contains__(self, index: object) -> bool:
+        if not isinstance(index, int):
+            return False
+        at = bisect_right(self._starts, index)
+        return at > 0 and index < self._ends[at - 1]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Indices) and self.ranges() == other.ranges()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return f"Indices({', '.join(f'{each.start}-{each.stop - 1}' for each in self.ranges())})"
+
+    def copy(self) -> Indices:
+        twin = Indices()
+        twin._starts, twin._ends, twin._count = list(self._starts), list(self._ends), self._count
+        return twin
+
+    def ranges(self) -> list[range]:
+        return [range(start, end) for start, end in zip(self._starts, self._ends, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message that no batch can carry, or that is no message; `size` and `limit` in bytes, None if unknown."""
+
+    index: int
+    message_id: str | None
+    size: int | None
+    limit: int | None
+    reason: str
+    message: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A body that goes to a blob: its name, its bytes, their SHA-256 in hexadecimal."""
+
+    blob: str
+    body: bytes = field(repr=False)
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message as it was taken and measured. `size` alone, `cost` within a batch or request, `envelope` if first.
+
+    `key` is its session id, else its partition key. `encoded` is what goes over the wire.
+    """
+
+    index: int
+    message_id: str
+    session_id: str | None
+    partition_key: str | None
+    message: Any = field(repr=False)  # as the caller gave it
+    encoded: bytes | bytearray = field(repr=False)
+    cost: int
+    envelope: int
+    claim: Claim | None = field(default=None, repr=False)
+
+    @property
+    def key(self) -> str | None:
+        return self.session_id or self.partition_key
+
+    @property
+    def size(self) -> int:
+        return len(self.encoded)
+
+
+@dataclass(frozen=True, slots=True)
+class SendReport:
+    """The outcome of one call, or of one call and its resumptions.
+
+    `sent` was accepted by the service. `unknown` may have been: the connection or the answer was lost after the
+    transfer. `unsent` was taken from the iterable and certainly not sent. `refused` can never be sent. What the
+    iterable still holds was not looked at; `exhausted` says that there is nothing. `reason` is why the call ended
+    early, empty if it did not. `payload` is in bytes, of the messages sent; `sequence_numbers` are those of scheduled
+    messages by index. `id_prefix`, `session_id` and `schedule_at` are the call's, and a resumption's.
+    """
+
+    sent: Indices
+    unknown: tuple[Outgoing, ...] = ()
+    unsent: tuple[Outgoing, ...] = ()
+    refused: tuple[Refused, ...] = ()
+    exhausted: bool = True
+    reason: str = ""
+    batches: int = 0
+    payload: int = 0
+    claims: int = 0
+    retries: int = 0
+    size_refusals: int = 0
+    next_index: int = 0
+    id_prefix: str = ""
+    session_id: str | None = None
+    schedule_at: datetime | None = None
+    sequence_numbers: dict[int, int] = field(default_factory=dict)
+    rest: Any = field(default=None, repr=False)  # the source, for `resume` to read on from
+
+    @property
+    def complete(self) -> bool:
+        """Whether every message of the iterable was sent, for certain."""
+        return self.exhausted and not (self.unknown or self.unsent or self.refused)
+
+    def summary(self) -> str:
+        """One line for a log or an error."""
+        parts = [f"{len(self.sent)} sent in {self.batches} batches"]
+        if self.unknown:
+            parts.append(f"{len(self.unknown)} unknown (first: {_first(self.unknown)})")
+        if self.unsent:
+            parts.append(f"{len(self.unsent)} not sent (first: {_first(self.unsent)})")
+        if self.refused:
+            parts.append(f"{len(self.refused)} refused (first: index {self.refused[0].index})")
+        if not self.exhausted:
+            parts.append(f"the iterable not read from index {self.next_index} on")
+        return ", ".join(parts)
+
+
+def _first(items: tuple[Outgoing, ...]) -> str:
+    return f"index {items[0].index}, message id {items[0].message_id}"

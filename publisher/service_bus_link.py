@@ -1,0 +1,255 @@
+# ruff: noqa: SLF001 - this is the one place that reaches into the SDK's senders; see below
+"""The SDK's senders, used for one transfer at a time, and what their errors say about it.
+
+Whatever is private in azure-servicebus and used here or in `message_sizes` is held by a contract test against the
+pinned version: the limits read from the link, a batch given ready-made messages, the management request, and the
+sender's own retries, which are switched off: they would send again what may have been accepted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from azure.servicebus import ServiceBusMessageBatch, ServiceBusSender
+from azure.servicebus._common import mgmt_handlers
+from azure.servicebus._common.constants import (
+    ASSOCIATEDLINKPROPERTYNAME,
+    MGMT_REQUEST_MESSAGES,
+    MGMT_REQUEST_OP_TYPE_ENTITY_MGMT,
+    REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+    REQUEST_RESPONSE_TIMEOUT,
+)
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._pyamqp.error import AMQPConnectionError, ErrorCondition, MessageException
+from azure.servicebus._pyamqp.message import Message, Properties
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusError,
+)
+
+from publisher.errors import PublishSettingsError
+from publisher.message_sizes import Encoder, batch_envelope, scheduling_entry
+from publisher.packing import Limits
+from publisher.send_report import Outgoing
+from publisher.sending import Accepted, Answer, Busy, Rejected, TooLarge, Transfer, Unknown
+
+_SIZE = re.compile(r"size:\s*(\d+) bytes")
+_LIMIT = re.compile(r"limit \((\d+) bytes\)")
+_WAIT = re.compile(r"wait (\d+(?:\.\d+)?) seconds?")
+
+# Refusals that pass: the service is busy, is moving the entity, or stumbled.
+_PASSING = frozenset(
+    (
+        "com.microsoft:server-busy",
+        "com.microsoft:container-close",
+        "com.microsoft:entity-being-moved",
+        "amqp:internal-error",
+        "amqp:not-allowed:moved",
+    )
+)
+_TIMEOUT = "com.microsoft:timeout"
+_NEVER = (
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    MessagingEntityNotFoundError,
+    MessagingEntityDisabledError,
+)
+
+
+class _Anything(Protocol):
+    """What both of the SDK's senders have inside."""
+
+    _config: Any
+    _amqp_transport: Any
+    _handler: Any
+    _mgmt_target: str
+    _max_message_size_on_link: int
+    _max_batch_size_on_link: int
+
+
+class AsyncLink:
+    """One transfer at a time over an asynchronous sender of the SDK, which is its own from now on."""
+
+    def __init__(self, sender: AsyncServiceBusSender, timeout: float) -> None:
+        self.sender = sender
+        self._timeout = timeout
+        _take_over(sender)
+
+    async def open(self) -> Answer | None:
+        """Attach the link unless it is attached; None if that went well."""
+        try:
+            await self.sender.__aenter__()
+        except ServiceBusError as error:
+            return not_sent(error)
+        return None
+
+    async def transfer(self, effect: Transfer, encoder: Encoder, schedule_at: datetime | None) -> Answer:
+        """Send it once, and say what came of it."""
+        refused = await self.open()
+        if refused is not None:
+            return refused
+        try:
+            if schedule_at is None:
+                await self.sender.send_messages(outgoing(self.sender, effect, encoder), timeout=self._timeout)
+                return Accepted()
+            numbers = await self.sender._mgmt_request_response_with_retry(
+                REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+                scheduling_request(effect.items),
+                mgmt_handlers.schedule_op,
+                timeout=self._timeout,
+            )
+        except ServiceBusError as error:
+            return answer_to(error)
+        return Accepted(tuple(numbers))
+
+
+class SyncLink:
+    """The same over a blocking sender of the SDK."""
+
+    def __init__(self, sender: ServiceBusSender, timeout: float) -> None:
+        self.sender = sender
+        self._timeout = timeout
+        _take_over(sender)
+
+    def open(self) -> Answer | None:
+        """Attach the link unless it is attached; None if that went well."""
+        try:
+            self.sender.__enter__()
+        except ServiceBusError as error:
+            return not_sent(error)
+        return None
+
+    def transfer(self, effect: Transfer, encoder: Encoder, schedule_at: datetime | None) -> Answer:
+        """Send it once, and say what came of it."""
+        refused = self.open()
+        if refused is not None:
+            return refused
+        try:
+            if schedule_at is None:
+                self.sender.send_messages(outgoing(self.sender, effect, encoder), timeout=self._timeout)
+                return Accepted()
+            numbers = self.sender._mgmt_request_response_with_retry(
+                REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+                scheduling_request(effect.items),
+                mgmt_handlers.schedule_op,
+                timeout=self._timeout,
+            )
+        except ServiceBusError as error:
+            return answer_to(error)
+        return Accepted(tuple(numbers))
+
+
+def announced(sender: _Anything) -> Limits:
+    """The limits that the service announced when the link was attached."""
+    return Limits(batch=sender._max_batch_size_on_link, message=sender._max_message_size_on_link)
+
+
+def outgoing(sender: _Anything, effect: Transfer, encoder: Encoder) -> ServiceBusMessageBatch:
+    """What the SDK sends: messages that are encoded already are put into its batch as they are.
+
+    A single message goes in the place of the batch's own, which the transport then sends as it is.
+    """
+    first = effect.items[0]
+    batch = ServiceBusMessageBatch(amqp_transport=sender._amqp_transport)
+    batch._count = len(effect.items)
+    if effect.singly:
+        batch._message = encoder.wire(first)
+    else:
+        batch._message = batch_envelope(first.message_id, first.session_id, first.partition_key)
+        batch._message[5] = [item.encoded for item in effect.items]
+    return batch
+
+
+def scheduling_request(items: Sequence[Outgoing]) -> dict[str, Any]:
+    """The body of a request that schedules."""
+    return {
+        MGMT_REQUEST_MESSAGES: [
+            scheduling_entry(item.message_id, item.session_id, item.partition_key, item.encoded)
+            for item in items
+        ]
+    }
+
+
+def request_overhead(sender: _Anything, timeout: float) -> int:
+    """What a request that schedules takes beside its messages, with the SDK's own properties, measured."""
+    transport = sender._amqp_transport
+    properties = {
+        ASSOCIATEDLINKPROPERTYNAME: transport.get_handler_link_name(sender._handler),
+        REQUEST_RESPONSE_TIMEOUT: transport.AMQP_UINT_VALUE(int(timeout * 1000)),
+        "operation": REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+        "type": MGMT_REQUEST_OP_TYPE_ENTITY_MGMT,
+    }
+    request = Message(
+        value={MGMT_REQUEST_MESSAGES: [b"x" * 256]},  # the long forms of list and map
+        properties=Properties(message_id="0" * 36, reply_to=sender._mgmt_target),
+        application_properties=properties,
+    )
+    return len(encode_payload(bytearray(), request)) - 256
+
+
+def answer_to(error: ServiceBusError) -> Answer:
+    """What an error after the transfer says: only a refusal by the service proves that nothing was accepted."""
+    story, condition = str(error), _condition(error)
+    if isinstance(error, MessageSizeExceededError):
+        return TooLarge(story, _number(_SIZE, story), _number(_LIMIT, story))
+    if _before_transfer(error.inner_exception):
+        return Busy(story)
+    if not _refused_by_service(error) or condition == _TIMEOUT or isinstance(error, OperationTimeoutError):
+        return Unknown(story)
+    if condition in _PASSING:
+        return Busy(story, _seconds(story))
+    return Rejected(story)
+
+
+def not_sent(error: ServiceBusError) -> Answer:
+    """What an error says that came while the link was attached: nothing was sent."""
+    story = str(error)
+    if isinstance(error, _NEVER):
+        return Rejected(story)
+    return Busy(story, _seconds(story))
+
+
+def _take_over(sender: _Anything) -> None:
+    if sender._amqp_transport.KIND != PyamqpTransport.KIND:
+        raise PublishSettingsError(
+            "the sender was created with uamqp_transport=True, accepted: the SDK's own transport"
+        )
+    sender._config.retry_total = 0
+
+
+def _refused_by_service(error: ServiceBusError) -> bool:
+    """A rejected delivery, or a response of the management node."""
+    inner = error.inner_exception
+    if isinstance(inner, MessageException):
+        return inner.condition not in (ErrorCondition.UnknownError, ErrorCondition.ClientError)
+    return error._status_code is not None
+
+
+def _before_transfer(inner: object) -> bool:
+    """The SDK found the link closed before it wrote anything, as after ten idle minutes."""
+    return isinstance(inner, AMQPConnectionError) and "Link already closed" in str(inner)
+
+
+def _condition(error: ServiceBusError) -> str:
+    condition = error._condition
+    return str(getattr(condition, "value", condition) or "").removeprefix("b'").removesuffix("'")
+
+
+def _number(pattern: re.Pattern[str], story: str) -> int | None:
+    found = pattern.search(story)
+    return int(found[1]) if found else None
+
+
+def _seconds(story: str) -> float | None:
+    found = _WAIT.search(story)
+    return float(found[1]) if found else None
