@@ -1,0 +1,249 @@
+"""One partition of a producer: takes the steps that its PartitionPublisher asks for, one operation at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TypeVar
+
+from consumer.errors import UnavailableError
+from publisher.batch import SentSet
+from publisher.errors import InvalidProducerStateError, PublishError, PublishUnavailableError
+from publisher.model import RetryPolicy, SavedState, StateKey
+from publisher.ports import Link, LinkError, Links, ProducerStateStore, StateConflictError
+from publisher.producer_state import PartitionPublisher
+from publisher.steps import (
+    Answer,
+    Done,
+    Failed,
+    FailureKind,
+    Load,
+    Loaded,
+    Open,
+    Opened,
+    Pause,
+    Save,
+    Saved,
+    Step,
+    Steps,
+    Transfer,
+)
+
+_Result = TypeVar("_Result")
+
+
+def _nothing(*_: object) -> None:
+    """Nobody wants to know."""
+
+
+SETTLING = 5.0
+"""Seconds that a transfer or a save may still take after its caller was cancelled: until it has ended, nobody can say
+what it did. Afterwards the outcome is unknown.
+"""
+STORE_TIMEOUT = 10.0
+"""Seconds for one request to the state store."""
+
+
+class PartitionShell:
+    """See the module. `store` None: nothing is loaded or saved."""
+
+    def __init__(
+        self,
+        publisher: PartitionPublisher,
+        links: Links,
+        retry: RetryPolicy,
+        store: ProducerStateStore | None,
+        key: StateKey,
+    ) -> None:
+        self.publisher = publisher
+        self._links = links
+        self._retry = retry
+        self._store = store
+        self._key = key
+        self._link: Link | None = None
+        self._is_closed = False
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def max_message_size(self) -> int | None:
+        """None as long as no link was opened."""
+        return None if self._link is None else self._link.max_message_size
+
+    async def prepare(self, *, timeout: float | None = None) -> None:
+        """Open the link, unless it is. Raises PublishErrors."""
+        async with self._one_at_a_time:
+            deadline = _deadline(timeout)
+            await self._run(self.publisher.prepare(deadline), deadline)
+
+    async def saved_state(self) -> SavedState:
+        async with self._one_at_a_time:
+            await self._run(self.publisher.restore(), None)
+            return self.publisher.saved_state
+
+    async def abandon_pending(self) -> None:
+        async with self._one_at_a_time:
+            await self._run(self.publisher.restore(), None)
+            self.publisher.abandon_pending()
+
+    async def publish(
+        self,
+        begin: Callable[[], SentSet],
+        end: Callable[[int | None], None],
+        withdraw: Callable[[], None] = _nothing,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Send what `begin` gives when it is its turn. `end` is told the number of the first event once all are
+        published, even if the caller was cancelled meanwhile; else `withdraw` is called. Raises PublishErrors.
+        """
+        deadline = _deadline(timeout)
+        async with self._one_at_a_time:
+            events, settled = begin(), False
+
+            def published(first: int | None) -> None:
+                nonlocal settled
+                settled = True
+                end(first)
+
+            try:
+                await self._run(self.publisher.publish(events, deadline), deadline, events, published)
+            finally:
+                if not settled:
+                    withdraw()
+
+    async def settle(self, deadline: float) -> None:
+        """Save what was confirmed, after the call under way. Raises PublishErrors."""
+        try:
+            async with asyncio.timeout_at(deadline), self._one_at_a_time:
+                await self._run(self.publisher.settle(deadline), deadline)
+        except TimeoutError:
+            raise PublishUnavailableError(
+                f"partition {self._key.partition_id}: the call under way did not end by the deadline of closing"
+            ) from None
+
+    async def close(self) -> None:
+        """No link is opened any more."""
+        self._is_closed = True
+        await self.close_link()
+
+    async def close_link(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            await link.close()
+
+    async def _run(
+        self,
+        steps: Steps[_Result],
+        deadline: float | None,
+        events: SentSet | None = None,
+        on_result: Callable[[_Result], None] = _nothing,
+    ) -> None:
+        """Take the steps. Cancelled, it ends at a point where it is known what became of the events, if that
+        can be had: then the steps have had their effects, or have withdrawn them, before CancelledError is raised.
+        """
+        cancelled: asyncio.CancelledError | None = None
+        try:
+            step = next(steps)
+            while True:
+                answer, cancelled = await self._take(step, deadline, events)
+                while cancelled is not None:  # nothing is begun any more
+                    step = steps.send(_as_cancelled(answer))
+                    answer = Failed(FailureKind.NOT_STORED, "cancelled", self._now())
+                step = steps.send(answer)
+        except StopIteration as end:
+            on_result(end.value)
+            if cancelled is not None:
+                raise cancelled from None
+        except PublishError as error:
+            if cancelled is not None:
+                raise cancelled from error
+            raise
+
+    async def _take(
+        self, step: Step, deadline: float | None, events: SentSet | None
+    ) -> tuple[Answer, asyncio.CancelledError | None]:
+        task = asyncio.ensure_future(self._perform(step, deadline, events))
+        try:
+            return await asyncio.shield(task), None
+        except asyncio.CancelledError as error:
+            await _ended(task, SETTLING if isinstance(step, Transfer | Save) else 0.0)
+            if not task.cancelled():
+                return task.result(), error
+            await self.close_link()  # nobody knows where in a frame it was
+            kind = FailureKind.UNKNOWN if isinstance(step, Transfer) else FailureKind.NOT_STORED
+            return Failed(kind, "cancelled", self._now(), link_lost=True), error
+
+    async def _perform(self, step: Step, deadline: float | None, events: SentSet | None) -> Answer:
+        try:
+            match step:
+                case Load() | Save():
+                    return await self._use_store(step, deadline)
+                case Open():
+                    await self.close_link()
+                    if self._is_closed:
+                        return Failed(FailureKind.REFUSED, "the producer was closed", self._now())
+                    timeout = self._remaining(deadline)
+                    self._link = await self._links.open(self._key.partition_id, step.claims, timeout=timeout)
+                    return Opened(self._link.claims)
+                case Transfer():
+                    return await self._transfer(step, deadline, events)
+                case Pause():
+                    await asyncio.sleep(step.seconds)
+                    return Done()
+        except LinkError as error:
+            if error.link_lost:
+                await self.close_link()
+            return Failed(error.kind, str(error), self._now(), link_lost=error.link_lost)
+
+    async def _transfer(self, step: Transfer, deadline: float | None, events: SentSet | None) -> Answer:
+        if self._link is None or events is None:
+            raise AssertionError("a transfer without a link or events")
+        await self._link.transfer(events.encoded, step.stamp, timeout=self._remaining(deadline))
+        return Done()
+
+    async def _use_store(self, step: Load | Save, deadline: float | None) -> Answer:
+        store = self._store
+        if store is None:
+            raise AssertionError("a step of the store without a store")
+        until = self._now() + STORE_TIMEOUT
+        until = until if deadline is None else min(until, deadline)
+        try:
+            if isinstance(step, Load):
+                found = await store.load(self._key, deadline=until)
+                return Loaded(None, None) if found is None else Loaded(*found)
+            return Saved(await store.save(self._key, step.record, step.token, deadline=until))
+        except StateConflictError as error:
+            return Failed(FailureKind.CONFLICT, str(error), self._now())
+        except InvalidProducerStateError as error:
+            return Failed(FailureKind.INVALID, str(error), self._now())
+        except UnavailableError as error:
+            return Failed(FailureKind.NOT_STORED, str(error), self._now(), error.retry_after)
+
+    def _remaining(self, deadline: float | None) -> float:
+        most = self._retry.attempt_timeout
+        return most if deadline is None else max(0.001, min(most, deadline - self._now()))
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+async def _ended(task: asyncio.Future[Answer], grace: float) -> None:
+    """The task ends by itself within the grace, or is ended; a second cancellation ends it at once."""
+    with contextlib.suppress(asyncio.CancelledError):  # it is on its way already
+        await asyncio.wait({task}, timeout=grace)
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+
+
+def _as_cancelled(answer: Answer) -> Answer:
+    if isinstance(answer, Failed):
+        return Failed(
+            answer.kind, answer.story, answer.now, answer.retry_after, answer.link_lost, cancelled=True
+        )
+    return answer
+
+
+def _deadline(timeout: float | None) -> float | None:
+    return None if timeout is None else asyncio.get_running_loop().time() + timeout

@@ -1,0 +1,79 @@
+"""What the producer needs from the outside: a way to the service, and a place for its state."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from publisher.model import Claims, ProducerRecord, Stamp, StateKey
+from publisher.steps import FailureKind
+
+
+class EncodedEvent(NamedTuple):
+    """An event as AMQP; a stamp goes between the two parts. Without idempotence all of it is in the first."""
+
+    head: bytes
+    tail: bytes
+
+
+class LinkError(Exception):
+    """The link could not be opened, or did not take the events; `link_lost`: it is of no more use."""
+
+    def __init__(self, kind: FailureKind, story: str, *, link_lost: bool) -> None:
+        super().__init__(story)
+        self.kind = kind
+        self.link_lost = link_lost
+
+
+class Link(Protocol):
+    """A link to one partition. One transfer at a time. Cancelled in the middle of one, it can only be closed."""
+
+    claims: Claims
+    max_message_size: int
+
+    async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
+        """Returns once the service has the events. Raises LinkError."""
+
+    async def close(self) -> None:
+        """Never raises, and takes seconds at most."""
+
+
+class Links(Protocol):
+    """A hub, as a producer reaches it."""
+
+    namespace: str
+    hub: str
+
+    async def partition_ids(self) -> list[str]: ...
+
+    async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> Link:
+        """A link with these claims, None for one without idempotence. Raises LinkError."""
+
+    async def close(self) -> None: ...
+
+
+class StateConflictError(Exception):
+    """The state in the store is not the one that the token was given out for."""
+
+
+class ProducerStateStore(Protocol):
+    """Where producers keep their state. Implementations: publisher/states.
+
+    A save is durable once it returns, and is atomic: a reader finds the old state or the new one. Both raise
+    consumer.errors.UnavailableError where the store cannot be reached by the deadline (the event loop's clock), and
+    InvalidProducerStateError for what cannot be read.
+    """
+
+    async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
+        """The state and its token, None if there is none."""
+
+    async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
+        """Writes the state if the one there has this token (None: if there is none); the new token.
+
+        Raises StateConflictError.
+        """
+
+    async def delete(self, key: StateKey, *, deadline: float) -> None:
+        """Forget the state, if there is one."""
+
+    async def aclose(self) -> None: ...

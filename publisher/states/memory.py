@@ -1,0 +1,33 @@
+"""Producer state in memory: for tests, and for producers that share a process."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from publisher.model import ProducerRecord, StateKey
+from publisher.ports import StateConflictError
+
+
+class MemoryStateStore:
+    """A ProducerStateStore that forgets everything with its process."""
+
+    def __init__(self) -> None:
+        self._states: dict[StateKey, tuple[ProducerRecord, str]] = {}
+        self._tokens = count(1)
+
+    async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:  # noqa: ARG002 - never waits
+        return self._states.get(key)
+
+    async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:  # noqa: ARG002 - never waits
+        found = self._states.get(key)
+        if (None if found is None else found[1]) != token:
+            raise StateConflictError(f"the saved state of {key} has changed")
+        renewed = str(next(self._tokens))
+        self._states[key] = (record, renewed)
+        return renewed
+
+    async def delete(self, key: StateKey, *, deadline: float) -> None:  # noqa: ARG002 - never waits
+        self._states.pop(key, None)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""

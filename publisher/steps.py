@@ -1,0 +1,93 @@
+"""What a partition's publisher asks its shell to do, one step at a time, and what it is answered (pure)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Generator
+from typing import TypeVar
+
+from msgspec import Struct
+
+from publisher.model import Claims, ProducerRecord, Stamp
+
+
+class Load(Struct, frozen=True):
+    """Read the saved state."""
+
+
+class Save(Struct, frozen=True):
+    """Write the state, if it is still as it was when `token` was given out; None: if there is none yet."""
+
+    record: ProducerRecord
+    token: str | None
+
+
+class Open(Struct, frozen=True):
+    """Close the link there may be, and open one with these claims; None: without idempotence."""
+
+    claims: Claims | None
+
+
+class Transfer(Struct, frozen=True):
+    """Send the events once over the link. Without a stamp they go as they are."""
+
+    stamp: Stamp | None
+
+
+class Pause(Struct, frozen=True):
+    """Do nothing for a while."""
+
+    seconds: float
+
+
+class Loaded(Struct, frozen=True):
+    record: ProducerRecord | None
+    token: str | None
+
+
+class Saved(Struct, frozen=True):
+    token: str
+
+
+class Opened(Struct, frozen=True):
+    """What the service said: a claim that it did not give is None."""
+
+    claims: Claims
+
+
+class Done(Struct, frozen=True):
+    """Transfer: the service has taken the events, or had them. Pause: it is over."""
+
+
+class FailureKind(enum.Enum):
+    NOT_STORED = "not stored"
+    """For now; another attempt may succeed."""
+    BUSY = "busy"
+    """Not stored, and the service wants to be left alone for a while."""
+    UNKNOWN = "unknown"
+    """The events went out and nothing came back."""
+    DISCONNECTED = "disconnected"
+    CONFLICT = "conflict"
+    """The saved state is not as it was read."""
+    INVALID = "invalid"
+    UNSUPPORTED = "unsupported"
+    TOO_LARGE = "too large"
+    REFUSED = "refused"
+
+
+class Failed(Struct, frozen=True):
+    """Why a step failed, at `now` of the shell's clock. `cancelled`: the caller wants no further attempt."""
+
+    kind: FailureKind
+    story: str
+    now: float
+    retry_after: float | None = None
+    link_lost: bool = False
+    cancelled: bool = False
+
+
+Step = Load | Save | Open | Transfer | Pause
+Answer = Loaded | Saved | Opened | Done | Failed
+
+_Result = TypeVar("_Result")
+Steps = Generator[Step, Answer, _Result]
