@@ -86,6 +86,12 @@ def load_config(text: str, *, name: str, settings: Mapping[str, str], plug_ins: 
     except tomllib.TOMLDecodeError as error:
         shared.problem("", f"not valid TOML: {error}")
         raise ConfigError(shared.problems) from None
+    return build_config(tree, shared, plug_ins=plug_ins)
+
+
+def build_config(tree: Mapping[str, Any], shared: Shared, *, plug_ins: PlugIns) -> Config:
+    """The same for a tree that is parsed already. Raises ConfigError with every problem found."""
+    settings = shared.settings
     root = Reader(tree, "", shared)
     version = root.take("version", 1, whole(1))
     if version != 1:

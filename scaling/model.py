@@ -387,8 +387,8 @@ def decision_id(target: str, at: float) -> DecisionId:
     """The id of the decision about the report of `target` made at `at`, for example
     `plan-orders@20261121T045000.000Z`.
     """
-    moment = datetime.fromtimestamp(round(at, 3), UTC)
-    return DecisionId(f"{target}@{moment:%Y%m%dT%H%M%S}.{moment.microsecond // 1000:03d}Z")
+    text = datetime.fromtimestamp(round(at, 3), UTC).isoformat(timespec="milliseconds")
+    return DecisionId(f"{target}@{text[:10].replace('-', '')}T{text[11:23].replace(':', '')}Z")
 
 
 def parse_decision_id(text: str) -> tuple[str, float]:

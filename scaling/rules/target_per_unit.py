@@ -7,6 +7,7 @@ the policy's (`[targets.X.out]`, `[targets.X.in]`, or `behavior = "hpa"`), since
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import ceil, inf, nextafter
 from typing import Literal
 
@@ -189,27 +190,34 @@ class TargetPerUnitRule:
         return Verdict(min(wanted, limit), Reason.SCALE_IN, evidence, (*own, enough))
 
     def _boundaries(self, current: int, ready: int, target: float) -> tuple[float, float]:
-        """The largest values of the metric that do not scale out, and that scale in: the ends of keeping.
-
-        Computed from the formula's inverse, then moved by the last bits until the formula itself agrees.
-        """
         params = self._params
-        high, low = 1 + params.tolerance, 1 - params.tolerance
-        if params.mode == "average_value":
-            out = target * current * high
-            inward = min(target * (current - 1), target * current * low)
-        else:
-            units = max(ready, 1)
-            out = max(target * high, target * current / units)
-            inward = min(target * (current - 1) / units, target * low)
+        return _boundaries(current, ready, target, params.tolerance, params.mode)
 
-        def desired(value: float) -> int:
-            return desired_units(value, target, current, ready, tolerance=params.tolerance, mode=params.mode)
 
-        return (
-            _last(out, lambda value: desired(value) <= current),
-            _last(inward, lambda value: desired(value) < current),
-        )
+@lru_cache(maxsize=1024)  # a target stands at few capacities, and is decided upon every minute
+def _boundaries(
+    current: int, ready: int, target: float, tolerance: float, mode: str
+) -> tuple[float, float]:
+    """The largest values of the metric that do not scale out, and that scale in: the ends of keeping.
+
+    Computed from the formula's inverse, then moved by the last bits until the formula itself agrees.
+    """
+    high, low = 1 + tolerance, 1 - tolerance
+    if mode == "average_value":
+        out = target * current * high
+        inward = min(target * (current - 1), target * current * low)
+    else:
+        units = max(ready, 1)
+        out = max(target * high, target * current / units)
+        inward = min(target * (current - 1) / units, target * low)
+
+    def desired(value: float) -> int:
+        return desired_units(value, target, current, ready, tolerance=tolerance, mode=mode)
+
+    return (
+        _last(out, lambda value: desired(value) <= current),
+        _last(inward, lambda value: desired(value) < current),
+    )
 
 
 def _last(near: float, holds: Callable[[float], bool]) -> float:

@@ -1,0 +1,208 @@
+"""What was asked of a target: arrivals by bins of time, recovered from backlogs where only these were recorded. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite, nan
+from statistics import median, quantiles
+
+from msgspec import Struct
+
+SATURATED_BINS = 20
+"""Bins with all instances busy that an estimate of the service rate needs: below, its quartiles say nothing."""
+
+
+class HistoryError(ValueError):
+    """A recorded history cannot be replayed; the text says what was found and what is accepted."""
+
+
+class History(Struct, frozen=True):
+    """The load of one target: `arrivals` messages in each bin of `step` seconds from `start` (epoch, UTC).
+
+    NaN is a bin of which nothing is known. `metrics` are other recorded metrics of the target, one value at the end
+    of each bin (NaN: not known); they do not react to what the replay decides. `backlog` and `instances` are those
+    at `start`; `instances` is None where it was not recorded. `notes` say what was assumed.
+    """
+
+    target: str
+    start: float
+    step: float
+    arrivals: list[float]
+    backlog: float = 0.0
+    instances: int | None = None
+    metrics: dict[str, list[float]] = {}
+    notes: tuple[str, ...] = ()
+
+    @property
+    def end(self) -> float:
+        return self.start + self.step * len(self.arrivals)
+
+
+class Observation(Struct, frozen=True):
+    """One recorded reading: messages waiting and the instances there were. None is not known."""
+
+    at: float
+    backlog: float | None
+    instances: int | None = None
+    metrics: Mapping[str, float] = {}
+
+
+def from_arrivals(
+    target: str, counts: Sequence[tuple[float, float]], *, step: float | None = None, start: float = 0.0
+) -> History:
+    """A history of (begin of a bin, arrivals in it), in any order; bins that are not there are unknown, not zero.
+
+    `step` is the bins' width, by default the smallest distance between two of them. `start` is added to all times.
+    Raises HistoryError.
+    """
+    known = dict(sorted(counts))
+    if len(known) < len(counts):
+        raise HistoryError(f"{target}: {len(counts) - len(known)} bins are given twice; one row per bin is accepted")
+    for at, value in known.items():
+        if not (isfinite(at) and isfinite(value) and value >= 0):
+            raise HistoryError(f"{target}: {value} arrivals at {at}; accepted are finite numbers of 0 or more")
+    width = _width(target, list(known), step)
+    first = next(iter(known))
+    bins = [nan] * (round((next(reversed(known)) - first) / width) + 1)
+    for at, value in known.items():
+        bins[_index(target, at - first, width)] = value
+    return History(target, start + first, width, bins)
+
+
+def _width(target: str, times: Sequence[float], step: float | None) -> float:
+    if not times:
+        raise HistoryError(f"{target}: the history is empty; at least two bins are needed")
+    distances = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    if step is None and not distances:
+        raise HistoryError(f"{target}: one bin at {times[0]:g}; at least two are needed to tell their width")
+    width = min(distances) if step is None else step
+    if width <= 0:
+        raise HistoryError(f"{target}: bins of {width:g} s; their width must be above 0")
+    return width
+
+
+def _index(target: str, offset: float, width: float) -> int:
+    index = round(offset / width)
+    if abs(offset / width - index) > 1e-6:
+        raise HistoryError(
+            f"{target}: the bin {offset:g} s after the first does not lie on the grid of {width:g} s that the others have"
+        )
+    return index
+
+
+def from_backlog(
+    target: str,
+    observations: Sequence[Observation],
+    *,
+    step: float,
+    service_rate: float,
+    idle_utilization: float | None = None,
+) -> History:
+    """Arrivals from backlogs: what came is what the backlog grew by, plus what the instances served meanwhile.
+
+    While messages wait at both ends of a bin all instances are busy, and serve `service_rate` messages per second
+    each. When none waited at one of the ends, they had less to do, and a backlog does not tell how much less:
+    `idle_utilization` (0 to 1) is the share of their capacity assumed, and None is refused where it is needed.
+    A bin with an end or a capacity not recorded is unknown. Raises HistoryError.
+    """
+    slots = _slots(target, observations, step)
+    if len(slots) < 2:
+        raise HistoryError(f"{target}: {len(slots)} readings of the backlog; at least two are needed")
+    bins: list[float] = []
+    idle = 0
+    for before, after in zip(slots, slots[1:], strict=False):
+        if before is None or after is None or before.instances is None:
+            bins.append(nan)
+            continue
+        served = before.instances * service_rate * step
+        old, new = before.backlog or 0.0, after.backlog or 0.0
+        if not (old and new):
+            idle += 1
+            served = min(served, max(old - new, served * (idle_utilization or 0.0)))
+        bins.append(max(new - old + served, 0.0))
+    if idle and idle_utilization is None:
+        raise HistoryError(
+            f"{target}: nothing waited in {idle} of {len(bins)} bins, and how busy the instances were then is not in a "
+            "backlog. Give idle_utilization (0 to 1, of their capacity), or a history with arrivals"
+        )
+    first = next(slot for slot in slots if slot is not None)
+    names = sorted({name for slot in slots if slot is not None for name in slot.metrics})
+    others = {
+        name: [nan if slot is None else slot.metrics.get(name, nan) for slot in slots[1:]] for name in names
+    }
+    return History(
+        target,
+        first.at,
+        step,
+        bins,
+        first.backlog or 0.0,
+        first.instances,
+        others,
+        _notes(len(bins), idle, service_rate, idle_utilization),
+    )
+
+
+def _notes(bins: int, idle: int, service_rate: float, idle_utilization: float | None) -> tuple[str, ...]:
+    found = f"arrivals are recovered from backlogs, at {service_rate:g} messages per second and instance"
+    if not idle:
+        return (found,)
+    share = f"in {idle} of {bins} bins nothing waited; there {idle_utilization:.0%} of the capacity is assumed as load"
+    return found, share
+
+
+def _slots(target: str, observations: Sequence[Observation], step: float) -> list[Observation | None]:
+    """The last reading in each slot of `step` seconds, the slots being centred on multiples from the first."""
+    known = sorted((o for o in observations if o.backlog is not None), key=lambda o: o.at)
+    if not known:
+        raise HistoryError(f"{target}: the history has no reading of the backlog")
+    for reading in known:
+        if not (isfinite(reading.backlog or 0.0) and (reading.backlog or 0.0) >= 0):
+            raise HistoryError(f"{target}: backlog {reading.backlog} at {reading.at:.0f}; accepted are 0 or more")
+    first = known[0].at
+    slots: list[Observation | None] = [None] * (round((known[-1].at - first) / step) + 1)
+    for reading in known:
+        slots[round((reading.at - first) / step)] = reading
+    return slots
+
+
+class RateEstimate(Struct, frozen=True):
+    """Messages per second of one busy instance: the median of `bins` saturated bins, with their quartiles."""
+
+    rate: float
+    low: float
+    high: float
+    bins: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.rate:.4g} messages/s per instance (half of {self.bins} saturated bins: "
+            f"{self.low:.4g} to {self.high:.4g})"
+        )
+
+
+def estimate_service_rate(
+    target: str, history: History, observations: Sequence[Observation]
+) -> RateEstimate:
+    """What one instance serves while all are busy, from arrivals and backlogs of the same time.
+
+    A bin counts as saturated when more waits at both of its ends than was served in it: the instances were never
+    without work. Raises HistoryError where fewer than SATURATED_BINS are.
+    """
+    slots = _slots(target, observations, history.step)
+    offset = round(((slots[0].at if slots[0] else 0.0) - history.start) / history.step)
+    rates: list[float] = []
+    for index, (before, after) in enumerate(zip(slots, slots[1:], strict=False)):
+        bin_ = index + offset
+        if before is None or after is None or not before.instances or not 0 <= bin_ < len(history.arrivals):
+            continue
+        old, new = before.backlog or 0.0, after.backlog or 0.0
+        served = history.arrivals[bin_] - (new - old)
+        if served > 0 and min(old, new) >= served and before.instances == after.instances:
+            rates.append(served / history.step / before.instances)
+    if len(rates) < SATURATED_BINS:
+        raise HistoryError(
+            f"{target}: the service rate cannot be estimated: all instances were busy in {len(rates)} bins, "
+            f"{SATURATED_BINS} are needed. Give service_rate (messages per second of one busy instance)"
+        )
+    low, _, high = quantiles(rates, n=4)
+    return RateEstimate(median(rates), low, high, len(rates))
