@@ -1,0 +1,1 @@
+"""Capture files into Cosmos DB through the consumer's sink, at a global rate, resumable."""

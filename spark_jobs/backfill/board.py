@@ -1,0 +1,106 @@
+"""What the tasks tell of themselves, added up: for the progress bars and the report. Pure.
+
+A task tells its counts since its attempt began, each time anew; so a lost or repeated word changes nothing. Counts of
+an attempt that failed stay counted: its writes were made and charged.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct, structs
+
+
+class Counts(Struct, frozen=True):
+    """Of one attempt at one partition, since its beginning."""
+
+    received: int = 0
+    skipped: int = 0
+    """Settled by an earlier run or attempt, or the same event once more."""
+    written: int = 0
+    existed: int = 0
+    """Of those written in mode create: the document was there already, and stays as it was."""
+    dead_letters: int = 0
+    attempts: int = 0
+    throttled: int = 0
+    request_units: float = 0.0
+    written_units: float = 0.0
+    reasons: dict[str, int] = {}
+    """Dead letters by reason."""
+
+    def __add__(self, other: Counts) -> Counts:
+        return self._with(other, 1)
+
+    def __sub__(self, earlier: Counts) -> Counts:
+        return self._with(earlier, -1)
+
+    def _with(self, other: Counts, sign: int) -> Counts:
+        sums = {name: getattr(self, name) + sign * getattr(other, name) for name in NUMBERS}
+        names = {**self.reasons, **other.reasons}
+        reasons = {name: self.reasons.get(name, 0) + sign * other.reasons.get(name, 0) for name in names}
+        return Counts(**sums, reasons=reasons)
+
+    @property
+    def settled(self) -> int:
+        """Events that need nothing more."""
+        return self.skipped + self.written + self.dead_letters
+
+    @property
+    def told(self) -> int:
+        """Grows with everything that happens: of two words of an attempt, the later has more."""
+        return self.received + self.attempts + self.settled
+
+    @property
+    def throttled_share(self) -> float:
+        return self.throttled / self.attempts if self.attempts else 0.0
+
+    @property
+    def per_record(self) -> float | None:
+        """Request units per record written; None when none was."""
+        return self.written_units / self.written if self.written else None
+
+
+NUMBERS = tuple(name for name in Counts.__struct_fields__ if name != "reasons")
+
+
+class Told(Struct, frozen=True):
+    """A picture of the whole job. `at` is seconds since it began."""
+
+    at: float
+    total: Counts
+    partitions: dict[str, int]
+    """Settled events of each partition, by its latest attempt."""
+
+
+class Board:
+    """All that was told, and its history: one picture per `every` seconds."""
+
+    def __init__(self, every: float = 1.0) -> None:
+        self._every = every
+        self._attempts: dict[tuple[str, str], Counts] = {}
+        self._latest: dict[str, str] = {}
+        self.history: list[Told] = [Told(0.0, Counts(), {})]
+
+    def tell(self, partition: str, attempt: str, counts: Counts, at: float) -> None:
+        """Takes the counts of an attempt. What comes out of order is older, and not taken."""
+        known = self._attempts.get((partition, attempt))
+        if known is not None and known.told > counts.told:
+            return
+        self._attempts[partition, attempt] = counts
+        self._latest[partition] = attempt
+        picture = self.picture(at)
+        if len(self.history) > 1 and at < self.history[-2].at + self._every:
+            self.history[-1] = structs.replace(picture, at=max(at, self.history[-1].at))
+        else:
+            self.history.append(picture)
+
+    def picture(self, at: float) -> Told:
+        total = sum(self._attempts.values(), Counts())
+        settled = {
+            partition: self._attempts[partition, attempt].settled
+            for partition, attempt in self._latest.items()
+        }
+        return Told(at, total, settled)
+
+    @property
+    def per_record(self) -> float | None:
+        """Request units per record, of all that was written; None when nothing was."""
+        return self.history[-1].total.per_record

@@ -1,0 +1,146 @@
+"""The job `backfill`: captured events into Cosmos DB, at a rate that all tasks share, and again without harm."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+from pyspark.sql import SparkSession
+
+from consumer.cli.consume import settings_of
+from consumer.sinks.cosmos_bulk import WriteMode
+from spark_jobs.backfill.run import BackfillSettings, Selection, backfill
+from spark_jobs.backfill.story import Backfilled, write_report
+from spark_jobs.backfill.target import read_target
+from spark_jobs.cli import (
+    Cores,
+    Format,
+    Memory,
+    Output,
+    Quarantine,
+    Since,
+    Until,
+    default_output,
+    run_command,
+)
+from spark_jobs.errors import InputError
+from spark_jobs.output import check_format, write_table
+from spark_jobs.session import spark_session
+from spark_jobs.sources.capture import read_capture
+
+PARTITIONS = (
+    "partition string, events long, written long, existed long, dead_letters long, settled_before long,"
+    " request_units double"
+)
+
+
+def command(
+    capture: Annotated[str, typer.Option("--capture", help="Folder of the capture files (Avro).")],
+    ru_per_second: Annotated[
+        float | None, typer.Option("--ru-per-second", help="Request units per second, of all tasks together.")
+    ] = None,
+    records_per_second: Annotated[
+        int | None, typer.Option("--records-per-second", help="Records per second, of all tasks together.")
+    ] = None,
+    mode: Annotated[
+        str,
+        typer.Option(
+            "--mode",
+            help="create leaves documents that exist as they are; upsert replaces them, newer ones too.",
+        ),
+    ] = "create",
+    since: Since = None,
+    until: Until = None,
+    partitions: Annotated[
+        str, typer.Option("--partitions", help="Only these partitions of the hub, such as 0,1,5.")
+    ] = "",
+    missing: Annotated[
+        str | None,
+        typer.Option(
+            "--only-missing", help="Only the events that this table of the job reconciliation lists."
+        ),
+    ] = None,
+    root: Annotated[
+        Path, typer.Option("--root", help="Folder of local.settings.json; the environment wins over it.")
+    ] = Path(),
+    again: Annotated[  # noqa: FBT002 - an option
+        bool,
+        typer.Option("--again", help="Write once more what earlier runs of the same events have settled."),
+    ] = False,
+    coordinator_port: Annotated[
+        int,
+        typer.Option(
+            "--coordinator-port", min=0, max=65535, help="Port on the driver for the tasks; 0: any."
+        ),
+    ] = 0,
+    quarantine: Quarantine = None,
+    output: Output = None,
+    fmt: Format = "parquet",
+    cores: Cores = None,
+    memory: Memory = "2g",
+) -> None:
+    """Writes captured events into Cosmos DB with the consumer's settings, at a rate that all tasks share.
+
+    Stopped or killed, the same command goes on where it was. Events that can never be written become dead letters.
+    """
+    settings = BackfillSettings(_mode(mode), ru_per_second, records_per_second, again, coordinator_port)
+    names = tuple(name.strip() for name in partitions.split(",") if name.strip())
+    selection = Selection(_time("--from", since), _time("--to", until), names, missing)
+    environment = settings_of(root)
+    settings.shares()
+    read_target(environment)
+    check_format(fmt)
+    spark = spark_session("tidemark backfill", cores=cores, memory=memory)
+    done = backfill(read_capture(spark, capture, quarantine=quarantine), selection, settings, environment)
+    if done is None:
+        typer.echo(f"{missing} lists no missing events of this hub: nothing to do")
+        return
+    page = save(spark, done, output or default_output("backfill"), fmt)
+    for line in (*done.lines, f"report: {page}"):
+        typer.echo(line)
+
+
+def save(spark: SparkSession, done: Backfilled, folder: str, fmt: str = "parquet") -> Path:
+    """Writes the table `partitions` and the report; returns the report's page."""
+    rows = [
+        (
+            each.partition,
+            each.events,
+            counts.written,
+            counts.existed,
+            counts.dead_letters,
+            counts.skipped,
+            counts.request_units,
+        )
+        for each in done.plan
+        for counts in (done.partitions[each.partition],)
+    ]
+    write_table(spark.createDataFrame(rows, PARTITIONS), f"{folder}/partitions", fmt=fmt)
+    return write_report(done, Path(folder))
+
+
+def _mode(text: str) -> WriteMode:
+    if text not in {"create", "upsert"}:
+        raise InputError(f"--mode is '{text}'; accepted: create, upsert")
+    return cast("WriteMode", text)
+
+
+def _time(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"{option} is '{text}'; accepted: ISO 8601, such as 2026-11-21T08:00:00Z") from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    run_command(command, argv)
+
+
+if __name__ == "__main__":
+    main()

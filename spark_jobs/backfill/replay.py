@@ -1,0 +1,227 @@
+"""What a task does: writes the captured events of one partition, in order, with the consumer's own driver.
+
+The driver (consumer/driver.py) brings the rate limit, bulk writes, retries without an end, dead letters, and a
+checkpoint that is saved only after the writes before it have settled. Here it gets a checkpoint store of the
+backfill's own and, twice a second, its share of the budget as its rate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import AsyncExitStack
+from typing import Any, Literal, Self
+
+from msgspec import Struct
+
+from consumer.assembly import driver_settings
+from consumer.config import ConsumerConfig, read_config
+from consumer.driver import Driver
+from consumer.errors import ConsumerError
+from consumer.model import Event
+from consumer.ports import CheckpointStore
+from consumer.sinks.cosmos_bulk import WriteMode
+from spark_jobs.backfill.board import Counts
+from spark_jobs.backfill.coordinator import (
+    ASK_EVERY,
+    Address,
+    Answer,
+    Ask,
+    CoordinatorClient,
+    UnreachableError,
+)
+from spark_jobs.backfill.pace import Pace
+from spark_jobs.backfill.target import BackfillSink, CountedLetters, open_ledger, open_letters, open_sink
+
+FIRST_ANSWER_WITHIN = 10.0
+CLAIM_WITHIN = 30.0
+SAVE_WITHIN = 60.0
+"""Seconds for the last checkpoint of a partition."""
+
+Unit = Literal["records", "request_units"]
+
+
+class Replaying(Struct, frozen=True):
+    """What every task of a job knows. `ledgers` names the ledger of each partition."""
+
+    settings: Mapping[str, str]
+    mode: WriteMode
+    unit: Unit
+    ledgers: Mapping[str, str]
+    address: Address
+
+
+async def replay(
+    replaying: Replaying, partition: str, attempt: str, chunks: AsyncIterator[Sequence[Event]]
+) -> Counts:
+    """Writes all events of a partition and returns once they are settled and that is saved.
+
+    Chunks come in the order of sequence numbers; a few are held at a time. Raises ConsumerError, SupersededError when
+    a later attempt works on the partition, UnreachableError when the driver is gone. What was settled until then is
+    saved but for the last moment's, and the next attempt skips it.
+    """
+    config = read_config(replaying.settings)
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(CoordinatorClient(replaying.address))
+        writing = await stack.enter_async_context(_Writing(config, replaying, partition))
+        asking = _Asking(client, partition, attempt, writing)
+        try:
+            await _all_or_first_error(
+                writing.write_all(attempt, chunks, asking.granted), asking.keep_on(), writing.guard()
+            )
+        finally:
+            await writing.stop()
+            await asking.say_over()
+        return writing.counts()
+
+
+async def _all_or_first_error(work: Coroutine[Any, Any, None], *beside: Coroutine[Any, Any, None]) -> None:
+    """Runs `work` with what never ends `beside` it; the first error of any ends all and is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            others = [group.create_task(each) for each in beside]
+            await group.create_task(work)
+            for other in others:
+                other.cancel()
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+
+
+class _Writing:
+    """A driver with its adapters, for one partition."""
+
+    def __init__(self, config: ConsumerConfig, replaying: Replaying, partition: str) -> None:
+        self._partition = partition
+        self._unit = replaying.unit
+        self._sink: BackfillSink = open_sink(config, replaying.settings, replaying.mode)
+        self._letters: CountedLetters = open_letters(config, replaying.settings)
+        self._ledger: CheckpointStore = open_ledger(config, replaying.settings, replaying.ledgers[partition])
+        self._driver = Driver(driver_settings(config), self._sink, self._ledger, self._letters)
+        self._pace: Pace | None = None
+        self._rate = 1.0
+        self._seen = Counts()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for part in (self._sink, self._letters, self._ledger):
+            await part.aclose()
+
+    async def write_all(
+        self, owner: str, chunks: AsyncIterator[Sequence[Event]], granted: asyncio.Event
+    ) -> None:
+        """Begins with the first share."""
+        driver, partition, now = self._driver, self._partition, asyncio.get_running_loop().time
+        await granted.wait()
+        await driver.open()
+        driver.set_rate(self._rate)
+        claim = await self._ledger.claim(partition, owner, deadline=now() + CLAIM_WITHIN)
+        driver.claimed(claim)
+        async for events in chunks:
+            await driver.receive(partition, claim.epoch, events)
+        await driver.settled(partition, claim.epoch)
+        if not await driver.drain(partition, claim.epoch, deadline=now() + SAVE_WITHIN):
+            raise ConsumerError(
+                f"partition {partition}: everything is written, but that could not be saved within {SAVE_WITHIN:g} s;"
+                " run the job again"
+            )
+
+    async def guard(self) -> None:
+        """Raises what made the driver give up."""
+        await asyncio.shield(self._driver.failed)
+
+    async def stop(self) -> None:
+        """Nothing is begun any more, what is on its way is given up."""
+        await self._driver.aclose()
+
+    def take(self, answer: Answer) -> None:
+        """The share from now on."""
+        if self._unit == "records":
+            self._rate = answer.amount
+        else:
+            if self._pace is None:
+                self._pace = Pace(answer.per_record)
+            self._rate = self._pace.rate(answer.amount)
+        if self._driver.is_open:
+            self._driver.set_rate(self._rate)
+
+    def look(self) -> Counts:
+        """The counts; what was charged since the last look tells the charge per record."""
+        counts, seen = self.counts(), self._seen
+        self._seen = counts
+        if self._pace is not None:
+            charged = (counts.attempts - counts.throttled) - (seen.attempts - seen.throttled)
+            self._pace.observe(charged, counts.request_units - seen.request_units)
+        return counts
+
+    def counts(self) -> Counts:
+        if not self._driver.is_open:
+            return Counts()
+        totals = self._driver.statistics().totals
+        return Counts(
+            received=totals.received,
+            skipped=totals.skipped,
+            written=totals.written,
+            existed=self._sink.existed,
+            dead_letters=totals.dead_letters,
+            attempts=totals.attempts,
+            throttled=totals.throttled,
+            request_units=totals.request_units,
+            written_units=totals.written_units,
+            reasons=dict(self._letters.reasons),
+        )
+
+
+class _Asking:
+    """Asks the coordinator for shares, and ends the work when there is none any more."""
+
+    def __init__(self, client: CoordinatorClient, partition: str, attempt: str, writing: _Writing) -> None:
+        self._client = client
+        self._partition = partition
+        self._attempt = attempt
+        self._writing = writing
+        self._holds = 0
+        self.granted = asyncio.Event()
+
+    async def keep_on(self) -> None:
+        """Never returns. Raises SupersededError; UnreachableError as soon as the share in use has ended."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + FIRST_ANSWER_WITHIN
+        why = "no answer"
+        try:
+            async with asyncio.timeout_at(until) as limit:
+                while True:
+                    sent = loop.time()
+                    try:
+                        answer = await self._client.ask(self._ask())
+                    except UnreachableError as error:
+                        why = str(error)
+                    else:
+                        self._take(answer)
+                        if answer.amount:
+                            limit.reschedule(sent + answer.seconds)
+                        elif not self._holds:
+                            limit.reschedule(sent + FIRST_ANSWER_WITHIN)
+                    await asyncio.sleep(max(0.0, sent + ASK_EVERY - loop.time()))
+        except TimeoutError:
+            raise UnreachableError(
+                f"partition {self._partition}: the job's driver gave no share of the budget in time ({why}); can"
+                " executors reach it? See the setting spark.driver.host and the option --coordinator-port"
+            ) from None
+
+    def _ask(self, *, over: bool = False) -> Ask:
+        return Ask(self._partition, self._attempt, self._holds, self._writing.look(), over)
+
+    def _take(self, answer: Answer) -> None:
+        if answer.amount:
+            self._holds = answer.number
+            self._writing.take(answer)
+            self.granted.set()
+
+    async def say_over(self) -> None:
+        """The last counts; the share is free at once rather than when its lease ends."""
+        try:
+            await self._client.ask(self._ask(over=True))
+        except Exception:  # noqa: BLE001 - the driver is gone, or knows of a later attempt: nothing to say
+            return

@@ -1,0 +1,195 @@
+"""The backfill itself: what is selected, what is settled already, and the tasks that write the rest."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from consumer.config import ConsumerConfig
+from consumer.errors import ConsumerError
+from consumer.sinks.cosmos_bulk import WriteMode
+from spark_jobs.backfill.board import NUMBERS, Counts
+from spark_jobs.backfill.coordinator import Coordinator
+from spark_jobs.backfill.failures import reason_of
+from spark_jobs.backfill.replay import Replaying, Unit
+from spark_jobs.backfill.shares import Shares
+from spark_jobs.backfill.story import Backfilled, PartitionPlan
+from spark_jobs.backfill.target import for_executors, forget, open_ledger, read_target
+from spark_jobs.backfill.task import RESULT, PartitionTask
+from spark_jobs.backfill.transforms import POSITION, in_order, of_hub, only_missing, plan
+from spark_jobs.backfill.view import showing
+from spark_jobs.errors import InputError, JobError
+from spark_jobs.progress import watch
+
+LEDGER_WITHIN = 30.0
+
+
+class Selection(Struct, frozen=True):
+    """Which of the captured events. All of them together; what is unset selects everything."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    partitions: tuple[str, ...] = ()
+    only_missing: str | None = None
+    """Path of a Parquet table with the columns hub, partition and sequence_number."""
+
+
+class BackfillSettings(Struct, frozen=True):
+    """How to write them. Exactly one of the budgets is set."""
+
+    mode: WriteMode = "create"
+    ru_per_second: float | None = None
+    records_per_second: int | None = None
+    again: bool = False
+    """Forget what earlier runs have settled."""
+    coordinator_port: int = 0
+    """0 takes a free one."""
+
+    @property
+    def unit(self) -> Unit:
+        return "records" if self.records_per_second is not None else "request_units"
+
+    def shares(self) -> Shares:
+        """Raises InputError for budgets that are none."""
+        given = [each for each in (self.ru_per_second, self.records_per_second) if each is not None]
+        if len(given) != 1:
+            raise InputError("give exactly one of --ru-per-second and --records-per-second")
+        try:
+            return Shares(given[0], whole=self.unit == "records")
+        except ValueError as error:
+            option = "--ru-per-second" if self.ru_per_second is not None else "--records-per-second"
+            raise InputError(f"{option}: {error}") from None
+
+
+def backfill(
+    captured: DataFrame, selection: Selection, settings: BackfillSettings, environment: Mapping[str, str]
+) -> Backfilled | None:
+    """Replays what is selected of EVENTS and returns when all of it is settled; None when nothing is missing.
+
+    `environment` holds the consumer's app settings. Raises InputError for what cannot be replayed, and JobError when a
+    task failed for good: what was settled until then is saved, and the same call goes on from there.
+    """
+    shares, config = settings.shares(), read_target(environment)
+    spark = captured.sparkSession
+    missing = None if selection.only_missing is None else _missing(spark, selection.only_missing, config.hub)
+    if missing is not None and missing.isEmpty():
+        return None
+    chosen = _choose(captured, selection, config.hub, missing)
+    with watch(spark, "looking through the captured events"):
+        planned = plan(chosen).sort("partition").collect()
+        absent = 0 if missing is None else _absent(missing, chosen)
+    if not planned:
+        raise _nothing(captured, config.hub)
+    ledgers = {
+        row["partition"]: _ledger(config, settings, f"{row['events']}/{row['digest']}") for row in planned
+    }
+    if settings.again:
+        asyncio.run(_forget(config, environment, ledgers))
+    plans = [
+        PartitionPlan(**{name: row[name] for name in PartitionPlan.__struct_fields__}) for row in planned
+    ]
+    host, bind = _addresses(spark)
+    with Coordinator(shares, host=host, bind=bind, port=settings.coordinator_port) as coordinator:
+        replaying = Replaying(
+            for_executors(environment, config), settings.mode, settings.unit, ledgers, coordinator.address
+        )
+        counts = _replay(chosen, plans, replaying, coordinator)
+        history = tuple(coordinator.board.history)
+    target = f"{config.cosmos_database}/{config.cosmos_container}"
+    return Backfilled(
+        config.hub, target, settings.mode, settings.unit, shares.budget, plans, counts, history, absent
+    )
+
+
+def _choose(captured: DataFrame, selection: Selection, hub: str, missing: DataFrame | None) -> DataFrame:
+    chosen = of_hub(
+        captured, hub, since=selection.since, until=selection.until, partitions=selection.partitions
+    )
+    return chosen if missing is None else only_missing(chosen, missing)
+
+
+def _addresses(spark: SparkSession) -> tuple[str, str]:
+    """By which name executors reach the driver, and which address it listens at: as Spark itself does."""
+    host = spark.conf.get("spark.driver.host", None) or "127.0.0.1"
+    return host, spark.conf.get("spark.driver.bindAddress", None) or host
+
+
+def _replay(
+    chosen: DataFrame, plans: Sequence[PartitionPlan], replaying: Replaying, coordinator: Coordinator
+) -> dict[str, Counts]:
+    total = sum(each.events for each in plans)
+    tasks = in_order(chosen, [each.partition for each in plans])
+    try:
+        with showing(coordinator, total):
+            rows = tasks.mapInArrow(PartitionTask(replaying), RESULT).collect()
+    except (PySparkException, Py4JError) as error:
+        settled = coordinator.board.history[-1].total.settled
+        raise JobError(
+            f"a task failed: {reason_of(error)}. {settled:,} of {total:,} events are settled; the same command goes on"
+            " from there"
+        ) from error
+    return {row["partition"]: Counts(**{name: row[name] for name in NUMBERS}) for row in rows}
+
+
+def _missing(spark: SparkSession, path: str, hub: str) -> DataFrame:
+    try:
+        found = spark.read.parquet(path)
+    except PySparkException as error:
+        raise InputError(f"--only-missing {path}: {reason_of(error)}") from error
+    lacking = [name for name in POSITION if name not in found.columns]
+    if lacking:
+        raise InputError(
+            f"--only-missing {path} lacks the columns {', '.join(lacking)}; found: {', '.join(found.columns)}"
+        )
+    return of_hub(found.select(*POSITION).distinct(), hub)
+
+
+def _absent(missing: DataFrame, chosen: DataFrame) -> int:
+    return missing.join(chosen.select(*POSITION[1:]), on=list(POSITION[1:]), how="left_anti").count()
+
+
+def _nothing(captured: DataFrame, hub: str) -> InputError:
+    hubs = sorted(row["hub"] for row in captured.select("hub").distinct().collect())
+    if not hubs:
+        return InputError("the capture files hold no events")
+    if hub.lower() not in {each.lower() for each in hubs}:
+        return InputError(
+            f"the capture files hold no events of the hub '{hub}' (EVENTHUB_NAME), but of: {', '.join(hubs)}"
+        )
+    return InputError(
+        f"the capture files hold events of the hub '{hub}', but none that --from, --to, --partitions and"
+        " --only-missing select"
+    )
+
+
+def _ledger(config: ConsumerConfig, settings: BackfillSettings, events: str) -> str:
+    """The name of a partition's ledger: another one for other events, another target, or other documents."""
+    work = (
+        config.cosmos_database,
+        config.cosmos_container,
+        settings.mode,
+        config.id_from,
+        config.transform,
+        config.meta,
+        events,
+    )
+    return hashlib.sha256(repr(work).encode()).hexdigest()[:16]
+
+
+async def _forget(config: ConsumerConfig, environment: Mapping[str, str], ledgers: Mapping[str, str]) -> None:
+    deadline = asyncio.get_running_loop().time() + LEDGER_WITHIN
+    for partition, name in ledgers.items():
+        ledger = open_ledger(config, environment, name)
+        try:
+            await forget(ledger, partition, deadline=deadline)
+        except ConsumerError as error:
+            raise JobError(f"--again: {error}") from error
+        finally:
+            await ledger.aclose()

@@ -1,0 +1,160 @@
+"""The report of a backfill."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+
+from msgspec import Struct
+
+from consumer.sinks.cosmos_bulk import WriteMode
+from spark_jobs import plots
+from spark_jobs.backfill.board import Counts, Told
+from spark_jobs.backfill.replay import Unit
+from spark_jobs.report import Report
+
+
+class PartitionPlan(Struct, frozen=True):
+    """What of a partition was selected; `events` counts copies of an event, too."""
+
+    partition: str
+    events: int
+    first_sequence_number: int
+    last_sequence_number: int
+    first_enqueued_at: datetime
+    last_enqueued_at: datetime
+
+
+class Backfilled(Struct, frozen=True):
+    """What a backfill did. `budget` is per second, of `unit`."""
+
+    hub: str
+    target: str
+    mode: WriteMode
+    unit: Unit
+    budget: float
+    plan: Sequence[PartitionPlan]
+    partitions: dict[str, Counts]
+    """Of the attempt that finished each."""
+    history: Sequence[Told]
+    not_captured: int = 0
+    """Positions asked for by --only-missing that no capture file holds."""
+
+    @property
+    def total(self) -> Counts:
+        """All attempts together, the failed ones too."""
+        return self.history[-1].total
+
+    @property
+    def lines(self) -> list[str]:
+        """The result in a few lines."""
+        total = self.total
+        existed = f" ({total.existed:,} existed and stay as they were)" if total.existed else ""
+        settled = f"{total.dead_letters:,} dead letters, {total.skipped:,} settled before"
+        spent = f"{total.request_units:,.0f} RU in {self.history[-1].at:.1f} s, {total.throttled_share:.1%} throttled"
+        told = [f"{total.written:,} written{existed}, {settled}; {spent}"]
+        if self.not_captured:
+            told.append(f"{self.not_captured:,} of the missing events are in no capture file")
+        return told
+
+
+def write_report(done: Backfilled, folder: Path) -> Path:
+    """Writes the page and its figures; returns the page's path."""
+    report = Report("Backfill", f"{done.hub} into {done.target}, mode {done.mode}")
+    total = done.total
+    report.facts(
+        {
+            "Events selected": f"{sum(each.events for each in done.plan):,}",
+            "Written": f"{total.written:,}",
+            "Dead letters": f"{total.dead_letters:,}",
+            "Settled before": f"{total.skipped:,}",
+            "RU per record": "unknown" if total.per_record is None else f"{total.per_record:.2f}",
+            "Throttled": f"{total.throttled_share:.1%}",
+        }
+    )
+    report.text("\n\n".join(f"{line}." for line in done.lines))
+    _rate(report, done)
+    _partitions(report, done)
+    _reasons(report, total)
+    return report.write(folder)
+
+
+def _rate(report: Report, done: Backfilled) -> None:
+    report.heading("Rate against the budget")
+    steps = [(before, now) for before, now in pairwise(done.history) if now.at > before.at]
+    if not steps:
+        report.text("Nothing was written.")
+        return
+    figure, (rate, charge) = plots.new_figure(2, sharex=True, height=2.6)
+    edges = [0.0, *(now.at for _, now in steps)]
+    rate.stairs([_spent(done.unit, *step) for step in steps], edges, fill=True, alpha=0.7, color=plots.BLUE)
+    rate.axhline(done.budget, color=plots.RED, linestyle="--", label="budget")
+    name = "RU/s" if done.unit == "request_units" else "records/s"
+    rate.set(title=f"Sent, {name}", ylabel=name, ylim=(0, None))
+    rate.legend(loc="lower right")
+    charges = [(now.at, (now.total - before.total).per_record) for before, now in steps]
+    known = [(at, value) for at, value in charges if value is not None]
+    charge.plot([at for at, _ in known], [value for _, value in known], color=plots.ORANGE)
+    charge.set(title="RU per record written", xlabel="seconds", ylabel="RU", ylim=(0, None))
+    report.figure(figure, caption="What was sent per second, and what a record cost", name="backfill-rate")
+
+
+def _spent(unit: Unit, before: Told, now: Told) -> float:
+    spent = now.total - before.total
+    return (spent.request_units if unit == "request_units" else spent.attempts) / (now.at - before.at)
+
+
+def _partitions(report: Report, done: Backfilled) -> None:
+    report.heading("Partitions")
+    headers = (
+        "Partition",
+        "Events",
+        "From",
+        "To",
+        "First enqueued",
+        "Written",
+        "Existed",
+        "Dead letters",
+        "Before",
+    )
+    report.table(
+        headers,
+        [
+            (
+                each.partition,
+                each.events,
+                each.first_sequence_number,
+                each.last_sequence_number,
+                f"{each.first_enqueued_at:%Y-%m-%d %H:%M:%S}",
+                counts.written,
+                counts.existed,
+                counts.dead_letters,
+                counts.skipped,
+            )
+            for each in done.plan
+            for counts in (done.partitions.get(each.partition, Counts()),)
+        ],
+        caption="From and To are sequence numbers; Before is what an earlier run or attempt had settled, and copies",
+    )
+    figure, (axes,) = plots.new_figure(1)
+    for each in done.plan:
+        points = [(told.at, told.partitions.get(each.partition, 0) / each.events) for told in done.history]
+        axes.plot([at for at, _ in points], [100 * share for _, share in points], linewidth=1.2)
+    axes.set(title="Settled, by partition", xlabel="seconds", ylabel="%", ylim=(0, 102))
+    report.figure(figure, caption="How far each partition had come", name="backfill-partitions")
+
+
+def _reasons(report: Report, total: Counts) -> None:
+    report.heading("Dead letters by reason")
+    if not total.reasons:
+        report.text("None.")
+        return
+    ordered = sorted(total.reasons.items(), key=lambda each: each[1], reverse=True)
+    figure, (axes,) = plots.new_figure(1, height=0.8 + 0.35 * len(ordered))
+    axes.barh([reason for reason, _ in ordered], [count for _, count in ordered], color=plots.RED)
+    axes.invert_yaxis()
+    axes.set(xlabel="events")
+    report.figure(figure, caption="Why events became dead letters", name="backfill-reasons")
+    report.table(("Reason", "Events"), ordered)

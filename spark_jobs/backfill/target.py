@@ -1,0 +1,117 @@
+"""Where a backfill writes: what the consumer's settings say, so that the same events give the same documents."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+from msgspec import structs
+
+from consumer.assembly import Parts
+from consumer.config import ConsumerConfig, SinkKind, read_config
+from consumer.errors import ConsumerError
+from consumer.mapping import MappingOptions
+from consumer.model import Batch, Checkpoint, DeadLetter, Outcome, WriteResult
+from consumer.ports import CheckpointStore, DeadLetterStore
+from consumer.sinks.cosmos_bulk import CosmosBulkSink, WriteMode
+from consumer.transforms import load_transform
+from spark_jobs.errors import InputError
+
+_PREFIXES = ("EVENTHUB_", "COSMOS_", "CONSUMER_", "ALLOW_", "BLOB_", "TIDEMARK_")
+
+
+def read_target(settings: Mapping[str, str]) -> ConsumerConfig:
+    """The consumer that the settings describe. Raises InputError when a backfill cannot write for it."""
+    try:
+        config = read_config(settings)
+        Parts(config, settings)
+    except ConsumerError as error:
+        raise InputError(str(error)) from error
+    if config.sink is not SinkKind.COSMOS:
+        raise InputError(f"CONSUMER_SINK is {config.sink}; a backfill writes to Cosmos DB: cosmos")
+    if config.dry_run:
+        raise InputError("COSMOS_WRITE is false: nothing would be written; a backfill needs it unset or true")
+    return config
+
+
+def for_executors(settings: Mapping[str, str], config: ConsumerConfig) -> dict[str, str]:
+    """The settings that a task needs, and no others: connections are secrets, and the environment has more of them."""
+    connections = (config.hub_connection, config.cosmos_connection, config.storage_connection)
+    return {
+        name: value
+        for name, value in settings.items()
+        if name.upper().startswith(_PREFIXES)
+        or any(
+            name.lower() == each.lower() or name.lower().startswith((f"{each}__".lower(), f"{each}:".lower()))
+            for each in connections
+        )
+    }
+
+
+class BackfillSink(CosmosBulkSink):
+    """The consumer's sink; counts the documents that mode create left as they were."""
+
+    existed = 0
+
+    async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
+        results = await super().write(batch, deadline=deadline)
+        self.existed += sum(each.status == 409 and each.outcome is Outcome.WRITTEN for each in results)
+        return results
+
+
+class CountedLetters(DeadLetterStore):
+    """The consumer's dead letters; counts those stored by reason."""
+
+    def __init__(self, letters: DeadLetterStore) -> None:
+        """Takes it over and closes it."""
+        self._letters = letters
+        self.reasons: dict[str, int] = {}
+
+    async def open(self) -> None:
+        await self._letters.open()
+
+    async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
+        await self._letters.put(letters, deadline=deadline)
+        for letter in letters:
+            reason = letter.rejection.reason
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+
+    def list(self, *, partition: str | None = None, reason: str | None = None) -> AsyncIterator[DeadLetter]:
+        return self._letters.list(partition=partition, reason=reason)
+
+    async def get(self, letter_id: str) -> DeadLetter | None:
+        return await self._letters.get(letter_id)
+
+    async def delete(self, letter_ids: Sequence[str]) -> int:
+        return await self._letters.delete(letter_ids)
+
+    async def aclose(self) -> None:
+        await self._letters.aclose()
+
+
+def open_sink(config: ConsumerConfig, settings: Mapping[str, str], mode: WriteMode) -> BackfillSink:
+    """As the consumer's own (consumer/assembly.py), in the mode asked for."""
+    transform = load_transform(config.transform) if config.transform else None
+    return BackfillSink(
+        settings,
+        database=config.cosmos_database,
+        container=config.cosmos_container,
+        mapping=MappingOptions(config.hub, config.id_from, transform, config.meta),
+        connection=config.cosmos_connection,
+        mode=mode,
+    )
+
+
+def open_letters(config: ConsumerConfig, settings: Mapping[str, str]) -> CountedLetters:
+    """Where the consumer's own dead letters are: an event rejected by both is one letter."""
+    return CountedLetters(Parts(config, settings).letters())
+
+
+def open_ledger(config: ConsumerConfig, settings: Mapping[str, str], ledger: str) -> CheckpointStore:
+    """Positions of a backfill, kept like the consumer's checkpoints, beside them and apart from them."""
+    group = f"{config.consumer_group}~backfill~{ledger}"
+    return Parts(structs.replace(config, consumer_group=group), settings).checkpoints()
+
+
+async def forget(ledger: CheckpointStore, partition: str, *, deadline: float) -> None:
+    """Everything of the partition will be written once more."""
+    await ledger.put(Checkpoint(partition, -1, ""), deadline=deadline)

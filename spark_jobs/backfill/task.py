@@ -1,0 +1,71 @@
+"""The function that Spark runs on the executors: rows of one partition in, its counts out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark import TaskContext
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from consumer.model import Event
+from spark_jobs.backfill.board import NUMBERS
+from spark_jobs.backfill.replay import Replaying, replay
+
+RESULT = StructType(
+    [StructField("partition", StringType())]
+    + [StructField(name, DoubleType() if name.endswith("_units") else LongType()) for name in NUMBERS]
+)
+"""What the attempt that finished a partition did: see `Counts`."""
+
+_NO_PROPERTIES: dict[str, Any] = {}
+
+
+class PartitionTask:
+    """For `DataFrame.mapInArrow`, on REPLAYED frames with one hub partition per task; gives RESULT."""
+
+    def __init__(self, replaying: Replaying) -> None:
+        self._replaying = replaying
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        first = next((batch for batch in batches if batch.num_rows), None)
+        if first is None:
+            return
+        context = TaskContext.get()
+        attempt = f"{context.stageId()}.{context.taskAttemptId()}" if context is not None else "0"
+        partition = first.column("partition")[0].as_py()
+        counts = asyncio.run(replay(self._replaying, partition, attempt, _chunks(first, batches)))
+        row = {"partition": partition} | {name: getattr(counts, name) for name in NUMBERS}
+        yield pa.RecordBatch.from_pylist([row])
+
+
+async def _chunks(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> AsyncIterator[list[Event]]:
+    """The next batch is read on a thread: Spark's side may take its time, and the loop must not."""
+    loop = asyncio.get_running_loop()
+    batch: pa.RecordBatch | None = first
+    with ThreadPoolExecutor(1) as reader:
+        while batch is not None:
+            yield events_of(batch)
+            batch = await loop.run_in_executor(reader, next, rest, None)
+
+
+def events_of(batch: pa.RecordBatch) -> list[Event]:
+    """REPLAYED rows as the consumer would have received them. A capture has no body where the message had none."""
+    columns = [batch.column(name).to_pylist() for name in batch.schema.names]
+    rows = (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
+    return [
+        Event(
+            row["partition"],
+            row["sequence_number"],
+            row["offset"],
+            row["enqueued_us"] / 1_000_000,
+            row["body"] or b"",
+            row["partition_key"],
+            dict(row["properties"]) if row["properties"] else _NO_PROPERTIES,
+            "the capture file has no body for it" if row["body"] is None else None,
+        )
+        for row in rows
+    ]

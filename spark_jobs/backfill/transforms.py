@@ -1,0 +1,107 @@
+"""Which captured events are replayed, and how they come to the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql.types import (
+    BinaryType,
+    DecimalType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+POSITION = ("hub", "partition", "sequence_number")
+
+PLAN = StructType(
+    [
+        StructField("partition", StringType()),
+        StructField("events", LongType()),
+        StructField("first_sequence_number", LongType()),
+        StructField("last_sequence_number", LongType()),
+        StructField("first_enqueued_at", TimestampType()),
+        StructField("last_enqueued_at", TimestampType()),
+        StructField("digest", DecimalType(38, 0)),
+    ]
+)
+"""One row per partition. `events` counts copies of an event, too; `digest` tells sets of positions apart."""
+
+REPLAYED = StructType(
+    [
+        StructField("partition", StringType()),
+        StructField("sequence_number", LongType()),
+        StructField("offset", StringType()),
+        StructField("enqueued_us", LongType()),
+        StructField("partition_key", StringType()),
+        StructField("body", BinaryType()),
+        StructField("properties", MapType(StringType(), StringType())),
+    ]
+)
+"""What a task gets of an event. `enqueued_us` is microseconds since 1970."""
+
+PARTITION_KEY = "x-opt-partition-key"
+
+
+def of_hub(
+    events: DataFrame,
+    hub: str,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    partitions: Sequence[str] = (),
+) -> DataFrame:
+    """EVENTS of a hub (its name in any case, as the service has it), enqueued from `since` on and before `until`."""
+    found = events.where(F.lower("hub") == hub.lower())
+    if since is not None:
+        found = found.where(F.col("enqueued_at") >= F.lit(since))
+    if until is not None:
+        found = found.where(F.col("enqueued_at") < F.lit(until))
+    if partitions:
+        found = found.where(F.col("partition").isin(list(partitions)))
+    return found.select(*events.columns)
+
+
+def only_missing(events: DataFrame, missing: DataFrame) -> DataFrame:
+    """EVENTS at the positions of `missing` (hub, partition, sequence_number)."""
+    wanted = missing.select(F.lower("hub").alias("_hub"), "partition", "sequence_number")
+    return (
+        events.withColumn("_hub", F.lower("hub"))
+        .join(wanted, on=["_hub", "partition", "sequence_number"], how="left_semi")
+        .select(*events.columns)
+    )
+
+
+def plan(events: DataFrame) -> DataFrame:
+    """EVENTS of one hub -> PLAN."""
+    position = F.xxhash64("partition", "sequence_number").cast(DecimalType(20, 0))
+    return (
+        events.groupBy("partition")
+        .agg(
+            F.count(F.lit(1)).alias("events"),
+            F.min("sequence_number").alias("first_sequence_number"),
+            F.max("sequence_number").alias("last_sequence_number"),
+            F.min("enqueued_at").alias("first_enqueued_at"),
+            F.max("enqueued_at").alias("last_enqueued_at"),
+            F.sum(position).cast(DecimalType(38, 0)).alias("digest"),
+        )
+        .select(*PLAN.fieldNames())
+    )
+
+
+def in_order(events: DataFrame, partitions: Sequence[str]) -> DataFrame:
+    """EVENTS of one hub -> REPLAYED: each of the `partitions` in a task of its own, in order of sequence numbers."""
+    places = F.create_map(*[F.lit(each) for pair in enumerate(partitions) for each in reversed(pair)])
+    return (
+        events.withColumn("enqueued_us", F.unix_micros("enqueued_at"))
+        .withColumn("partition_key", F.col("system_properties")[PARTITION_KEY])
+        .select(*REPLAYED.fieldNames())
+        .repartitionById(len(partitions), places[F.col("partition")])
+        .sortWithinPartitions("sequence_number")
+    )

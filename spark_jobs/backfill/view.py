@@ -1,0 +1,63 @@
+"""The backfill's progress for the person who waits: a bar on a terminal, a line every ten seconds elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from spark_jobs.backfill.board import Told
+from spark_jobs.backfill.coordinator import Coordinator
+from spark_jobs.progress import REFRESH, console
+
+LINE_EVERY = 10.0  # seconds, where there is no terminal
+
+
+@contextmanager
+def showing(coordinator: Coordinator, total: int) -> Iterator[None]:
+    """Shows how many of `total` events are settled, until the block ends."""
+    stop = threading.Event()
+    follow = _bar if console.is_terminal else _lines
+    thread = threading.Thread(target=follow, args=(coordinator, total, stop), name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _bar(coordinator: Coordinator, total: int, stop: threading.Event) -> None:
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("starting", total=total)
+        while not stop.wait(REFRESH):
+            before, now = _latest(coordinator)
+            progress.update(bar, completed=now.total.settled, description=rates(before, now))
+
+
+def _lines(coordinator: Coordinator, total: int, stop: threading.Event) -> None:
+    while not stop.wait(LINE_EVERY):
+        before, now = _latest(coordinator)
+        console.print(
+            f"{now.total.settled:,} of {total:,} events; {rates(before, now)}", markup=False, soft_wrap=True
+        )
+
+
+def _latest(coordinator: Coordinator) -> tuple[Told, Told]:
+    with coordinator.lock:
+        history = coordinator.board.history
+        return history[max(0, len(history) - 4)], history[-1]
+
+
+def rates(before: Told, now: Told) -> str:
+    """What happened per second from one picture to the other."""
+    seconds = now.at - before.at
+    if seconds <= 0:
+        return "starting"
+    spent = now.total - before.total
+    written, units = spent.written / seconds, spent.request_units / seconds
+    letters = f", {now.total.dead_letters:,} dead letters" if now.total.dead_letters else ""
+    return f"{written:,.0f} records/s, {units:,.0f} RU/s, {spent.throttled_share:.1%} throttled{letters}"
