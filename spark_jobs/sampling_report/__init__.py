@@ -1,0 +1,1 @@
+"""What Application Insights sampled, what it lost, and on which day that began."""

@@ -1,0 +1,368 @@
+"""The sampling report: extract events of Application Insights, correct them by itemCount, find what broke, report.
+
+tidemark spark sampling-report --input export/ --event EventXReceived --measurement EventXReceived_Count
+spark-submit --py-files tidemark.whl entry_point.py sampling-report --input abfss://... --event ... --output abfss://...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Annotated, Any
+
+import typer
+from msgspec import Struct
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql.types import DoubleType, StringType, StructField, StructType
+from rich.console import Console
+
+from scaling.config_reader import parse_duration
+from spark_jobs import cli
+from spark_jobs.errors import InputError
+from spark_jobs.output import check_format, write_table
+from spark_jobs.progress import watch
+from spark_jobs.report_files import write_report
+from spark_jobs.sampling_report import page
+from spark_jobs.sampling_report.breaks import Break, BreakSettings
+from spark_jobs.sampling_report.changes import Change, Share, changes
+from spark_jobs.sampling_report.kql import Question
+from spark_jobs.sampling_report.page import Bin
+from spark_jobs.sampling_report.transforms import Scope, bin_start, binned, chosen, filled, names, shares
+from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Finding, analyse, lost_events
+from spark_jobs.session import spark_session
+from spark_jobs.sources.app_insights import read_app_insights
+
+JOB = "sampling-report"
+DAY = timedelta(days=1)
+MOST_BINS = 20_000
+"""More would fit neither a plot nor the driver's patience: two years of hours are 17,520."""
+_LISTED = 20  # names in an error message
+
+FINDINGS = StructType(
+    [
+        StructField("day", StringType()),
+        StructField("kind", StringType()),
+        StructField("sentence", StringType()),
+        StructField("rate_ratio", DoubleType()),
+        StructField("count_ratio", DoubleType()),
+        StructField("sum_ratio", DoubleType()),
+        StructField("strength", DoubleType()),
+        StructField("events_missing", DoubleType()),
+        StructField("changed", StringType()),
+    ]
+)
+"""One row per break; ratios are of the level after it to the level before. `strength` is in standard errors."""
+
+
+class Settings(Struct, frozen=True):
+    """Raises InputError for what cannot be."""
+
+    input: str
+    event: str | None = None
+    """None: the only one there is."""
+    measurement: str | None = None
+    bin: timedelta = DAY
+    since: datetime | None = None
+    until: datetime | None = None
+    ignore: frozenset[date] = frozenset()
+    rules: BreakSettings = BreakSettings()
+    output: str = cli.default_output(JOB)
+    fmt: str = "parquet"
+    quarantine: str | None = None
+    cores: int | None = None
+    memory: str = "2g"
+
+    def __post_init__(self) -> None:
+        check_format(self.fmt)
+        if self.bin < timedelta(seconds=1) or self.bin % timedelta(seconds=1):
+            raise InputError(f"--bin is {self.bin}; accepted: whole seconds, from 1 s")
+        if self.since is not None and self.until is not None and self.until <= self.since:
+            raise InputError(f"--to ({self.until}) must be after --from ({self.since})")
+
+
+class Summary(Struct, frozen=True):
+    event: str
+    rows: int
+    findings: tuple[Finding, ...]
+    report: str
+
+
+class _Found(Struct, frozen=True):
+    """What the extract holds: the event's name, its table, and from when to when the whole export goes."""
+
+    event: str
+    source: str
+    first: datetime
+    last: datetime
+
+
+def run(settings: Settings, spark: SparkSession | None = None) -> Summary:
+    """Reads, judges and reports. Raises JobError."""
+    session = spark or spark_session("sampling report", cores=settings.cores, memory=settings.memory)
+    events = read_app_insights(session, settings.input, quarantine=settings.quarantine)
+    return report_on(session, events, settings)
+
+
+def report_on(spark: SparkSession, events: DataFrame, settings: Settings) -> Summary:
+    """Judges APP_EVENTS and reports, whatever they were read from. Raises JobError."""
+    with watch(spark, "looking for the event"):
+        found = _choose(names(events).collect(), settings)
+        kept = chosen(events, Scope(found.event, settings.since, settings.until)).persist()
+    try:
+        _check_measurement(kept, settings)
+        return _judged(spark, kept, found, settings)
+    finally:
+        kept.unpersist()
+
+
+def _judged(spark: SparkSession, kept: DataFrame, found: _Found, settings: Settings) -> Summary:
+    with watch(spark, "counting and correcting"):
+        bins = _bins(kept, found, settings, settings.bin).persist()
+        rows = _collected(bins)
+        daily = rows if settings.bin == DAY else _collected(_bins(kept, found, settings, DAY))
+    days = _days(daily, found, settings)
+    analysis = analyse(days, settings.rules)
+    with watch(spark, "comparing what changed"):
+        changed = _changes(kept, days, analysis)
+    lost = {
+        place: missing
+        for place, finding in enumerate(analysis.findings)
+        if (missing := lost_events(days, analysis.count, finding)) is not None
+    }
+    question = Question(found.event, settings.measurement, settings.bin, settings.since, settings.until)
+    report = page.build(page.Findings(question, found.source, rows, days, analysis, changed, lost))
+    with watch(spark, f"writing {settings.output}"):
+        write_table(bins, f"{settings.output}/bins", fmt=settings.fmt)
+        table = spark.createDataFrame(_rows(analysis, changed, lost), FINDINGS)
+        write_table(table.coalesce(1), f"{settings.output}/findings", fmt=settings.fmt)
+        path = write_report(spark, report, settings.output)
+    bins.unpersist()
+    return Summary(found.event, sum(each.rows for each in rows), analysis.findings, path)
+
+
+def _choose(rows: Sequence[Any], settings: Settings) -> _Found:
+    if not rows:
+        raise InputError(f"{settings.input} holds no events; accepted: exports of customEvents or AppEvents")
+    by_name = {row["name"]: row for row in rows}
+    if (settings.event is None and len(by_name) > 1) or settings.event not in {None, *by_name}:
+        known = ", ".join(sorted(f"'{name}'" for name in by_name)[:_LISTED])
+        asked = "is not given" if settings.event is None else f"'{settings.event}' is not there"
+        raise InputError(f"--event {asked}; {settings.input} holds {len(by_name)}: {known}")
+    event = settings.event or next(iter(by_name))
+    own = [row for row in rows if row["name"] == event]
+    # All events of the export say how far it goes: one that is no longer tracked at all has no last day of its own.
+    return _Found(
+        event,
+        max(own, key=lambda row: row["rows"])["source"],
+        min(row["first"] for row in rows).replace(tzinfo=UTC),
+        max(row["last"] for row in rows).replace(tzinfo=UTC),
+    )
+
+
+def _check_measurement(kept: DataFrame, settings: Settings) -> None:
+    if kept.isEmpty():
+        raise InputError(f"{settings.input} holds none of the events between --from and --to")
+    if (
+        settings.measurement is None
+        or not kept.where(F.col("measurements")[F.lit(settings.measurement)].isNotNull()).isEmpty()
+    ):
+        return
+    known = (
+        kept.select(F.explode(F.map_keys("measurements")).alias("name")).distinct().limit(_LISTED).collect()
+    )
+    listed = ", ".join(sorted(f"'{row['name']}'" for row in known)) or "none"
+    raise InputError(f"--measurement '{settings.measurement}' is in no event; there are: {listed}")
+
+
+def _range(found: _Found, settings: Settings) -> tuple[datetime, datetime]:
+    """From when to when the events were looked at, the end excluded."""
+    end = found.last + timedelta(microseconds=1)
+    return max(found.first, settings.since or found.first), min(end, settings.until or end)
+
+
+def _bins(kept: DataFrame, found: _Found, settings: Settings, width: timedelta) -> DataFrame:
+    first, last = (_floor(kept.sparkSession, at, width) for at in _bounds(found, settings))
+    many = (last - first) // width + 1
+    if many > MOST_BINS:
+        raise InputError(f"--bin {settings.bin} gives {many:,} bins; at most {MOST_BINS:,} are accepted")
+    return filled(binned(kept, width, settings.measurement), first, last, width)
+
+
+def _bounds(found: _Found, settings: Settings) -> tuple[datetime, datetime]:
+    """The first and the last moment looked at. A given start counts from where the export begins, not before."""
+    begin, end = _range(found, settings)
+    return begin, end - timedelta(microseconds=1)
+
+
+def _floor(spark: SparkSession, at: datetime, width: timedelta) -> datetime:
+    row = spark.range(1).select(bin_start(F.lit(at), width).alias("at")).first()
+    assert row is not None  # noqa: S101 - one row in, one out
+    return row["at"].replace(tzinfo=UTC)  # type: ignore[no-any-return]
+
+
+def _collected(bins: DataFrame) -> list[Bin]:
+    return [
+        Bin(row["bin_start"].replace(tzinfo=UTC), *tuple(row)[1:])
+        for row in bins.orderBy("bin_start").collect()
+    ]
+
+
+def _days(bins: Sequence[Bin], found: _Found, settings: Settings) -> list[Day]:
+    """Days as judged: of one that is cut off, or ignored, nothing is known."""
+    begin, end = _range(found, settings)
+    days = []
+    for each in bins:
+        day = each.bin_start.date()
+        cut_begin = each.bin_start < begin and not _covers(settings.since, each.bin_start, before=True)
+        cut_end = each.bin_start + DAY > end and not _covers(
+            settings.until, each.bin_start + DAY, before=False
+        )
+        if cut_begin or cut_end or day in settings.ignore:
+            days.append(Day(day, None, None))
+            continue
+        days.append(
+            Day(
+                day,
+                each.sampling_rate,
+                each.corrected_count,
+                each.corrected_count_error or 0.0,
+                each.corrected_sum,
+                each.corrected_sum_error or 0.0,
+            )
+        )
+    return days
+
+
+def _covers(bound: datetime | None, edge: datetime, *, before: bool) -> bool:
+    """The range that was asked for reaches the edge of a day, so the day is whole."""
+    return bound is not None and (bound <= edge if before else bound >= edge)
+
+
+def _changes(kept: DataFrame, days: Sequence[Day], analysis: Analysis) -> dict[int, list[Change]]:
+    """What changed with each break, as far as the breaks are at least a day apart."""
+    found: dict[int, list[Change]] = {}
+    for place, finding in enumerate(analysis.findings):
+        after = min(7, (days[-1].day - finding.day).days + 1)
+        at = datetime.combine(finding.day, time(), UTC)
+        rows = shares(kept, at, after).collect()
+        found[place] = changes(
+            Share(row["side"], row["dimension"], row["value"], row["share"], row["sampling_rate"])
+            for row in rows
+        )
+    return found
+
+
+def _rows(
+    analysis: Analysis, changed: Mapping[int, Sequence[Change]], lost: Mapping[int, float]
+) -> list[tuple[object, ...]]:
+    return [
+        (
+            finding.day.isoformat(),
+            str(finding.kind),
+            finding.sentence(),
+            *(_ratio(each) for each in (finding.rate, finding.count, finding.total)),
+            max(each.strength for each in (finding.rate, finding.count, finding.total) if each is not None),
+            lost.get(place),
+            "; ".join(change.sentence() for change in changed.get(place, ())) or None,
+        )
+        for place, finding in enumerate(analysis.findings)
+    ]
+
+
+def _ratio(change: Break | None) -> float | None:
+    return None if change is None else change.ratio
+
+
+def command(
+    input_: Annotated[
+        str, typer.Option("--input", help="Folder or file of the export; a local path or a URL.")
+    ],
+    event: Annotated[str | None, typer.Option(help="Name of the event. [default: the only one]")] = None,
+    measurement: Annotated[
+        str | None, typer.Option(help="Custom measurement to sum up, too. [default: events are counted only]")
+    ] = None,
+    bin_: Annotated[str, typer.Option("--bin", help="Length of a bin: 1d, 6h, 15m.")] = "1d",
+    since: cli.Since = None,
+    until: cli.Until = None,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(help="A day to leave out of the judgement, 2026-12-25; may be repeated."),
+    ] = None,
+    minimum_days: Annotated[
+        int, typer.Option(help="A change of fewer days is an incident, not a break.")
+    ] = 4,
+    least_change: Annotated[
+        float, typer.Option(help="Smallest change of a level that counts, as a share.")
+    ] = 0.2,
+    output: cli.Output = None,
+    format_: cli.Format = "parquet",
+    quarantine: cli.Quarantine = None,
+    cores: cli.Cores = None,
+    memory: cli.Memory = "2g",
+) -> None:
+    """Counts and sums of an Application Insights event, corrected by itemCount; when sampling or a loss began."""
+    try:
+        rules = BreakSettings(minimum_days, least_change)
+    except ValueError as error:
+        raise InputError(f"--{str(error).replace('_', '-')}") from None
+    summary = run(
+        Settings(
+            input=input_,
+            event=event,
+            measurement=measurement,
+            bin=_duration(bin_),
+            since=_moment("--from", since),
+            until=_moment("--to", until),
+            ignore=frozenset(map(_date, ignore or ())),
+            rules=rules,
+            output=output or cli.default_output(JOB),
+            fmt=format_,
+            quarantine=quarantine,
+            cores=cores,
+            memory=memory,
+        )
+    )
+    console = Console()
+    for finding in summary.findings:
+        style = "bold red" if finding.kind in LOSSES else "bold"
+        console.print(f"{finding.day}  {finding.kind}", style=style, markup=False, highlight=False)
+        console.print(f"  {finding.sentence()}", markup=False, highlight=False, soft_wrap=True)
+    if not summary.findings:
+        console.print("no break found")
+    console.print(f"report: {summary.report}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _duration(text: str) -> timedelta:
+    try:
+        return timedelta(seconds=parse_duration(text))
+    except ValueError as error:
+        raise InputError(f"--bin: {error}") from None
+
+
+def _moment(option: str, text: str | None) -> datetime | None:
+    """A time as given; without a zone it is UTC."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(
+            f"{option} is '{text}'; accepted: ISO 8601, such as 2026-11-21 or 2026-11-21T08:00:00Z"
+        ) from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _date(text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"--ignore is '{text}'; accepted: a date such as 2026-12-25") from None
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    cli.run_command(command, argv, name=JOB)
+
+
+if __name__ == "__main__":
+    main()

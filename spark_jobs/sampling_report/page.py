@@ -1,0 +1,315 @@
+"""The report of the sampling job: what broke and when, raw against corrected, and the queries to see it oneself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from math import isnan
+
+from matplotlib.axes import Axes
+from matplotlib.dates import date2num
+from matplotlib.figure import Figure
+from msgspec import Struct
+
+from spark_jobs import plots
+from spark_jobs.report import Report, number
+from spark_jobs.sampling_report.breaks import Fit
+from spark_jobs.sampling_report.changes import Change
+from spark_jobs.sampling_report.kql import SCHEMAS, Question, queries
+from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Finding, Kind
+
+ROWS_SHOWN = 62
+"""Bins in the page's table: two months of days. All are in the table `bins`."""
+
+_FALLS = LOSSES | {Kind.SAMPLED, Kind.UNDECIDED, Kind.SUM_FELL}
+_COLOURS = dict.fromkeys(LOSSES, plots.RED)
+
+
+class Bin(Struct, frozen=True):
+    """A row of BINS."""
+
+    bin_start: datetime
+    rows: int
+    without_item_count: int
+    corrected_count: float | None
+    corrected_count_error: float | None
+    sampling_rate: float | None
+    without_measurement: int
+    raw_sum: float | None
+    corrected_sum: float | None
+    corrected_sum_error: float | None
+
+
+class Findings(Struct, frozen=True):
+    """What is shown. `changes` and `lost` are by place in `analysis.findings`."""
+
+    question: Question
+    source: str
+    bins: Sequence[Bin]
+    days: Sequence[Day]
+    analysis: Analysis
+    changes: Mapping[int, Sequence[Change]]
+    lost: Mapping[int, float]
+
+
+def build(found: Findings) -> Report:
+    question = found.question
+    of = f"'{question.measurement}' of " if question.measurement else ""
+    report = Report(
+        f"Sampling report {question.event}",
+        f"{of}'{question.event}' in {found.source}, {_span(found)} UTC, per {_width(question.bin)}",
+    )
+    report.facts(_facts(found))
+    _verdicts(report, found)
+    _raw_and_corrected(report, found)
+    _rates(report, found)
+    _table(report, found)
+    _method(report)
+    return report
+
+
+def _facts(found: Findings) -> dict[str, str]:
+    rows = sum(each.rows for each in found.bins)
+    weighted = rows - sum(each.without_item_count for each in found.bins)
+    events = sum(each.corrected_count or 0 for each in found.bins)
+    error = sum((each.corrected_count_error or 0) ** 2 for each in found.bins) ** 0.5
+    kinds = [finding.kind for finding in found.analysis.findings]
+    facts = {
+        "rows stored": number(rows),
+        "events, corrected": f"{number(events)} ± {number(round(2 * error))}" if error else number(events),
+        "stored of all": f"{100 * weighted / events:.3g} %" if events else "not known",
+        "sampling began": str(kinds.count(Kind.SAMPLED) + kinds.count(Kind.UNDECIDED)),
+        "losses": str(sum(kind in LOSSES for kind in kinds)),
+    }
+    if found.lost:
+        facts["events missing"] = f"about {number(round(sum(found.lost.values())))}"
+    if without := rows - weighted:
+        facts["rows without itemCount"] = number(without)
+    return facts
+
+
+def _verdicts(report: Report, found: Findings) -> None:
+    report.heading("What happened")
+    for place, finding in enumerate(found.analysis.findings):
+        story = f"{finding.day:%A, %B} {finding.day.day}, {finding.day.year}: {finding.sentence()}"
+        if place in found.lost:
+            story += f" About {number(round(found.lost[place]))} events are missing."
+        if changed := found.changes.get(place, ()):
+            story += " With it, " + "; ".join(change.sentence() for change in changed) + "."
+        report.text(story)
+    if not found.analysis.findings:
+        report.text("No break: neither the sampling rate nor the corrected count changed and stayed changed.")
+    empty = [each.day for each in found.days if each.corrected == 0]
+    if empty:
+        report.text(
+            f"{len(empty)} of the days have no event at all, the first is {min(empty)}: either nothing was tracked, or the"
+            " export does not hold them. They count as 0 events."
+        )
+    if missing := sum(each.without_item_count for each in found.bins):
+        report.text(
+            f"{number(missing)} rows do not tell their itemCount. They are in no corrected number, which is too low by them."
+        )
+    if any(each.changes for each in _Changed.of(found)):
+        report.table(
+            ("day", "dimension", "events moved", "went away", "sampled at, %", "came", "sampled at, %"),
+            [row for each in _Changed.of(found) for row in each.rows()],
+            caption="What changed with a break: the days from it on against the same weekdays of the week before.",
+        )
+
+
+class _Changed(Struct, frozen=True):
+    finding: Finding
+    changes: Sequence[Change]
+
+    @staticmethod
+    def of(found: Findings) -> list[_Changed]:
+        return [
+            _Changed(finding, found.changes.get(place, ()))
+            for place, finding in enumerate(found.analysis.findings)
+        ]
+
+    def rows(self) -> list[tuple[object, ...]]:
+        return [
+            (
+                str(self.finding.day),
+                change.dimension,
+                f"{change.moved:.0%}",
+                change.gone.value if change.gone else None,
+                change.gone.sampling_rate if change.gone else None,
+                change.came.value if change.came else None,
+                change.came.sampling_rate if change.came else None,
+            )
+            for change in self.changes
+        ]
+
+
+def _raw_and_corrected(report: Report, found: Findings) -> None:
+    report.heading("Raw against corrected")
+    question, analysis = found.question, found.analysis
+    report.figure(
+        _curves(found, found.analysis.count, sums=False),
+        caption=(
+            "Events as stored, and times itemCount (band: two standard errors). Thin line: what the weekdays before the "
+            "first break would have gone on to give."
+        ),
+        name="count",
+    )
+    if question.measurement is not None:
+        report.figure(
+            _curves(found, analysis.total, sums=True),
+            caption=f"Sum of '{question.measurement}' as stored, and times itemCount.",
+            name="sum",
+        )
+    _kql(report, found, ("raw", "corrected"))
+
+
+def _rates(report: Report, found: Findings) -> None:
+    report.heading("Sampling rate")
+    figure, (axes,) = plots.new_figure(height=2.6)
+    rates = [_nan(each.sampling_rate) for each in found.bins for _ in range(2)]
+    axes.fill_between(_edges(found), rates, color=plots.SKY, alpha=0.55)
+    axes.plot(_edges(found), rates, color=plots.BLUE)
+    axes.set_ylim(0, 105)
+    axes.set_ylabel("stored of all events, %")
+    _finish(axes, found)
+    report.figure(
+        figure, caption="100 / average itemCount. A gap is a bin without events.", name="sampling-rate"
+    )
+    _kql(report, found, ("rate",))
+
+
+def _curves(found: Findings, fit: Fit | None, *, sums: bool) -> Figure:
+    figure, (axes,) = plots.new_figure(height=3.4)
+    times = _times(found)
+    raw = [each.raw_sum if sums else each.rows for each in found.bins]
+    corrected = [each.corrected_sum if sums else each.corrected_count for each in found.bins]
+    errors = [each.corrected_sum_error if sums else each.corrected_count_error for each in found.bins]
+    low = [_nan(value) - 2 * (error or 0) for value, error in zip(corrected, errors, strict=True)]
+    high = [_nan(value) + 2 * (error or 0) for value, error in zip(corrected, errors, strict=True)]
+    mark = "o" if len(times) < ROWS_SHOWN else None
+    axes.fill_between(times, low, high, color=plots.BLUE, alpha=0.2, linewidth=0)
+    axes.plot(
+        times, [_nan(value) for value in raw], color=plots.ORANGE, label="raw", marker=mark, markersize=3
+    )
+    axes.plot(
+        times,
+        [_nan(value) for value in corrected],
+        color=plots.BLUE,
+        label="corrected",
+        marker=mark,
+        markersize=3,
+    )
+    if fit is not None and fit.breaks and found.question.bin == timedelta(days=1):
+        axes.plot(
+            [_midnight(day.day) for day in found.days],
+            fit.unbroken,
+            color=plots.INK,
+            linewidth=0.8,
+            linestyle=":",
+            label="without a break",
+        )
+    axes.set_ylim(bottom=min([0.0, *(value for value in low if not isnan(value))]))
+    axes.set_ylabel(
+        f"sum per {_width(found.question.bin)}" if sums else f"events per {_width(found.question.bin)}"
+    )
+    _finish(axes, found)
+    axes.legend(loc="lower left", ncols=3)
+    return figure
+
+
+def _finish(axes: Axes, found: Findings) -> None:
+    """Marks the breaks, and the time axis."""
+    for finding in found.analysis.findings:
+        colour = _COLOURS.get(finding.kind, plots.PURPLE)
+        at = _midnight(finding.day)
+        axes.axvline(at, color=colour, linestyle="--", linewidth=1.2)
+        axes.annotate(
+            f" {finding.kind}",
+            (at, 1.0),
+            xycoords=("data", "axes fraction"),
+            va="top",
+            color=colour,
+            fontsize=9,
+        )
+    plots.time_axis(axes)
+
+
+def _kql(report: Report, found: Findings, which: Sequence[str]) -> None:
+    """The table that the data came from first."""
+    ordered = sorted(SCHEMAS.items(), key=lambda item: item[0] != found.source)
+    for name in which:
+        for table, columns in ordered:
+            report.code(
+                queries(found.question, columns)[name],
+                language="kql",
+                caption=f"{name.capitalize()}, {table}",
+            )
+
+
+def _table(report: Report, found: Findings) -> None:
+    report.heading("Bins")
+    measured = found.question.measurement is not None
+    headers = ["from", "stored", "corrected", "± (one standard error)", "sampling rate, %"]
+    headers += ["raw sum", "corrected sum", "± (one standard error)"] if measured else []
+    rows = [_row(each, measured=measured) for each in found.bins[-ROWS_SHOWN:]]
+    whole = len(found.bins) <= ROWS_SHOWN
+    which = f"All {len(found.bins)}" if whole else f"The last {ROWS_SHOWN} of {len(found.bins)}"
+    report.table(headers, rows, caption=f"{which}; the table 'bins' beside this page has all of them.")
+
+
+def _row(each: Bin, *, measured: bool) -> tuple[object, ...]:
+    counts = (
+        f"{each.bin_start:%Y-%m-%d %H:%M}",
+        each.rows,
+        each.corrected_count,
+        each.corrected_count_error,
+        each.sampling_rate,
+    )
+    return (*counts, each.raw_sum, each.corrected_sum, each.corrected_sum_error) if measured else counts
+
+
+def _method(report: Report) -> None:
+    report.heading("How this was judged")
+    report.text(
+        "A stored event with item count w stands for w events. SDKs keep or leave out whole operations, so the standard "
+        "error is that of drawn operations: the root of the sum over operations of (1 - p) t², with t the operation's "
+        "corrected total and p the probability it was kept with (Horvitz-Thompson estimator, Poisson sampling).\n\n"
+        "A break is a day from which on a level stays changed. Counts are judged against the weekdays, by medians, "
+        "so that a bank holiday is no break; the first and the last day are judged only if the time range was given. "
+        "'Sampled' means that the rate fell and the corrected count did not; 'lost' that the corrected count fell and "
+        "the rate does not explain it."
+    )
+
+
+def _number(at: datetime) -> float:
+    """As matplotlib's axis of time has it."""
+    return float(date2num(at))  # type: ignore[no-untyped-call]
+
+
+def _midnight(day: date) -> float:
+    return _number(datetime.combine(day, time(), UTC))
+
+
+def _times(found: Findings) -> list[float]:
+    return [_number(each.bin_start) for each in found.bins]
+
+
+def _edges(found: Findings) -> list[float]:
+    """Begin and end of each bin: the rate holds for all of it."""
+    return [
+        _number(at) for each in found.bins for at in (each.bin_start, each.bin_start + found.question.bin)
+    ]
+
+
+def _nan(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
+
+
+def _span(found: Findings) -> str:
+    last = found.bins[-1].bin_start + found.question.bin
+    return f"{found.bins[0].bin_start:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M}"
+
+
+def _width(width: timedelta) -> str:
+    words = {timedelta(days=1): "day", timedelta(hours=1): "hour", timedelta(days=7): "week"}
+    return words.get(width, f"{width // timedelta(minutes=1)} minutes")

@@ -1,0 +1,235 @@
+"""Breaks of daily series: the story of the article, its look-alikes, and how often chance fools the search."""
+
+from datetime import date, timedelta
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_jobs.sampling_report.breaks import BreakSettings, detectable_fall, fit_breaks
+from spark_jobs.sampling_report.verdicts import Day, Kind, analyse, lost_events
+
+# May 6, 2017 was a Saturday; 22 days; the SDK was upgraded on Saturday, May 20; Thursday, May 25 was a bank holiday.
+FIRST = date(2017, 5, 6)
+UPGRADE = date(2017, 5, 20)
+HOLIDAY = date(2017, 5, 25)
+WEEK = [0.3, 0.25, 1.0, 1.05, 1.02, 1.0, 0.95]  # from Saturday on
+
+
+def story(*, rate=30.0, kept=1.0, days=22, holiday=True, noise=0.03, seed=1):
+    """Days of the article; from the upgrade on the rate is `rate` and `kept` of the events are tracked at all."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for place in range(days):
+        day = FIRST + timedelta(days=place)
+        count = 100_000 * WEEK[place % 7] * np.exp(rng.normal(0, noise))
+        if holiday and day == HOLIDAY:
+            count *= 0.35
+        changed = day >= UPGRADE
+        share = (rate if changed else 100.0) * np.exp(rng.normal(0, 0.05) if changed else 0)
+        found.append(Day(day, min(share, 100.0), float(round(count * (kept if changed else 1)))))
+    return found
+
+
+def kinds(days, **options):
+    return [(each.day, each.kind) for each in analyse(days, **options).findings]
+
+
+def test_the_article_is_sampled_from_may_20_on_and_nothing_is_lost():
+    [finding] = analyse(story()).findings
+
+    assert (finding.day, finding.kind) == (UPGRADE, Kind.SAMPLED)
+    assert 0.25 < finding.rate.ratio < 0.35
+    assert finding.detectable is not None
+    assert "nothing lost" in finding.sentence()
+
+
+def test_had_the_events_been_lost_instead_the_same_chart_of_raw_counts_says_so():
+    assert kinds(story(rate=100.0, kept=0.3)) == [(UPGRADE, Kind.LOST)]
+
+
+def test_sampled_and_lost_at_once_is_told_as_both():
+    [finding] = analyse(story(rate=30.0, kept=0.5)).findings
+
+    assert (finding.day, finding.kind) == (UPGRADE, Kind.SAMPLED_AND_LOST)
+    assert finding.count.low < 0.5 < finding.count.high
+
+
+def test_where_nothing_changed_nothing_is_found():
+    assert kinds(story(rate=100.0)) == []
+
+
+def test_of_a_loss_the_missing_events_are_estimated():
+    days = story(rate=100.0, kept=0.6)
+    whole = story(rate=100.0)
+    analysis = analyse(days)
+    [finding] = analysis.findings
+    missing = sum(each.corrected for each in whole) - sum(each.corrected for each in days)
+
+    assert lost_events(days, analysis.count, finding) == pytest.approx(missing, rel=0.15)
+
+
+def test_a_loss_that_ends_is_missing_only_until_it_ended():
+    days = story(rate=100.0, days=42, kept=0.5, holiday=False)
+    days = [
+        day if place < 28 else Day(day.day, day.rate, day.corrected * 2) for place, day in enumerate(days)
+    ]
+    analysis = analyse(days)
+    lost, back = analysis.findings
+
+    assert (lost.kind, back.kind) == (Kind.LOST, Kind.COUNT_ROSE)
+    assert back.day == FIRST + timedelta(days=28)
+    expected = sum(day.corrected for day in days[14:28])  # half of what there should have been
+    assert lost_events(days, analysis.count, lost) == pytest.approx(expected, rel=0.1)
+
+
+def test_a_stop_of_all_events_is_a_loss():
+    days = [day if place < 16 else Day(day.day, None, 0.0) for place, day in enumerate(story(rate=100.0))]
+
+    assert kinds(days) == [(FIRST + timedelta(days=16), Kind.LOST)]
+
+
+def test_a_week_more_or_less_of_sampling_before_a_loss_tells_them_apart():
+    days = story(days=42)
+    days = [
+        day if place < 30 else Day(day.day, day.rate, day.corrected * 0.4) for place, day in enumerate(days)
+    ]
+
+    assert kinds(days) == [(UPGRADE, Kind.SAMPLED), (FIRST + timedelta(days=30), Kind.LOST)]
+
+
+def test_sampling_that_ends_is_no_loss():
+    days = story(days=36)
+    days = [day if place < 28 else Day(day.day, 100.0, day.corrected) for place, day in enumerate(days)]
+
+    assert kinds(days) == [(UPGRADE, Kind.SAMPLED), (FIRST + timedelta(days=28), Kind.RATE_ROSE)]
+
+
+def test_too_short_a_history_leaves_the_loss_undecided():
+    days = story()[11:]  # three days before the upgrade, eight from it on
+
+    assert kinds(days, settings=BreakSettings(minimum_days=3)) == [(UPGRADE, Kind.UNDECIDED)]
+
+
+def test_a_measurement_that_shrinks_while_the_count_goes_on_is_told_apart():
+    days = [
+        Day(day.day, day.rate, day.corrected, total=day.corrected * (5.0 if place < 14 else 2.0))
+        for place, day in enumerate(story(rate=100.0))
+    ]
+
+    assert kinds(days) == [(UPGRADE, Kind.SUM_FELL)]
+
+
+def test_a_measurement_below_zero_is_not_judged():
+    days = [Day(day.day, day.rate, day.corrected, total=-1.0) for day in story(rate=100.0)]
+
+    assert analyse(days).total is None
+
+
+@pytest.mark.parametrize("bridge", [1, 2, 3])
+def test_bank_holidays_with_bridge_days_do_not_alarm(bridge):
+    days = story(rate=100.0, days=35, holiday=False)
+    off = range(26, 26 + bridge)
+    days = [
+        Day(day.day, day.rate, day.corrected * (0.3 if place in off else 1)) for place, day in enumerate(days)
+    ]
+
+    assert kinds(days) == []
+
+
+def test_weekends_alone_do_not_alarm_even_where_the_rate_follows_the_load():
+    """Adaptive sampling keeps the traffic level: at weekends it leaves out less."""
+    days = [
+        Day(day.day, 90.0 if day.day.weekday() >= 5 else 30.0, day.corrected)
+        for day in story(rate=100.0, days=42)
+    ]
+
+    assert kinds(days) == []
+
+
+def test_days_of_which_nothing_is_known_are_no_zeros():
+    days = [
+        Day(day.day, None, None) if place in {3, 15, 16} else day
+        for place, day in enumerate(story(rate=100.0))
+    ]
+
+    assert kinds(days) == []
+
+
+def test_what_sampling_alone_makes_uncertain_is_not_taken_for_a_loss():
+    """At a tenth of a percent the corrected count jumps by itself, and its standard error says so."""
+    days = story(rate=100.0, kept=0.75, holiday=False, noise=0.0)
+    rough = [Day(day.day, day.rate, day.corrected, error=day.corrected * 0.3) for day in days]
+
+    assert kinds(days) == [(UPGRADE, Kind.LOST)]
+    assert kinds(rough) == []
+
+
+def test_empty_and_constant_and_zero_series_have_no_breaks():
+    for values in ([], [None, None], [0.0] * 30, [5.0] * 30):
+        assert fit_breaks(values, seasonal=True).breaks == ()
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_values_that_no_count_can_have_are_refused(value):
+    with pytest.raises(ValueError, match="0 or more"):
+        fit_breaks([1.0, value], seasonal=False)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"minimum_days": 1}, {"least_change": 0.0}, {"least_change": 1.0}, {"strictness": 0.0}]
+)
+def test_settings_that_cannot_be_are_named(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        BreakSettings(**wrong)
+
+
+def test_a_fall_can_only_be_seen_with_days_on_both_sides():
+    assert detectable_fall(14, 3, 0.05) is None
+    assert detectable_fall(14, 8, 0.02) == 0.2
+    assert detectable_fall(14, 8, 0.2) > detectable_fall(28, 28, 0.2) > 0.2
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    days=st.integers(21, 60),
+    factor=st.sampled_from([1e-2, 10.0, 1e6]),
+    noise=st.sampled_from([0.02, 0.1]),
+)
+@settings(max_examples=25, deadline=None)
+def test_the_unit_of_a_series_changes_nothing(seed, days, factor, noise):
+    values = _noisy(seed, days, noise)
+    one, other = (fit_breaks(list(each), seasonal=True) for each in (values, values * factor))
+
+    assert [each.index for each in one.breaks] == [each.index for each in other.breaks]
+    assert one.expected == pytest.approx([each / factor for each in other.expected])
+
+
+@given(seed=st.integers(0, 10_000), at=st.integers(14, 30), fall=st.floats(0.5, 0.95))
+@settings(max_examples=25, deadline=None)
+def test_a_large_fall_is_found_at_its_day_wherever_it_is(seed, at, fall):
+    values = _noisy(seed, 36, 0.04)
+    values[at:] *= 1 - fall
+    [found] = fit_breaks(list(values), seasonal=True).breaks
+
+    assert found.fell
+    assert abs(found.index - at) <= 1
+    assert found.ratio == pytest.approx(1 - fall, rel=0.15)
+
+
+def test_chance_raises_at_most_one_alarm_in_fifty_series_with_heavy_tails_and_bank_holidays():
+    alarms = sum(
+        bool(fit_breaks(list(_noisy(seed, 22 + seed % 40, 0.1, holidays=0.03)), seasonal=True).breaks)
+        for seed in range(50)
+    )
+
+    assert alarms <= 1
+
+
+def _noisy(seed, days, noise, holidays=0.0):
+    """A weekly wave with noise of three degrees of freedom."""
+    rng = np.random.default_rng(seed)
+    week = np.resize(np.roll(WEEK, rng.integers(7)), days)
+    off = np.where(rng.random(days) < holidays, rng.uniform(0.2, 0.6, days), 1.0)
+    return 10_000 * week * off * np.exp(noise * rng.standard_t(3, days) / np.sqrt(3))
