@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from devstack.amqp.errors import INVALID_FIELD, NOT_ALLOWED, AmqpError
-from devstack.amqp.values import Int, Short
+from devstack.amqp.values import Int, Short, Symbol
 
 CAPABILITY = "com.microsoft:idempotent-producer"
 PRODUCER_ID = "com.microsoft:producer-id"  # long
@@ -220,7 +220,11 @@ def read_asked(properties: Mapping[Any, Any] | None) -> Asked:
 
 def link_properties(stamp: Stamp) -> dict[str, Any]:
     """What the answer to an attach tells a producer."""
-    return {PRODUCER_ID: stamp.producer_id, EPOCH: Short(stamp.epoch), NUMBER: Int(stamp.number)}
+    return {
+        Symbol(PRODUCER_ID): stamp.producer_id,
+        Symbol(EPOCH): Short(stamp.epoch),
+        Symbol(NUMBER): Int(stamp.number),
+    }
 
 
 _TYPES: tuple[tuple[str, type[int]], ...] = ((PRODUCER_ID, int), (EPOCH, Short), (NUMBER, Int))
