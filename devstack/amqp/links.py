@@ -26,6 +26,15 @@ def rejected(error: AmqpError) -> Described:
     return Described(ULong(0x25), [error.described()])
 
 
+def too_large(delivery_id: int, size: int, limit: int) -> AmqpError:
+    """The refusal of a message for its size, in Azure's words: clients read the numbers."""
+    return AmqpError(
+        MESSAGE_TOO_LARGE,
+        f"The received message (delivery-id:{delivery_id}, size:{size} bytes) exceeds the limit ({limit} bytes) "
+        "currently allowed on the link.",
+    )
+
+
 class Delivery:
     """One whole message from the peer."""
 
@@ -184,8 +193,7 @@ class IncomingLink(Link):
         self._delivery_count += 1
         self._credit -= 1
         if size > self.max_message_size:
-            text = f"a message of {size} bytes, accepted: up to {self.max_message_size}"
-            delivery.settle(rejected(AmqpError(MESSAGE_TOO_LARGE, text)))
+            delivery.settle(rejected(too_large(delivery.delivery_id, size, self.max_message_size)))
         else:
             self.sink.on_message(delivery)
         # Some senders send on without credit; the count only has to keep the others going.

@@ -180,7 +180,7 @@ class Session:
             self._refuse(attach, error)
             return
         self.links[attach.handle] = link
-        self.send(self._attach_reply(attach, link))
+        self.send(self._attach_reply(link.attach, link))
         if isinstance(link, IncomingLink):
             link.grant_credit()
 
@@ -195,7 +195,9 @@ class Session:
             source=attach.source,
             target=attach.target,
             initial_delivery_count=0 if attach.role else None,
-            max_message_size=self.connection.max_message_size,
+            max_message_size=(
+                link.max_message_size if isinstance(link, IncomingLink) else self.connection.max_message_size
+            ),
             offered_capabilities=link.offered_capabilities if link is not None else None,
             properties=link.properties if link is not None else None,
         )

@@ -2,6 +2,8 @@
 
     messages.py    a message as the broker keeps it
     queue.py       one queue: locks, deliveries, dead letters, schedule (pure, with a clock)
+    sessions.py    who has locked which session (pure)
+    transfers.py   what an entity takes at once: sizes, sessions, partitions
     broker.py      queues, topics, subscriptions by name and address (pure)
     management.py  operations of $management
     peer.py        an AMQP connection's senders and receivers
@@ -9,16 +11,18 @@
     admin.py       the administration API
     server.py      all of it on one port
 
-Left out: sessions, rules of subscriptions (each gets every message), duplicate detection,
-forwarding, transactions, partitions, persistence. Peeking does not show scheduled messages.
-A subscription collects messages whatever its status is.
+Left out: rules of subscriptions (each gets every message), forwarding, transactions,
+persistence. Peeking does not show scheduled messages. A subscription collects messages
+whatever its status is. A session is locked for as long as its receiver is attached, and who
+asks for any session while none is free is refused at once. A partitioned entity checks what a
+batch holds, and is one queue otherwise.
 
 Fault points (see devstack.faults), each followed by the address of its entity as the client
 wrote it, such as "send:orders" or "settle:news/Subscriptions/all"; "send:*" is all of them:
 
     put-token   error
     attach:     error, drop_connection
-    send:       error (rejects), drop_connection, detach (both before the message is stored),
+    send:       error (rejects), size (rejects for its size, without figures), drop_connection, detach (both before the message is stored),
                 drop_ack (stored, not answered), latency
     deliver:    drop_connection, detach (the message stays available)
     settle:     error (rejects), drop_connection, detach (not applied),
@@ -29,7 +33,11 @@ wrote it, such as "send:orders" or "settle:news/Subscriptions/all"; "send:*" is 
 The points of the administration API are listed in admin.py.
 """
 
-from devstack.service_bus.queue import Counts, QueueSettings
+from devstack.service_bus.queue import Counts, EntityLimits, QueueSettings
 from devstack.service_bus.server import ServiceBusServer
 
-__all__ = ["Counts", "QueueSettings", "ServiceBusServer"]
+STANDARD = EntityLimits(message=256 * 1024, batch=256 * 1024)
+PREMIUM = EntityLimits(message=100 * 1024 * 1024, batch=1024 * 1024)
+"""The limits of the service's tiers; of the premium one, for an entity set to large messages."""
+
+__all__ = ["PREMIUM", "STANDARD", "Counts", "EntityLimits", "QueueSettings", "ServiceBusServer"]

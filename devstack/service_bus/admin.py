@@ -13,6 +13,7 @@ Fault points are "admin.get:/orders", "admin.put:...", "admin.delete:..." with t
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import unquote
 
@@ -139,12 +140,13 @@ class Administration:
             if update:
                 self._broker.topic(path).update(status)
             topic = self._broker.topic(path) if update else self._broker.create_topic(path, status)
+            topic.duplicate_window = atom.duplicate_window(properties)
             topic.properties = atom.kept_properties(properties)
             return atom.topic_entry(topic, base)
         settings = atom.queue_settings(properties)
         if update:
             queue = self._broker.source(path)
-            queue.update(settings)
+            queue.update(replace(settings, limits=queue.limits))  # no client says anything of those
         else:
             queue = self._create(kind, path, settings)
         queue.properties = atom.kept_properties(properties)

@@ -14,6 +14,7 @@ _COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 
 _FOREVER = "P10675199DT2H48M5.4775807S"  # .NET's TimeSpan.MaxValue
 _FOREVER_DAYS = 10_675_199
+_DEFAULT_WINDOW = 600.0  # seconds; the service's
 _DURATION = re.compile(r"P(?:(\d+)D)?(?:T(?:(\d+)H)?(?:(\d+)M)?(?:([\d.]+)S)?)?")
 
 _COMMON = {
@@ -89,8 +90,6 @@ def queue_settings(properties: dict[str, str]) -> QueueSettings:
 
     Raises ValueError for what cannot be set.
     """
-    if properties.get("RequiresSession") == "true":
-        raise ValueError("RequiresSession is true, accepted: false (this server has no sessions)")
     default = QueueSettings()
     lock, ttl = properties.get("LockDuration"), properties.get("DefaultMessageTimeToLive")
     return QueueSettings(
@@ -99,7 +98,17 @@ def queue_settings(properties: dict[str, str]) -> QueueSettings:
         default_ttl=parse_duration(ttl) if ttl else None,
         dead_letter_on_expiration=properties.get("DeadLetteringOnMessageExpiration") == "true",
         status=properties.get("Status") or default.status,
+        duplicate_window=duplicate_window(properties),
+        requires_session=properties.get("RequiresSession") == "true",
     )
+
+
+def duplicate_window(properties: dict[str, str]) -> float | None:
+    """Seconds in which a queue or topic of this description knows a message id; None without detection."""
+    if properties.get("RequiresDuplicateDetection") != "true":
+        return None
+    window = properties.get("DuplicateDetectionHistoryTimeWindow")
+    return (parse_duration(window) if window else None) or _DEFAULT_WINDOW
 
 
 def kept_properties(properties: dict[str, str]) -> dict[str, str]:

@@ -4,8 +4,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from devstack.amqp.errors import NOT_ALLOWED, NOT_FOUND, AmqpError
-from devstack.service_bus.messages import Sent
-from devstack.service_bus.queue import Clock, Counts, Queue, QueueSettings, Schedule, check_status
+from devstack.service_bus.messages import Sent, identity
+from devstack.service_bus.queue import (
+    Clock,
+    Counts,
+    EntityLimits,
+    Queue,
+    QueueSettings,
+    RecentIds,
+    Schedule,
+    check_status,
+)
 
 ENTITY_DISABLED = "com.microsoft:entity-disabled"
 _DEAD_LETTER_SUFFIX = "/$deadletterqueue"
@@ -23,10 +32,13 @@ class Topic:
     clock: Clock
     status: str = "Active"
     subscriptions: dict[str, Queue] = field(default_factory=dict)  # by lower-case name
+    limits: EntityLimits = field(default_factory=EntityLimits)
+    duplicate_window: float | None = None  # seconds; None: no duplicate detection
     properties: dict[str, str] = field(default_factory=dict)  # said of it by clients, and not acted upon
     created_at: float = 0.0
     updated_at: float = 0.0
     _schedule: Schedule = field(default_factory=Schedule)
+    _recent: RecentIds = field(default_factory=RecentIds)
     _last_number: int = 0
 
     def __post_init__(self) -> None:
@@ -45,13 +57,26 @@ class Topic:
     def send(self, sent: Sent) -> int:
         """Copy now, or at the time the message is scheduled for; returns its number in the topic."""
         self.advance()
+        if self._is_duplicate(sent):
+            return self._last_number
         self._last_number += 1
         if sent.scheduled_for is not None and sent.scheduled_for > self.clock():
             self._schedule.add(self._last_number, sent, sent.scheduled_for)
         else:
-            for subscription in self.subscriptions.values():
-                subscription.send(sent)
+            self._copy(sent)
         return self._last_number
+
+    def _copy(self, sent: Sent) -> None:
+        for subscription in self.subscriptions.values():
+            subscription.send(sent)
+
+    def _is_duplicate(self, sent: Sent) -> bool:
+        message_id = None if self.duplicate_window is None else identity(sent.bare).message_id
+        return (
+            self.duplicate_window is not None
+            and message_id is not None
+            and not self._recent.is_new(message_id, self.clock(), self.duplicate_window)
+        )
 
     def cancel_scheduled(self, numbers: list[int]) -> None:
         self.advance()
@@ -60,7 +85,7 @@ class Topic:
     def advance(self) -> None:
         """Do everything that is due by now."""
         for sent in self._schedule.pop_due(self.clock()):
-            self.send(replace(sent, scheduled_for=None))
+            self._copy(replace(sent, scheduled_for=None))
 
     def counts(self) -> Counts:
         """Only scheduled messages are the topic's own; the others are its subscriptions'."""
@@ -82,10 +107,18 @@ class Broker:
         queue = self.queues[name.lower()] = Queue(name, settings or QueueSettings(), self._clock)
         return queue
 
-    def create_topic(self, name: str, status: str = "Active") -> Topic:
+    def create_topic(
+        self,
+        name: str,
+        status: str = "Active",
+        limits: EntityLimits | None = None,
+        duplicate_window: float | None = None,
+    ) -> Topic:
         """Raises EntityExistsError if a queue or topic has the name."""
         self._check_free(name)
-        topic = self.topics[name.lower()] = Topic(name, self._clock, status)
+        topic = self.topics[name.lower()] = Topic(
+            name, self._clock, status, limits=limits or EntityLimits(), duplicate_window=duplicate_window
+        )
         return topic
 
     def create_subscription(self, topic: str, name: str, settings: QueueSettings | None = None) -> Queue:

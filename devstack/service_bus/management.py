@@ -4,12 +4,21 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from devstack.amqp.errors import NOT_FOUND, NOT_IMPLEMENTED, UNAUTHORIZED, AmqpError, ProtocolError
+from devstack.amqp.errors import (
+    MESSAGE_TOO_LARGE,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    UNAUTHORIZED,
+    AmqpError,
+    ProtocolError,
+)
 from devstack.amqp.messages import Request
 from devstack.amqp.values import Array, Int, Symbol, Timestamp
 from devstack.service_bus.broker import Broker
 from devstack.service_bus.messages import Message, Sent, to_milliseconds
 from devstack.service_bus.queue import LOCK_LOST, MESSAGE_NOT_FOUND
+from devstack.service_bus.sessions import SESSION_LOCK_LOST
+from devstack.service_bus.transfers import check_transfer
 
 ARGUMENT_ERROR = "com.microsoft:argument-error"
 
@@ -17,9 +26,11 @@ _STATUS = {
     NOT_FOUND: 404,
     MESSAGE_NOT_FOUND: 404,
     LOCK_LOST: 410,
+    SESSION_LOCK_LOST: 410,
     UNAUTHORIZED: 401,
     NOT_IMPLEMENTED: 501,
     ARGUMENT_ERROR: 400,
+    MESSAGE_TOO_LARGE: 413,
     "com.microsoft:server-busy": 503,
     "com.microsoft:timeout": 408,
 }
@@ -98,17 +109,48 @@ def _update_disposition(broker: Broker, entity: str, body: dict[Any, Any]) -> di
 
 def _schedule(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
     broker.check_sends(entity)
+    target = broker.target(entity)
     entries = _elements(body, "messages", dict)
     try:
-        messages = [Sent.parse(bytes(entry["message"])) for entry in entries]
+        payloads = [bytes(entry["message"]) for entry in entries]
+        messages = [Sent.parse(payload) for payload in payloads]
     except (KeyError, TypeError, ProtocolError) as error:
         raise AmqpError(ARGUMENT_ERROR, f"messages holds something that is no message: {error}") from None
-    target = broker.target(entity)
+    size = sum(len(payload) for payload in payloads)
+    check_transfer(target, payloads, size, 0, target.limits.message or size)
     return {"sequence-numbers": Array(target.send(message) for message in messages)}
 
 
 def _cancel_scheduled(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
     broker.target(entity).cancel_scheduled(_elements(body, "sequence-numbers", int))
+    return {}
+
+
+def _session(body: dict[Any, Any]) -> str:
+    value = body.get("session-id")
+    if not isinstance(value, str):
+        raise AmqpError(ARGUMENT_ERROR, f"session-id is {value!r}, accepted: a text")
+    return value
+
+
+def _renew_session_lock(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
+    queue = broker.source(entity)
+    queue.sessions.check_locked(_session(body))
+    until = queue.clock() + queue.settings.lock_duration
+    return {"expiration": Timestamp(to_milliseconds(until))}
+
+
+def _get_session_state(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
+    return {"session-state": broker.source(entity).sessions.states.get(_session(body))}
+
+
+def _set_session_state(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
+    sessions, session, state = broker.source(entity).sessions, _session(body), body.get("session-state")
+    sessions.check_locked(session)
+    if state is None:
+        sessions.states.pop(session, None)
+    else:
+        sessions.states[session] = bytes(state)
     return {}
 
 
@@ -128,9 +170,12 @@ def _received(message: Message) -> dict[str, Any]:
 
 _OPERATIONS: dict[Any, Callable[[Broker, str, dict[Any, Any]], dict[str, Any] | None]] = {
     "com.microsoft:cancel-scheduled-message": _cancel_scheduled,
+    "com.microsoft:get-session-state": _get_session_state,
     "com.microsoft:peek-message": _peek,
     "com.microsoft:receive-by-sequence-number": _receive_by_number,
     "com.microsoft:renew-lock": _renew_lock,
+    "com.microsoft:renew-session-lock": _renew_session_lock,
     "com.microsoft:schedule-message": _schedule,
+    "com.microsoft:set-session-state": _set_session_state,
     "com.microsoft:update-disposition": _update_disposition,
 }

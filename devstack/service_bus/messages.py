@@ -91,6 +91,31 @@ class Sent:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The ids of a message that the broker may look at; None for what it does not have."""
+
+    message_id: Any
+    session_id: str | None
+    partition_key: str | None
+
+
+def identity(payload: bytes) -> Identity:
+    """The ids of a message as a sender encoded it. Raises ProtocolError when the payload is no message."""
+    properties: list[Any] = []
+    annotations: dict[Any, Any] = {}
+    for code, _, value_start, _ in sections(payload):
+        if code == MESSAGE_ANNOTATIONS:
+            annotations = section_value(payload, value_start, dict)
+        elif code == PROPERTIES:
+            properties = section_value(payload, value_start, list)
+            break
+        elif code > PROPERTIES:
+            break
+    padded = [*properties, *[None] * 11]
+    return Identity(padded[0], padded[10], annotations.get("x-opt-partition-key"))
+
+
 @dataclass(slots=True)
 class Message:
     """A message in one queue. Times in seconds since 1970; `delivery_count` counts failed deliveries."""

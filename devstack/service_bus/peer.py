@@ -1,12 +1,14 @@
 """What one AMQP connection to the namespace may do: its senders, receivers and tokens."""
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.errors import DETACH_FORCED, UNAUTHORIZED, AmqpError
+from devstack.amqp.errors import DETACH_FORCED, MESSAGE_TOO_LARGE, NOT_ALLOWED, UNAUTHORIZED, AmqpError
 from devstack.amqp.links import (
     ACCEPTED,
     Delivery,
@@ -19,15 +21,18 @@ from devstack.amqp.links import (
 )
 from devstack.amqp.messages import BATCH_FORMAT, Request, batched
 from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
-from devstack.amqp.values import Described, ULong
+from devstack.amqp.values import Described, Symbol, ULong
 from devstack.faults import Fault, FaultRegistry
 from devstack.service_bus.broker import Broker
 from devstack.service_bus.management import respond
 from devstack.service_bus.messages import Sent
 from devstack.service_bus.queue import Clock, Queue
+from devstack.service_bus.sessions import LOCKED_UNTIL, SESSION_FILTER, to_ticks
+from devstack.service_bus.transfers import announce_limits, check_transfer
 
 SERVER_BUSY = "com.microsoft:server-busy"
 _MANAGEMENT_SUFFIX = "/$management"
+_FILTER = 7  # the field of a source that holds its filters
 _REJECTED = Described(ULong(0x25), [None])  # without an error: a rejection that was asked for
 
 
@@ -99,15 +104,20 @@ class Dispatcher:
                 passed += 1
             elif source.deliver_next():
                 passed = 0
-            else:
+            elif source.session is None:
                 return
+            else:
+                passed += 1  # another receiver's session may have messages
 
 
 class QueueSource:
-    """A receiver's end of a queue."""
+    """A receiver's end of a queue, or of one session of it."""
 
-    def __init__(self, namespace: Namespace, queue: Queue, link: OutgoingLink) -> None:
+    def __init__(
+        self, namespace: Namespace, queue: Queue, link: OutgoingLink, session: str | None = None
+    ) -> None:
         self.link = link
+        self.session = session
         self._namespace = namespace
         self._queue = queue
         self._dispatcher = namespace.dispatcher(queue)
@@ -115,7 +125,7 @@ class QueueSource:
 
     def deliver_next(self) -> bool:
         """Deliver one message; False if there is none or a fault kept it back."""
-        message = self._queue.receive()
+        message = self._queue.receive(self.session)
         if message is None or message.lock_token is None:
             return False
         tag = message.lock_token
@@ -146,8 +156,10 @@ class QueueSource:
             _break(fault, self.link)
 
     def on_detached(self) -> None:
-        """Locks stay until they run out, as the service has it."""
+        """Locks stay until they run out, as the service has it; a session is free at once."""
         self._dispatcher.remove(self)
+        if self.session is not None:
+            self._queue.sessions.unlock(self.session)
 
     def _apply(self, settlement: Settlement) -> Described | None:
         """Do what the peer decided; returns the outcome to confirm."""
@@ -177,6 +189,8 @@ class EntitySink:
     def __init__(self, namespace: Namespace, link: IncomingLink) -> None:
         self._namespace = namespace
         self._link = link
+        self._entity = namespace.broker.target(link.address)
+        announce_limits(link, self._entity.limits)
 
     def on_message(self, delivery: Delivery) -> None:
         fault = self._namespace.faults.take(f"send:{self._link.address}")
@@ -184,6 +198,8 @@ class EntitySink:
             delivery.settle(self._store(delivery))
         elif fault.kind == "error":
             delivery.settle(rejected(refusal(fault)))
+        elif fault.kind == "size":
+            delivery.settle(rejected(AmqpError(MESSAGE_TOO_LARGE, "refused for its size by a fault")))
         elif fault.kind == "latency":
             self._namespace.later(fault.seconds, lambda: delivery.settle(self._store(delivery)))
         elif fault.kind == "drop_ack":
@@ -200,15 +216,21 @@ class EntitySink:
         try:
             broker.check_sends(address)
             batch = delivery.message_format == BATCH_FORMAT
-            messages = [
-                Sent.parse(part) for part in (batched(delivery.payload) if batch else [delivery.payload])
-            ]
+            parts = batched(delivery.payload) if batch else [delivery.payload]
+            check_transfer(
+                self._entity, parts, len(delivery.payload), delivery.delivery_id, self._batch_limit(batch)
+            )
+            messages = [Sent.parse(part) for part in parts]
         except AmqpError as error:
             return rejected(error)
         entity = broker.target(address)
         for message in messages:
             entity.send(message)
         return ACCEPTED
+
+    def _batch_limit(self, batch: bool) -> int:  # noqa: FBT001 - what the transfer is
+        limit = self._entity.limits.batch
+        return self._link.max_message_size if limit is None or not batch else limit
 
 
 class Peer:
@@ -228,6 +250,7 @@ class Peer:
     def attach_sink(self, link: IncomingLink) -> Sink:
         node = self._request_node(link.address)
         if node is not None:
+            self._announce_entity_limits(link)
             return node.attach_sink(link)
         self._admit(link.address)
         self._namespace.broker.check_sends(link.address)
@@ -239,7 +262,30 @@ class Peer:
             return node.attach_source(link)
         self._admit(link.address)
         self._namespace.broker.check_receives(link.address)
-        return QueueSource(self._namespace, self._namespace.broker.source(link.address), link)
+        queue = self._namespace.broker.source(link.address)
+        if not queue.settings.requires_session:
+            return QueueSource(self._namespace, queue, link)
+        return QueueSource(self._namespace, queue, link, self._accept_session(queue, link))
+
+    def _accept_session(self, queue: Queue, link: OutgoingLink) -> str:
+        """Lock the session that the link's filter asks for, and tell the client which that is."""
+        source = link.attach.source
+        fields = list(source.value) if source is not None and isinstance(source.value, list) else []
+        filters = fields[_FILTER] if len(fields) > _FILTER and isinstance(fields[_FILTER], dict) else {}
+        if source is None or SESSION_FILTER not in filters:
+            raise AmqpError(NOT_ALLOWED, f"{queue.name!r} requires sessions: receive with a session id")
+        session = queue.sessions.lock(filters[SESSION_FILTER], queue.sessions_with_messages())
+        fields[_FILTER] = {Symbol(SESSION_FILTER): session}
+        link.attach = link.attach._replace(source=Described(source.descriptor, fields))
+        until = self._namespace.clock() + queue.settings.lock_duration
+        link.properties = {LOCKED_UNTIL: to_ticks(until)}
+        return session
+
+    def _announce_entity_limits(self, link: IncomingLink) -> None:
+        """A request to a management node is limited as a message to its entity is."""
+        with contextlib.suppress(AmqpError):  # a subscription, which nobody sends to
+            entity = self._namespace.broker.target(link.address.removesuffix(_MANAGEMENT_SUFFIX))
+            announce_limits(link, replace(entity.limits, batch=None))
 
     def _request_node(self, address: str) -> RequestNode | None:
         if address == CBS_ADDRESS:

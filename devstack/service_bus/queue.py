@@ -7,10 +7,12 @@ what has become due - locks that ran out, messages that expired or were schedule
 import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import uuid4
 
 from devstack.amqp.errors import NOT_ALLOWED, AmqpError
-from devstack.service_bus.messages import DeadLetter, Message, Sent
+from devstack.service_bus.messages import DeadLetter, Message, Sent, identity
+from devstack.service_bus.sessions import Sessions
 
 Clock = Callable[[], float]
 """Seconds since 1970."""
@@ -22,6 +24,23 @@ STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
 
 
 @dataclass(frozen=True, slots=True)
+class EntityLimits:
+    """What an entity takes at once, in bytes; what is None goes by the namespace.
+
+    `message` for a message of its own, `batch` for a batch; the latter is announced as a property of the link, as the
+    service does. `unannounced` refuses what is larger without giving figures. `header` is what the entity counts for
+    every message beyond its bytes; it shows in the figures of a refusal only. `partitioned` takes only one session id
+    or partition key in a batch.
+    """
+
+    message: int | None = None
+    batch: int | None = None
+    unannounced: int | None = None
+    header: int = 0
+    partitioned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class QueueSettings:
     """What can be set for a queue or subscription. Defaults are those of the service."""
 
@@ -30,6 +49,11 @@ class QueueSettings:
     default_ttl: float | None = None  # seconds; None: messages do not expire
     dead_letter_on_expiration: bool = False
     status: str = "Active"
+    limits: EntityLimits = field(default_factory=EntityLimits)
+    duplicate_window: float | None = (
+        None  # seconds in which a message id is known; None: no duplicate detection
+    )
+    requires_session: bool = False
 
     def __post_init__(self) -> None:
         if self.lock_duration <= 0:
@@ -99,6 +123,25 @@ class Schedule:
         return due
 
 
+class RecentIds:
+    """The message ids of the last so many seconds."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Any, float] = {}  # in the order of their times
+
+    def is_new(self, message_id: Any, now: float, window: float) -> bool:
+        """Whether the id was not seen in the window before; it is from now on."""
+        while self._seen:
+            oldest = next(iter(self._seen))
+            if self._seen[oldest] > now - window:
+                break
+            del self._seen[oldest]
+        if message_id in self._seen:
+            return False
+        self._seen[message_id] = now
+        return True
+
+
 class Queue:
     """Every method brings the queue up to date first.
 
@@ -113,12 +156,17 @@ class Queue:
         self.available: Callable[[], None] = lambda: None
         self.dead_letters: Queue | None = None
         if not is_dead_letter:
-            self.dead_letters = Queue(f"{name}/$deadletterqueue", settings, clock, is_dead_letter=True)
+            self.dead_letters = Queue(
+                f"{name}/$deadletterqueue", _of_dead_letters(settings), clock, is_dead_letter=True
+            )
         self.created_at = self.updated_at = clock()
         self.properties: dict[str, str] = {}  # said of it by clients, and not acted upon
-        self._clock = clock
+        self.clock = clock
         self._messages: dict[int, Message] = {}
-        self._ready: list[int] = []  # heap; may name messages that are gone
+        # By session, None without sessions: a heap that may name messages that are gone.
+        self._ready: dict[str | None, list[int]] = {}
+        self.sessions = Sessions()
+        self._recent = RecentIds()
         self._locks: dict[bytes, Message] = {}
         self._deadlines: list[tuple[float, int]] = []  # heap of (when, sequence number); may be stale
         self._schedule = Schedule()
@@ -127,20 +175,26 @@ class Queue:
     def update(self, settings: QueueSettings) -> None:
         """Change the settings for what happens from now on; locks that are held keep their time."""
         self.settings = settings
-        self.updated_at = self._clock()
+        self.updated_at = self.clock()
         if self.dead_letters is not None:
-            self.dead_letters.update(settings)
+            self.dead_letters.update(_of_dead_letters(settings))
 
     # --- in ---
 
     def send(self, sent: Sent) -> int:
         """Enqueue now, or at the time the message is scheduled for; returns its number."""
-        now = self._clock()
+        now = self.clock()
         self.advance()
-        self._last_number += 1
+        if self._is_duplicate(sent, now):
+            return self._last_number
         if sent.scheduled_for is not None and sent.scheduled_for > now:
+            self._last_number += 1
             self._schedule.add(self._last_number, sent, sent.scheduled_for)
             return self._last_number
+        return self._enqueue(sent, now)
+
+    def _enqueue(self, sent: Sent, now: float) -> int:
+        self._last_number += 1
         limits = [ttl for ttl in (sent.ttl, self.settings.default_ttl) if ttl is not None]
         message = Message(sent, self._last_number, now, now + min(limits) if limits else None)
         self._put(message)
@@ -152,9 +206,9 @@ class Queue:
 
     # --- out ---
 
-    def receive(self) -> Message | None:
-        """The next message, locked for the lock duration; None if there is none."""
-        message = self._next()
+    def receive(self, session: str | None = None) -> Message | None:
+        """The next message (of the session), locked for the lock duration; None if there is none."""
+        message = self._next(session)
         if message is not None:
             self._lock(message)
         return message
@@ -210,11 +264,15 @@ class Queue:
     def renew(self, token: bytes) -> float:
         """Lock it for another lock duration; returns until when."""
         message = self._locked(token)
-        message.locked_until = self._clock() + self.settings.lock_duration
+        message.locked_until = self.clock() + self.settings.lock_duration
         heapq.heappush(self._deadlines, (message.locked_until, message.sequence_number))
         return message.locked_until
 
     # --- state ---
+
+    @property
+    def limits(self) -> EntityLimits:
+        return self.settings.limits
 
     def counts(self) -> Counts:
         self.advance()
@@ -227,9 +285,9 @@ class Queue:
 
     def advance(self) -> None:
         """Do everything that is due by now."""
-        now = self._clock()
+        now = self.clock()
         for sent in self._schedule.pop_due(now):
-            self.send(replace(sent, scheduled_for=None))
+            self._enqueue(replace(sent, scheduled_for=None), now)
         while self._deadlines and self._deadlines[0][0] <= now:
             _, number = heapq.heappop(self._deadlines)
             message = self._messages.get(number)
@@ -243,10 +301,29 @@ class Queue:
                 message.lock_token = None
                 self._failed(message)
 
-    def _next(self) -> Message | None:
+    def sessions_with_messages(self) -> list[str]:
+        """Sessions that have a message to receive, the one with the oldest message first."""
         self.advance()
-        while self._ready:
-            message = self._messages.get(heapq.heappop(self._ready))
+        waiting = sorted((heap[0], session) for session, heap in self._ready.items() if heap)
+        return [session for _, session in waiting if session is not None]
+
+    def _is_duplicate(self, sent: Sent, now: float) -> bool:
+        window = self.settings.duplicate_window
+        message_id = None if window is None else identity(sent.bare).message_id
+        return (
+            window is not None and message_id is not None and not self._recent.is_new(message_id, now, window)
+        )
+
+    def _make_ready(self, message: Message) -> None:
+        session = (identity(message.sent.bare).session_id or "") if self.settings.requires_session else None
+        heapq.heappush(self._ready.setdefault(session, []), message.sequence_number)
+        self.available()
+
+    def _next(self, session: str | None) -> Message | None:
+        self.advance()
+        ready = self._ready.get(session, [])
+        while ready:
+            message = self._messages.get(heapq.heappop(ready))
             if message is not None and message.lock_token is None and not message.deferred:
                 return message
         return None
@@ -255,7 +332,7 @@ class Queue:
         # UUIDs travel in .NET's byte order.
         token = uuid4().bytes_le
         message.lock_token, self._locks[token] = token, message
-        message.locked_until = self._clock() + self.settings.lock_duration
+        message.locked_until = self.clock() + self.settings.lock_duration
         heapq.heappush(self._deadlines, (message.locked_until, message.sequence_number))
 
     def _locked(self, token: bytes) -> Message:
@@ -275,16 +352,14 @@ class Queue:
         self._messages[message.sequence_number] = message
         if message.expires_at is not None:
             heapq.heappush(self._deadlines, (message.expires_at, message.sequence_number))
-        heapq.heappush(self._ready, message.sequence_number)
-        self.available()
+        self._make_ready(message)
 
     def _restore(self, message: Message) -> None:
         """Make an unlocked message available, unless its time is over."""
-        if message.expires_at is not None and message.expires_at <= self._clock():
+        if message.expires_at is not None and message.expires_at <= self.clock():
             self._expire(message)
         elif not message.deferred:
-            heapq.heappush(self._ready, message.sequence_number)
-            self.available()
+            self._make_ready(message)
 
     def _expire(self, message: Message) -> None:
         if self.settings.dead_letter_on_expiration and self.dead_letters is not None:
@@ -307,3 +382,8 @@ class Queue:
         message.dead_letter = DeadLetter(reason, description, self.name)
         message.deferred, message.expires_at = False, None
         self.dead_letters._put(message)  # noqa: SLF001 - the same class
+
+
+def _of_dead_letters(settings: QueueSettings) -> QueueSettings:
+    """Dead letters have neither sessions nor duplicates, whatever their queue has."""
+    return replace(settings, requires_session=False, duplicate_window=None)

@@ -19,7 +19,7 @@ from devstack.faults import FaultRegistry, fault_routes
 from devstack.service_bus.admin import Administration
 from devstack.service_bus.broker import Broker, Topic
 from devstack.service_bus.peer import Namespace, Peer
-from devstack.service_bus.queue import Clock, Counts, Queue, QueueSettings
+from devstack.service_bus.queue import Clock, Counts, EntityLimits, Queue, QueueSettings
 
 DEFAULT_KEY = "bG9jYWwtc2VydmljZS1idXMta2V5LW5vdC1hLXNlY3JldA=="
 KEY_NAME = "RootManageSharedAccessKey"
@@ -82,9 +82,11 @@ class ServiceBusServer:
         """Raises EntityExistsError if the name is taken."""
         return self.broker.create_queue(name, settings)
 
-    def create_topic(self, name: str) -> Topic:
-        """Raises EntityExistsError if the name is taken."""
-        return self.broker.create_topic(name)
+    def create_topic(
+        self, name: str, *, limits: EntityLimits | None = None, duplicate_window: float | None = None
+    ) -> Topic:
+        """Raises EntityExistsError if the name is taken. `duplicate_window` in seconds."""
+        return self.broker.create_topic(name, limits=limits, duplicate_window=duplicate_window)
 
     def create_subscription(self, topic: str, name: str, settings: QueueSettings | None = None) -> Queue:
         """Raises EntityExistsError if the name is taken, AmqpError if there is no such topic."""

@@ -142,9 +142,15 @@ def test_a_name_that_is_taken_and_an_update_of_nothing_are_refused(client):
         client.update_queue(queue)
 
 
-def test_what_the_server_cannot_do_is_refused_with_the_property_at_fault(client):
-    with pytest.raises(HttpResponseError, match="RequiresSession is true"):
-        client.create_queue("orders", requires_session=True)
+def test_sessions_and_duplicate_detection_are_set_and_told(threaded, client):
+    client.create_queue("orders", requires_session=True, requires_duplicate_detection=True)
+
+    told = client.get_queue("orders")
+    settings = threaded.server.broker.queues["orders"].settings
+    assert told.requires_session
+    assert told.requires_duplicate_detection
+    assert settings.requires_session
+    assert settings.duplicate_window == 600.0
 
 
 def test_a_wrong_key_is_refused(threaded, client):
