@@ -370,10 +370,11 @@ def consumer_row(instance, partitions, *, consumer="flights", at=None, **changes
         "oldest_age_s": 2.0,
         "dead_letters_total": 3,
         "written_total": 120_000,
+        "lag": lag,
         **changes,
     }
     return ConsumerStats(
-        consumer=consumer, instance=instance, at=time.time() - 2 if at is None else at, lag=lag, **fields
+        consumer=consumer, instance=instance, at=time.time() - 2 if at is None else at, **fields
     )
 
 

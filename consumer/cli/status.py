@@ -137,9 +137,10 @@ def _show(each: ConsumerView) -> None:
 
 
 def _cells(part: PartitionView) -> list[str]:
-    numbers = (part.lag, part.low_water, part.received, part.last_enqueued, part.in_flight)
+    low_water = "none yet" if part.low_water is None else _number(part.low_water)
+    numbers = map(_number, (part.received, part.last_enqueued, part.in_flight))
     where = part.instance if part.live else f"{part.instance} (gone)"
-    return [escape(part.partition), *map(_number, numbers), escape(where)]
+    return [escape(part.partition), _number(part.lag), low_water, *numbers, escape(where)]
 
 
 def _number(value: float | None) -> str:

@@ -78,8 +78,9 @@ function instancesTable(view) {
 
 /** Events between the low-water mark and the newest in the hub: [received, not yet received]; null when unknown. */
 function spanOf(partition) {
-  const { low_water: low, received, last_enqueued: last } = partition;
-  if (low === null || received === null) return null;
+  const { received, last_enqueued: last } = partition;
+  if (received === null) return null;
+  const low = partition.low_water ?? received - partition.in_flight;
   return [Math.max(0, received - low), Math.max(0, (last ?? received) - received)];
 }
 
@@ -103,7 +104,7 @@ function partitionsTable(view) {
   const rows = view.partitions.map((one, index) => h("tr", { className: one.live ? null : "gone" },
     h("th", { scope: "row" }, one.partition),
     h("td", { className: "progress" }, trackOf(spans[index], longest)),
-    [one.lag, one.low_water, one.received, one.last_enqueued, one.in_flight].map((value) => h("td", { className: "num" }, numberText(value))),
+    [numberText(one.lag), one.low_water === null ? "none yet" : numberText(one.low_water), ...[one.received, one.last_enqueued, one.in_flight].map(numberText)].map((text) => h("td", { className: "num" }, text)),
     h("td", {}, one.instance, one.live ? null : " (gone)")));
   return h("table", { className: "partitions" }, headOf(heads), h("tbody", {}, rows));
 }

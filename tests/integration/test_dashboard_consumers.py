@@ -6,6 +6,7 @@ import time
 import pytest
 
 from consumer.rate_control import RateOrder
+from scaling.consumer_stats import PartitionStats
 from tests.browser_support import CONTRASTS, KEY, PHONE, consumer_row, eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.wire, pytest.mark.asyncio(loop_scope="module")]
@@ -77,6 +78,18 @@ async def test_bars_show_what_is_received_and_what_waits_in_proportion(show, api
     assert short[1] / short[0] == pytest.approx(800 / 200)
     assert sum(long) == pytest.approx(98)
     assert sum(short) / sum(long) == pytest.approx(1000 / 2000)
+
+
+async def test_a_partition_of_which_nothing_is_settled_yet_says_so_and_shows_all_it_took(show, api):
+    begun = PartitionStats("0", last_enqueued=399, received=199, low_water=None, lag=400, in_flight=200)
+    await report(api, partitions=(), lag=(begun,))
+    page = await show()
+    rects = card(page).get_by_role("region", name="Partitions").locator("tbody .track rect")
+    await rects.first.wait_for()
+
+    held, behind = [float(await rect.get_attribute("width")) for rect in await rects.all()]
+    assert held == pytest.approx(behind)
+    assert (await cells(page, "Partitions of flights"))[0][2:4] == ["400", "none yet"]
 
 
 async def test_thirty_two_partitions_stand_in_order_of_their_numbers(show, api):

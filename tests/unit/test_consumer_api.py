@@ -171,12 +171,14 @@ def tidemark(tables, monkeypatch):
 
 
 def test_the_command_shows_lag_and_instances(tidemark, tables):
-    asyncio.run(tables.stats.put(row(lag=[part("0", 1234)])))
+    begun = PartitionStats("1", 8, 7, None, 0, 8)
+    asyncio.run(tables.stats.put(row(lag=[part("0", 1234), begun])))
     asyncio.run(tables.rates.save("flights", RateOrder(rate=500.0, by="ann")))
     answer = tidemark("status")
 
     assert answer.exit_code == 0
     assert "flights: 1 live, 100 records/s (limit 500), 6 RU per record" in answer.output
+    assert "│ 1         │ 0    │ none yet  │" in answer.output
     assert "ordered: 500 records/s for each instance, by ann" in answer.output
     assert json.loads(tidemark("status", "--json").output)["consumers"][0]["lag"] == 1234
     assert "no instance of 'other' has reported" in tidemark("status", "other").output
