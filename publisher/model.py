@@ -114,12 +114,13 @@ class SavedState(Struct, frozen=True):
 class RetryPolicy(Struct, frozen=True):
     """How often and how long one set of events is tried. Durations in seconds.
 
-    Defaults are the SDK's: 3 retries, from 0.8 s on, doubling up to 120 s, 60 s per attempt; and 4 s where the
-    service is busy.
+    Defaults are the SDK's: 3 retries, from 0.8 s on, doubling up to 120 s, 60 s per attempt and to open a link; and
+    4 s where the service is busy.
     """
 
     max_attempts: int = 4
     attempt_timeout: float = 60.0
+    open_timeout: float = 60.0
     delay: float = 0.8
     max_delay: float = 120.0
     busy_delay: float = 4.0
@@ -127,9 +128,12 @@ class RetryPolicy(Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.max_attempts < 1:
             raise PublishSettingsError(f"max_attempts is {self.max_attempts}, accepted: 1 or more")
-        for name in ("attempt_timeout", "delay", "max_delay", "busy_delay"):
-            if getattr(self, name) < 0 or (name == "attempt_timeout" and not self.attempt_timeout):
-                raise PublishSettingsError(f"{name} is {getattr(self, name)}, accepted: positive seconds")
+        for name in ("delay", "max_delay", "busy_delay"):
+            if getattr(self, name) < 0:
+                raise PublishSettingsError(f"{name} is {getattr(self, name)}, accepted: seconds from 0 on")
+        for name in ("attempt_timeout", "open_timeout"):
+            if getattr(self, name) <= 0:
+                raise PublishSettingsError(f"{name} is {getattr(self, name)}, accepted: seconds above 0")
 
     def pause(self, attempt: int, *, busy: bool, retry_after: float | None = None) -> float:
         """Seconds to wait after the given attempt, 1-based, has failed."""

@@ -183,7 +183,7 @@ class PartitionShell:
                     await self.close_link()
                     if self._is_closed:
                         return Failed(FailureKind.REFUSED, "the producer was closed", self._now())
-                    timeout = self._remaining(deadline)
+                    timeout = self._within(self._retry.open_timeout, deadline)
                     self._link = await self._links.open(self._key.partition_id, step.claims, timeout=timeout)
                     return Opened(self._link.claims)
                 case Transfer():
@@ -199,7 +199,7 @@ class PartitionShell:
     async def _transfer(self, step: Transfer, deadline: float | None, events: SentSet | None) -> Answer:
         if self._link is None or events is None:
             raise AssertionError("a transfer without a link or events")
-        await self._link.transfer(events.encoded, step.stamp, timeout=self._remaining(deadline))
+        await self._link.transfer(events.encoded, step.stamp, timeout=self._within(self._retry.attempt_timeout, deadline))
         return Done()
 
     async def _use_store(self, step: Load | Save, deadline: float | None) -> Answer:
@@ -220,8 +220,7 @@ class PartitionShell:
         except UnavailableError as error:
             return Failed(FailureKind.NOT_STORED, str(error), self._now(), error.retry_after)
 
-    def _remaining(self, deadline: float | None) -> float:
-        most = self._retry.attempt_timeout
+    def _within(self, most: float, deadline: float | None) -> float:
         return most if deadline is None else max(0.001, min(most, deadline - self._now()))
 
     def _now(self) -> float:

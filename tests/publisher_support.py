@@ -1,0 +1,270 @@
+"""Two worlds to publish to: a service in memory, and the local Event Hubs over real sockets. Tests see no difference."""
+
+import asyncio
+import itertools
+from contextlib import asynccontextmanager
+
+from azure.eventhub import EventData
+from azure.eventhub._pyamqp._decode import decode_payload
+
+from devstack.amqp.errors import AmqpError
+from devstack.event_hubs.idempotence import Asked, Batch, Idempotence, Publishers
+from devstack.faults import Fault
+from publisher import failures
+from publisher.idempotent_producer import IdempotentProducer
+from publisher.link_hooks import stamped_events
+from publisher.model import Claims, RetryPolicy
+from publisher.ports import LinkError
+from publisher.sequencing import last_of
+from publisher.steps import FailureKind
+from publisher.sync_producer import SyncIdempotentProducer
+from tests.event_hubs_support import HUB, running_server
+
+QUICK = RetryPolicy(max_attempts=4, attempt_timeout=0.6, delay=0.01, max_delay=0.05, busy_delay=0.02)
+NUMBER = b"com.microsoft:producer-sequence-number"
+GROUP = b"com.microsoft:producer-id"
+
+
+def event(body):
+    return EventData(body)
+
+
+def events(*bodies):
+    return [EventData(body) for body in bodies]
+
+
+def read(message):
+    """Body, number and producer of a stored event."""
+    decoded = decode_payload(memoryview(bytes(message)))
+    annotations = decoded.message_annotations or {}
+    return b"".join(decoded.data).decode(), annotations.get(NUMBER), annotations.get(GROUP)
+
+
+class FakeService:
+    """Partitions in memory. `transfers` are the first numbers (None: without) of all that was tried."""
+
+    def __init__(self, partitions=2):
+        self.idempotence = Idempotence()
+        self.stored = {str(number): [] for number in range(partitions)}
+        ids = itertools.count(1)
+        self.publishers = {name: Publishers(self.idempotence, lambda: next(ids)) for name in self.stored}
+        self.faults = []
+        self.transfers = []
+        self.attaches = []
+        self.max_message_size = 1024 * 1024
+        self.in_flight = {}
+        self.most_in_flight = {}
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.arrived = asyncio.Event()
+
+    def take(self, where):
+        for fault in self.faults:
+            if fault[0] == where:
+                self.faults.remove(fault)
+                return fault
+        return None
+
+
+class FakeLinks:
+    namespace = "local"
+
+    def __init__(self, service):
+        self.service = service
+        self.hub = HUB
+
+    async def partition_ids(self):
+        return list(self.service.stored)
+
+    async def open(self, partition_id, claims, *, timeout):
+        service = self.service
+        service.attaches.append((partition_id, claims))
+        if fault := service.take("attach"):
+            with_state = claims is not None and claims.producer_group_id is not None
+            raise LinkError(failures.of_attach(fault[1], with_state=with_state), fault[1], link_lost=True)
+        said = Claims()
+        if claims is not None and service.idempotence.offered:
+            try:
+                said = Claims(*service.publishers[partition_id].attach(Asked(*claims)))
+            except AmqpError as error:
+                kind = failures.of_attach(error.condition, with_state=claims.producer_group_id is not None)
+                raise LinkError(kind, str(error), link_lost=True) from None
+        return FakeLink(service, partition_id, said)
+
+    async def close(self):
+        pass
+
+
+class FakeLink:
+    def __init__(self, service, partition_id, claims):
+        self.service = service
+        self.partition_id = partition_id
+        self.claims = claims
+        self.max_message_size = service.max_message_size
+
+    async def transfer(self, encoded, stamp, *, timeout):
+        service, partition = self.service, self.partition_id
+        now = service.in_flight[partition] = service.in_flight.get(partition, 0) + 1
+        service.most_in_flight[partition] = max(now, service.most_in_flight.get(partition, 0))
+        try:
+            await self._transfer(encoded, stamp)
+        finally:
+            service.in_flight[partition] -= 1
+
+    async def _transfer(self, encoded, stamp):
+        service = self.service
+        service.transfers.append(None if stamp is None else stamp.first)
+        service.arrived.set()
+        await asyncio.sleep(0)
+        fault = service.take("send")
+        kind, condition = fault[1:] if fault else ("", "")
+        if kind == "error":
+            raise LinkError(failures.of_rejection(condition), condition, link_lost=False)
+        if kind in {"no_answer", "detach", "drop_connection"}:
+            raise LinkError(FailureKind.UNKNOWN, kind, link_lost=True)
+        self._store(encoded, stamp)
+        await service.gate.wait()
+        if kind:
+            raise LinkError(FailureKind.UNKNOWN, kind, link_lost=True)
+
+    def _store(self, encoded, stamp):
+        log = self.service.stored[self.partition_id]
+        found = stamped_events(encoded, stamp)
+        if stamp is None:
+            log += found
+            return
+        batch = Batch(*stamp[:2], stamp.first, last_of(stamp.first, len(encoded)))
+        publishers = self.service.publishers[self.partition_id]
+        try:
+            if publishers.is_new(batch):
+                log += found
+                publishers.commit(batch)
+        except AmqpError as error:
+            raise LinkError(failures.of_rejection(error.condition), str(error), link_lost=False) from None
+
+    async def close(self):
+        pass
+
+
+class World:
+    """What tests of producers see. `fault` is one of devstack.faults of the point `send`."""
+
+    def __init__(self):
+        self._open = []
+
+    def producer(self, **options):
+        producer = self._create(**{"retry": QUICK, **options})
+        self._open.append(producer)
+        return producer
+
+    def bodies(self, partition="0"):
+        return [read(message)[0] for message in self.messages(partition)]
+
+    def numbers(self, partition="0"):
+        return [read(message)[1] for message in self.messages(partition)]
+
+    def groups(self, partition="0"):
+        return {read(message)[2] for message in self.messages(partition)}
+
+    async def aclose(self):
+        for producer in self._open:
+            await producer.close()
+
+
+class FakeWorld(World):
+    on_the_wire = False
+
+    def __init__(self):
+        super().__init__()
+        self.service = FakeService()
+
+    def _create(self, **options):
+        return IdempotentProducer.over(FakeLinks(self.service), **options)
+
+    def messages(self, partition):
+        return self.service.stored[partition]
+
+    def fault(self, kind, *, condition="", count=1):
+        self.service.faults += [("send", kind, condition)] * count
+
+    def refuse_attach(self, condition, *, count=1):
+        self.service.faults += [("attach", condition)] * count
+
+    def fence(self, partition):
+        self.service.publishers[partition].fence()
+
+    def forget(self, partition):
+        self.service.publishers[partition].forget()
+
+    def offer(self, offered):
+        self.service.idempotence = Idempotence(offered=offered)
+
+
+class WireWorld(World):
+    on_the_wire = True
+
+    def __init__(self, server):
+        super().__init__()
+        self.server = server
+
+    def _create(self, **options):
+        return IdempotentProducer.from_connection_string(self.server.connection_string(HUB), **options)
+
+    def messages(self, partition):
+        return [stored.message for stored in self.server.events(HUB, partition)]
+
+    def fault(self, kind, *, condition="", count=1):
+        self.server.faults.add(Fault("send:*", kind, count=count, condition=condition))
+
+    def refuse_attach(self, condition, *, count=1):
+        self.server.faults.add(Fault("attach:*", "error", count=count, condition=condition))
+
+    def fence(self, partition):
+        self.server.publishers(HUB, partition).fence()
+
+    def forget(self, partition):
+        self.server.publishers(HUB, partition).forget()
+
+    def offer(self, offered):
+        self.server.delete_hub(HUB)
+        self.server.create_hub(HUB, 2, idempotence=Idempotence(offered=offered))
+
+
+class Awaitable:
+    """A SyncIdempotentProducer as if it were the other one: each call in a thread."""
+
+    def __init__(self, producer):
+        vars(self)["_producer"] = producer
+
+    def __setattr__(self, name, value):
+        setattr(self._producer, name, value)
+
+    def __getattr__(self, name):
+        found = getattr(self._producer, name)
+        if not callable(found):
+            return found
+
+        async def call(*arguments, **options):
+            return await asyncio.to_thread(found, *arguments, **options)
+
+        return call
+
+
+class SyncFakeWorld(FakeWorld):
+    def _create(self, **options):
+        create = lambda: IdempotentProducer.over(FakeLinks(self.service), **options)  # noqa: E731
+        return Awaitable(SyncIdempotentProducer.around(create))
+
+
+class SyncWireWorld(WireWorld):
+    def _create(self, **options):
+        connection = self.server.connection_string(HUB)
+        return Awaitable(SyncIdempotentProducer.from_connection_string(connection, **options))
+
+
+@asynccontextmanager
+async def wire_world(folder, kind=WireWorld):
+    async with running_server(folder) as server:
+        world = kind(server)
+        yield world
+        await world.aclose()
