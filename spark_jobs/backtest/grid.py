@@ -57,8 +57,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     """What is judged how. `holdout` is the last share of each history, which recommendations never see.
 
     A candidate may keep `late_budget` of the messages waiting longer than the objective. `base` names the target
-    whose policy all targets of the history are replayed with; `metric` the metric that is the queue.
-    `idle_utilization` and `rate_percentile` belong to histories without arrivals and without a known service rate.
+    whose policy all targets of the history are replayed with; `metric` the metric that is the queue. `initial` is the
+    instances to begin with where the history does not tell; `idle_utilization` is for histories without arrivals.
     """
 
     holdout: float = 0.3
@@ -97,7 +97,7 @@ def read_grid(text: str, *, name: str) -> Plan:
         raise ConfigError([Problem(name, f"not valid TOML: {error}")]) from None
     root = Reader(tree, "", shared)
     rules = Rules(
-        holdout=root.take("holdout", Rules.__struct_defaults__[0], _part),
+        holdout=root.take("holdout", 0.3, _part),
         late_budget=root.take("late_budget", 0.01, share),
         base=root.take("base", None, as_text),
         metric=root.take("metric", None, as_text),

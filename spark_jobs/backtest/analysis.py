@@ -1,0 +1,136 @@
+"""From the scores of all candidates to what is recommended: the part that Spark and one machine share. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+
+from scaling.policy import PolicySpec
+from spark_jobs.backtest.fleet import Model
+from spark_jobs.backtest.grid import BASELINE, Candidate, GridError, Plan, Targets, metric_of
+from spark_jobs.backtest.history import HistoryError
+from spark_jobs.backtest.recommend import Choice, Judged, choose, choose_for_all, judge, judge_all
+from spark_jobs.backtest.work import Comparison, Row, Settings
+
+HOUR, DAY = 3600.0, 86_400.0
+
+SEED = 20_170_705
+"""Of the bootstrap's random numbers: the same scores give the same verdicts."""
+
+DAYS_FOR_DAYS = 8
+"""Days of held-out history from which on blocks are days instead of hours: days differ less by the time of day."""
+
+PLOTTED_TARGETS = 5
+"""Targets with plots of their own: those that pay most for the running policy."""
+
+
+class Job(Struct, frozen=True):
+    """A backtest ready to run: for every base policy its candidates and the metric that is the queue."""
+
+    settings: Settings
+    candidates: dict[str, list[Candidate]]  # by base
+    metrics: dict[str, str]  # by base
+    base: str | None
+
+    def base_of(self, target: str) -> str:
+        return self.base or target
+
+    def policies(self, target: str) -> list[tuple[str, PolicySpec]]:
+        return [(c.name, c.spec) for c in self.candidates[self.base_of(target)]]
+
+    def policy(self, target: str, name: str) -> PolicySpec:
+        return next(spec for candidate, spec in self.policies(target) if candidate == name)
+
+    def metric(self, target: str) -> str:
+        return self.metrics[self.base_of(target)]
+
+    def interval(self, target: str) -> float:
+        """Seconds between two collections under the running policy."""
+        return self.policy(target, BASELINE).metrics[self.metric(target)].window.interval
+
+
+def plan_job(plan: Plan, targets: Targets, recorded: Iterable[str]) -> Job:
+    """Candidates for every recorded target. Raises HistoryError for targets without a policy, GridError, ConfigError."""
+    names = sorted(recorded)
+    if not names:
+        raise HistoryError("the history is empty: it names no target")
+    base = plan.rules.base
+    bases = [base] if base is not None else names
+    unknown = [name for name in bases if name not in targets.names]
+    if unknown:
+        raise HistoryError(
+            f"{', '.join(unknown[:5])}{' and more' if len(unknown) > 5 else ''}: not in the configuration, which has "
+            f"{', '.join(targets.names) or 'no targets'}. To replay every recorded target with one of these policies, "
+            "set base in the grid"
+        )
+    candidates = {name: targets.candidates(name, plan) for name in bases}
+    metrics = {name: metric_of(found[0].spec, plan.rules.metric) for name, found in candidates.items()}
+    for name, found in candidates.items():
+        for candidate in found:
+            if metrics[name] not in candidate.spec.metrics:
+                raise GridError(f"candidate '{candidate.name}' of {name}: has no metric '{metrics[name]}', the queue")
+    return Job(Settings(plan.rules, plan.model, plan.estimate_rate), candidates, metrics, base)
+
+
+def blocks_per_target(candidates: int, targets: int, workers: int) -> int:
+    """Into how many tasks the candidates of one target are cut, so that there are about four for each worker."""
+    return min(max(-(-4 * workers // targets), 1), candidates)
+
+
+def sliced(count: int, blocks: int) -> list[tuple[int, int]]:
+    """`count` items as `blocks` neighbouring ranges of nearly equal length."""
+    edges = [round(index * count / blocks) for index in range(blocks + 1)]
+    return list(zip(edges, edges[1:], strict=False))
+
+
+class Analysis(Struct, frozen=True):
+    """All that a report shows. `everywhere` is the one candidate for all targets, where there are several."""
+
+    job: Job
+    models: dict[str, Model]
+    choices: dict[str, Choice]
+    judged: dict[str, Judged]
+    comparisons: dict[str, Comparison]
+    everywhere: Choice | None
+    judged_everywhere: Judged | None
+    evaluations: int
+
+
+def choices_of(rows: Iterable[Row], job: Job) -> dict[str, Choice]:
+    return choose(rows, late_budget=job.settings.rules.late_budget)
+
+
+def block_of(held_out_seconds: float) -> float:
+    return DAY if held_out_seconds >= DAYS_FOR_DAYS * DAY else HOUR
+
+
+def plotted(choices: Mapping[str, Choice], count: int = PLOTTED_TARGETS) -> list[str]:
+    """The targets to draw: where the running policy and the recommended one differ, the most expensive first."""
+    different = [c for c in choices.values() if c.recommended != BASELINE] or list(choices.values())
+    return [c.target for c in sorted(different, key=lambda c: (-c.training[BASELINE].cost, c.target))[:count]]
+
+
+def analyse(
+    job: Job,
+    choices: dict[str, Choice],
+    comparisons: Sequence[Comparison],
+    models: dict[str, Model],
+    evaluations: int,
+) -> Analysis:
+    """Judges every recommendation on its held-out part."""
+    judged: dict[str, Judged] = {}
+    for comparison in sorted(comparisons, key=lambda c: c.target):
+        recommended = choices[comparison.target].recommended
+        rng = np.random.default_rng(SEED)
+        judged[comparison.target] = judge(recommended, comparison.recommended, comparison.baseline, rng)
+    everywhere = judged_everywhere = None
+    same_names = len({tuple(sorted(c.training)) for c in choices.values()}) == 1
+    if len(choices) > 1 and same_names:
+        everywhere = choose_for_all(choices, name="all targets", late_budget=job.settings.rules.late_budget)
+        judged_everywhere = judge_all(
+            everywhere.recommended, list(choices.values()), np.random.default_rng(SEED)
+        )
+    by_target = {c.target: c for c in comparisons}
+    return Analysis(job, models, choices, judged, by_target, everywhere, judged_everywhere, evaluations)

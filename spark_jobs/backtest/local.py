@@ -1,0 +1,250 @@
+"""`tidemark backtest`: the whole backtest on one machine, on all its cores, without Spark."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from msgspec import Struct
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from scaling import registry
+from scaling.config_reader import ConfigError
+from scaling.policy import PolicySpec
+from spark_jobs.backtest import work
+from spark_jobs.backtest.analysis import (
+    Analysis,
+    Job,
+    analyse,
+    block_of,
+    blocks_per_target,
+    choices_of,
+    plan_job,
+    plotted,
+    sliced,
+)
+from spark_jobs.backtest.grid import BASELINE, GridError, Plan, Targets, read_grid
+from spark_jobs.backtest.history import HistoryError
+from spark_jobs.backtest.reading import Readings, merged, read_arrivals, read_log
+from spark_jobs.backtest.recommend import VERDICTS
+from spark_jobs.backtest.work import Comparison, Prepared, Replayer, Row
+from spark_jobs.errors import InputError, JobError
+
+console = Console()
+errors = Console(stderr=True)
+
+
+class Task(Struct, frozen=True):
+    """One target's history and some of its candidates."""
+
+    prepared: Prepared
+    metric: str
+    rules: Any
+    candidates: list[tuple[str, PolicySpec]]
+
+
+class Pair(Struct, frozen=True):
+    """One target's history, its running policy and the recommended one."""
+
+    prepared: Prepared
+    metric: str
+    rules: Any
+    baseline: PolicySpec
+    recommended: PolicySpec
+    plot: bool
+
+
+def _score(task: Task) -> list[Row]:
+    return Replayer(task.prepared, task.metric, task.rules).rows(task.candidates)
+
+
+def _compare(pair: Pair) -> Comparison:
+    replayer = Replayer(pair.prepared, pair.metric, pair.rules)
+    block = block_of(replayer.history.end - replayer.split)
+    return work.compare(replayer, pair.baseline, pair.recommended, block=block, plot=pair.plot)
+
+
+def backtest(readings: Readings, plan: Plan, targets: Targets, *, processes: int) -> tuple[Analysis, list[Row]]:
+    """The backtest of all readings, with the rows it rests on (by target, in the order of the candidates).
+
+    The number of processes changes nothing but the time. Raises InputError.
+    """
+    try:
+        job = plan_job(plan, targets, readings)
+    except (ConfigError, GridError, HistoryError) as error:
+        raise InputError(str(error)) from error
+    prepared = _prepared(readings, job)
+    count = max(len(found) for found in job.candidates.values())
+    blocks = blocks_per_target(count, len(prepared), processes)
+    tasks = [
+        Task(prepared[target], job.metric(target), job.settings.rules, job.policies(target)[first:last])
+        for target in prepared
+        for first, last in sliced(len(job.policies(target)), blocks)
+    ]
+    with _pool(processes) as run:
+        try:
+            rows = [row for found in run("replaying", _score, tasks) for row in found]
+            choices = choices_of(rows, job)
+            drawn = set(plotted(choices))
+            pairs = [
+                Pair(
+                    prepared[target],
+                    job.metric(target),
+                    job.settings.rules,
+                    job.policy(target, BASELINE),
+                    job.policy(target, choice.recommended),
+                    target in drawn,
+                )
+                for target, choice in choices.items()
+            ]
+            comparisons = list(run("comparing", _compare, pairs))
+        except HistoryError as error:
+            raise InputError(str(error)) from error
+    models = {target: found.model for target, found in prepared.items()}
+    return analyse(job, choices, comparisons, models, _evaluations(job, prepared)), rows
+
+
+def _prepared(readings: Readings, job: Job) -> dict[str, Prepared]:
+    """Raises InputError with the problems of all targets."""
+    found: dict[str, Prepared] = {}
+    problems: list[str] = []
+    for target in sorted(readings):
+        try:
+            found[target] = work.prepare(target, readings[target], job.settings, interval=job.interval(target))
+        except HistoryError as error:
+            problems.append(str(error))
+    if problems:
+        more = f"; and {len(problems) - 5} more targets" if len(problems) > 5 else ""
+        raise InputError("; ".join(problems[:5]) + more)
+    return found
+
+
+def _evaluations(job: Job, prepared: dict[str, Prepared]) -> int:
+    """Ticks of all candidates: what production would have evaluated."""
+    total = 0
+    for target, found in prepared.items():
+        seconds = found.history.end - found.history.start
+        for _, spec in job.policies(target):
+            total += int(seconds // spec.metrics[job.metric(target)].window.interval) + 1
+    return total
+
+
+@contextmanager
+def _pool(processes: int) -> Iterator[Any]:
+    """A function (text, work, items) -> results in the order of the items, with a progress bar on a terminal."""
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors
+    )
+    # Processes are started afresh: the progress bar runs a thread, and a fork would copy what it locks.
+    executor = (
+        ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) if processes > 1 else None
+    )
+
+    def run(text: str, function: Any, items: Sequence[Any]) -> Iterable[Any]:
+        results = map(function, items) if executor is None else executor.map(function, items)
+        yield from bar.track(results, total=len(items), description=text)
+
+    try:
+        with bar:
+            yield run
+    finally:
+        if executor is not None:
+            executor.shutdown(cancel_futures=True)
+
+
+def write_rows(rows: Iterable[Row], path: Path) -> None:
+    """Scores as one Parquet file, complete or absent."""
+    import pyarrow as pa  # noqa: PLC0415 - the command's help needs neither
+    from pyarrow import parquet  # noqa: PLC0415
+
+    flat = [
+        {"target": row.target, "candidate": row.candidate, "part": row.part, **msgspec.structs.asdict(row.score)}
+        for row in rows
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half = path.with_suffix(".part")
+    parquet.write_table(pa.Table.from_pylist(flat), half)
+    half.replace(path)
+
+
+def command(
+    grid: Annotated[Path, typer.Argument(help="TOML file of the parameters to try; see docs/backtesting.md.")],
+    arrivals: Annotated[
+        Path | None, typer.Option(help="CSV (or folder) of t, arrivals and, for several targets, target.")
+    ] = None,
+    log: Annotated[
+        Path | None, typer.Option(help="Scaling log as JSON: backlogs and capacities. See `tidemark log --json`.")
+    ] = None,
+    output: Annotated[Path, typer.Option("--output", help="Folder of report and scores.")] = Path("backtest-output"),
+    processes: Annotated[int | None, typer.Option(min=1, help="Processes. [default: one per core]")] = None,
+    config: Annotated[Path, typer.Option(help="The configuration with the running policies.")] = Path("tidemark.toml"),
+) -> None:
+    """Replays recorded load against a grid of rules: late messages, cost, actions, and what to set.
+
+    The decisions are made by the product's own code; a queueing model answers them. The last part of the history is
+    held out: what is recommended is judged there against the running policy.
+    """
+    try:
+        plan, targets = read_settings(grid, config, os.environ)
+        readings = _read(arrivals, log, plan)
+        found, rows = backtest(readings, plan, targets, processes=processes or os.cpu_count() or 1)
+    except JobError as error:
+        errors.print(f"error: {error}", markup=False, soft_wrap=True)
+        raise typer.Exit(1) from None
+    from spark_jobs.backtest.page import report_of  # noqa: PLC0415 - matplotlib takes a second
+
+    write_rows(rows, output / "scores.parquet")
+    page = report_of(found).write(output)
+    show(found)
+    console.print(f"report: {page}", markup=False, soft_wrap=True)
+
+
+def read_settings(grid: Path, config: Path, settings: Any) -> tuple[Plan, Targets]:
+    """The grid and the running policies. Raises InputError."""
+    try:
+        plan = read_grid(_file(grid), name=grid.name)
+        return plan, Targets(_file(config), name=config.name, settings=settings, plug_ins=registry)
+    except ConfigError as error:
+        raise InputError(str(error)) from error
+
+
+def _file(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _read(arrivals: Path | None, log: Path | None, plan: Plan) -> Readings:
+    if arrivals is None and log is None:
+        raise InputError("no history: give --arrivals, --log or both")
+    sources = [read_arrivals(arrivals)] if arrivals is not None else []
+    if log is not None:
+        sources.append(read_log(log, plan.rules.metric))
+    return merged(*sources)
+
+
+def show(found: Analysis) -> None:
+    """The recommendations as a table on the terminal."""
+    table = Table("target", "recommended", "late", "now", "cost", "now", "held out")
+    for target, choice in found.choices.items():
+        old, new = choice.held_out[BASELINE], choice.held_out[choice.recommended]
+        table.add_row(
+            target,
+            choice.recommended,
+            f"{new.late_share:.2%}",
+            f"{old.late_share:.2%}",
+            f"{new.cost:,.2f}",
+            f"{old.cost:,.2f}",
+            VERDICTS[found.judged[target].verdict].partition(":")[0].partition(";")[0],
+        )
+    console.print(table)

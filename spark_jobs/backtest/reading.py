@@ -1,0 +1,140 @@
+"""Reads recorded load from files, without Spark: arrivals as CSV, the scaling log as JSON."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from scaling.model import LogEntry, LogKind
+from spark_jobs.backtest.work import Reading
+from spark_jobs.errors import InputError
+
+TIME_COLUMNS = ("t", "at", "time", "timestamp")
+
+Readings = dict[str, list[Reading]]
+"""Readings by target."""
+
+
+def read_arrivals(path: Path) -> Readings:
+    """Arrivals of one CSV file (.gz too) or of all of a folder: columns `t` (or at, time, timestamp), `arrivals`, and
+    `target`; without the last, the target is called as the file. Times are seconds, or ISO 8601. Raises InputError.
+    """
+    found: Readings = {}
+    for file in _files(path, (".csv", ".csv.gz")):
+        for target, reading in _rows(file):
+            found.setdefault(target, []).append(reading)
+    if not found:
+        raise InputError(f"{path}: no arrivals; CSV files with the columns t and arrivals are accepted")
+    return found
+
+
+def _files(path: Path, endings: tuple[str, ...]) -> list[Path]:
+    if not path.exists():
+        raise InputError(f"{path} does not exist; a file or a folder is accepted")
+    if not path.is_dir():
+        return [path]
+    files = sorted(file for file in path.rglob("*") if file.name.endswith(endings))
+    if not files:
+        raise InputError(f"{path} is a folder without files that end in {' or '.join(endings)}")
+    return files
+
+
+def _text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+        return (gzip.decompress(data) if path.name.endswith(".gz") else data).decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _rows(file: Path) -> Iterator[tuple[str, Reading]]:
+    rows = csv.DictReader(io.StringIO(_text(file)))
+    columns = rows.fieldnames or []
+    time = next((name for name in TIME_COLUMNS if name in columns), None)
+    if time is None or "arrivals" not in columns:
+        found = ", ".join(columns) or "nothing"
+        raise InputError(f"{file}: columns {found}; accepted: {' or '.join(TIME_COLUMNS)}, arrivals, and target")
+    name = file.name.removesuffix(".gz").removesuffix(".csv")
+    for line, row in enumerate(rows, start=2):
+        target = row["target"] if "target" in columns else name
+        value = row["arrivals"]
+        if value in (None, ""):
+            continue  # not known; from_arrivals leaves a gap
+        try:
+            yield target, Reading(seconds(row[time]), arrivals=float(value))
+        except (TypeError, ValueError):
+            raise InputError(
+                f"{file}, line {line}: found {row[time]!r}, {value!r}; accepted are a time (seconds, or ISO 8601) and a number"
+            ) from None
+
+
+def seconds(text: str) -> float:
+    """Seconds of a number, or of an ISO 8601 time (UTC where it has no offset). Raises ValueError."""
+    try:
+        return float(text)
+    except ValueError:
+        moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def read_log(path: Path, metric: str | None) -> Readings:
+    """Backlogs and capacities of a scaling log: a file or folder of JSON lines, or an array as `tidemark log --json`
+    prints it. Raises InputError.
+    """
+    entries: list[LogEntry] = []
+    for file in _files(path, (".json", ".jsonl", ".json.gz", ".jsonl.gz")):
+        entries += _entries(file)
+    found = from_entries(entries, metric)
+    if not found:
+        raise InputError(f"{path}: {len(entries)} entries, none of them a decision with metrics")
+    return found
+
+
+def _entries(file: Path) -> list[LogEntry]:
+    text = _text(file).strip()
+    try:
+        items: list[Any] = json.loads(text) if text.startswith("[") else list(map(json.loads, text.splitlines()))
+        return [msgspec.convert(item, LogEntry) for item in items]
+    except (ValueError, msgspec.ValidationError) as error:
+        raise InputError(f"{file} is not a scaling log: {error}") from error
+
+
+def from_entries(entries: Iterable[LogEntry], metric: str | None) -> Readings:
+    """One reading per decision: the metrics it saw, the capacity it found. A later copy of an entry counts."""
+    newest: dict[tuple[str, float], LogEntry] = {
+        (entry.target, entry.at): entry for entry in entries if entry.kind is LogKind.DECISION
+    }
+    found: Readings = {}
+    for (target, at), entry in sorted(newest.items()):
+        reading = of_metrics(at, entry.metrics, entry.current, metric)
+        if reading is not None:
+            found.setdefault(target, []).append(reading)
+    return found
+
+
+def of_metrics(at: float, metrics: Mapping[str, float], current: int | None, metric: str | None) -> Reading | None:
+    """The reading of one decision; None where it did not know the backlog. `metric` is chosen as `grid.metric_of` does."""
+    name = metric
+    if name is None:
+        name = "backlog" if "backlog" in metrics else next(iter(metrics)) if len(metrics) == 1 else None
+    if name is None or name not in metrics:
+        return None
+    others = {key: value for key, value in metrics.items() if key != name}
+    return Reading(at, backlog=metrics[name], instances=current, metrics=others)
+
+
+def merged(*sources: Readings) -> Readings:
+    """The readings of all sources together."""
+    found: Readings = {}
+    for source in sources:
+        for target, readings in source.items():
+            found.setdefault(target, []).extend(readings)
+    return found

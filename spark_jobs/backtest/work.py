@@ -1,0 +1,215 @@
+"""One target's share of a backtest, from its readings to scores: the same function for Spark and for one machine. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from scaling.policy import Policy, PolicySpec
+from spark_jobs.backtest.fleet import Model
+from spark_jobs.backtest.grid import Rules
+from spark_jobs.backtest.history import (
+    History,
+    HistoryError,
+    Observation,
+    estimate_service_rate,
+    from_arrivals,
+    from_backlog,
+)
+from spark_jobs.backtest.load import Load, Waiting
+from spark_jobs.backtest.score import Score, scores
+from spark_jobs.backtest.simulate import Trajectory, simulate, starting_instances
+
+Part = Literal["training", "held_out"]
+
+PLOTTED = 1500
+"""Points of a plotted line: more than a screen has pixels for."""
+
+
+class Reading(Struct, frozen=True):
+    """One recorded row of a target. `arrivals` begin at `at` (seconds since the epoch); a backlog is as of `at`."""
+
+    at: float
+    arrivals: float | None = None
+    backlog: float | None = None
+    instances: int | None = None
+    metrics: Mapping[str, float] = {}
+
+
+class Settings(Struct, frozen=True):
+    """What all targets share."""
+
+    rules: Rules
+    model: Model
+    estimate_rate: bool = False
+
+
+class Row(Struct, frozen=True):
+    """The score of one candidate over one part of one target's history."""
+
+    target: str
+    candidate: str
+    part: Part
+    score: Score
+
+
+class Prepared(Struct, frozen=True):
+    """A target ready to replay: its history, and the model with its own service rate."""
+
+    history: History
+    model: Model
+
+
+def prepare(target: str, readings: Sequence[Reading], settings: Settings, *, interval: float) -> Prepared:
+    """Arrivals, recorded or recovered, and the service rate, given or estimated. Raises HistoryError.
+
+    Without arrivals the bins are `interval` wide, the time between two collections while it was recorded.
+    """
+    rules, model = settings.rules, settings.model
+    counts = [(r.at, r.arrivals) for r in readings if r.arrivals is not None]
+    seen = [Observation(r.at, r.backlog, r.instances, r.metrics) for r in readings if r.backlog is not None]
+    if counts:
+        history = from_arrivals(target, counts)
+        if settings.estimate_rate:
+            found = estimate_service_rate(target, history, seen)
+            model = msgspec.structs.replace(model, service_rate=found.rate)
+            history = msgspec.structs.replace(history, notes=(f"estimated from the history: {found}",))
+        first = next((o for o in sorted(seen, key=lambda o: o.at) if o.at >= history.start), None)
+        if first is not None and first.at < history.start + max(history.step, interval):
+            history = msgspec.structs.replace(history, backlog=first.backlog or 0.0, instances=first.instances)
+        return Prepared(history, model)
+    if not seen:
+        raise HistoryError(f"{target}: the history is empty; readings with arrivals or a backlog are needed")
+    if settings.estimate_rate:
+        raise HistoryError(
+            f"{target}: service_rate = 'estimate' needs arrivals as well as backlogs; give it in messages per second"
+        )
+    history = from_backlog(
+        target, seen, step=interval, service_rate=model.service_rate, idle_utilization=rules.idle_utilization
+    )
+    return Prepared(history, model)
+
+
+def split_at(history: History, holdout: float) -> float:
+    """Where the held-out part begins: on the edge of a bin."""
+    bins = len(history.arrivals)
+    return history.start + round(bins * (1.0 - holdout)) * history.step
+
+
+class Replayer:
+    """Replays one target's history; what does not depend on the candidate is computed once."""
+
+    def __init__(self, prepared: Prepared, metric: str, rules: Rules) -> None:
+        self.history, self.model = prepared.history, prepared.model
+        self._metric = metric
+        self._rules = rules
+        self.split = split_at(prepared.history, rules.holdout)
+        self._loads: dict[float, tuple[Load, Waiting]] = {}
+
+    def load(self, spec: PolicySpec) -> tuple[Load, Waiting]:
+        interval = spec.metrics[self._metric].window.interval
+        if interval not in self._loads:
+            load = Load(self.history, interval)
+            self._loads[interval] = load, Waiting(load, self.model.slo)
+        return self._loads[interval]
+
+    def run(self, spec: PolicySpec) -> Trajectory:
+        load, _ = self.load(spec)
+        policy = Policy(msgspec.structs.replace(spec, target=self.history.target))
+        initial = self.history.instances
+        if initial is None:
+            initial = self._rules.initial
+        if initial is None:
+            initial = starting_instances(load, self.model)
+        return simulate(load, policy, self.model, metric=self._metric, initial=initial)
+
+    def rows(self, candidates: Sequence[tuple[str, PolicySpec]]) -> list[Row]:
+        """Scores of the candidates over both parts of the history, in the order given."""
+        history = self.history
+        edges = (history.start, self.split, history.end)
+        found: list[Row] = []
+        for name, spec in candidates:
+            load, waiting = self.load(spec)
+            first, second = scores(load, waiting, self.run(spec), self.model, edges)
+            found.append(Row(history.target, name, "training", first))
+            found.append(Row(history.target, name, "held_out", second))
+        return found
+
+
+class Series(Struct, frozen=True):
+    """One replay over time, for a plot: at most PLOTTED points, each the highest of what it stands for."""
+
+    times: list[float]
+    backlog: list[float]
+    instances: list[int]
+    arrivals: list[float]  # per second
+
+
+class Blocks(Struct, frozen=True):
+    """One replay by blocks of the held-out part: late messages and cost of each."""
+
+    late: list[float]
+    cost: list[float]
+
+
+class Comparison(Struct, frozen=True):
+    """The baseline and the recommended candidate of one target, side by side. `series` only where asked for."""
+
+    target: str
+    block: float
+    baseline: Blocks
+    recommended: Blocks
+    split: float
+    series: tuple[Series, Series] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def compare(
+    replayer: Replayer, baseline: PolicySpec, recommended: PolicySpec, *, block: float, plot: bool
+) -> Comparison:
+    """Replays both again, and cuts the held-out part into blocks of `block` seconds (the last one may be shorter)."""
+    history = replayer.history
+    runs = [(spec, replayer.run(spec)) for spec in (baseline, recommended)]
+    blocks = [_blocks(replayer, spec, run, block) for spec, run in runs]
+    series = [_series(replayer.load(spec)[0], run) for spec, run in runs] if plot else None
+    return Comparison(
+        history.target,
+        block,
+        blocks[0],
+        blocks[1],
+        replayer.split,
+        (series[0], series[1]) if series else None,
+        history.notes,
+    )
+
+
+def _blocks(replayer: Replayer, spec: PolicySpec, run: Trajectory, block: float) -> Blocks:
+    load, waiting = replayer.load(spec)
+    end = replayer.history.end
+    edges = [replayer.split]
+    while edges[-1] + block < end - 1e-6:
+        edges.append(edges[-1] + block)
+    edges.append(end)
+    found = [s for s in scores(load, waiting, run, replayer.model, edges) if s.hours > 0]
+    return Blocks([s.late for s in found], [s.cost for s in found])
+
+
+def _series(load: Load, run: Trajectory) -> Series:
+    steps = len(load.arrivals)
+    width = max(-(-steps // PLOTTED), 1)
+    starts = range(0, steps, width)
+    billed = np.array([count for _, count in run.billed])
+    since = np.array([at for at, _ in run.billed])
+    times = [load.start + first * load.step for first in starts]
+    index = np.maximum(np.searchsorted(since, np.array(times), side="right") - 1, 0)
+    return Series(
+        times,
+        [max(run.backlog[first + 1 : first + width + 1]) for first in starts],
+        [int(count) for count in billed[index]],
+        [max(load.arrivals[first : first + width]) / load.step for first in starts],
+    )
+
