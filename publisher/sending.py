@@ -385,6 +385,9 @@ class Sending:
         try:
             self._lanes.put_back([self._measure(item.message, item.index, self.limits)], self.limits)
         except OversizedMessageError as error:
+            if item.index in self._perhaps:  # refused now, and perhaps accepted before
+                self._in_flight, self._reason = (item,), str(error)
+                return
             refused = Refused(item.index, item.message_id, item.size, error.limit, str(error), item.message)
             self._refuse(error, refused)
 

@@ -1,0 +1,221 @@
+"""The sender's decisions against a modelled service that refuses, loses requests and loses answers at will."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from publisher.packing import Limits
+from publisher.send_errors import OversizedMessageError
+from publisher.send_report import Outgoing
+from publisher.sending import (
+    Accepted,
+    Busy,
+    Pause,
+    Read,
+    Rejected,
+    Sending,
+    SendPolicy,
+    Store,
+    TooLarge,
+    Transfer,
+    Unknown,
+)
+
+ANNOUNCED = Limits(batch=100, message=120)
+OUTCOMES = ("ok", "busy", "lost request", "lost answer", "refused", "too large")
+
+
+def measure(size, index, limits):
+    """A message that is its own size."""
+    item = Outgoing(index, f"id-{index}", None, None, size, b"x" * size, size + 5, 4)
+    if not limits.sendable(item):
+        raise OversizedMessageError(index, item.message_id, size, limits.message, "no claim check")
+    return item
+
+
+class Service:
+    """Takes batches up to a limit it does not announce, and fails as the schedule says, then never again."""
+
+    def __init__(self, faults, hidden, *, detects_duplicates=False):
+        self.faults, self.hidden = list(faults), hidden
+        self.detects_duplicates = detects_duplicates
+        self.stored = []
+
+    def take(self, effect):
+        fault = self.faults.pop(0) if self.faults else "ok"
+        items = effect.items
+        wire = items[0].size if effect.singly else items[0].envelope + sum(item.cost for item in items)
+        assert wire <= (ANNOUNCED.message if effect.singly else ANNOUNCED.batch)
+        if fault in ("ok", "lost answer") and wire > self.hidden and not effect.singly:
+            return TooLarge("larger than it looks")
+        if fault in ("ok", "lost answer"):
+            known = set(self.stored) if self.detects_duplicates else set()
+            self.stored.extend(item.index for item in items if item.index not in known)
+        return {
+            "ok": Accepted(),
+            "busy": Busy("server busy", 0.5),
+            "lost request": Unknown("no answer"),
+            "lost answer": Unknown("no answer"),
+            "refused": Rejected("entity disabled"),
+            "too large": TooLarge("at random"),
+        }[fault]
+
+
+def carry_out(sending, source, service):
+    """What both senders do, without their I/O; returns the report."""
+    effect = sending.next()
+    while effect is not None:
+        match effect:
+            case Read(count):
+                answer = [message for _, message in zip(range(count), source, strict=False)]
+            case Transfer():
+                answer = service.take(effect)
+            case Pause(seconds):
+                answer = None
+                assert seconds >= 0.5
+            case Store():
+                answer = Accepted()
+        effect = sending.next(answer)
+    taken = sending.give_back()
+    return sending.report([*taken, *source])
+
+
+sizes = st.lists(st.one_of(st.integers(1, 40), st.integers(80, 95)), max_size=150)
+faults = st.lists(st.sampled_from(OUTCOMES), max_size=25)
+
+
+def check_partition(report, count):
+    """Every message is in exactly one place."""
+    places = [
+        *report.sent,
+        *(item.index for item in report.unknown),
+        *(item.index for item in report.unsent),
+        *(each.index for each in report.refused),
+        *range(report.next_index, report.next_index + len(report.rest)),
+    ]
+    assert sorted(places) == list(range(count))
+
+
+@given(sizes, faults, st.integers(30, 100))
+def test_nothing_is_lost_or_doubled_under_any_fault_schedule(messages, schedule, hidden):
+    service = Service(schedule, hidden)
+    policy = SendPolicy(look_ahead=0, attempts=3, retry_delay=0.5, mixed=True)
+    source, before = iter(messages), None
+    for _ in range(30):
+        sending = Sending(measure, ANNOUNCED, policy, before=before)
+        report = carry_out(sending, source, service)
+        check_partition(report, len(messages))
+        unknown = {item.index for item in report.unknown}
+        assert set(report.sent) <= set(service.stored) <= set(report.sent) | unknown
+        assert len(service.stored) == len(set(service.stored))
+        assert service.stored == sorted(service.stored)
+        if not report.reason:
+            break
+        source, before = iter(report.rest), report
+
+    refused = {each.index for each in report.refused}
+    assert set(report.sent) | unknown | refused == set(range(len(messages)))
+
+
+@given(sizes, faults)
+def test_with_duplicate_detection_unknown_is_sent_again_and_everything_arrives_once(messages, schedule):
+    service = Service(schedule, hidden=100, detects_duplicates=True)
+    policy = SendPolicy(look_ahead=0, attempts=2, retry_delay=0.5, mixed=True, resend_unknown=True)
+    source, before, limits = iter(messages), None, ANNOUNCED
+    for _ in range(30):
+        sending = Sending(measure, limits, policy, before=before)
+        report = carry_out(sending, source, service)
+        check_partition(report, len(messages))
+        if not report.reason:
+            break
+        source, before, limits = iter(report.rest), report, sending.limits
+
+    refused = {each.index for each in report.refused}
+    assert report.exhausted
+    assert not report.unknown
+    assert not report.unsent
+    assert set(report.sent) == set(range(len(messages))) - refused
+    assert sorted(service.stored) == sorted(report.sent)
+
+
+@given(sizes, st.integers(40, 99))
+def test_a_reused_sender_converges_so_that_a_hidden_limit_costs_refusals_only_once(messages, hidden):
+    messages = [size for size in messages if size + 9 <= hidden]
+    policy = SendPolicy(look_ahead=0, mixed=True)
+    first = Sending(measure, ANNOUNCED, policy)
+    carry_out(first, iter(messages), Service([], hidden))
+    again = Sending(measure, first.limits, policy)
+    report = carry_out(again, iter(messages), Service([], hidden))
+
+    assert report.complete
+    assert report.size_refusals == 0
+
+
+def test_only_the_refused_chunk_is_sent_again():
+    service = Service(["ok", "too large"], hidden=100)
+    policy = SendPolicy(look_ahead=0, mixed=True)
+    sending = Sending(measure, ANNOUNCED, policy)
+    transfers = []
+    take = service.take
+    service.take = lambda effect: (transfers.append([item.index for item in effect.items]), take(effect))[1]
+    report = carry_out(sending, iter([43] * 6), service)
+
+    assert report.complete
+    assert transfers == [[0, 1], [2, 3], [2], [3], [4], [5]]
+    assert sending.limits.batch == 95
+    assert report.size_refusals == 1
+
+
+def test_a_transfer_that_was_given_up_is_unknown():
+    sending = Sending(measure, ANNOUNCED, SendPolicy(look_ahead=0))
+    assert isinstance(sending.next(), Read)
+    assert isinstance(sending.next([10, 20]), Transfer)
+    sending.abandon("given up: CancelledError")
+    report = sending.report()
+
+    assert [item.index for item in report.unknown] == [0, 1]
+    assert report.reason == "given up: CancelledError"
+    assert not report.sent
+
+
+def test_what_is_too_large_in_a_stream_stops_it_with_everything_accounted_for():
+    service = Service([], hidden=100)
+    sending = Sending(measure, ANNOUNCED, SendPolicy(look_ahead=0, mixed=True))
+    messages = [90] * 3 + [500] + [10] * 70
+    report = carry_out(sending, iter(messages), service)
+
+    check_partition(report, len(messages))
+    assert [each.index for each in report.refused] == [3]
+    assert report.refused[0].size == 500
+    assert "message 3 (message id id-3) has 500 bytes, accepted: up to 120" in report.reason
+
+
+def test_a_collection_is_measured_before_anything_is_sent():
+    sending = Sending(measure, ANNOUNCED, SendPolicy(look_ahead=0))
+    try:
+        sending.measure_all([10] * 1000 + [500])
+    except OversizedMessageError as error:
+        assert error.index == 1000
+    else:
+        raise AssertionError("not refused")
+
+
+def test_a_body_is_stored_once_however_often_its_message_is_sent():
+    from publisher.send_report import Claim  # noqa: PLC0415 - only here
+
+    def claimed(size, index, limits):
+        return Outgoing(
+            index, f"id-{index}", None, None, size, b"x" * 10, 15, 4, Claim("claims/a", b"body", "00")
+        )
+
+    sending = Sending(claimed, ANNOUNCED, SendPolicy(look_ahead=0, retry_delay=0.5))
+    effects = []
+    effect = sending.next()
+    answers = {Read: [500], Store: Accepted(), Pause: None}
+    transfers = iter([Busy("busy"), Accepted()])
+    while effect is not None:
+        effects.append(type(effect))
+        answer = next(transfers) if isinstance(effect, Transfer) else answers[type(effect)]
+        effect = sending.next(answer)
+
+    assert effects == [Read, Store, Transfer, Pause, Transfer]
+    assert sending.report().claims == 1
