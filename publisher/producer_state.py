@@ -221,7 +221,7 @@ class PartitionPublisher:
         failed = yield from self._load()
         if failed is None and self._unresolved is not None and not self._unresolved.is_(events):
             self._leave_behind(self._unresolved)
-        failed = failed or (yield from self._open())
+        failed = failed or (yield from self._raise_level()) or (yield from self._open())
         if failed is not None or not self._idempotent:
             return failed or (yield from self._transfer(None))
         set_ = self._numbered(events)
@@ -235,7 +235,7 @@ class PartitionPublisher:
         return failed
 
     def _prepare(self) -> Steps[Failed | None]:
-        return (yield from self._load()) or (yield from self._open())
+        return (yield from self._load()) or (yield from self._raise_level()) or (yield from self._open())
 
     def _transfer(self, set_: _Unresolved | None) -> Steps[Failed | None]:
         group, level, _ = self._known
@@ -269,7 +269,6 @@ class PartitionPublisher:
         self._unresolved = None
         self._bookmark = self._bookmark if set_.bookmark is None else set_.bookmark
         self._unsaved = self._writer is not None
-        self._raise_level()
 
     def _leave_behind(self, set_: _Unresolved) -> None:
         """Something else is to be sent than the set whose outcome is unknown."""
@@ -323,15 +322,20 @@ class PartitionPublisher:
             last = said.last_sequence_number
         self._known = Claims(said.producer_group_id, said.owner_level, last)
 
-    def _raise_level(self) -> None:
-        """Claim the partition with the owner level of the options, once nothing is pending under the saved one.
-
-        Numbering begins anew with a higher level.
+    def _raise_level(self) -> Steps[Failed | None]:
+        """Claim the partition with the owner level of the options, once nothing is pending under the saved one: a
+        higher level begins anew with its numbers, and the service takes no set under the lower one any more.
         """
         wanted, has = self._options.owner_level, self._known.owner_level
-        if wanted is not None and has is not None and wanted > has and self._unresolved is None:
-            self._known = Claims(self._known.producer_group_id, wanted, None)
-            self._is_open = False
+        if wanted is None or has is None or wanted <= has or self._unresolved is not None:
+            return None
+        if self._unsaved:
+            failed = yield from self._save(None)
+            if failed is not None:
+                return failed
+        self._known = Claims(self._known.producer_group_id, wanted, None)
+        self._is_open = False
+        return None
 
     # --- the saved state
 
@@ -365,7 +369,6 @@ class PartitionPublisher:
             self._unresolved = _Unresolved(
                 pending.first, pending.count, None, pending.digest, pending.bookmark
             )
-        self._raise_level()
 
     def _save(self, pending: PendingSet | None) -> Steps[Failed | None]:
         if self._in_doubt:

@@ -240,7 +240,9 @@ class PublisherContract:
         old, new = events("old", "new")
         await producer.send_events([old], partition_id="0")
 
-        with pytest.raises(AlreadyPublishedError, match="event 1 of 2 was published before, with the number 1"):
+        with pytest.raises(
+            AlreadyPublishedError, match="event 1 of 2 was published before, with the number 1"
+        ):
             await producer.send_events([new, old], partition_id="1")
 
         assert world.bodies("1") == []
@@ -292,7 +294,9 @@ class PublisherContract:
         producer = world.producer()
         world.fault("error", condition="com.microsoft:server-busy", count=QUICK.max_attempts)
 
-        with pytest.raises(PublishUnavailableError, match=r"partition 0: .*server-busy.*\(4 attempts\)") as caught:
+        with pytest.raises(
+            PublishUnavailableError, match=r"partition 0: .*server-busy.*\(4 attempts\)"
+        ) as caught:
             await producer.send_events(events("a"), partition_id="0")
 
         assert caught.value.outcome is Outcome.NOT_STORED
@@ -367,7 +371,10 @@ class PublisherContract:
     async def test_errors_of_a_disconnected_producer_and_of_an_invalid_state_are_told_apart(self, world):
         assert not issubclass(ProducerDisconnectedError, InvalidProducerStateError)
         assert not issubclass(InvalidProducerStateError, ProducerDisconnectedError)
-        for condition, error in ((STOLEN, ProducerDisconnectedError), (OUT_OF_ORDER, InvalidProducerStateError)):
+        for condition, error in (
+            (STOLEN, ProducerDisconnectedError),
+            (OUT_OF_ORDER, InvalidProducerStateError),
+        ):
             world.fault("error", condition=condition)
             with pytest.raises(error, match=condition):
                 await world.producer().send_events(events("a"), partition_id="0")
