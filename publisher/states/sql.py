@@ -41,6 +41,7 @@ class SqlStateStore:
 
     def __init__(self, database: SqlDatabase) -> None:
         self._database = database
+        self._is_open = True
         database.use()
 
     async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
@@ -61,7 +62,9 @@ class SqlStateStore:
         await self._transact(lambda connection: _delete(connection, key), deadline)
 
     async def aclose(self) -> None:
-        await self._database.release()
+        if self._is_open:
+            self._is_open = False
+            await self._database.release()
 
     async def _transact(self, work: Any, deadline: float) -> Any:
         def transaction() -> Any:

@@ -22,7 +22,10 @@ from publisher.errors import (
     PublishUnavailableError,
     UnsupportedPublishingError,
 )
+from publisher.idempotent_producer import IdempotentProducer
 from publisher.model import PartitionPublishingOptions, RetryPolicy
+from publisher.sync_producer import SyncIdempotentProducer
+from tests.event_hubs_support import until
 from tests.publisher_support import (
     QUICK,
     FakeWorld,
@@ -610,8 +613,7 @@ class CancellationContract:
         batch = await batch_of(producer, "a")
         world.fault("drop_ack")
         sending = asyncio.create_task(producer.send_batch(batch))
-        while not world.bodies():
-            await asyncio.sleep(0.001)
+        await until(world.bodies)
 
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -624,7 +626,7 @@ class CancellationContract:
 
 
 async def until_locked(batch):
-    while "being sent" not in repr(batch):
+    while "being sent" not in repr(batch):  # noqa: ASYNC110 - the next turn of the loop matters
         await asyncio.sleep(0)
 
 
@@ -717,9 +719,6 @@ class TestBlockingOnTheWire:
 
 
 def test_the_blocking_producer_has_the_same_methods():
-    from publisher.idempotent_producer import IdempotentProducer
-    from publisher.sync_producer import SyncIdempotentProducer
-
     def methods(kind):
         return {
             name: list(inspect.signature(found).parameters)

@@ -17,6 +17,7 @@ from publisher.errors import (
 )
 from publisher.model import Claims, PartitionPublishingOptions, RetryPolicy
 from publisher.producer_state import PartitionPublisher
+from publisher.sequencing import following, last_of, numbers_of
 from publisher.steps import (
     Done,
     Failed,
@@ -34,7 +35,7 @@ from publisher.steps import (
 NUMBERS = 2**31
 
 
-class Crash(Exception):
+class CrashError(Exception):
     """The process is gone."""
 
 
@@ -168,7 +169,7 @@ class Shell:
 
     def maybe_crash(self):
         if self.chance.random() < self.crashes:
-            raise Crash
+            raise CrashError
 
 
 RETRY = RetryPolicy(max_attempts=3, delay=0, max_delay=0, busy_delay=0)
@@ -245,7 +246,7 @@ def test_with_saved_state_crashes_at_any_step_lose_and_double_nothing(sizes, see
         try:
             go_on(Shell(service, store, chance, crashes), one, sets)
             break
-        except Crash:
+        except CrashError:
             continue
     service.deliver_late()
 
@@ -283,7 +284,7 @@ def test_without_saved_state_a_crash_doubles_at_most_the_last_set(sizes, seed):
             while place < len(sets):
                 persist(shell, one, sets[place])
                 place += 1
-        except Crash:
+        except CrashError:
             crashed_at.append(place)
     service.deliver_late()
 
@@ -338,7 +339,5 @@ def calm(shell, step, set_):
 
 @pytest.mark.parametrize("number", [0, 2**31 - 2, 2**31 - 1])
 def test_numbers_stay_within_31_bits(number):
-    from publisher.sequencing import following, last_of, numbers_of
-
     assert following(number) == (number + 1) % NUMBERS
     assert list(numbers_of(number, 4))[-1] == last_of(number, 4) == (number + 3) % NUMBERS

@@ -1,0 +1,319 @@
+"""What every ProducerStateStore does. Another store: a subclass of StateStoreContract with its own `place`."""
+
+import asyncio
+
+import msgspec
+import pytest
+from sqlalchemy import update
+
+from consumer.errors import UnavailableError
+from consumer.sql.database import SqlDatabase
+from publisher.errors import InvalidProducerStateError, ProducerDisconnectedError
+from publisher.model import PartitionPublishingOptions, PendingSet, ProducerRecord, StateKey
+from publisher.ports import StateConflictError
+from publisher.states.blob import BlobStateStore
+from publisher.states.file import FileStateStore
+from publisher.states.memory import MemoryStateStore
+from publisher.states.sql import STATES, SqlStateStore
+from tests.blob_support import BlobPlace
+from tests.postgres_support import new_database
+from tests.publisher_support import FakeWorld, event, events
+
+KEY = StateKey("Acme.servicebus.windows.net", "Flights", "loader", "0")
+PENDING = PendingSet(8, 3, "d1ge57", "line 12 – „ü“")
+RECORD = ProducerRecord(2**40, 3, 7, "line 9", PENDING, "me", 4)
+
+
+def soon(seconds=30.0):
+    return asyncio.get_running_loop().time() + seconds
+
+
+class StateStoreContract:
+    @pytest.fixture
+    async def place(self):
+        """Yields a place with `store()`, several of which see the same states, and `spoil()`, which makes KEY's
+        unreadable. Closes what it gave.
+        """
+        raise NotImplementedError
+
+    async def test_there_is_no_state_at_first(self, place):
+        assert await place.store().load(KEY, deadline=soon()) is None
+
+    async def test_a_state_comes_back_whole_in_another_process(self, place):
+        token = await place.store().save(KEY, RECORD, None, deadline=soon())
+
+        assert await place.store().load(KEY, deadline=soon()) == (RECORD, token)
+
+    async def test_a_state_without_a_pending_set_comes_back_whole(self, place):
+        record = ProducerRecord(1, 0, 0, None, None, "me", 1)
+
+        token = await place.store().save(KEY, record, None, deadline=soon())
+
+        assert await place.store().load(KEY, deadline=soon()) == (record, token)
+
+    async def test_each_save_needs_the_token_of_the_last(self, place):
+        store = place.store()
+        first = await store.save(KEY, RECORD, None, deadline=soon())
+        later = msgspec.structs.replace(RECORD, revision=5)
+
+        second = await store.save(KEY, later, first, deadline=soon())
+
+        assert second != first
+        assert await store.load(KEY, deadline=soon()) == (later, second)
+
+    async def test_of_two_who_read_the_same_state_the_second_to_save_is_refused(self, place):
+        one, other = place.store(), place.store()
+        token = await one.save(KEY, RECORD, None, deadline=soon())
+        mine = msgspec.structs.replace(RECORD, writer="one", revision=5)
+        await one.save(KEY, mine, token, deadline=soon())
+
+        with pytest.raises(StateConflictError):
+            await other.save(KEY, msgspec.structs.replace(RECORD, writer="other"), token, deadline=soon())
+
+        found = await other.load(KEY, deadline=soon())
+        assert found[0] == mine
+
+    async def test_of_two_first_saves_one_is_refused(self, place):
+        found = await asyncio.gather(
+            *(
+                place.store().save(KEY, msgspec.structs.replace(RECORD, writer=name), None, deadline=soon())
+                for name in ("a", "b", "c")
+            ),
+            return_exceptions=True,
+        )
+
+        assert sum(isinstance(one, StateConflictError) for one in found) == 2, found
+
+    async def test_partitions_producers_and_hubs_have_states_of_their_own(self, place):
+        store = place.store()
+        keys = [
+            KEY,
+            msgspec.structs.replace(KEY, partition_id="1"),
+            msgspec.structs.replace(KEY, producer="Ünsafe/../name"),
+            msgspec.structs.replace(KEY, hub="other"),
+        ]
+        for number, key in enumerate(keys):
+            await store.save(key, msgspec.structs.replace(RECORD, revision=number), None, deadline=soon())
+
+        found = [(await store.load(key, deadline=soon()))[0].revision for key in keys]
+
+        assert found == [0, 1, 2, 3]
+
+    async def test_a_namespace_and_hub_in_other_letters_are_the_same(self, place):
+        await place.store().save(KEY, RECORD, None, deadline=soon())
+
+        lower = msgspec.structs.replace(KEY, namespace=KEY.namespace.lower(), hub=KEY.hub.upper())
+
+        assert (await place.store().load(lower, deadline=soon()))[0] == RECORD
+
+    async def test_a_deleted_state_is_gone(self, place):
+        store = place.store()
+        token = await store.save(KEY, RECORD, None, deadline=soon())
+
+        await store.delete(KEY, deadline=soon())
+        await store.delete(KEY, deadline=soon())
+
+        assert await store.load(KEY, deadline=soon()) is None
+        with pytest.raises(StateConflictError):
+            await store.save(KEY, RECORD, token, deadline=soon())
+        await store.save(KEY, RECORD, None, deadline=soon())
+
+    async def test_a_state_that_cannot_be_read_is_an_error_and_not_a_fresh_start(self, place):
+        await place.store().save(KEY, RECORD, None, deadline=soon())
+        await place.spoil()
+
+        with pytest.raises(InvalidProducerStateError, match="delete it|remove it"):
+            await place.store().load(KEY, deadline=soon())
+
+    async def test_a_producer_goes_on_where_the_one_before_it_ended(self, place):
+        world = FakeWorld()
+        first = world.producer(state_store=place.store())
+        await first.send_events(events("a", "b"), partition_id="0", bookmark="2")
+        await first.close()
+
+        second = world.producer(state_store=place.store())
+        state = await second.saved_state("0")
+        await second.send_events(events("c"), partition_id="0", bookmark="3")
+        await second.close()
+
+        assert (state.bookmark, state.pending) == ("2", None)
+        assert world.numbers() == [1, 2, 3]
+        assert len(world.groups()) == 1
+
+    async def test_a_producer_that_died_leaves_its_last_set_pending_which_is_dropped_when_it_is_sent_again(
+        self, place
+    ):
+        world = FakeWorld()
+        died = world.producer(state_store=place.store())
+        await died.send_events(events("a"), partition_id="0", bookmark="1")
+        await died.send_events(events("b", "c"), partition_id="0", bookmark="3")
+
+        heir = world.producer(state_store=place.store())
+        state = await heir.saved_state("0")
+        assert (state.bookmark, state.pending.count, state.pending.first, state.pending.bookmark) == (
+            "1",
+            2,
+            2,
+            "3",
+        )
+        with pytest.raises(InvalidProducerStateError, match="send exactly these events first"):
+            await heir.send_events(events("d"), partition_id="0", bookmark="4")
+        with pytest.raises(InvalidProducerStateError, match="send exactly these events first"):
+            await heir.send_events(events("b", "x"), partition_id="0", bookmark="3")
+        await heir.send_events(events("b", "c"), partition_id="0", bookmark="3")
+        await heir.send_events(events("d"), partition_id="0", bookmark="4")
+
+        assert world.bodies() == ["a", "b", "c", "d"]
+        with pytest.raises(ProducerDisconnectedError, match="taken its saved state over"):
+            await died.send_events(events("e"), partition_id="0", bookmark="5")
+        assert world.bodies() == ["a", "b", "c", "d"]
+
+    async def test_a_pending_set_can_be_given_up(self, place):
+        world = FakeWorld()
+        died = world.producer(state_store=place.store())
+        await died.send_events(events("a"), partition_id="0", bookmark="1")
+        heir = world.producer(state_store=place.store())
+
+        await heir.abandon_pending("0")
+        await heir.send_events(events("b"), partition_id="0", bookmark="2")
+
+        assert world.bodies() == ["a", "b"]
+        assert len(world.groups()) == 2
+
+    async def test_a_lower_owner_level_than_the_saved_one_is_refused(self, place):
+        world = FakeWorld()
+        first = world.producer(
+            state_store=place.store(), partition_options={"0": PartitionPublishingOptions(owner_level=2)}
+        )
+        await first.send_events(events("a"), partition_id="0")
+        await first.close()
+        lower = world.producer(
+            state_store=place.store(), partition_options={"0": PartitionPublishingOptions(owner_level=1)}
+        )
+
+        with pytest.raises(ProducerDisconnectedError, match="owner level 2, this producer has 1"):
+            await lower.send_events(events("b"), partition_id="0")
+
+    async def test_a_higher_owner_level_settles_what_is_pending_and_shuts_the_old_producer_out(self, place):
+        world = FakeWorld()
+        old = world.producer(state_store=place.store())
+        await old.send_events(events("a"), partition_id="0", bookmark="1")
+        heir = world.producer(
+            state_store=place.store(), partition_options={"0": PartitionPublishingOptions(owner_level=1)}
+        )
+        await heir.send_events(events("a"), partition_id="0", bookmark="1")
+        await heir.send_events(events("b"), partition_id="0", bookmark="2")
+
+        assert world.bodies() == ["a", "b"]
+        assert (await heir.get_partition_publishing_properties("0")).owner_level == 1
+        with pytest.raises(ProducerDisconnectedError):
+            await old.send_events([event("c")], partition_id="0", bookmark="2")
+
+
+class Place:
+    def __init__(self, create, spoil):
+        self._create, self._spoil, self._open = create, spoil, []
+
+    def store(self):
+        store = self._create()
+        self._open.append(store)
+        return store
+
+    async def spoil(self):
+        await self._spoil()
+
+    async def aclose(self):
+        for store in self._open:
+            await store.aclose()
+
+
+class TestMemoryStateStore(StateStoreContract):
+    @pytest.fixture
+    async def place(self):
+        store = MemoryStateStore()
+        yield Place(lambda: store, None)
+
+    test_a_state_that_cannot_be_read_is_an_error_and_not_a_fresh_start = None  # it holds values, not text
+    test_a_namespace_and_hub_in_other_letters_are_the_same = None
+
+
+class TestFileStateStore(StateStoreContract):
+    @pytest.fixture
+    async def place(self, tmp_path):
+        path = tmp_path / "state.json"
+
+        async def spoil():
+            path.write_text('{"half')
+
+        place = Place(lambda: FileStateStore(path), spoil)
+        yield place
+        await place.aclose()
+
+    async def test_a_file_that_cannot_be_written_is_unavailable_and_the_old_one_stays(self, tmp_path):
+        store = FileStateStore(tmp_path / "missing" / "state.json")
+
+        with pytest.raises(UnavailableError, match="No such file"):
+            await store.save(KEY, RECORD, None, deadline=soon())
+
+    async def test_half_a_file_is_never_read(self, tmp_path, monkeypatch):
+        """A crash between writing and renaming leaves the old state."""
+        path = tmp_path / "state.json"
+        store = FileStateStore(path)
+        token = await store.save(KEY, RECORD, None, deadline=soon())
+        (tmp_path / "state.json.new").write_text("{")
+
+        assert await FileStateStore(path).load(KEY, deadline=soon()) == (RECORD, token)
+        await store.save(KEY, RECORD, token, deadline=soon())
+
+
+@pytest.mark.wire
+class TestBlobStateStore(StateStoreContract):
+    @pytest.fixture
+    async def place(self, azurite):
+        blobs = BlobPlace(azurite)
+
+        async def spoil():
+            container = blobs.container()
+            async for blob in container.list_blobs():
+                await container.get_blob_client(blob.name).upload_blob(b"\xff{", overwrite=True)
+
+        place = Place(lambda: BlobStateStore(blobs.container()), spoil)
+        yield place
+        await place.aclose()
+        await blobs.aclose()
+
+
+class SqlPlace(Place):
+    def __init__(self, url):
+        database = self._database = SqlDatabase(url, create_tables=True)
+        database.use()  # as long as the place is open
+
+        async def spoil():
+            def work():
+                with database.engine.begin() as connection:
+                    connection.execute(update(STATES).values(State="{half"))
+
+            await database.call(work)
+
+        super().__init__(lambda: SqlStateStore(database), spoil)
+
+    async def aclose(self):
+        await super().aclose()
+        await self._database.release()
+
+
+class TestSqliteStateStore(StateStoreContract):
+    @pytest.fixture
+    async def place(self, tmp_path):
+        place = SqlPlace(f"sqlite:///{tmp_path / 'state.db'}")
+        yield place
+        await place.aclose()
+
+
+@pytest.mark.wire
+class TestPostgresStateStore(StateStoreContract):
+    @pytest.fixture
+    async def place(self, postgres):
+        place = SqlPlace(new_database(postgres))
+        yield place
+        await place.aclose()
