@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test start lint torture soak lock bench setup clean help
+.PHONY: demo demo-spark test start lint torture soak lock bench dist setup clean help
 
 help:  ## Show the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 demo: setup  ## Scale a local App Service Plan on a real load trace, with everything embedded
 	@exec $(BIN)/python -m devstack demo
+
+demo-spark: setup  ## All five Spark jobs on larger data
+	@exec $(BIN)/python -m devstack demo-spark
 
 test: setup  ## Run all tests
 	@$(BIN)/python -m devstack browser
@@ -33,6 +36,11 @@ torture: setup  ## Thousands of fleets in virtual time, and hundreds of real kil
 soak: setup  ## Memory of a consumer during five minutes of total throttling
 	$(BIN)/python -m benchmarks.consumer_memory
 
+dist: $(READY)  ## Build the wheel, and beside it what spark-submit is given
+	$(BIN)/uv build --quiet --wheel --out-dir dist
+	cp spark_jobs/entry_point.py dist/tidemark_spark.py
+	@ls dist/*.whl dist/*.py
+
 lock: $(READY)  ## Resolve the dependencies anew and write the lock files
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --upgrade pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --upgrade --extra dev pyproject.toml -o requirements.lock
@@ -49,4 +57,4 @@ $(READY): pyproject.toml requirements.lock requirements-worker.txt
 	@touch $(READY)
 
 clean:  ## Remove everything the commands above made
-	rm -rf .venv .devstack demo-report devstack/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .devstack demo-report spark-output dist devstack/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

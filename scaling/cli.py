@@ -235,17 +235,3 @@ def _print_json(value: object) -> None:
 
 def _text(value: object) -> str:
     return "?" if value is None else escape(str(value))
-
-
-def main() -> None:
-    """The entry point of the installed command: this half's commands, the consumer's and the Spark jobs'."""
-    from consumer.cli.commands import mount  # noqa: PLC0415 - only the command as a whole knows all parts
-    from spark_jobs.cli import mount as mount_spark  # noqa: PLC0415
-
-    mount(app)
-    mount_spark(app)
-    app()
-
-
-if __name__ == "__main__":
-    main()

@@ -5,26 +5,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import typer
 from typer.main import get_command
 
-from consumer.cli.commands import mount
 from devstack.local import local_settings
-from scaling import cli, connections, registry
+from scaling import connections, registry
 from scaling.config import load_config
 from scaling.lock_step import neighbours
 from scaling.model import REASONS
 from scaling.registry import COLLECTORS, collector_class
 from scaling.rules import RULES
 from scaling.scalers import arm
+from tidemark.__main__ import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
-
-WHOLE = typer.Typer()
-WHOLE.registered_commands += cli.app.registered_commands
-mount(WHOLE)
 
 
 def section(title):
@@ -62,7 +57,7 @@ def test_every_make_target_and_tidemark_command_exists(page):
         re.findall(r"```(?:sh|bash)?\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
     )
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    commands = get_command(WHOLE).commands
+    commands = get_command(app).commands
 
     assert set(re.findall(r"(?:^|\n)make ([a-z]+)", code)) <= targets
     for command, rest in re.findall(r"(?:^|\n|bin/)tidemark ([a-z-]+)([^\n]*)", code):

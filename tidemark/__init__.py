@@ -1,0 +1,1 @@
+"""The command line as a whole: the only place that knows all parts."""
