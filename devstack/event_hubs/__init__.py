@@ -5,6 +5,8 @@
     log.py             one partition: numbers, offsets, times, retention (pure but for its files)
     partition_keys.py  from a partition key to a partition (pure)
     idempotence.py     idempotent publishing: numbers, epochs, duplicates (pure)
+    capture.py         files as Event Hubs Capture writes them
+    capturing.py       writing them from what the hubs receive
     readers.py         owner levels and the number of readers (pure)
     hubs.py            hubs, partitions and consumer groups by name
     management.py      properties over $management
@@ -42,6 +44,7 @@ Idempotent publishing is offered on links to a partition. Each hub has settings 
 service is inferred (`Idempotence`); with `offered=False` it is a hub without it.
 """
 
+from devstack.event_hubs.capture import CapturedEvent, CaptureError, CaptureSettings, write_capture
 from devstack.event_hubs.hubs import HubExistsError
 from devstack.event_hubs.idempotence import Idempotence
 from devstack.event_hubs.log import Retention, Stored
@@ -49,10 +52,14 @@ from devstack.event_hubs.server import DEFAULT_KEY, EventHubsServer, Intruder
 
 __all__ = [
     "DEFAULT_KEY",
+    "CaptureError",
+    "CaptureSettings",
+    "CapturedEvent",
     "EventHubsServer",
     "HubExistsError",
     "Idempotence",
     "Intruder",
     "Retention",
     "Stored",
+    "write_capture",
 ]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from devstack.event_hubs.capture import CaptureSettings
 from devstack.event_hubs.server import DEFAULT_PARTITIONS, EventHubsServer
 
 
@@ -31,6 +32,10 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
     parser.add_argument("--port", type=int, default=5671, help="0 takes a free one (default: 5671)")
     parser.add_argument("--hub", type=hub_argument, action="append", default=[], metavar="NAME:PARTITIONS")
     parser.add_argument("--data", type=Path, help="a folder that keeps hubs and events")
+    parser.add_argument("--capture", type=Path, help="a folder for the files of Event Hubs Capture")
+    parser.add_argument(
+        "--capture-seconds", type=int, default=300, help="how long a file takes (default: 300)"
+    )
     return parser.parse_args(arguments)
 
 
@@ -40,7 +45,10 @@ async def serve(arguments: argparse.Namespace, folder: Path) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    server = EventHubsServer(ca_dir=folder, port=arguments.port, data_dir=arguments.data)
+    capture = None
+    if arguments.capture is not None:
+        capture = CaptureSettings(arguments.capture, every_seconds=arguments.capture_seconds)
+    server = EventHubsServer(ca_dir=folder, port=arguments.port, data_dir=arguments.data, capture=capture)
     for name, partitions in arguments.hub:
         server.ensure_hub(name, partitions)
     async with server:

@@ -200,6 +200,7 @@ class PartitionWriter:
         self._avro: AvroWriter | None = None
         self._path = settings.folder
         self._size = 0
+        self.first_in_file: int | None = None  # sequence number; None if no file is being written
         require_fastavro()
 
     def add(self, event: CapturedEvent) -> None:
@@ -210,6 +211,8 @@ class PartitionWriter:
             self._open(int(seconds) if self._written_in_window else self._window_start())
         assert self._avro is not None  # noqa: S101 - _open sets it
         self._avro.write(event.record())
+        if self.first_in_file is None:
+            self.first_in_file = event.sequence_number
         self._size += event.size
         if self._size >= self._settings.every_bytes:
             self._finish()
@@ -267,7 +270,7 @@ class PartitionWriter:
         self._avro.flush()
         self._file.close()
         Path(self._file.name).replace(self._path)
-        self._file = self._avro = None
+        self._file = self._avro = self.first_in_file = None
         self._files.append(self._path)
 
 

@@ -9,6 +9,7 @@ Answers 200 with the result, 400 for a call that is not understood, 404 for a hu
 that is not there and 409 for what cannot be done now. `/faults` is described in devstack.faults.
 """
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -169,6 +170,13 @@ class FreezeConnections(_Call, frozen=True):
         server.freeze_connections()
 
 
+class FlushCapture(_Call, frozen=True):
+    """Ends the windows; results in the paths of the files that this made whole."""
+
+    async def run(self, server: "EventHubsServer") -> object:
+        return [str(path) for path in await server.flush_capture()]
+
+
 class ExpireTokens(_Call, frozen=True):
     def run(self, server: "EventHubsServer") -> None:
         server.expire_tokens()
@@ -183,6 +191,7 @@ Call = (
     | Expire
     | ExpireTokens
     | FenceProducers
+    | FlushCapture
     | ForgetProducers
     | FreezeConnections
     | RecreateHub
@@ -202,6 +211,8 @@ def add_control_routes(app: web.Application, server: "EventHubsServer") -> None:
     async def post(request: web.Request) -> web.Response:
         try:
             result = msgspec.json.decode(await request.read(), type=Call).run(server)
+            if isinstance(result, Awaitable):
+                result = await result
         except HubExistsError as error:
             return web.json_response({"error": str(error)}, status=409)
         except AmqpError as error:

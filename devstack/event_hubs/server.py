@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +14,8 @@ from devstack.amqp.connection import Connection
 from devstack.amqp.errors import AmqpError
 from devstack.amqp.listener import AMQP, ANYTHING_ELSE, TLS_HANDSHAKE, Listener, Route
 from devstack.certificates import ensure_certificate
+from devstack.event_hubs.capture import CaptureSettings
+from devstack.event_hubs.capturing import Capture
 from devstack.event_hubs.control import add_control_routes
 from devstack.event_hubs.events import SentEvent, encode_body
 from devstack.event_hubs.hubs import DEFAULT_GROUP, Hub, Hubs
@@ -57,7 +60,8 @@ class EventHubsServer:
     `data_dir` keeps hubs and events over restarts and kills of the process, with `sync` also
     over those of the machine; without it they live as long as this object. `clock` (seconds
     since 1970) decides about enqueued times, retention and tokens, and is looked at four times
-    a second. Not thread-safe: use it on the loop of its server.
+    a second. `capture` writes what the hubs receive to files, as Event Hubs Capture does; it needs
+    fastavro. Not thread-safe: use it on the loop of its server.
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class EventHubsServer:
         max_message_size: int = MAX_MESSAGE_SIZE,
         data_dir: Path | None = None,
         sync: bool = False,
+        capture: CaptureSettings | None = None,
     ) -> None:
         self.hubs = Hubs(clock, data_dir, sync=sync)
         self.faults = FaultRegistry()
@@ -82,6 +87,8 @@ class EventHubsServer:
         self._connections: dict[Connection, asyncio.Future[None]] = {}
         self._control: web.AppRunner | None = None
         self._ticking: asyncio.Task[None] | None = None
+        self._capture = Capture(capture, self.hubs, clock) if capture is not None else None
+        self._capturing: asyncio.Task[None] | None = None
 
     # --- how to reach it ---
 
@@ -220,6 +227,19 @@ class EventHubsServer:
         """Leave a gap before the next event."""
         self.log(hub, partition).skip(count)
 
+    # --- capture ---
+
+    async def flush_capture(self) -> list[Path]:
+        """End all windows now; returns the files that this made whole. Raises ValueError without capture."""
+        if self._capture is None:
+            raise ValueError("this server captures nothing: it was given no CaptureSettings")
+        return await self._capture.flush()
+
+    @property
+    def capture_files(self) -> list[Path]:
+        """The files that are whole, oldest first."""
+        return list(self._capture.files) if self._capture is not None else []
+
     # --- producers ---
 
     def publishers(self, hub: str, partition: str) -> Publishers:
@@ -290,9 +310,11 @@ class EventHubsServer:
             }
         )
         self._ticking = asyncio.create_task(self._tick())
+        if self._capture is not None:
+            self._capturing = asyncio.create_task(self._capture.run())
 
     async def stop(self) -> None:
-        """Hang up on everybody and release port and files. Hubs and events stay."""
+        """Hang up on everybody, capture what is left, release port and files. Hubs and events stay."""
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.gather(self._ticking, return_exceptions=True)
@@ -301,7 +323,10 @@ class EventHubsServer:
         await asyncio.gather(*self._connections.values())
         if self._control is not None:
             await self._control.cleanup()
-        self._namespace.close()
+        try:
+            await self._stop_capturing()
+        finally:
+            self._namespace.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -311,6 +336,17 @@ class EventHubsServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+    async def _stop_capturing(self) -> None:
+        """Raises what went wrong with the files, if anything did."""
+        if self._capture is None or self._capturing is None:
+            return
+        self._capturing.cancel()
+        try:
+            with suppress(asyncio.CancelledError):
+                await self._capturing
+        finally:
+            await self._capture.close()
 
     async def _tick(self) -> None:
         while True:
