@@ -6,13 +6,16 @@ job's random token; bodies are JSON. The server runs on the driver, at the addre
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import secrets
+import socket
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 import msgspec
@@ -22,7 +25,7 @@ from spark_jobs.backfill.board import Board, Counts
 from spark_jobs.backfill.shares import LEASE, Shares, SupersededError
 
 ASK_EVERY = 0.5
-"""Seconds between two words of an attempt: six of them may be lost before its lease ends."""
+"""Seconds between two words of an attempt: eight of them may be lost before its lease ends."""
 ANSWER_WITHIN = 1.0
 _LARGEST = 1 << 20  # bytes of a request
 
@@ -90,6 +93,7 @@ class Coordinator:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.shutdown()
+        self._server.hang_up()
         self._server.server_close()
         self._thread.join()
 
@@ -109,11 +113,30 @@ class Coordinator:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+    daemon_threads = False  # closing waits for them: nobody gets an answer after the end
 
     def __init__(self, address: tuple[str, int], coordinator: Coordinator) -> None:
         self.coordinator = coordinator
+        self._connections: set[socket.socket] = set()
         super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def hang_up(self) -> None:
+        for connection in tuple(self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hung up is no error; it asks again."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -14,7 +14,7 @@ import math
 
 from msgspec import Struct
 
-LEASE = 3.0
+LEASE = 5.0
 """Seconds a share may be used without a further word: what a lost executor takes along, and how long a replay may be
 without the driver."""
 WINDOW = 1.0
