@@ -1,7 +1,9 @@
 """Files as Event Hubs Capture writes them, and the server that writes them while it runs."""
 
+import asyncio
 import json
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -23,6 +25,7 @@ from devstack.event_hubs.capture import (
     CapturedEvent,
     CaptureError,
     CaptureSettings,
+    PartitionWriter,
     captured_event,
     enqueued_time_utc,
     write_capture,
@@ -411,6 +414,50 @@ async def test_what_a_hub_received_before_it_was_deleted_is_captured(tmp_path):
 
     [path] = world.capture.files
     assert [record["Body"] for record in read(path)] == [b"last words"]
+
+
+async def test_a_slow_disk_does_not_stop_the_loop(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    world.send("a")
+    written, slow = threading.Event(), PartitionWriter.add
+
+    def add(writer, captured):
+        assert written.wait(30)
+        slow(writer, captured)
+
+    monkeypatch.setattr(PartitionWriter, "add", add)
+    flush = asyncio.create_task(world.capture.flush())
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not flush.done()
+    written.set()
+
+    assert len(await flush) == 1
+
+
+async def test_a_capture_that_is_cancelled_ends_what_it_is_writing_first(tmp_path, monkeypatch):
+    world = World(tmp_path)
+    world.send("a", "b")
+    begun, written, slow = threading.Event(), threading.Event(), PartitionWriter.add
+
+    def add(writer, captured):
+        begun.set()
+        assert written.wait(30)
+        slow(writer, captured)
+
+    monkeypatch.setattr(PartitionWriter, "add", add)
+    running = asyncio.create_task(world.capture.run())
+    await asyncio.to_thread(begun.wait, 30)
+    running.cancel()
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not running.done()
+    written.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await world.capture.close()
+
+    assert list(numbers(tmp_path).values()) == [[0, 1]]
 
 
 async def test_events_that_retention_took_first_are_reported(tmp_path, caplog):
