@@ -1,0 +1,149 @@
+"""Data source "dead_letters": the rejected events that a consumer kept, from whichever store its settings name.
+
+    spark.read.format("dead_letters").option("settings", json).load()
+
+`settings` is a JSON object of the consumer's app settings (docs/operations.md); `CONSUMER_DEAD_LETTERS` says whether
+the letters are in blob storage, Cosmos DB or SQL. The consumer's own stores read them. With the option `partitions`,
+ids by comma, each Event Hubs partition is a Spark partition, and letters of others are not read; else there is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+
+from consumer.assembly import Parts
+from consumer.config import read_config
+from consumer.errors import ConsumerError, SettingsError
+from consumer.model import DeadLetter
+from spark_jobs.errors import InputError, JobError
+
+DEAD_LETTERS = StructType(
+    [
+        StructField("hub", StringType()),
+        StructField("consumer_group", StringType()),
+        StructField("partition", StringType()),
+        StructField("sequence_number", LongType()),
+        StructField("offset", StringType()),
+        StructField("enqueued_at", TimestampType()),
+        StructField("reason", StringType()),
+        StructField("detail", StringType()),
+        StructField("attempts", IntegerType()),
+        StructField("failed_at", TimestampType()),
+        StructField("size", LongType()),
+    ]
+)
+"""One row per letter; `size` is of the body, in bytes. (`hub`, `partition`, `sequence_number`) identify the event."""
+
+_AT_ONCE = 1000  # letters in a batch handed to Spark
+_TIME = pa.timestamp("us", tz="UTC")
+_TYPES = {
+    StringType(): pa.string(),
+    LongType(): pa.int64(),
+    IntegerType(): pa.int32(),
+    TimestampType(): _TIME,
+}
+_SCHEMA = pa.schema([(field.name, _TYPES[type(field.dataType)]) for field in DEAD_LETTERS])
+
+
+class DeadLetterSource(DataSource):
+    """See the module."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "dead_letters"
+
+    def schema(self) -> StructType:
+        return DEAD_LETTERS
+
+    def reader(self, schema: StructType) -> DeadLetterReader:  # noqa: ARG002 - the base's signature
+        return DeadLetterReader({name.lower(): value for name, value in self.options.items()})
+
+
+class DeadLetterReader(DataSourceReader):
+    """Raises InputError for settings that cannot work, JobError where a store refuses or holds what is no letter."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        try:
+            self._settings = msgspec.json.decode(options.get("settings", "{}"), type=dict[str, str])
+            self._config = read_config(self._settings)
+        except msgspec.DecodeError:
+            raise InputError("dead_letters: option settings is no JSON object of texts") from None
+        except SettingsError as error:
+            raise InputError(str(error)) from None
+        self._wanted = [part.strip() for part in options.get("partitions", "").split(",") if part.strip()]
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(each) for each in self._wanted] or [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with asyncio.Runner() as runner:
+            chunks = self._chunks(partition.value)
+            try:
+                while (chunk := runner.run(_next(chunks))) is not None:
+                    yield _batch(chunk)
+            except SettingsError as error:
+                raise InputError(str(error)) from error
+            except ConsumerError as error:
+                raise JobError(str(error)) from error
+            finally:
+                runner.run(chunks.aclose())
+
+    async def _chunks(self, partition: str | None) -> AsyncGenerator[list[DeadLetter]]:
+        store = Parts(self._config, self._settings).letters()
+        try:
+            await store.open()
+            chunk: list[DeadLetter] = []
+            async for letter in store.list(partition=partition):
+                chunk.append(letter)
+                if len(chunk) == _AT_ONCE:
+                    yield chunk
+                    chunk = []
+            if chunk:
+                yield chunk
+        finally:
+            await store.aclose()
+
+
+def read_dead_letters(
+    spark: SparkSession, settings: Mapping[str, str], partitions: Sequence[str] = ()
+) -> DataFrame:
+    """DEAD_LETTERS of the consumer that the settings describe."""
+    spark.dataSource.register(DeadLetterSource)
+    options = {"settings": msgspec.json.encode(dict(settings)).decode(), "partitions": ",".join(partitions)}
+    return spark.read.format("dead_letters").options(**options).load().select(*DEAD_LETTERS.fieldNames())
+
+
+async def _next(chunks: AsyncGenerator[list[DeadLetter]]) -> list[DeadLetter] | None:
+    return await anext(chunks, None)
+
+
+def _batch(letters: Sequence[DeadLetter]) -> pa.RecordBatch:
+    rows = [_row(letter) for letter in letters]
+    columns = [pa.array([row[field.name] for row in rows], field.type) for field in _SCHEMA]
+    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+
+
+def _row(letter: DeadLetter) -> dict[str, Any]:
+    event = letter.event
+    return {
+        "hub": letter.hub,
+        "consumer_group": letter.consumer_group,
+        "partition": event.partition,
+        "sequence_number": event.sequence_number,
+        "offset": event.offset,
+        "enqueued_at": datetime.fromtimestamp(event.enqueued_at, UTC),
+        "reason": letter.rejection.reason,
+        "detail": letter.rejection.detail,
+        "attempts": letter.attempts,
+        "failed_at": datetime.fromtimestamp(letter.failed_at, UTC),
+        "size": len(event.body),
+    }
