@@ -23,7 +23,8 @@ from azure.servicebus._common.constants import (
     REQUEST_RESPONSE_TIMEOUT,
 )
 from azure.servicebus._pyamqp._encode import encode_payload
-from azure.servicebus._pyamqp.error import AMQPConnectionError, ErrorCondition, MessageException
+from azure.servicebus._pyamqp.constants import ConnectionState, LinkState
+from azure.servicebus._pyamqp.error import ErrorCondition, MessageException
 from azure.servicebus._pyamqp.message import Message, Properties
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
@@ -73,6 +74,7 @@ class _Anything(Protocol):
     _amqp_transport: Any
     _handler: Any
     _mgmt_target: str
+    _running: bool
     _max_message_size_on_link: int
     _max_batch_size_on_link: int
 
@@ -88,6 +90,8 @@ class AsyncLink:
     async def open(self) -> Answer | None:
         """Attach the link unless it is attached; None if that went well."""
         try:
+            if _gone(self.sender):
+                await self.sender._close_handler()  # type: ignore[no-untyped-call]  # the SDK's
             await self.sender.__aenter__()
         except ServiceBusError as error:
             return not_sent(error)
@@ -124,6 +128,8 @@ class SyncLink:
     def open(self) -> Answer | None:
         """Attach the link unless it is attached; None if that went well."""
         try:
+            if _gone(self.sender):
+                self.sender._close_handler()  # type: ignore[no-untyped-call]  # the SDK's
             self.sender.__enter__()
         except ServiceBusError as error:
             return not_sent(error)
@@ -183,7 +189,7 @@ def scheduling_request(items: Sequence[Outgoing]) -> dict[str, Any]:
 def request_overhead(sender: _Anything, timeout: float) -> int:
     """What a request that schedules takes beside its messages, with the SDK's own properties, measured."""
     transport = sender._amqp_transport
-    properties = {
+    properties: dict[str | bytes, Any] = {
         ASSOCIATEDLINKPROPERTYNAME: transport.get_handler_link_name(sender._handler),
         REQUEST_RESPONSE_TIMEOUT: transport.AMQP_UINT_VALUE(int(timeout * 1000)),
         "operation": REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
@@ -202,8 +208,6 @@ def answer_to(error: ServiceBusError) -> Answer:
     story, condition = str(error), _condition(error)
     if isinstance(error, MessageSizeExceededError):
         return TooLarge(story, _number(_SIZE, story), _number(_LIMIT, story))
-    if _before_transfer(error.inner_exception):
-        return Busy(story)
     if not _refused_by_service(error) or condition == _TIMEOUT or isinstance(error, OperationTimeoutError):
         return Unknown(story)
     if condition in _PASSING:
@@ -235,9 +239,19 @@ def _refused_by_service(error: ServiceBusError) -> bool:
     return error._status_code is not None
 
 
-def _before_transfer(inner: object) -> bool:
-    """The SDK found the link closed before it wrote anything, as after ten idle minutes."""
-    return isinstance(inner, AMQPConnectionError) and "Link already closed" in str(inner)
+def _gone(sender: _Anything) -> bool:
+    """Whether the SDK was told that its link is detached, or its connection closed, and has not drawn the conclusion.
+
+    It would write the transfer all the same; now it is still certain that nothing was sent. The service detaches a
+    link after ten idle minutes, and the SDK's keep-alive reads that within 30 seconds.
+    """
+    if not sender._running:
+        return False
+    handler = sender._handler
+    return (
+        handler._link.state is not LinkState.ATTACHED
+        or handler._connection.state is not ConnectionState.OPENED
+    )
 
 
 def _condition(error: ServiceBusError) -> str:

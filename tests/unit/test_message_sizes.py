@@ -1,8 +1,8 @@
 """Sizes are those of the SDK's own codec; what is private in the SDK is as the sender needs it."""
 
-import datetime
 import json
 import uuid
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -21,7 +21,7 @@ from publisher.packing import Limits
 from publisher.send_errors import OversizedMessageError, UnsendableMessageError
 
 LARGE = Limits(1_000_000, 1_000_000)
-LATER = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
+LATER = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 def encoder(**options):
@@ -93,7 +93,7 @@ def test_a_message_is_encoded_as_the_sdk_would_encode_it():
         message_id="m",
         session_id="s",
         subject="news",
-        time_to_live=datetime.timedelta(hours=1),
+        time_to_live=timedelta(hours=1),
         application_properties={"a": 1, "b": "text"},
     )
     batch = ServiceBusMessageBatch(max_size_in_bytes=10_000)
