@@ -45,13 +45,21 @@ DEAD_LETTERS = StructType(
 
 _AT_ONCE = 1000  # letters in a batch handed to Spark
 _TIME = pa.timestamp("us", tz="UTC")
-_TYPES = {
-    StringType(): pa.string(),
-    LongType(): pa.int64(),
-    IntegerType(): pa.int32(),
-    TimestampType(): _TIME,
-}
-_SCHEMA = pa.schema([(field.name, _TYPES[type(field.dataType)]) for field in DEAD_LETTERS])
+_SCHEMA = pa.schema(
+    [
+        ("hub", pa.string()),
+        ("consumer_group", pa.string()),
+        ("partition", pa.string()),
+        ("sequence_number", pa.int64()),
+        ("offset", pa.string()),
+        ("enqueued_at", _TIME),
+        ("reason", pa.string()),
+        ("detail", pa.string()),
+        ("attempts", pa.int32()),
+        ("failed_at", _TIME),
+        ("size", pa.int64()),
+    ]
+)
 
 
 class DeadLetterSource(DataSource):
