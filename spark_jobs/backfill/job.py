@@ -15,6 +15,7 @@ from consumer.sinks.cosmos_bulk import WriteMode
 from spark_jobs.backfill.run import BackfillSettings, Selection, backfill
 from spark_jobs.backfill.story import Backfilled, write_report
 from spark_jobs.backfill.target import read_target
+from spark_jobs.backfill.transforms import POSITION
 from spark_jobs.cli import (
     Cores,
     Format,
@@ -94,7 +95,9 @@ def command(
     read_target(environment)
     check_format(fmt)
     spark = spark_session("tidemark backfill", cores=cores, memory=memory)
-    done = backfill(read_capture(spark, capture, quarantine=quarantine), selection, settings, environment)
+    positions = read_capture(spark, capture, quarantine=quarantine, columns=(*POSITION, "enqueued_at"))
+    events = read_capture(spark, capture, quarantine=quarantine)
+    done = backfill(events, selection, settings, environment, positions=positions)
     if done is None:
         typer.echo(f"{missing} lists no missing events of this hub: nothing to do")
         return

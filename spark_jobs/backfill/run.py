@@ -32,7 +32,7 @@ LEDGER_WITHIN = 30.0
 
 
 class Selection(Struct, frozen=True):
-    """Which of the captured events. All of them together; what is unset selects everything."""
+    """Which of the captured events: those that all of these select. What is unset selects everything."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -69,11 +69,17 @@ class BackfillSettings(Struct, frozen=True):
 
 
 def backfill(
-    captured: DataFrame, selection: Selection, settings: BackfillSettings, environment: Mapping[str, str]
+    captured: DataFrame,
+    selection: Selection,
+    settings: BackfillSettings,
+    environment: Mapping[str, str],
+    *,
+    positions: DataFrame | None = None,
 ) -> Backfilled | None:
     """Replays what is selected of EVENTS and returns when all of it is settled; None when nothing is missing.
 
-    `environment` holds the consumer's app settings. Raises InputError for what cannot be replayed, and JobError when a
+    `environment` holds the consumer's app settings. `positions` are the same events without their bodies (hub,
+    partition, sequence_number, enqueued_at), where reading those is cheaper. Raises InputError for what cannot be replayed, and JobError when a
     task failed for good: what was settled until then is saved, and the same call goes on from there.
     """
     shares, config = settings.shares(), read_target(environment)
@@ -81,12 +87,13 @@ def backfill(
     missing = None if selection.only_missing is None else _missing(spark, selection.only_missing, config.hub)
     if missing is not None and missing.isEmpty():
         return None
-    chosen = _choose(captured, selection, config.hub, missing)
+    positions = captured if positions is None else positions
     with watch(spark, "looking through the captured events"):
-        planned = plan(chosen).sort("partition").collect()
-        absent = 0 if missing is None else _absent(missing, chosen)
+        places = _choose(positions, selection, config.hub, missing)
+        planned = plan(places).sort("partition").collect()
+        absent = 0 if missing is None else _absent(missing, places)
     if not planned:
-        raise _nothing(captured, config.hub)
+        raise _nothing(positions, config.hub)
     ledgers = {
         row["partition"]: _ledger(config, settings, f"{row['events']}/{row['digest']}") for row in planned
     }
@@ -100,6 +107,7 @@ def backfill(
         replaying = Replaying(
             for_executors(environment, config), settings.mode, settings.unit, ledgers, coordinator.address
         )
+        chosen = _choose(captured, selection, config.hub, missing)
         counts = _replay(chosen, plans, replaying, coordinator)
         history = tuple(coordinator.board.history)
     target = f"{config.cosmos_database}/{config.cosmos_container}"

@@ -1,0 +1,183 @@
+"""The whole job: capture files, Spark tasks, a local Cosmos DB; killed and run again."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from devstack.event_hubs.capture import CapturedEvent, write_capture
+from devstack.threaded import running_in_thread
+from spark_jobs.backfill.job import save
+from spark_jobs.backfill.run import BackfillSettings, Selection, backfill
+from spark_jobs.errors import InputError
+from spark_jobs.sources.capture import read_capture
+from tests.spark.backfill_support import documents, flights, latest, letters, row, server, settings
+
+pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+FAST = BackfillSettings("upsert", records_per_second=100_000)
+
+
+class World:
+    def __init__(self, running, azurite):
+        self._running = running
+        self.settings = settings(running.call(lambda: running.server.connection_string), azurite)
+
+    def documents(self):
+        return self._running.call(lambda: documents(self._running.server))
+
+    def count(self):
+        return self._running.call(lambda: self._running.server.document_count("db", "flights"))
+
+    def operations(self):
+        return self._running.call(lambda: self._running.server.stats().operations)
+
+
+@pytest.fixture
+def world(azurite):
+    with running_in_thread(server) as running:
+        yield World(running, azurite)
+
+
+def captured(folder, rows, **options):
+    """Capture files of rows."""
+    return write_capture(
+        folder,
+        "flights",
+        [
+            CapturedEvent(
+                each[1], each[2], each[3], each[4], None if each[5] is None else bytes(each[5]), each[6]
+            )
+            for each in sorted(rows, key=lambda each: (each[1], each[2]))
+        ],
+        **options,
+    )
+
+
+def test_documents_are_the_last_versions_captured_and_a_second_run_writes_nothing(spark, world, tmp_path):
+    rows = [*flights(2, 400, 150), row(400, "1", b"not json"), row(401, "1", None)]
+    files = captured(tmp_path / "capture", rows, every_seconds=60)
+    files[3].write_bytes(files[3].read_bytes()[:-40])  # cut short: its last block is lost
+    files[3].with_name("99.avro").write_bytes(b"no Avro at all")
+    captured(tmp_path / "copy", rows[:50])
+
+    frame = read_capture(spark, str(tmp_path / "capture"), quarantine=str(tmp_path / "quarantine"))
+    readable = {(each["partition"], each["sequence_number"]) for each in frame.collect()}
+    done = backfill(frame, Selection(), FAST, world.settings)
+
+    kept = [each for each in rows if (each[1], each[2]) in readable and each[2] < 400]
+    assert 600 < len(kept) < 800
+    assert world.documents() == latest(kept)
+    assert done.total.reasons == {"json": 1, "unreadable": 1}
+    assert [each.event.sequence_number for each in asyncio.run(letters(world.settings))] == [400, 401]
+    page = save(spark, done, str(tmp_path / "out"))
+    assert "2 dead letters" in page.read_text()
+    assert spark.read.parquet(str(tmp_path / "out/partitions")).count() == 2
+    before = world.operations()
+    again = backfill(frame, Selection(), FAST, world.settings)
+    assert (again.total.skipped, again.total.written) == (len(readable), 0)
+    assert world.operations() <= before + 2  # each partition tries once whether bulk requests work
+
+
+def test_only_what_is_listed_as_missing_is_written_and_what_no_file_holds_is_told(spark, world, tmp_path):
+    rows = list(flights(2, 30, 30))
+    captured(tmp_path / "capture", rows)
+    lost = [
+        ("flights", "0", 3),
+        ("flights", "1", 7),
+        ("FLIGHTS", "1", 9),
+        ("flights", "1", 99),
+        ("other", "0", 5),
+    ]
+    spark.createDataFrame(lost, "hub string, partition string, sequence_number long").write.parquet(
+        str(tmp_path / "lost")
+    )
+    frame = read_capture(spark, str(tmp_path / "capture"))
+
+    done = backfill(frame, Selection(only_missing=str(tmp_path / "lost")), FAST, world.settings)
+
+    assert sorted(world.documents()) == ["p0-3", "p1-7", "p1-9"]
+    assert done.lines[-1] == "1 of the missing events are in no capture file"
+    spark.createDataFrame([], "hub string, partition string, sequence_number long").write.parquet(
+        str(tmp_path / "none")
+    )
+    assert backfill(frame, Selection(only_missing=str(tmp_path / "none")), FAST, world.settings) is None
+    with pytest.raises(InputError, match="EVENTHUB_NAME"):
+        backfill(frame, Selection(), FAST, {**world.settings, "EVENTHUB_NAME": "orders"})
+    with pytest.raises(InputError, match="none that --from, --to, --partitions"):
+        backfill(frame, Selection(partitions=("7",)), FAST, world.settings)
+
+
+def test_a_job_killed_by_force_goes_on_and_ends_with_the_same_documents(world, tmp_path):
+    rows = list(flights(2, 600, 250))
+    captured(tmp_path / "capture", rows)
+    slow = start(world, tmp_path, "--records-per-second", "150")
+    until(lambda: world.count() > 200, slow)
+    os.killpg(slow.pid, signal.SIGKILL)
+    slow.wait()
+    written = world.count()
+
+    done = start(world, tmp_path, "--records-per-second", "100000")
+    told, errors = done.communicate(timeout=240)
+
+    assert done.returncode == 0, errors
+    assert world.documents() == latest(rows)
+    assert written < 500
+    skipped = int(told.split(" settled before")[0].split()[-1].replace(",", ""))
+    assert 0 < skipped < 1_200
+    assert (tmp_path / "out/backfill.html").exists()
+
+
+def test_a_worker_killed_by_force_fails_the_job_with_a_clear_line_and_the_next_run_goes_on(world, tmp_path):
+    rows = list(flights(1, 600, 600))
+    captured(tmp_path / "capture", rows)
+    slow = start(world, tmp_path, "--records-per-second", "150")
+    until(lambda: world.count() > 100, slow)
+    os.kill(worker_of(slow.pid), signal.SIGKILL)
+    _, errors = slow.communicate(timeout=120)
+
+    assert slow.returncode == 1
+    assert "the same command goes on from there" in errors
+    done = start(world, tmp_path, "--records-per-second", "100000")
+    told, errors = done.communicate(timeout=240)
+    assert done.returncode == 0, errors
+    assert world.documents() == latest(rows)
+    assert " 0 settled before" not in told
+
+
+def start(world, folder, *options):
+    """The job as a process of its own, in a group of its own."""
+    words = ["--capture", str(folder / "capture"), "--mode", "upsert", "--cores", "2", "--memory", "512m"]
+    return subprocess.Popen(
+        [sys.executable, "-m", "spark_jobs", "backfill", *words, "--output", str(folder / "out"), *options],
+        env={**os.environ, **world.settings},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def until(condition, process, within=240.0):
+    deadline = time.monotonic() + within
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, "condition not met in time"
+        time.sleep(0.05)
+
+
+def worker_of(pid):
+    """The Python process that runs a task: a child of Spark's daemon, which is a child of Java."""
+    for _ in range(3):
+        pid = max(children(pid))
+    return pid
+
+
+def children(pid):
+    found = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=True
+    )
+    return [int(word) for word in found.stdout.split()]
