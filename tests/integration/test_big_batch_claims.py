@@ -1,0 +1,158 @@
+"""Claim checks over the wire: the body goes to a blob, the receiver gets it back."""
+
+import uuid
+
+import pytest
+from azure.servicebus import ServiceBusClient as SyncServiceBusClient
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.storage.blob.aio import ContainerClient
+
+from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
+from devstack.threaded import running_in_thread
+from publisher.batch_sender import BigBatchSender
+from publisher.claim_check import ClaimCheck, SyncClaimCheck, restore
+from publisher.claims import ClaimSettings
+from publisher.send_errors import ClaimDamagedError, ClaimMissingError, PartiallySentError
+from publisher.sending import SendPolicy
+from publisher.sync_batch_sender import SyncBigBatchSender
+
+pytestmark = pytest.mark.wire
+
+BIG = bytes(range(256)) * 2000  # 512 000 bytes
+
+
+@pytest.fixture
+async def server(tmp_path):
+    async with ServiceBusServer(ca_dir=tmp_path) as running:
+        running.create_queue("orders", QueueSettings(limits=STANDARD))
+        yield running
+
+
+@pytest.fixture
+def place():
+    return f"claims-{uuid.uuid4().hex}"
+
+
+def sender_to(server, claim_check, **options):
+    return BigBatchSender.from_connection_string(
+        server.connection_string,
+        queue_name="orders",
+        claim_check=claim_check,
+        client_options={"keep_alive": 0},
+        policy=SendPolicy(attempts=2, retry_delay=0.01),
+        **options,
+    )
+
+
+async def blobs(connection, place):
+    async with ContainerClient.from_connection_string(connection, place) as container:
+        return [blob.name async for blob in container.list_blobs()]
+
+
+async def test_a_body_too_large_travels_by_blob_and_is_deleted_with_its_message(server, azurite, place):
+    async with ClaimCheck.from_connection_string(azurite, place) as claim_check:
+        await claim_check.ensure_container()
+        await claim_check.ensure_container()
+        messages = [b"small", ServiceBusMessage(BIG, message_id="big", subject="kept"), b"last"]
+        async with sender_to(server, claim_check) as sender:
+            report = await sender.send(messages)
+        stored = await blobs(azurite, place)
+        async with (
+            ServiceBusClient.from_connection_string(server.connection_string, keep_alive=0) as client,
+            client.get_queue_receiver("orders") as receiver,
+        ):
+            received = await receiver.receive_messages(5, max_wait_time=2)
+            bodies = [await restore(message, claim_check) for message in received]
+            for message in received:
+                await claim_check.complete(receiver, message)
+
+    assert report.complete
+    assert (report.batches, report.claims) == (1, 1)
+    assert bodies == [b"small", BIG, b"last"]
+    assert received[1].subject == "kept"
+    assert len(stored) == 1
+    assert await blobs(azurite, place) == []
+    assert server.counts("orders").active == 0
+
+
+async def test_a_missing_or_changed_blob_is_told_apart(server, azurite, place):
+    async with ClaimCheck.from_connection_string(azurite, place) as claim_check:
+        await claim_check.ensure_container()
+        async with sender_to(server, claim_check) as sender:
+            await sender.send([BIG])
+        (name,) = await blobs(azurite, place)
+        async with (
+            ServiceBusClient.from_connection_string(server.connection_string, keep_alive=0) as client,
+            client.get_queue_receiver("orders") as receiver,
+            ContainerClient.from_connection_string(azurite, place) as container,
+        ):
+            (message,) = await receiver.receive_messages(1, max_wait_time=2)
+            await container.upload_blob(name, b"something else", overwrite=True)
+            with pytest.raises(ClaimDamagedError, match="holds 14 bytes"):
+                await claim_check.restore(message)
+            await container.delete_blob(name)
+            with pytest.raises(ClaimMissingError, match="does not exist: it has expired"):
+                await claim_check.restore(message)
+            await claim_check.complete(receiver, message)
+
+
+async def test_equal_bodies_share_a_blob_that_no_receiver_deletes(server, azurite, place):
+    settings = ClaimSettings(above=1000, naming="content")
+    async with ClaimCheck.from_connection_string(azurite, place, settings) as claim_check:
+        await claim_check.ensure_container()
+        async with sender_to(server, claim_check) as sender:
+            report = await sender.send([bytes(2000), bytes(2000)])
+        async with (
+            ServiceBusClient.from_connection_string(server.connection_string, keep_alive=0) as client,
+            client.get_queue_receiver("orders") as receiver,
+        ):
+            for message in await receiver.receive_messages(5, max_wait_time=2):
+                assert await claim_check.restore(message) == bytes(2000)
+                await claim_check.complete(receiver, message)
+
+    assert report.claims == 2
+    assert len(await blobs(azurite, place)) == 1
+
+
+async def test_a_container_that_is_missing_stops_the_call_before_the_message_is_sent(server, azurite, place):
+    async with (
+        ClaimCheck.from_connection_string(azurite, place, retry_total=0) as claim_check,
+        sender_to(server, claim_check) as sender,
+    ):
+        with pytest.raises(
+            PartiallySentError, match=r"answered 404 ContainerNotFound.*1 not sent"
+        ) as failure:
+            await sender.send([BIG])
+        await claim_check.ensure_container()
+        report = await sender.resume(failure.value.report)
+
+    assert report.complete
+    assert report.claims == 1
+
+
+def test_the_blocking_side_does_the_same(tmp_path, azurite, place):
+    with (
+        running_in_thread(lambda: ServiceBusServer(ca_dir=tmp_path)) as threaded,
+        SyncClaimCheck.from_connection_string(azurite, place) as claim_check,
+    ):
+        server = threaded.server
+        threaded.call(lambda: server.create_queue("orders", QueueSettings(limits=STANDARD)))
+        claim_check.ensure_container()
+        with SyncBigBatchSender.from_connection_string(
+            server.connection_string,
+            queue_name="orders",
+            claim_check=claim_check,
+            client_options={"keep_alive": 0},
+        ) as sender:
+            sender.send([b"small", BIG])
+        with (
+            SyncServiceBusClient.from_connection_string(server.connection_string, keep_alive=0) as client,
+            client.get_queue_receiver("orders") as receiver,
+        ):
+            received = receiver.receive_messages(5, max_wait_time=2)
+            bodies = [claim_check.restore(message) for message in received]
+            for message in received:
+                claim_check.complete(receiver, message)
+
+    assert bodies == [b"small", BIG]
