@@ -87,7 +87,7 @@ class Board:
         self._attempts[partition, attempt] = counts
         self._latest[partition] = attempt
         picture = self.picture(at)
-        if len(self.history) > 1 and at < self.history[-2].at + self._every:
+        if len(self.history) > 1 and self.history[-1].at < self.history[-2].at + self._every:
             self.history[-1] = structs.replace(picture, at=max(at, self.history[-1].at))
         else:
             self.history.append(picture)

@@ -1,0 +1,50 @@
+"""What the tasks of a backfill tell, added up."""
+
+from spark_jobs.backfill.board import Board, Counts
+from spark_jobs.backfill.view import rates
+
+
+def test_counts_of_all_attempts_add_up_and_progress_is_the_latest_attempts():
+    board = Board()
+    board.tell("0", "first", Counts(received=10, written=8, attempts=8, reasons={"json": 1}), 0.5)
+    board.tell(
+        "0", "second", Counts(received=4, skipped=3, attempts=1, written=1, reasons={"json": 1, "id": 2}), 1.0
+    )
+    board.tell("1", "first", Counts(received=5, written=5, attempts=5), 1.5)
+
+    told = board.history[-1]
+    assert (told.total.written, told.total.skipped) == (14, 3)
+    assert told.total.reasons == {"json": 2, "id": 2}
+    assert told.partitions == {"0": 4, "1": 5}
+
+
+def test_a_word_told_twice_or_late_changes_nothing():
+    board = Board()
+    board.tell("0", "a", Counts(received=10, attempts=10, written=9), 0.5)
+    board.tell("0", "a", Counts(received=10, attempts=10, written=9), 0.6)
+    board.tell("0", "a", Counts(received=10, attempts=4, written=4), 0.7)
+
+    assert board.history[-1].total.written == 9
+
+
+def test_the_history_has_one_picture_per_second_and_ends_with_the_latest():
+    board = Board(every=1.0)
+    for step in range(40):
+        board.tell("0", "a", Counts(received=step, written=step), step * 0.25)
+
+    times = [told.at for told in board.history]
+    assert times == [float(second) for second in range(10)] + [9.75]
+    assert board.history[-1].total.written == 39
+
+
+def test_rates_are_of_the_time_between_two_pictures():
+    board = Board(every=1.0)
+    board.tell("0", "a", Counts(attempts=100, written=100, request_units=500.0), 2.0)
+
+    assert rates(*board.history) == "50 records/s, 250 RU/s, 0.0% throttled"
+    assert rates(board.history[0], board.history[0]) == "starting"
+
+
+def test_the_charge_per_record_is_unknown_until_one_is_written():
+    assert Counts().per_record is None
+    assert Counts(written=4, written_units=20.0).per_record == 5.0

@@ -1,0 +1,76 @@
+"""A backfill's settings, its target, and what it says when something is wrong."""
+
+import pytest
+
+from spark_jobs.backfill.failures import reason_of
+from spark_jobs.backfill.run import BackfillSettings
+from spark_jobs.backfill.target import for_executors, read_target
+from spark_jobs.errors import InputError
+
+CONSUMER = {
+    "EventHubConnection": "Endpoint=sb://orders.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=s",
+    "CosmosConnection__accountEndpoint": "https://orders.documents.azure.com/",
+    "EVENTHUB_NAME": "flights",
+    "COSMOS_DATABASE": "db",
+    "COSMOS_CONTAINER": "flights",
+}
+
+
+@pytest.mark.parametrize(
+    ("budget", "told"),
+    [
+        ({}, "exactly one of --ru-per-second and --records-per-second"),
+        ({"ru_per_second": 1.0, "records_per_second": 1}, "exactly one of"),
+        ({"ru_per_second": 0.0}, "--ru-per-second: the budget is 0.0; accepted: a positive number"),
+        ({"records_per_second": -3}, "--records-per-second: the budget is -3"),
+    ],
+)
+def test_a_budget_that_is_none_is_refused_by_its_option(budget, told):
+    with pytest.raises(InputError, match=told):
+        BackfillSettings(**budget).shares()
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ({"EVENTHUB_NAME": ""}, "EVENTHUB_NAME is not set"),
+        (
+            {"CONSUMER_SINK": "sql", "CONSUMER_SQL_URL": "sqlite://"},
+            "CONSUMER_SINK is sql; a backfill writes to Cosmos",
+        ),
+        ({"COSMOS_WRITE": "false"}, "COSMOS_WRITE is false: nothing would be written"),
+        ({"EventHubConnection": ""}, "no Event Hubs connection 'EventHubConnection'"),
+    ],
+)
+def test_a_target_that_cannot_be_written_is_refused_by_its_setting(setting, told):
+    with pytest.raises(InputError, match=told):
+        read_target({**CONSUMER, **setting})
+
+
+def test_tasks_get_the_settings_of_the_consumer_and_no_other_secret():
+    config = read_target(CONSUMER)
+    others = {
+        "PATH": "/bin",
+        "OrdersConnection": "secret",
+        "CosmosConnectionOther": "secret",
+        "HOME": "/root",
+    }
+
+    assert for_executors({**CONSUMER, **others, "AzureWebJobsStorage": "blobs"}, config) == {
+        **CONSUMER,
+        "AzureWebJobsStorage": "blobs",
+    }
+
+
+def test_of_a_stack_trace_the_tasks_own_error_is_told():
+    trace = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "replay.py", line 5, in replay
+spark_jobs.sources.avro_container.CorruptFileError: a first cause
+During handling of the above exception, another exception occurred:
+consumer.errors.PoisonError: 500 events in a row were rejected
+org.apache.spark.SparkException: Job aborted"""
+
+    assert reason_of(RuntimeError(trace)) == "PoisonError: 500 events in a row were rejected"
+    assert reason_of(RuntimeError("\nworker gone\n  at x")) == "worker gone"
+    assert reason_of(RuntimeError()) == "RuntimeError"
