@@ -49,7 +49,7 @@ class BreakSettings(Struct, frozen=True):
     """Fewer changed days than this are an incident, a bank holiday with its bridge day, say; never a break."""
     least_change: float = 0.2
     """Smallest change of the level, as a share of it: 0.2 is a fall by 20 %, or the rise that undoes it."""
-    strictness: float = 5.0
+    strictness: float = 6.0
     """Standard errors."""
 
     def __post_init__(self) -> None:

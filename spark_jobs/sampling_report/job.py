@@ -17,9 +17,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 from rich.console import Console
 
-from scaling.config_reader import parse_duration
 from spark_jobs import cli
 from spark_jobs.errors import InputError
+from spark_jobs.option_values import duration, moment
 from spark_jobs.output import check_format, write_table
 from spark_jobs.progress import watch
 from spark_jobs.report_files import write_report
@@ -311,9 +311,9 @@ def command(
             input=input_,
             event=event,
             measurement=measurement,
-            bin=_duration(bin_),
-            since=_moment("--from", since),
-            until=_moment("--to", until),
+            bin=duration("--bin", bin_),
+            since=moment("--from", since),
+            until=moment("--to", until),
             ignore=frozenset(map(_date, ignore or ())),
             rules=rules,
             output=output or cli.default_output(JOB),
@@ -331,26 +331,6 @@ def command(
     if not summary.findings:
         console.print("no break found")
     console.print(f"report: {summary.report}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _duration(text: str) -> timedelta:
-    try:
-        return timedelta(seconds=parse_duration(text))
-    except ValueError as error:
-        raise InputError(f"--bin: {error}") from None
-
-
-def _moment(option: str, text: str | None) -> datetime | None:
-    """A time as given; without a zone it is UTC."""
-    if text is None:
-        return None
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        raise InputError(
-            f"{option} is '{text}'; accepted: ISO 8601, such as 2026-11-21 or 2026-11-21T08:00:00Z"
-        ) from None
-    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
 def _date(text: str) -> date:

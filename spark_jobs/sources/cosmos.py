@@ -115,6 +115,18 @@ class CosmosReader(DataSourceReader):
         share = self._budget / len(found) if self._budget is not None else None
         return [FeedRange(each, share) for each in found]
 
+    def partition_key_paths(self) -> Sequence[str]:
+        """As the container's definition has them."""
+
+        async def paths() -> Sequence[str]:
+            async with await self._client() as client:
+                found: Sequence[str] = (await self._proxy(client).read())["partitionKey"]["paths"]
+                return found
+
+        with asyncio.Runner() as runner:
+            told: Sequence[str] = runner.run(self._answered(paths()))
+            return told
+
     def read(self, partition: FeedRange) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """One batch a page."""
         with asyncio.Runner() as runner:
@@ -211,6 +223,11 @@ def read_documents(spark: SparkSession, options: Mapping[str, str]) -> DataFrame
     """DOCUMENTS of a container, by the options of the data source."""
     spark.dataSource.register(CosmosDataSource)
     return spark.read.format("cosmos").options(**options).load().select(*DOCUMENTS.fieldNames())
+
+
+def partition_key_paths(options: Mapping[str, str]) -> Sequence[str]:
+    """The paths of a container's partition key, by the options of the data source. Raises as the reader does."""
+    return CosmosReader({name.lower(): value for name, value in options.items()}).partition_key_paths()
 
 
 def query_text(paths: Sequence[str], fields: Mapping[str, str], since: float | None = None) -> str:

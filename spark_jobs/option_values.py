@@ -1,0 +1,29 @@
+"""Values of command-line options that several jobs share. Pure."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from scaling.config_reader import parse_duration
+from spark_jobs.errors import InputError
+
+
+def moment(option: str, text: str | None) -> datetime | None:
+    """A time in ISO 8601; without a zone it is UTC. Raises InputError naming the option."""
+    if text is None:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(
+            f"{option} is '{text}'; accepted: ISO 8601, such as 2026-11-21 or 2026-11-21T08:00:00Z"
+        ) from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def duration(option: str, text: str) -> timedelta:
+    """A length such as 90s, 15m, 6h, 1d. Raises InputError naming the option."""
+    try:
+        return timedelta(seconds=parse_duration(text))
+    except ValueError as error:
+        raise InputError(f"{option}: {error}") from None

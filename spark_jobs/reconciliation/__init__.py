@@ -1,0 +1,1 @@
+"""Which events of a hub are neither in Cosmos DB nor kept as dead letters."""

@@ -1,0 +1,172 @@
+"""Reads the four sides of a reconciliation, in the order in which nothing that moves meanwhile looks lost.
+
+1. checkpoints: what they call settled was settled before anything else is read;
+2. events of the hub;
+3. dead letters: one that is replayed meanwhile was a letter when it was read here,
+4. and documents last: by then it may be a document, too, which is looked at with that in mind.
+
+Each side is written before the next is read, so the judgement is made of what was seen, and can be made again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping as Map
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+from msgspec import Struct
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+
+from consumer.assembly import Parts
+from consumer.config import ConsumerConfig, SinkKind, read_config
+from consumer.errors import ConsumerError
+from consumer.model import NOTHING_SETTLED, Checkpoint
+from spark_jobs.backfill.target import for_executors
+from spark_jobs.errors import InputError, JobError
+from spark_jobs.output import read_table, write_table
+from spark_jobs.progress import watch
+from spark_jobs.reconciliation.keys import META_FIELDS, Mapping, document_keys, event_keys
+from spark_jobs.reconciliation.schemas import LETTERS, SETTLED_RUNS, Identity
+from spark_jobs.reconciliation.transforms import CLOCK_SKEW, distinct_events
+from spark_jobs.sources.cosmos import partition_key_paths, read_documents
+from spark_jobs.sources.dead_letters import read_dead_letters
+
+_PATIENCE = 60.0  # seconds for all checkpoints
+_SHOWN = 5  # hubs in an error message
+
+
+class Sides(Struct, frozen=True):
+    """What was read. `marks` is by partition; None where checkpoints were not asked for."""
+
+    events: DataFrame
+    documents: DataFrame
+    letters: DataFrame
+    runs: DataFrame
+    marks: Map[str, Checkpoint] | None
+    mapping: Mapping
+
+
+def read_consumer(settings: Map[str, str]) -> ConsumerConfig:
+    """The consumer whose work is checked. Raises InputError."""
+    try:
+        config = read_config(settings)
+    except ConsumerError as error:
+        raise InputError(str(error)) from error
+    if config.sink is not SinkKind.COSMOS:
+        raise InputError(f"CONSUMER_SINK is {config.sink}; a reconciliation reads Cosmos DB: cosmos")
+    return config
+
+
+def read_checkpoints(config: ConsumerConfig, settings: Map[str, str]) -> dict[str, Checkpoint]:
+    """Raises JobError for a store that does not answer, and for a checkpoint that cannot be read."""
+
+    async def load() -> dict[str, Checkpoint | str]:
+        store = Parts(config, settings).checkpoints()
+        try:
+            return await store.load_all(deadline=asyncio.get_running_loop().time() + _PATIENCE)
+        finally:
+            await store.aclose()
+
+    try:
+        found = asyncio.run(load())
+    except ConsumerError as error:
+        raise JobError(str(error)) from error
+    unread = [f"partition {partition}: {why}" for partition, why in found.items() if isinstance(why, str)]
+    if unread:
+        raise JobError(f"checkpoints that cannot be read: {'; '.join(unread)}")
+    return {partition: each for partition, each in found.items() if isinstance(each, Checkpoint)}
+
+
+def settled_runs(marks: Map[str, Checkpoint]) -> list[tuple[str, int, int]]:
+    """SETTLED_RUNS of checkpoints: each partition's first run ends with its low-water mark."""
+    runs = []
+    for partition, mark in sorted(marks.items()):
+        runs.append((partition, NOTHING_SETTLED, mark.sequence_number))
+        runs += [(partition, first, last) for first, last in mark.beyond]
+    return runs
+
+
+def extract(
+    spark: SparkSession,
+    hub_events: DataFrame,
+    settings: Map[str, str],
+    folder: str,
+    *,
+    checkpoints: bool,
+    request_units: float | None,
+) -> Sides:
+    """Reads all sides; what each has of use is kept in `folder`. `hub_events` are EVENTS, not read yet."""
+    config = read_consumer(settings)
+    mapping = Mapping(config.hub, config.id_from, config.meta, config.transform)
+    marks = read_checkpoints(config, settings) if checkpoints else None
+    needed = for_executors(settings, config)
+    source = _cosmos_options(config, needed, mapping, request_units)
+    paths = partition_key_paths(source)
+    with watch(spark, "reading the hub's events"):
+        own = _of_hub(hub_events, config.hub)
+        events = _kept(spark, distinct_events(event_keys(own, mapping, paths)), f"{folder}/events")
+        _check_one_life(events)
+    with watch(spark, "reading the dead letters"):
+        letters = read_dead_letters(spark, needed).select(*LETTERS.fieldNames())
+        letters = _kept(spark, letters, f"{folder}/dead_letters")
+    with watch(spark, "reading the documents"):
+        since = events.agg(F.min("enqueued_at").alias("first")).first()
+        if since is not None and since["first"] is not None:
+            begin = since["first"].replace(tzinfo=UTC) - CLOCK_SKEW
+            source["modifiedSince"] = str(max(begin.timestamp(), 1.0))
+        documents = document_keys(read_documents(spark, source), mapping)
+        documents = _kept(spark, documents, f"{folder}/documents")
+    runs = spark.createDataFrame(settled_runs(marks or {}), SETTLED_RUNS)
+    return Sides(events, documents, letters, runs, marks, mapping)
+
+
+def _cosmos_options(
+    config: ConsumerConfig, settings: Map[str, str], mapping: Mapping, request_units: float | None
+) -> dict[str, str]:
+    options = {
+        "settings": msgspec.json.encode(dict(settings)).decode(),
+        "connection": config.cosmos_connection,
+        "database": config.cosmos_database,
+        "container": config.cosmos_container,
+    }
+    if mapping.identity is Identity.META:
+        options["fields"] = META_FIELDS
+    if request_units is not None:
+        options["ruPerSecond"] = str(request_units)
+    return options
+
+
+def _of_hub(events: DataFrame, hub: str) -> DataFrame:
+    """Those of the consumer's hub. A folder that holds only other hubs is a mistake, not an empty hub."""
+    own = events.where(F.lower("hub") == hub.lower())
+    if own.isEmpty() and not events.isEmpty():
+        others = ", ".join(sorted(f"'{row['hub']}'" for row in events.select("hub").distinct().take(_SHOWN)))
+        raise InputError(f"EVENTHUB_NAME is '{hub}', the events are of {others}")
+    return own
+
+
+def _kept(spark: SparkSession, frame: DataFrame, path: str) -> DataFrame:
+    write_table(frame, path)
+    return read_table(spark, path)
+
+
+def _check_one_life(events: DataFrame) -> None:
+    """A hub that was deleted and made anew numbers its events from 0 again: two events of one number."""
+    twice = events.where("lives > 1").orderBy("partition", "sequence_number").first()
+    if twice is not None:
+        raise InputError(
+            f"partition {twice['partition']} has several events of number {twice['sequence_number']}, enqueued at "
+            f"different times: the hub was recreated. Look at one of its lives with --from or --to, the first of these "
+            f"events came at {_iso(twice['enqueued_at'])}"
+        )
+
+
+def _iso(at: datetime) -> str:
+    return at.replace(tzinfo=UTC).isoformat()
+
+
+def partitions_of(marks: Map[str, Checkpoint] | None) -> Sequence[str]:
+    return sorted(marks or ())

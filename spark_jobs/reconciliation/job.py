@@ -1,0 +1,304 @@
+"""The reconciliation: is every event of the hub in Cosmos DB or a dead letter? Exit status 3 if not.
+
+tidemark spark reconciliation --capture abfss://capture@account.dfs.core.windows.net/ --env-file consumer.env
+spark-submit --py-files tidemark.whl entry_point.py reconciliation --capture ... --output abfss://...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping as Map
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from msgspec import Struct
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql.types import StructType
+from rich.console import Console
+
+from spark_jobs import cli
+from spark_jobs.errors import GATE_CLOSED, InputError
+from spark_jobs.option_values import duration, moment
+from spark_jobs.output import check_format, read_table, write_table
+from spark_jobs.progress import watch
+from spark_jobs.reconciliation import page
+from spark_jobs.reconciliation.extract import Sides, extract, read_consumer
+from spark_jobs.reconciliation.schemas import (
+    BY_HOUR,
+    DUPLICATES,
+    GAPS,
+    JUDGED,
+    SETTLED_RUNS,
+    UNSETTLED,
+    Status,
+)
+from spark_jobs.reconciliation.transforms import Due, by_hour, duplicates, gaps, judged
+from spark_jobs.report_files import write_report
+from spark_jobs.session import spark_session
+from spark_jobs.sources.capture import read_capture
+
+JOB = "reconciliation"
+_ORDER = ("partition", "sequence_number")
+
+
+class OnGap(StrEnum):
+    FAIL = "fail"
+    REPORT = "report"
+
+
+class Settings(Struct, frozen=True):
+    """`consumer` are the app settings of the consumer whose work is checked. Raises InputError for what cannot be."""
+
+    consumer: Map[str, str]
+    capture: str | None = None
+    """None: the hub itself is read, from its first event to what was the last when the job began."""
+    since: datetime | None = None
+    until: datetime | None = None
+    grace: timedelta | None = None
+    checkpoints: bool = True
+    on_gap: OnGap = OnGap.FAIL
+    request_units: float | None = None
+    """Per second, for reading documents."""
+    output: str = cli.default_output(JOB)
+    fmt: str = "parquet"
+    quarantine: str | None = None
+    cores: int | None = None
+    memory: str = "2g"
+    now: datetime | None = None
+    """What the grace counts from; None is the time at the start."""
+
+    def __post_init__(self) -> None:
+        check_format(self.fmt)
+        if self.since is not None and self.until is not None and self.until <= self.since:
+            raise InputError(f"--to ({self.until}) must be after --from ({self.since})")
+        if self.request_units is not None and not self.request_units > 0:
+            raise InputError(f"--ru is {self.request_units}; accepted: above 0")
+
+
+class Summary(Struct, frozen=True):
+    """`missing` sequence numbers are in no event, document or dead letter."""
+
+    counts: dict[Status, int]
+    duplicates: int
+    gaps: int
+    missing: int
+    closed: bool
+    report: str
+
+    @property
+    def events(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def unsettled(self) -> int:
+        return sum(self.counts.get(status, 0) for status in UNSETTLED)
+
+
+def run(settings: Settings, spark: SparkSession | None = None) -> Summary:
+    """Reads all sides, judges and reports. Raises JobError."""
+    now = settings.now or datetime.now(UTC)
+    config = read_consumer(settings.consumer)
+    session = spark or spark_session(JOB, cores=settings.cores, memory=settings.memory)
+    events = _in_time(_events(session, settings), settings)
+    sides = extract(
+        session,
+        events,
+        settings.consumer,
+        f"{settings.output}/extract",
+        checkpoints=settings.checkpoints,
+        request_units=settings.request_units,
+    )
+    with watch(session, "comparing"):
+        tables = _compare(session, sides, settings, now)
+    with watch(session, f"writing {settings.output}"):
+        found = _findings(tables, sides, settings, config.hub)
+        path = write_report(session, page.build(found), settings.output)
+    return Summary(
+        dict(found.counts), found.duplicates_total, found.gaps_total, found.missing, found.closed, path
+    )
+
+
+def _events(spark: SparkSession, settings: Settings) -> DataFrame:
+    if settings.capture is not None:
+        return read_capture(spark, settings.capture, quarantine=settings.quarantine)
+    raise InputError("--capture is missing")
+
+
+def _in_time(events: DataFrame, settings: Settings) -> DataFrame:
+    if settings.since is not None:
+        events = events.where(F.col("enqueued_at") >= F.lit(settings.since))
+    if settings.until is not None:
+        events = events.where(F.col("enqueued_at") < F.lit(settings.until))
+    return events
+
+
+class _Tables(Struct, frozen=True):
+    events: DataFrame
+    duplicates: DataFrame
+    gaps: DataFrame
+    hours: DataFrame
+
+
+def _compare(spark: SparkSession, sides: Sides, settings: Settings, now: datetime) -> _Tables:
+    """Judges, and writes each result."""
+    due = Due(now, sides.marks is not None, settings.grace)
+
+    def kept(frame: DataFrame, name: str, schema: StructType, *order: str) -> DataFrame:
+        path = f"{settings.output}/{name}"
+        write_table(frame.orderBy(*order).select(*schema.fieldNames()), path, fmt=settings.fmt)
+        return read_table(spark, path, settings.fmt)
+
+    status = judged(sides.events, sides.documents, sides.letters, sides.runs, sides.mapping.identity, due)
+    events = kept(status, "events", JUDGED, *_ORDER)
+    # Of a part of the time the first event says nothing about what came before it.
+    runs = spark.createDataFrame([], SETTLED_RUNS) if settings.since else sides.runs
+    unsettled = events.where(F.col("status").isin([status.value for status in UNSETTLED]))
+    kept(unsettled, "unsettled", JUDGED, *_ORDER)
+    return _Tables(
+        events,
+        kept(duplicates(events), "duplicates", DUPLICATES, *_ORDER),
+        kept(gaps(sides.events, sides.documents, sides.letters, runs), "gaps", GAPS, "partition", "first"),
+        kept(by_hour(events), "hours", BY_HOUR, "partition", "hour"),
+    )
+
+
+def _findings(tables: _Tables, sides: Sides, settings: Settings, hub: str) -> page.Findings:
+    rows = tables.events.groupBy("status").agg(F.count(F.lit(1)).alias("events")).collect()
+    counts = {Status(row["status"]): row["events"] for row in rows}
+    unsettled = tables.events.where(F.col("status").isin([status.value for status in UNSETTLED]))
+    twice = tables.duplicates.count()
+    holes = tables.gaps.agg(
+        F.count(F.lit(1)).alias("gaps"),
+        F.sum(F.when(F.col("open"), F.expr("missing - settled"))).alias("missing"),
+    ).first()
+    missing = (holes["missing"] or 0) if holes is not None else 0
+    failing = missing if settings.on_gap is OnGap.FAIL else 0
+    return page.Findings(
+        hub=hub,
+        source=f"capture files in {settings.capture}" if settings.capture else "read from the hub",
+        identity=sides.mapping.identity,
+        counts=counts,
+        copies=tables.events.where("copies > 1").count(),
+        hours=_dicts(tables.hours),
+        unsettled=_dicts(unsettled.orderBy(*_ORDER).limit(page.ROWS_SHOWN)),
+        duplicates=_dicts(tables.duplicates.orderBy(*_ORDER).limit(page.ROWS_SHOWN)),
+        duplicates_total=twice,
+        gaps=_dicts(tables.gaps.orderBy(F.col("open").desc(), "partition", "first").limit(page.ROWS_SHOWN)),
+        gaps_total=holes["gaps"] if holes is not None else 0,
+        missing=missing,
+        marks=sides.marks,
+        closed=bool(sum(counts.get(status, 0) for status in UNSETTLED) or twice or failing),
+    )
+
+
+def _dicts(frame: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in frame.collect()]
+
+
+def command(
+    capture: Annotated[
+        str | None, typer.Option(help="Folder of the capture files. [default: the hub itself is read]")
+    ] = None,
+    env_file: Annotated[
+        Path | None, typer.Option(help="The consumer's settings: NAME=value lines, or local.settings.json.")
+    ] = None,
+    since: cli.Since = None,
+    until: cli.Until = None,
+    grace: Annotated[
+        str | None,
+        typer.Option(help="Events younger than this are not due: 15m. [default: by checkpoint only]"),
+    ] = None,
+    checkpoints: Annotated[  # noqa: FBT002 - a command-line flag
+        bool,
+        typer.Option(
+            "--checkpoints/--no-checkpoints",
+            help="Whether what the consumer's checkpoints do not call settled is pending, not lost.",
+        ),
+    ] = True,
+    on_gap: Annotated[
+        OnGap, typer.Option(help="Whether missing sequence numbers close the gate.")
+    ] = OnGap.FAIL,
+    ru: Annotated[float | None, typer.Option(help="Request units per second that reading may use.")] = None,
+    output: cli.Output = None,
+    format_: cli.Format = "parquet",
+    quarantine: cli.Quarantine = None,
+    cores: cli.Cores = None,
+    memory: cli.Memory = "2g",
+) -> None:
+    """Which events of the hub are neither in Cosmos DB nor dead letters, or there twice. Exit status 3 if any.
+
+    The consumer's own settings (docs/operations.md) say where everything is; they come from the environment and from
+    --env-file. 0: everything that is due is settled; 3: findings; 1: the job could not tell.
+    """
+    summary = run(
+        Settings(
+            consumer={**os.environ, **(_read_settings(env_file) if env_file else {})},
+            capture=capture,
+            since=moment("--from", since),
+            until=moment("--to", until),
+            grace=duration("--grace", grace) if grace else None,
+            checkpoints=checkpoints,
+            on_gap=on_gap,
+            request_units=ru,
+            output=output or cli.default_output(JOB),
+            fmt=format_,
+            quarantine=quarantine,
+            cores=cores,
+            memory=memory,
+        )
+    )
+    console = Console()
+    told = ", ".join(
+        f"{count:,} {status.replace('_', ' ')}" for status, count in sorted(summary.counts.items())
+    )
+    console.print(
+        f"{summary.events:,} events: {told or 'none'}; {summary.duplicates:,} settled twice; {summary.missing:,} sequence "
+        "numbers missing",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
+    console.print(
+        "gate closed" if summary.closed else "gate open", style="bold red" if summary.closed else "bold green"
+    )
+    console.print(f"report: {summary.report}", markup=False, highlight=False, soft_wrap=True)
+    if summary.closed:
+        raise typer.Exit(GATE_CLOSED)
+
+
+def _read_settings(file: Path) -> dict[str, str]:
+    """Raises InputError for a file that is neither kind."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"--env-file {file} cannot be read: {error.strerror}") from None
+    if file.suffix == ".json":
+        try:
+            return {name: str(value) for name, value in json.loads(text)["Values"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InputError(
+                f"--env-file {file} is no local.settings.json: expected an object 'Values'"
+            ) from None
+    found = {}
+    for place, line in enumerate(text.splitlines(), start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        name, equals, value = line.partition("=")
+        if not equals or not name.strip():
+            raise InputError(f"--env-file {file}, line {place}: expected NAME=value")
+        found[name.strip()] = value.strip().strip("\"'")
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    cli.run_command(command, argv, name=JOB)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Which document an event becomes: the consumer's own mapping, a batch at a time.
+
+An id made of the event's position is built from columns. An id from the body takes the body's decoding and, where the
+consumer has one, the user's transform: the same code that wrote the documents, or the answer would be another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+from msgspec import UNSET, Struct
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+
+from consumer.mapping import DocumentMapper, MappingOptions
+from consumer.model import Event
+from consumer.transforms import load_transform
+from spark_jobs.reconciliation.schemas import DOCUMENT_KEYS, EVENT_KEYS, Identity
+from spark_jobs.sources.cosmos import canonical_key
+
+META_FIELDS = "partition=/_tm/partition, sequence_number=/_tm/sequence_number, enqueued_at=/_tm/enqueued_at"
+"""The fields to read of documents whose writer keeps positions."""
+
+_ARROW = pa.schema(
+    [
+        ("partition", pa.string()),
+        ("sequence_number", pa.int64()),
+        ("enqueued_at", pa.timestamp("us", tz="UTC")),
+        ("file", pa.string()),
+        ("document_id", pa.string()),
+        ("partition_key", pa.string()),
+        ("rejection", pa.string()),
+    ]
+)
+_META = "partition string, sequence_number bigint, enqueued_at double"
+
+
+class Mapping(Struct, frozen=True):
+    """The consumer's settings that make documents of events. `transform` is `module:function`, or empty."""
+
+    hub: str
+    id_from: str
+    meta: bool
+    transform: str = ""
+
+    @property
+    def identity(self) -> Identity:
+        if MappingOptions(self.hub, self.id_from).id_path is None:
+            return Identity.POSITION
+        return Identity.META if self.meta else Identity.BODY
+
+
+def event_keys(events: DataFrame, mapping: Mapping, paths: Sequence[str]) -> DataFrame:
+    """EVENTS as EVENT_KEYS; `paths` are the container's partition key paths."""
+    if mapping.identity is Identity.POSITION:
+        position = F.concat_ws("~", F.lit(mapping.hub), "partition", F.col("sequence_number").cast("string"))
+        nothing = F.lit(None).cast("string")
+        return events.select(
+            "partition",
+            "sequence_number",
+            "enqueued_at",
+            "file",
+            position.alias("document_id"),
+            nothing.alias("partition_key"),
+            nothing.alias("rejection"),
+        )
+    needed = events.select(
+        "partition", "sequence_number", "offset", "enqueued_at", "file", "body", "properties"
+    )
+    return needed.mapInArrow(_keyed(mapping, paths), EVENT_KEYS).select(*EVENT_KEYS.fieldNames())
+
+
+def document_keys(documents: DataFrame, mapping: Mapping) -> DataFrame:
+    """Documents, as the source "cosmos" gives them, as DOCUMENT_KEYS: those of this hub, where ids tell."""
+    if mapping.identity is Identity.POSITION:
+        head = f"{mapping.hub}~"
+        own = documents.where(F.col("id").startswith(head))
+        rest = F.substring(F.col("id"), len(head) + 1, 2_000)
+        told = own.select(
+            "id",
+            "partition_key",
+            "modified_at",
+            F.regexp_extract(rest, r"^(.+)~(\d{1,18})$", 1).alias("partition"),
+            F.regexp_extract(rest, r"^(.+)~(\d{1,18})$", 2).try_cast("long").alias("sequence_number"),
+            F.lit(None).cast("timestamp").alias("enqueued_at"),
+        )
+        return told.where("partition <> '' AND sequence_number IS NOT NULL")
+    meta = F.from_json("fields", _META)
+    return (
+        documents.withColumn("meta", meta)
+        .select(
+            "id",
+            "partition_key",
+            "modified_at",
+            F.col("meta.partition").alias("partition"),
+            F.col("meta.sequence_number").alias("sequence_number"),
+            F.timestamp_micros((F.col("meta.enqueued_at") * 1_000_000).cast("long")).alias("enqueued_at"),
+        )
+        .select(*DOCUMENT_KEYS.fieldNames())
+    )
+
+
+def _keyed(mapping: Mapping, paths: Sequence[str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def work(batches: Iterable[Any]) -> Iterator[Any]:
+        transform = load_transform(mapping.transform) if mapping.transform else None
+        # Only the key is wanted, so `_tm` need not be put in.
+        mapper = DocumentMapper(MappingOptions(mapping.hub, mapping.id_from, transform), paths)
+        for batch in batches:
+            yield _batch(batch, mapper)
+
+    return work
+
+
+def _batch(batch: Any, mapper: DocumentMapper) -> Any:
+    keys = [_key(mapper, row) for row in batch.to_pylist()]
+    columns = [batch.column(name) for name in ("partition", "sequence_number", "enqueued_at", "file")]
+    columns += [[key[place] for key in keys] for place in range(3)]
+    arrays = [
+        pa.array(column, field.type) if isinstance(column, list) else column.cast(field.type)
+        for column, field in zip(columns, _ARROW, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+
+
+def _key(mapper: DocumentMapper, row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
+    """Document id, partition key, and why there is neither."""
+    record = mapper.prepare(
+        Event(
+            partition=row["partition"],
+            sequence_number=row["sequence_number"],
+            offset=row["offset"] or "",
+            enqueued_at=row["enqueued_at"].timestamp(),
+            body=row["body"] or b"",
+            properties=dict(row["properties"] or ()),
+            unreadable=None if row["body"] is not None else "the event has no body of bytes",
+        )
+    )
+    if record.rejection is not None:
+        return None, None, record.rejection.reason
+    identity = record.key.removeprefix(record.partition_key)
+    values = msgspec.json.decode(record.partition_key)
+    return identity, canonical_key([UNSET if value == {} else value for value in values]), None

@@ -1,0 +1,299 @@
+"""The report of a reconciliation: is everything settled, and if not, where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import LogNorm
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from consumer.model import Checkpoint
+from spark_jobs import plots
+from spark_jobs.reconciliation.schemas import UNSETTLED, Identity, Status
+from spark_jobs.report import Report, number
+
+ROWS_SHOWN = 200
+"""Rows of a table in the page; the Parquet tables have all."""
+_COLUMNS = 96
+"""Columns of the heat map: four days of hours. More hours share columns."""
+_HOUR = timedelta(hours=1)
+
+_MEANING = {
+    Status.WRITTEN: "a document is of this event",
+    Status.DEAD_LETTERED: "kept as a dead letter",
+    Status.SUPERSEDED: "its document was written again by a later event of the same id",
+    Status.PENDING: "not due: beyond the checkpoint, or within the grace",
+    Status.OVERDUE: "beyond the checkpoint for longer than the grace",
+    Status.STALE: "its document is there, but of an earlier event",
+    Status.LOST: "neither document nor dead letter",
+}
+
+_IDENTITY = {
+    Identity.POSITION: "Ids are made of positions, so a document proves its event.",
+    Identity.META: (
+        "Ids come from the body, and documents keep the position of their last writer: it proves that event, and an earlier "
+        "event of the same id is superseded by it."
+    ),
+    Identity.BODY: (
+        "Ids come from the body, and nothing in a document tells its event: a document of the event's id, written after "
+        "the event was enqueued, is taken for it. An event whose id comes again later cannot be proven to have been "
+        "written itself; CONSUMER_META=true makes the answer exact."
+    ),
+}
+
+
+class Findings(Struct, frozen=True):
+    """What is shown. Rows are dictionaries by the column names of schemas.py; lists of them are the first of `*_total`."""
+
+    hub: str
+    source: str
+    identity: Identity
+    counts: Mapping[Status, int]
+    copies: int
+    hours: Sequence[Mapping[str, Any]]
+    unsettled: Sequence[Mapping[str, Any]]
+    duplicates: Sequence[Mapping[str, Any]]
+    duplicates_total: int
+    gaps: Sequence[Mapping[str, Any]]
+    gaps_total: int
+    missing: int
+    marks: Mapping[str, Checkpoint] | None
+    closed: bool
+
+
+def build(found: Findings) -> Report:
+    report = Report(f"Reconciliation {found.hub}", f"{found.source}; {_span(found)}")
+    report.facts(_facts(found))
+    report.text(_verdict(found))
+    report.text(_IDENTITY[found.identity])
+    _statuses(report, found)
+    if found.hours:
+        _maps(report, found)
+    _unsettled(report, found)
+    _duplicates(report, found)
+    _gaps(report, found)
+    _partitions(report, found)
+    return report
+
+
+def _facts(found: Findings) -> dict[str, str]:
+    events = sum(found.counts.values())
+    return {
+        "gate": "closed" if found.closed else "open",
+        "events": number(events),
+        "settled": number(events - _unsettled_total(found) - found.counts.get(Status.PENDING, 0)),
+        "pending": number(found.counts.get(Status.PENDING, 0)),
+        "not settled": number(_unsettled_total(found)),
+        "settled twice": number(found.duplicates_total),
+        "numbers missing": number(found.missing),
+    }
+
+
+def _verdict(found: Findings) -> str:
+    if not sum(found.counts.values()):
+        return "There is no event in what was read."
+    unsettled = _unsettled_total(found)
+    parts = []
+    if unsettled:
+        parts.append(f"{number(unsettled)} events are due and not settled")
+    if found.duplicates_total:
+        parts.append(f"{number(found.duplicates_total)} are settled twice")
+    if found.missing:
+        parts.append(f"{number(found.missing)} sequence numbers are nowhere")
+    if not parts:
+        return "Every event that is due is in Cosmos DB or kept as a dead letter."
+    said = "; ".join(parts)
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _statuses(report: Report, found: Findings) -> None:
+    report.heading("What became of the events")
+    rows = [(_words(status), found.counts.get(status, 0), _MEANING[status]) for status in Status]
+    report.table(("status", "events", "meaning"), rows)
+    if found.copies:
+        report.text(
+            f"{number(found.copies)} events were read more than once, from overlapping capture files. Each counts once."
+        )
+
+
+def _maps(report: Report, found: Findings) -> None:
+    report.heading("By partition and hour")
+    events = _grid(found.hours, lambda row: row["events"])
+    wrong = _grid(found.hours, lambda row: sum(row[status.value] for status in UNSETTLED) + row["duplicates"])
+    report.figure(
+        _heat(events, "viridis", "events"), caption="Events by the hour they were enqueued in.", name="events"
+    )
+    if wrong.cells.any():
+        report.figure(
+            _heat(wrong, "autumn_r", "events"),
+            caption="Events not settled though due, or settled twice. Blank: none.",
+            name="findings",
+        )
+
+
+class _Grid(Struct, frozen=True):
+    partitions: list[str]
+    begins: list[datetime]
+    hours: int
+    """In a column."""
+    cells: NDArray[np.float64]
+
+
+def _grid(rows: Sequence[Mapping[str, Any]], value: Any) -> _Grid:
+    partitions = sorted({row["partition"] for row in rows}, key=_natural)
+    first, last = min(row["hour"] for row in rows), max(row["hour"] for row in rows)
+    hours = (last - first) // _HOUR // _COLUMNS + 1
+    width = hours * _HOUR
+    columns = (last - first) // width + 1
+    cells = np.zeros((len(partitions), columns))
+    for row in rows:
+        cells[partitions.index(row["partition"]), (row["hour"] - first) // width] += value(row)
+    return _Grid(partitions, [first + column * width for column in range(columns)], hours, cells)
+
+
+def _heat(grid: _Grid, colours: str, what: str) -> Any:
+    rows = len(grid.partitions)
+    figure, (axes,) = plots.new_figure(height=min(8.0, 1.4 + 0.22 * rows))
+    cells = np.where(grid.cells > 0, grid.cells, np.nan)
+    top = float(np.nanmax(cells))
+    picture = axes.imshow(
+        cells, aspect="auto", cmap=colours, norm=LogNorm(1, max(top, 2.0)), interpolation="nearest"
+    )
+    axes.set_ylabel("partition")
+    axes.set_yticks(range(rows), grid.partitions if rows <= 32 else [""] * rows)
+    step = max(1, len(grid.begins) // 8)
+    shown = range(0, len(grid.begins), step)
+    axes.set_xticks(list(shown), [_tick(grid.begins, place, step) for place in shown])
+    axes.grid(visible=False)
+    per = "hour" if grid.hours == 1 else f"{grid.hours} hours"
+    figure.colorbar(picture, ax=axes, label=f"{what} per {per}")
+    return figure
+
+
+def _tick(begins: Sequence[datetime], place: int, step: int) -> str:
+    """The day where it changes, the hour everywhere."""
+    at = begins[place]
+    new = place == 0 or begins[place - step].date() != at.date()
+    return f"{at:%H:%M}\n{at:%b %d}" if new else f"{at:%H:%M}"
+
+
+def _unsettled(report: Report, found: Findings) -> None:
+    total = _unsettled_total(found)
+    if not total:
+        return
+    report.heading("Not settled")
+    rows = [
+        (
+            row["partition"],
+            str(row["sequence_number"]),
+            _time(row["enqueued_at"]),
+            _words(row["status"]),
+            row["document_id"],
+            row["rejection"],
+            row["file"],
+        )
+        for row in found.unsettled
+    ]
+    report.table(
+        ("partition", "sequence number", "enqueued", "status", "document id", "mapping rejects it", "file"),
+        rows,
+        caption=_shown(len(rows), total, "unsettled"),
+    )
+
+
+def _duplicates(report: Report, found: Findings) -> None:
+    if not found.duplicates_total:
+        return
+    report.heading("Settled twice")
+    rows = [
+        (
+            row["partition"],
+            str(row["sequence_number"]),
+            _time(row["enqueued_at"]),
+            row["kind"],
+            row["documents"],
+            row["letters"],
+            row["document_id"],
+        )
+        for row in found.duplicates
+    ]
+    report.table(
+        ("partition", "sequence number", "enqueued", "kind", "documents", "dead letters", "document id"),
+        rows,
+        caption=_shown(len(rows), found.duplicates_total, "duplicates"),
+    )
+
+
+def _gaps(report: Report, found: Findings) -> None:
+    if not found.gaps_total:
+        return
+    report.heading("Missing sequence numbers")
+    report.text(
+        "'Between files': whole capture files are missing. 'Within a file': the hub itself does not have them. 'Expired': "
+        "between the checkpoint and the first event that is left. Numbers that are known from documents or dead "
+        "letters are settled: only the events' capture is missing."
+    )
+    rows = [
+        (
+            row["partition"],
+            f"{row['first']} to {row['last']}",
+            row["missing"],
+            row["settled"],
+            row["kind"],
+            _time(row["enqueued_after"]),
+            _time(row["enqueued_before"]),
+        )
+        for row in found.gaps
+    ]
+    report.table(
+        ("partition", "sequence numbers", "missing", "of these settled", "where", "after", "before"),
+        rows,
+        caption=_shown(len(rows), found.gaps_total, "gaps"),
+    )
+
+
+def _partitions(report: Report, found: Findings) -> None:
+    if not found.hours and not found.marks:
+        return
+    report.heading("Partitions")
+    names = {row["partition"] for row in found.hours} | set(found.marks or ())
+    rows = []
+    for partition in sorted(names, key=_natural):
+        own = [row for row in found.hours if row["partition"] == partition]
+        mark = (found.marks or {}).get(partition)
+        counts = [sum(row[status.value] for row in own) for status in Status]
+        rows.append((partition, sum(counts), *counts, str(mark.sequence_number) if mark else None))
+    report.table(("partition", "events", *(_words(status) for status in Status), "checkpoint"), rows)
+
+
+def _unsettled_total(found: Findings) -> int:
+    return sum(found.counts.get(status, 0) for status in UNSETTLED)
+
+
+def _span(found: Findings) -> str:
+    if not found.hours:
+        return "no events"
+    first, last = min(row["hour"] for row in found.hours), max(row["hour"] for row in found.hours) + _HOUR
+    return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
+
+
+def _shown(shown: int, total: int, table: str) -> str:
+    which = f"All {number(total)}" if shown == total else f"The first {number(shown)} of {number(total)}"
+    return f"{which}; the table '{table}' beside this page has all of them."
+
+
+def _time(at: datetime | None) -> str | None:
+    return None if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def _words(status: str) -> str:
+    return status.replace("_", " ")
+
+
+def _natural(partition: str) -> tuple[bool, int, str]:
+    """Partition 2 before partition 10."""
+    return (not partition.isdecimal(), int(partition) if partition.isdecimal() else 0, partition)
