@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import DataSource
-
-SOURCES: tuple[type[DataSource], ...] = ()
 
 
 def register(spark: SparkSession) -> None:
     """Registers the Python data sources; again is harmless."""
-    for source in SOURCES:
+    from spark_jobs.sources.capture import CaptureSource  # noqa: PLC0415 - what a source needs is loaded with Spark
+
+    for source in (CaptureSource,):
         spark.dataSource.register(source)

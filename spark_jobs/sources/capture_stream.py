@@ -1,0 +1,53 @@
+"""Capture files as a stream; its offsets are those of `capture_offsets`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
+
+from spark_jobs.sources.capture import CaptureSettings, batches_of
+from spark_jobs.sources.capture_layout import CaptureLayout
+from spark_jobs.sources.capture_offsets import Offset, files_between, latest_offset
+
+
+class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, settings: CaptureSettings) -> None:
+        self._settings = settings
+        self._layout = CaptureLayout(settings.layout)
+        self._ceiling: dict[str, Any] | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802 - Spark's interface
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's interface
+        limit = self._settings.max_files
+        return ReadAllAvailable() if limit is None else ReadMaxFiles(limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's interface
+        self._ceiling = {}
+        for file in self._settings.files():
+            self._ceiling[file.stream] = max(file.order, self._ceiling.get(file.stream, file.order))
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's interface
+        return latest_offset(
+            start,
+            self._settings.files(),
+            limit=limit.max_files if isinstance(limit, ReadMaxFiles) else None,
+            ceiling=self._ceiling,
+            layout=self._layout,
+        )
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        return self._settings.tasks(files_between(start, end, self._settings.files(), layout=self._layout))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return batches_of(self._settings, partition)

@@ -1,0 +1,133 @@
+"""Columns of EVENTS in Arrow, from whatever source: names, types, times and texts of properties. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from math import isfinite
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from spark_jobs.sources.avro_container import CorruptFileError
+
+_TEXTS = pa.map_(pa.string(), pa.string())
+TYPES: dict[str, pa.DataType] = {
+    "hub": pa.string(),
+    "partition": pa.string(),
+    "sequence_number": pa.int64(),
+    "offset": pa.string(),
+    "enqueued_at": pa.timestamp("us", "UTC"),
+    "body": pa.binary(),
+    "properties": _TEXTS,
+    "system_properties": _TEXTS,
+    "file": pa.string(),
+}
+"""`spark_jobs.schemas.EVENTS` as Arrow knows it."""
+
+EVENT_COLUMNS = tuple(TYPES)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_US_TIME = re.compile(
+    r"(\d{1,2})/(\d{1,2})/(\d{4}) (\d{1,2}):(\d\d):(\d\d)(?:\.(\d{1,7}))? ([AP])M", re.ASCII
+)
+
+
+class EventRow(NamedTuple):
+    """An event read by itself; `enqueued_at` is microseconds since 1970."""
+
+    sequence_number: int
+    offset: str
+    enqueued_at: int
+    body: bytes | None
+    properties: Mapping[str, Any]
+    system_properties: Mapping[str, Any]
+
+
+def batch_of(rows: Iterable[EventRow], source: Any, columns: Collection[str]) -> pa.RecordBatch:
+    """Rows as a batch of `columns`; `source` has `hub`, `partition` and `file`."""
+    events = list(rows)
+    values: dict[str, list[Any]] = {
+        "sequence_number": [event.sequence_number for event in events],
+        "offset": [event.offset for event in events],
+        "enqueued_at": [event.enqueued_at for event in events],
+        "body": [event.body for event in events],
+        "properties": [_texts(event.properties) for event in events],
+        "system_properties": [_texts(event.system_properties) for event in events],
+        **{name: [getattr(source, name)] * len(events) for name in ("hub", "partition", "file")},
+    }
+    chosen = [column for column in EVENT_COLUMNS if column in columns]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(values[column], TYPES[column]) for column in chosen], names=chosen
+    )
+
+
+def _texts(values: Mapping[str, Any]) -> list[tuple[str, str | None]]:
+    return [(name, text_of(value)) for name, value in values.items()]
+
+
+def text_of(value: Any) -> str | None:
+    """A property's value as text: numbers and truth values as JSON has them, bytes as UTF-8, else as base64."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return text_of_bytes(value)
+    if isinstance(value, float) and not isfinite(value):
+        return json.dumps(value)  # NaN, Infinity: as Python's JSON writes what JSON has no word for
+    if isinstance(value, bool | int | float):
+        return msgspec.json.encode(value).decode()
+    return str(value)
+
+
+def text_of_bytes(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(value).decode()
+
+
+def constant(text: str, count: int) -> pa.Array:
+    """`count` times the same text."""
+    raw = text.encode()
+    offsets = np.arange(count + 1, dtype=np.int32) * len(raw)
+    return pa.Array.from_buffers(
+        pa.string(), count, [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(raw * count)]
+    )
+
+
+@lru_cache(maxsize=4096)
+def instant(text: str) -> int:
+    """Microseconds since 1970 of a time as Capture writes it ("11/21/2026 8:02:14 AM"), or in ISO 8601; UTC.
+
+    Raises CorruptFileError.
+    """
+    try:
+        moment = _us_time(text) or datetime.fromisoformat(text)
+    except ValueError as error:
+        raise CorruptFileError(
+            f"the time of an event is '{text[:60]}'; accepted are forms like '11/21/2026 8:02:14 AM' and"
+            " '2026-11-21T08:02:14Z'"
+        ) from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _us_time(text: str) -> datetime | None:
+    match = _US_TIME.fullmatch(text)
+    if match is None:
+        return None
+    month, day, year, hour, minute, second = (int(part) for part in match.groups()[:6])
+    if not 1 <= hour <= 12:
+        raise ValueError(text)
+    fraction = int((match[7] or "0").ljust(6, "0")[:6])
+    return datetime(
+        year, month, day, hour % 12 + 12 * (match[8] == "P"), minute, second, fraction, tzinfo=UTC
+    )

@@ -1,0 +1,105 @@
+"""Files of an input folder, here or wherever fsspec reaches, and the quarantine for those that cannot be read."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+from spark_jobs.errors import InputError
+
+LAKE = {"abfs", "abfss", "az"}
+
+LOCAL = {"file", "local"}
+REASON = ".reason.json"
+
+
+class FoundFile(NamedTuple):
+    """`name` is the path as the file system has it, without a scheme."""
+
+    name: str
+    size: int
+
+
+class Folder:
+    """A folder by its path or URL (abfss://container@account.dfs.core.windows.net/path).
+
+    `storage` goes to the file system; a data lake's default is the identity, or AZURE_STORAGE_* variables. Raises
+    InputError for a kind of URL that is unknown or not installed.
+    """
+
+    def __init__(self, url: str, storage: Mapping[str, Any] | None = None) -> None:
+        self.url = url.rstrip("/") or "/"
+        protocol = url.partition("://")[0] if "://" in url else "file"
+        options = dict(storage or ({"anon": False} if protocol in LAKE else {}))
+        try:
+            self.system, self.root = url_to_fs(self.url, **options)
+        except (ImportError, ValueError) as error:
+            raise InputError(
+                f"'{url}' cannot be opened: {error}; accepted: a local folder, or abfss://container@account.dfs.core."
+                "windows.net/path with `pip install tidemark[data-lake]`"
+            ) from error
+        self.is_local = protocol in LOCAL
+
+    def find(self, ending: str) -> list[FoundFile]:
+        """Files below the folder (or the file that it is) whose names end so, by name. Raises InputError where
+        there is no such folder.
+        """
+        found: dict[str, Any] = self.system.find(self.root, detail=True)
+        if not found and not self.system.exists(self.root):
+            raise InputError(f"there is no folder '{self.url}'")
+        return [
+            FoundFile(name, int(info["size"]))
+            for name, info in sorted(found.items())
+            if name.endswith(ending)
+        ]
+
+    def read(self, name: str) -> memoryview:
+        """The content; mapped, not read, where the file is local."""
+        if not self.is_local:
+            return memoryview(self.system.cat_file(name))
+        with Path(name).open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                return memoryview(b"")
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+    def write(self, name: str, data: bytes | memoryview) -> None:
+        """Writes a file below the folder, whole or not at all; folders are made as needed."""
+        path = f"{self.root}/{name}"
+        if not self.is_local:
+            self.system.pipe_file(path, bytes(data))
+            return
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        temporary.write_bytes(data)
+        temporary.replace(target)
+
+
+class Quarantine:
+    """Copies of files that cannot be read, each with the reason beside it; the same file again replaces itself.
+
+    Raises InputError when it lies within the input: what is set aside would be read as input next time.
+    """
+
+    def __init__(self, url: str, source: Folder, storage: Mapping[str, Any] | None = None) -> None:
+        self._folder = Folder(url, storage)
+        self._source = source
+        inside = f"{self._folder.root}/".startswith(f"{source.root}/")
+        if inside and type(self._folder.system) is type(source.system):
+            raise InputError(
+                f"the quarantine '{url}' lies within the input '{source.url}', which would read it; name a folder"
+                " elsewhere"
+            )
+
+    def take(self, name: str, data: bytes | memoryview, reason: str, **facts: Any) -> None:
+        """Puts the file and its reason there. `facts` are written beside the reason."""
+        place = name.removeprefix(self._source.root).lstrip("/") or name.rpartition("/")[2]
+        self._folder.write(place, data)
+        story = {"file": name, "reason": reason, **facts}
+        self._folder.write(f"{place}{REASON}", json.dumps(story, indent=2, ensure_ascii=False).encode())

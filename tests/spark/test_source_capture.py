@@ -1,0 +1,144 @@
+"""The data source "eventhubs_capture": what is in the files is in the frame or in the quarantine, once."""
+
+import io
+import json
+import shutil
+
+import fastavro
+import pytest
+
+from spark_jobs.errors import InputError
+from spark_jobs.schemas import EVENTS
+from spark_jobs.sources.capture import read_capture, stream_capture
+from tests.capture_support import SCHEMA, avro, place, record
+
+
+def events(first, count, **options):
+    return [record(number, body=b"%d" % number, **options) for number in range(first, first + count)]
+
+
+def ids(frame):
+    return sorted((row.partition, row.sequence_number) for row in frame.collect())
+
+
+def reasons(folder):
+    return [json.loads(path.read_text()) for path in folder.rglob("*.reason.json")]
+
+
+def test_rows_in_are_rows_out_and_rows_quarantined(spark, tmp_path):
+    """Whole files, drifted, duplicate, empty, cut, damaged and zero-byte ones beside each other."""
+    lake, aside = tmp_path / "lake", tmp_path / "aside"
+    drifted = {**SCHEMA, "fields": [*SCHEMA["fields"], {"name": "Region", "type": "string"}]}
+    whole = avro(events(0, 100), block=2000)
+    place(lake, 0, 0, whole)
+    place(lake, 0, 5, whole)  # the same file again: its events come again
+    place(lake, 1, 0, avro([{**each, "Region": "eu"} for each in events(0, 30)], schema=drifted))
+    place(lake, 1, 5, avro([]))
+    cut = place(lake, 2, 0, avro(events(0, 50), block=1000)[:-200])
+    zero = place(lake, 2, 5, b"")
+    damaged = bytearray(avro(events(50, 40), block=100_000, codec="deflate"))
+    damaged[-60] ^= 0xFF
+    wrong = place(lake, 3, 0, bytes(damaged))
+    place(lake, 3, 5, avro(events(90, 10)))
+
+    frame = read_capture(spark, str(lake), quarantine=str(aside))
+
+    assert frame.schema == EVENTS
+    expected = (
+        [("0", n) for n in range(100)] * 2
+        + [("1", n) for n in range(30)]
+        + [("3", n) for n in range(90, 100)]
+    )
+    assert ids(frame) == sorted(expected)
+    assert ids(frame) == sorted(expected)  # set aside again, once
+    assert {reason["file"] for reason in reasons(aside)} == {str(cut), str(zero), str(wrong)}
+    aside_events = sum(reason["events"] for reason in reasons(aside))
+    assert len(expected) + aside_events == 100 * 2 + 30 + 50 + 40 + 10
+    copies = sorted(path.read_bytes() for path in aside.rglob("*.avro"))
+    assert copies == sorted([cut.read_bytes(), zero.read_bytes(), bytes(damaged)])
+
+
+def test_values_are_those_that_fastavro_reads(spark, tmp_path):
+    data = avro(
+        [record(n, body=None if n % 5 == 0 else b"b%d" % n, properties={"n": n, "t": "x"}) for n in range(50)]
+    )
+    file = place(tmp_path, 7, 0, data)
+
+    rows = read_capture(spark, str(tmp_path)).orderBy("sequence_number").collect()
+
+    oracle = list(fastavro.reader(io.BytesIO(data)))
+    assert [(row.hub, row.partition, row.file) for row in rows] == [("orders", "7", str(file))] * 50
+    assert [row.body for row in rows] == [each["Body"] for each in oracle]
+    assert [row.offset for row in rows] == [each["Offset"] for each in oracle]
+    assert [row.properties for row in rows] == [
+        {"n": str(each["Properties"]["n"]), "t": "x"} for each in oracle
+    ]
+    assert {row.enqueued_at.isoformat() for row in rows} == {"2026-11-21T08:00:00"}
+
+
+def test_without_a_quarantine_a_corrupt_file_ends_the_query_by_its_name(spark, tmp_path):
+    file = place(tmp_path, 0, 0, avro(events(0, 50))[:-9])
+
+    with pytest.raises(Exception, match=f"capture file '{file}' cannot be read: the file ends at byte"):
+        read_capture(spark, str(tmp_path)).collect()
+
+
+def test_what_is_wrong_with_the_input_is_told_before_anything_is_read(spark, tmp_path):
+    with pytest.raises(InputError, match="there is no folder"):
+        read_capture(spark, str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match="there are no capture files"):
+        read_capture(spark, str(tmp_path))
+    place(tmp_path, 0, 0, avro(events(0, 5)))
+    with pytest.raises(InputError, match="lies within the input"):
+        read_capture(spark, str(tmp_path), quarantine=str(tmp_path / "aside"))
+    with pytest.raises(InputError, match="columns name nothing; accepted: hub"):
+        read_capture(spark, str(tmp_path), columns=["nothing"])
+
+
+def test_a_stream_takes_each_new_file_once_and_no_more_than_allowed(spark, tmp_path):
+    lake, out, checkpoint = tmp_path / "lake", str(tmp_path / "out"), str(tmp_path / "checkpoint")
+    for minute in range(3):
+        for partition in (0, 1):
+            place(lake, partition, minute, avro(events(minute * 10, 10)))
+
+    def run():
+        frame = stream_capture(
+            spark, str(lake), columns=["partition", "sequence_number"], max_files_per_trigger=4
+        )
+        query = (
+            frame.writeStream.format("parquet")
+            .option("checkpointLocation", checkpoint)
+            .trigger(availableNow=True)
+            .start(out)
+        )
+        query.awaitTermination()
+        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
+
+    assert run() == [40, 20]
+    place(lake, 1, 9, avro(events(30, 5)))
+    place(lake, 0, 9, b"")  # begun, not written yet
+    assert run() == [5]
+    place(lake, 0, 9, avro(events(30, 5)))
+    assert run() == [5]
+    assert run() == []
+
+    assert ids(spark.read.parquet(out)) == sorted((p, n) for p in "01" for n in range(35))
+
+
+def test_a_stream_fails_where_a_file_comes_late_instead_of_losing_it(spark, tmp_path):
+    lake = tmp_path / "lake"
+    place(lake, 0, 5, avro(events(0, 3)))
+
+    def run():
+        writer = stream_capture(spark, str(lake)).writeStream.format("noop")
+        query = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+        query.awaitTermination()
+
+    run()
+    shutil.rmtree(lake)  # what is old may go
+    place(lake, 0, 9, avro(events(3, 3)))
+    run()
+    place(lake, 0, 3, avro(events(6, 3)))
+    place(lake, 0, 4, avro(events(6, 3)))
+    with pytest.raises(Exception, match="at least one came late and was not read"):
+        run()

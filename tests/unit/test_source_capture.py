@@ -1,0 +1,308 @@
+"""Capture files: decoded as fastavro does, whatever their layout; corrupt ones refused with their count of events."""
+
+import base64
+import io
+import random
+import string
+import zlib
+from datetime import UTC, datetime, timedelta
+
+import fastavro
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spark_jobs.errors import InputError
+from spark_jobs.sources import capture_decoder
+from spark_jobs.sources.avro_container import (
+    CorruptFileError,
+    announced_events,
+    blocks,
+    read_header,
+    read_long,
+)
+from spark_jobs.sources.capture_decoder import Source, decode_file
+from spark_jobs.sources.capture_layout import CaptureLayout, Place
+from spark_jobs.sources.event_columns import instant
+from tests.capture_support import SCHEMA, START, avro, record
+
+SOURCE = Source("orders", "3", "a/b.avro")
+
+
+def text(value):
+    """The oracle's own rendering."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return base64.b64encode(value).decode()
+    if isinstance(value, int | float):
+        return msgspec.json.encode(value).decode()
+    return value
+
+
+def expected(data):
+    """What fastavro and the standard library make of a file."""
+    return [
+        {
+            "hub": "orders",
+            "partition": "3",
+            "sequence_number": row["SequenceNumber"],
+            "offset": row["Offset"],
+            "enqueued_at": datetime.strptime(row["EnqueuedTimeUtc"], "%m/%d/%Y %I:%M:%S %p").replace(
+                tzinfo=UTC
+            ),
+            "body": row["Body"],
+            "properties": [(name, text(value)) for name, value in row["Properties"].items()],
+            "system_properties": [(name, text(value)) for name, value in row["SystemProperties"].items()],
+            "file": "a/b.avro",
+        }
+        for row in fastavro.reader(io.BytesIO(data))
+    ]
+
+
+def decoded(data, **options):
+    batches = list(decode_file(memoryview(data), SOURCE, **options))
+    for batch in batches:
+        batch.validate(full=True)
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def fallbacks(monkeypatch):
+    """How often the slow reader was asked."""
+    asked = []
+    original = capture_decoder.decode_records
+
+    def counting(*arguments):
+        asked.append(1)
+        return original(*arguments)
+
+    monkeypatch.setattr(capture_decoder, "decode_records", counting)
+    return asked
+
+
+VALUES = st.one_of(
+    st.integers(-(2**63), 2**63 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(max_size=20),
+    st.binary(max_size=20),
+)
+NAMES = st.text(max_size=12)
+RECORDS = st.lists(
+    st.builds(
+        record,
+        st.integers(0, 2**62),
+        body=st.one_of(
+            st.none(), st.binary(max_size=300), st.just(b"at 11/21/2026 8:02:14 AM, ,12/31/2026 10:02:14 PM")
+        ),
+        properties=st.dictionaries(NAMES, st.one_of(VALUES, st.none()), max_size=4),
+        system=st.dictionaries(NAMES, VALUES, max_size=3),
+        at=st.datetimes(
+            datetime(2015, 1, 1),  # noqa: DTZ001 - as hypothesis wants them
+            datetime(2035, 1, 1),  # noqa: DTZ001 - as hypothesis wants them
+        ),
+        offset=st.text(string.digits, max_size=20),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(RECORDS, st.sampled_from(["null", "deflate"]), st.sampled_from([1, 400, 16000]))
+def test_random_files_decode_as_fastavro_reads_them(records, codec, block):
+    data = avro(records, codec=codec, block=block)
+
+    assert decoded(data) == expected(data)
+
+
+def test_ordinary_files_need_no_slow_reader(fallbacks):
+    rng = random.Random(5)
+    records = [
+        record(
+            number,
+            body=rng.randbytes(rng.randrange(400)),
+            properties={
+                "tenant": f"t{number % 7}",
+                "n": number,
+                "ratio": rng.random(),
+                "none": None,
+                "b": b"\xff",
+            },
+            system={"x-opt-partition-key": f"k{number % 9}"} if number % 3 else {},
+            at=START + timedelta(seconds=number // 50),
+        )
+        for number in range(3000)
+    ]
+    data = avro(records, codec="deflate", block=16000)
+
+    assert decoded(data) == expected(data)
+    assert not fallbacks
+
+
+def test_times_within_bodies_are_told_from_times_of_events(fallbacks):
+    """A body that holds a size and a time, even a whole event, is no event."""
+    inner = avro([record(7, at=datetime(2026, 12, 31, 10, 2, 14, tzinfo=UTC))])
+    records = [
+        record(n, body=inner[-150:] + b",12/31/2026 10:02:14 PM&1/1/2026 1:00:00 AM") for n in range(200)
+    ]
+    data = avro(records)
+
+    assert decoded(data) == expected(data)
+    assert not fallbacks
+
+
+def test_snappy_blocks_are_read_and_their_checksum_is_minded():
+    plain = avro([record(n) for n in range(50)], block=100_000)
+    header = read_header(memoryview(plain))
+    (block,) = blocks(memoryview(plain), header)
+    packed = pa.compress(block.payload, codec="snappy", asbytes=True)
+
+    def varint(number):
+        number, out = number << 1, b""
+        while number >= 0x80:
+            out, number = out + bytes([number & 0x7F | 0x80]), number >> 7
+        return out + bytes([number])
+
+    def file(checksum):
+        body = packed + checksum
+        head = plain[: header.end].replace(b"\x08null", b"\x0csnappy")
+        return head + varint(50) + varint(len(body)) + body + header.sync
+
+    right = zlib.crc32(block.payload).to_bytes(4, "big")
+
+    assert decoded(file(right)) == expected(plain)
+    with pytest.raises(CorruptFileError, match="checksum"):
+        decoded(file(b"\0\0\0\0"))
+
+
+def test_columns_that_are_not_asked_for_are_left_out():
+    data = avro([record(n, properties={"a": 1}) for n in range(9)])
+
+    rows = decoded(data, columns=["body", "sequence_number"])
+
+    assert rows == [{"sequence_number": n, "body": b"{}"} for n in range(9)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda schema: schema["fields"].append({"name": "Region", "type": "string", "default": ""}),
+        lambda schema: schema["fields"].reverse(),
+        lambda schema: schema["fields"][0].update(type="int"),
+        lambda schema: schema["fields"][5].update(type="bytes"),
+        lambda schema: schema["fields"][3].update(
+            type={"type": "map", "values": ["string", "long", "boolean"]}
+        ),
+    ],
+)
+def test_files_of_drifted_schemas_hold_the_same_events(change):
+    drifted = msgspec.json.decode(msgspec.json.encode(SCHEMA))
+    change(drifted)
+    records = [record(n, properties={"a": "x", "b": 2.5}, system={"k": "v", "n": n}) for n in range(40)]
+    data = avro([{**each, "Region": "eu"} for each in records], schema=drifted)
+
+    assert decoded(data) == expected(data)
+    assert decoded(data) == decoded(avro(records))
+
+
+def test_iso_times_of_other_writers_are_read():
+    rows = [{**record(1), "EnqueuedTimeUtc": "2026-11-21T08:02:14.5Z"}]
+
+    assert decoded(avro(rows))[0]["enqueued_at"] == datetime(2026, 11, 21, 8, 2, 14, 500_000, tzinfo=UTC)
+
+
+def test_an_unknown_time_is_refused_with_the_accepted_forms():
+    with pytest.raises(CorruptFileError, match=r"'21\.11\.2026'.*11/21/2026 8:02:14 AM"):
+        decoded(avro([{**record(1), "EnqueuedTimeUtc": "21.11.2026"}]))
+
+
+def test_noon_and_midnight_are_twelve():
+    assert instant("1/2/2026 12:00:00 AM") == datetime(2026, 1, 2, tzinfo=UTC).timestamp() * 1e6
+    assert instant("1/2/2026 12:00:00 PM") == datetime(2026, 1, 2, 12, tzinfo=UTC).timestamp() * 1e6
+
+
+def test_a_file_of_other_records_is_refused_by_its_fields():
+    other = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "string"}]}
+
+    with pytest.raises(CorruptFileError, match=r"no field SequenceNumber.*found: id"):
+        decoded(avro([{"id": "1"}], schema=other))
+
+
+def test_a_file_without_records_is_empty_and_a_file_without_bytes_corrupt():
+    assert decoded(avro([])) == []
+    with pytest.raises(CorruptFileError, match="empty"):
+        decoded(b"")
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_a_file_cut_anywhere_is_refused_or_ends_with_a_whole_block(data):
+    whole = avro([record(n, body=b"x" * (n % 40), properties={"a": n}) for n in range(60)], block=700)
+    cut = data.draw(st.integers(0, len(whole) - 1))
+    try:
+        rows = decoded(whole[:cut])
+    except CorruptFileError:
+        return
+    assert rows == expected(whole)[: len(rows)]
+    assert len(rows) == announced_events(memoryview(whole[:cut]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_damaged_bytes_raise_nothing_but_a_clear_error_and_invent_no_other_reading(data):
+    """Where the damage leaves a readable file, it reads as fastavro reads it."""
+    whole = bytearray(avro([record(n, properties={"k": "v", "d": 1.5}) for n in range(30)], block=100_000))
+    header = read_header(memoryview(bytes(whole)))
+    for _ in range(data.draw(st.integers(1, 3))):
+        whole[data.draw(st.integers(header.end, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        rows = decoded(bytes(whole))
+    except CorruptFileError:
+        return
+    assert rows == expected(bytes(whole))
+
+
+def test_a_lost_sync_marker_is_told_with_its_place_and_the_events_so_far():
+    whole = bytearray(avro([record(n) for n in range(40)], block=700))
+    header = read_header(memoryview(whole))
+    sizes = [(block.records, len(block.payload)) for block in blocks(memoryview(whole), header)]
+    count, at = read_long(memoryview(whole), header.end)
+    size, at = read_long(memoryview(whole), at)
+    whole[at + size] ^= 0xFF
+
+    with pytest.raises(
+        CorruptFileError, match=f"block at byte {header.end} is not followed by the sync"
+    ) as caught:
+        decoded(bytes(whole))
+    assert caught.value.events == count == sizes[0][0]
+
+
+def test_the_default_layout_gives_hub_partition_and_time():
+    path = "/lake/capture/ns/orders/12/2026/11/21/08/05/00.avro"
+
+    assert CaptureLayout().place(path) == Place("orders", "12", (2026, 11, 21, 8, 5, 0))
+
+
+def test_other_layouts_are_followed():
+    layout = CaptureLayout(
+        "{EventHub}/p={PartitionId}/y={Year}/{Month}_{Day}/{Namespace}-{Hour}-{Minute}-{Second}"
+    )
+
+    assert layout.place("x/orders/p=3/y=2026/11_21/ns-8-5-0.avro") == Place(
+        "orders", "3", (2026, 11, 21, 8, 5, 0)
+    )
+
+
+def test_a_path_of_another_layout_is_told_with_the_layout():
+    with pytest.raises(
+        InputError, match=r"'orders/1\.avro' is not named by the capture layout '\{Namespace\}"
+    ):
+        CaptureLayout().place("orders/1.avro")
+
+
+def test_a_layout_without_what_capture_demands_is_refused():
+    with pytest.raises(InputError, match=r"unknown \{Hub\}, no \{EventHub\}"):
+        CaptureLayout("{Hub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/{Minute}/{Second}")
