@@ -13,6 +13,7 @@ UNAUTHORIZED = "amqp:unauthorized-access"
 UNATTACHED_HANDLE = "amqp:session:unattached-handle"
 DETACH_FORCED = "amqp:link:detach-forced"
 MESSAGE_TOO_LARGE = "amqp:link:message-size-exceeded"
+SERVER_BUSY = "com.microsoft:server-busy"
 
 _ERROR_DESCRIPTOR = ULong(0x1D)
 

@@ -25,7 +25,7 @@ Fault points (see devstack.faults), each followed by the address as the client w
 
     put-token   error (refuses the token), drop_connection, half_open
     attach:     error (refuses the link), drop_connection, half_open
-    send:       error (rejects), drop_connection, detach, half_open (all before the events are stored),
+    send:       error (rejects), size (rejects as too large), drop_connection, detach, half_open (all before the events are stored),
                 no_answer (neither stored nor answered), drop_ack (stored, not answered),
                 drop_ack_and_connection, drop_ack_and_link (stored, then cut or detached), latency
     part:       drop_connection, detach, half_open (in the middle of a batch: after a frame that is

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-from devstack.amqp.errors import NOT_FOUND, NOT_IMPLEMENTED, UNAUTHORIZED, AmqpError
+from devstack.amqp.errors import NOT_FOUND, NOT_IMPLEMENTED, SERVER_BUSY, UNAUTHORIZED, AmqpError
 from devstack.amqp.messages import Request
 from devstack.amqp.values import Array, Int, Symbol, Timestamp
 from devstack.event_hubs.hubs import Hub, Hubs
 from devstack.event_hubs.log import ARGUMENT_ERROR
 
 HUB_TYPE, PARTITION_TYPE = "com.microsoft:eventhub", "com.microsoft:partition"
-SERVER_BUSY = "com.microsoft:server-busy"
 
 _STATUS = {
     ARGUMENT_ERROR: 400,

@@ -1,16 +1,14 @@
 """What all connections to the namespace share."""
 
-import asyncio
 from collections import deque
-from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from devstack.amqp.errors import DETACH_FORCED, NOT_FOUND, AmqpError
+from devstack.amqp.errors import NOT_FOUND, AmqpError
 from devstack.amqp.links import Link
+from devstack.amqp.timers import Timers
 from devstack.event_hubs.hubs import Hub, Hubs
 from devstack.event_hubs.log import Clock
-from devstack.event_hubs.management import SERVER_BUSY
-from devstack.faults import Fault, FaultRegistry
+from devstack.faults import FaultRegistry
 
 _REFUSED_KEPT = 1000
 
@@ -39,10 +37,11 @@ class Refused(NamedTuple):
     description: str
 
 
-class Namespace:
+class Namespace(Timers):
     """`clock` in seconds since 1970; `key` signs the tokens."""
 
     def __init__(self, hubs: Hubs, faults: FaultRegistry, clock: Clock, key: str) -> None:
+        super().__init__()
         self.hubs = hubs
         self.faults = faults
         self.clock = clock
@@ -50,7 +49,6 @@ class Namespace:
         self.ends: set[End] = set()
         self.peers: set[Authorized] = set()
         self.refused: deque[Refused] = deque(maxlen=_REFUSED_KEPT)
-        self._timers: set[asyncio.TimerHandle] = set()
 
     def advance(self) -> None:
         """Do everything that is due by now: retention, and tokens that have run out."""
@@ -68,32 +66,6 @@ class Namespace:
                 )
         return hub
 
-    def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Do something later, unless the namespace is closed before."""
-
-        def run() -> None:
-            self._timers.discard(timer)
-            action()
-
-        timer = asyncio.get_running_loop().call_later(seconds, run)
-        self._timers.add(timer)
-
     def close(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
+        super().close()
         self.hubs.close()
-
-
-def refusal(fault: Fault) -> AmqpError:
-    return AmqpError(fault.condition or SERVER_BUSY, "refused by a fault")
-
-
-def sever(fault: Fault, link: Link) -> None:
-    """Detach the link, cut the connection under it, or let that hang."""
-    if fault.kind == "detach":
-        link.detach(AmqpError(fault.condition or DETACH_FORCED, "detached by a fault"))
-    elif fault.kind == "half_open":
-        link.session.connection.freeze()
-    else:
-        link.session.connection.drop()

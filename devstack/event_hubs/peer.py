@@ -3,33 +3,26 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from urllib.parse import parse_qs
 
 from devstack.amqp.connection import Connection
 from devstack.amqp.errors import INVALID_FIELD, NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED, AmqpError
 from devstack.amqp.links import ACCEPTED, Delivery, IncomingLink, OutgoingLink, Sink, Source, rejected
 from devstack.amqp.messages import Request
+from devstack.amqp.misbehaviour import receive, refusal, sever
 from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
 from devstack.amqp.values import Array, Described, Symbol
 from devstack.event_hubs.events import parse_delivery
 from devstack.event_hubs.hubs import Hub, Partition
 from devstack.event_hubs.idempotence import CAPABILITY, Publishers, link_properties, read_asked
 from devstack.event_hubs.management import respond
-from devstack.event_hubs.namespace import Namespace, Refused, refusal, sever
+from devstack.event_hubs.namespace import Namespace, Refused
 from devstack.event_hubs.sources import PartitionSource, is_desired
 
 _SENDER = re.compile(r"([^/]+)(?:/partitions/([^/]+))?", re.IGNORECASE)
 _RECEIVER = re.compile(r"([^/]+)/consumergroups/([^/]+)/partitions/([^/]+)", re.IGNORECASE)
 _MANAGEMENT = "$management"
 _FOREVER = float("inf")
-
-
-_UNACKNOWLEDGED = {
-    "drop_ack": None,
-    "drop_ack_and_connection": "drop_connection",
-    "drop_ack_and_link": "detach",
-}
 
 
 class EventSink:
@@ -48,18 +41,7 @@ class EventSink:
 
     def on_message(self, delivery: Delivery) -> None:
         fault = self._namespace.faults.take(f"send:{self.link.address}")
-        if fault is None:
-            delivery.settle(self._store(delivery))
-        elif fault.kind == "error":
-            delivery.settle(rejected(refusal(fault)))
-        elif fault.kind == "latency":
-            self._namespace.later(fault.seconds, lambda: delivery.settle(self._store(delivery)))
-        elif fault.kind in _UNACKNOWLEDGED:
-            self._store(delivery)
-            if instead := _UNACKNOWLEDGED[fault.kind]:
-                sever(replace(fault, kind=instead), self.link)
-        elif fault.kind != "no_answer":
-            sever(fault, self.link)
+        receive(delivery, self._store, fault, link=self.link, timers=self._namespace)
 
     def on_detached(self) -> None:
         self._namespace.ends.discard(self)

@@ -5,15 +5,12 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
-
-from aiohttp import web
+from typing import Any
 
 from devstack.amqp.connection import Connection
 from devstack.amqp.errors import AmqpError
-from devstack.amqp.listener import AMQP, ANYTHING_ELSE, TLS_HANDSHAKE, Listener, Route
-from devstack.certificates import ensure_certificate
+from devstack.amqp.listener import AMQP, ANYTHING_ELSE, TLS_HANDSHAKE, Route
+from devstack.amqp.server import KEY_NAME, AmqpServer
 from devstack.event_hubs.capture import CaptureSettings
 from devstack.event_hubs.capturing import Capture
 from devstack.event_hubs.control import add_control_routes
@@ -28,7 +25,6 @@ from devstack.event_hubs.sources import PartitionSource
 from devstack.faults import FaultRegistry, fault_routes
 
 DEFAULT_KEY = "bG9jYWwtZXZlbnQtaHVicy1rZXktbm90LWEtc2VjcmV0"
-KEY_NAME = "RootManageSharedAccessKey"
 MAX_MESSAGE_SIZE = 1024 * 1024  # bytes; of a batch, too. The limit of the standard tier
 DEFAULT_PARTITIONS = 4
 
@@ -53,7 +49,7 @@ class Intruder:
         self._readers.leave(self)
 
 
-class EventHubsServer:
+class EventHubsServer(AmqpServer):
     """A namespace on the loopback address.
 
     `port` 0 takes a free one. The certificate for clients that want TLS is kept in `ca_dir`.
@@ -76,35 +72,22 @@ class EventHubsServer:
         sync: bool = False,
         capture: CaptureSettings | None = None,
     ) -> None:
+        super().__init__(
+            ca_dir=ca_dir,
+            port=port,
+            key=key,
+            container_id="tidemark-event-hubs",
+            max_message_size=max_message_size,
+            tick=_TICK,
+        )
         self.hubs = Hubs(clock, data_dir, sync=sync)
         self.faults = FaultRegistry()
-        self._listener = Listener(port)
-        self._certificate = ensure_certificate(ca_dir)
         self._namespace = Namespace(self.hubs, self.faults, clock, key)
-        self._key = key
-        self._max_message_size = max_message_size
         self._intruders: list[Intruder] = []
-        self._connections: dict[Connection, asyncio.Future[None]] = {}
-        self._control: web.AppRunner | None = None
-        self._ticking: asyncio.Task[None] | None = None
         self._capture = Capture(capture, self.hubs, clock) if capture is not None else None
         self._capturing: asyncio.Task[None] | None = None
 
     # --- how to reach it ---
-
-    @property
-    def port(self) -> int:
-        return self._listener.port
-
-    @property
-    def ca_path(self) -> Path:
-        """What clients that want TLS have to trust."""
-        return self._certificate.ca_path
-
-    @property
-    def endpoint(self) -> str:
-        """Host and port; the fully qualified namespace for clients with a token credential."""
-        return f"localhost:{self.port}"
 
     @property
     def control_url(self) -> str:
@@ -279,11 +262,6 @@ class EventHubsServer:
 
     # --- connections ---
 
-    def drop_connections(self) -> None:
-        """Hang up on all clients at once, as a failing network does."""
-        for connection in list(self._connections):
-            connection.drop()
-
     def freeze_connections(self) -> None:
         """Stop answering on all connections there are without closing them."""
         for connection in list(self._connections):
@@ -297,45 +275,36 @@ class EventHubsServer:
 
     async def start(self) -> None:
         """Listen; raises OSError if the port is taken."""
-        app = fault_routes(self.faults)
-        add_control_routes(app, self)
-        self._control = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
-        await self._control.setup()
-        assert self._control.server is not None  # noqa: S101 - it is set up
-        await self._listener.start(
-            {
-                AMQP: Route(self._new_connection),
-                TLS_HANDSHAKE: Route(self._new_connection, self._certificate.server_context()),
-                ANYTHING_ELSE: Route(self._control.server),
-            }
-        )
-        self._ticking = asyncio.create_task(self._tick())
+        await super().start()
         if self._capture is not None:
             self._capturing = asyncio.create_task(self._capture.run())
 
-    async def stop(self) -> None:
-        """Hang up on everybody, capture what is left, release port and files. Hubs and events stay."""
-        if self._ticking is not None:
-            self._ticking.cancel()
-            await asyncio.gather(self._ticking, return_exceptions=True)
-        await self._listener.stop()
-        self.drop_connections()
-        await asyncio.gather(*self._connections.values())
-        if self._control is not None:
-            await self._control.cleanup()
+    async def _routes(self) -> Mapping[int | None, Route]:
+        app = fault_routes(self.faults)
+        add_control_routes(app, self)
+        return {
+            AMQP: Route(self._new_connection),
+            TLS_HANDSHAKE: Route(self._new_connection, self._certificate.server_context()),
+            ANYTHING_ELSE: Route(await self._serve(app)),
+        }
+
+    def _new_service(self, connection: Connection) -> Peer:
+        return Peer(self._namespace, connection)
+
+    def _advance(self) -> None:
+        self._namespace.advance()
+
+    def _lost(self, connection: Connection) -> None:
+        if isinstance(connection.service, Peer):
+            connection.service.closed()
+        super()._lost(connection)
+
+    async def _release(self) -> None:
+        """Capture what is left and close the files. Hubs and events stay."""
         try:
             await self._stop_capturing()
         finally:
             self._namespace.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
 
     async def _stop_capturing(self) -> None:
         """Raises what went wrong with the files, if anything did."""
@@ -347,23 +316,3 @@ class EventHubsServer:
                 await self._capturing
         finally:
             await self._capture.close()
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK)
-            self._namespace.advance()
-
-    def _new_connection(self) -> Connection:
-        connection = Connection(
-            lambda created: Peer(self._namespace, created),
-            container_id="tidemark-event-hubs",
-            max_message_size=self._max_message_size,
-            lost=self._lost,
-        )
-        self._connections[connection] = asyncio.get_running_loop().create_future()
-        return connection
-
-    def _lost(self, connection: Connection) -> None:
-        if isinstance(connection.service, Peer):
-            connection.service.closed()
-        self._connections.pop(connection).set_result(None)

@@ -1,14 +1,12 @@
 """What one AMQP connection to the namespace may do: its senders, receivers and tokens."""
 
-import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.errors import DETACH_FORCED, MESSAGE_TOO_LARGE, NOT_ALLOWED, UNAUTHORIZED, AmqpError
+from devstack.amqp.errors import NOT_ALLOWED, UNAUTHORIZED, AmqpError
 from devstack.amqp.links import (
     ACCEPTED,
     Delivery,
@@ -20,9 +18,11 @@ from devstack.amqp.links import (
     rejected,
 )
 from devstack.amqp.messages import BATCH_FORMAT, Request, batched
+from devstack.amqp.misbehaviour import receive, refusal, sever
 from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
+from devstack.amqp.timers import Timers
 from devstack.amqp.values import Described, Symbol, ULong
-from devstack.faults import Fault, FaultRegistry
+from devstack.faults import FaultRegistry
 from devstack.service_bus.broker import Broker
 from devstack.service_bus.management import respond
 from devstack.service_bus.messages import Sent
@@ -30,22 +30,21 @@ from devstack.service_bus.queue import Clock, Queue
 from devstack.service_bus.sessions import LOCKED_UNTIL, SESSION_FILTER, to_ticks
 from devstack.service_bus.transfers import announce_limits, check_transfer
 
-SERVER_BUSY = "com.microsoft:server-busy"
 _MANAGEMENT_SUFFIX = "/$management"
 _FILTER = 7  # the field of a source that holds its filters
 _REJECTED = Described(ULong(0x25), [None])  # without an error: a rejection that was asked for
 
 
-class Namespace:
+class Namespace(Timers):
     """What all connections share."""
 
     def __init__(self, broker: Broker, faults: FaultRegistry, clock: Clock, key: str) -> None:
+        super().__init__()
         self.broker = broker
         self.faults = faults
         self.clock = clock
         self.key = key
         self._dispatchers: dict[Queue, Dispatcher] = {}
-        self._timers: set[asyncio.TimerHandle] = set()
 
     def dispatcher(self, queue: Queue) -> "Dispatcher":
         if queue not in self._dispatchers:
@@ -60,21 +59,6 @@ class Namespace:
                     self.broker.check_receives(source.link.address)
                 except AmqpError as error:
                     source.link.detach(error)
-
-    def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Do something later, unless the namespace is closed before."""
-
-        def run() -> None:
-            self._timers.discard(timer)
-            action()
-
-        timer = asyncio.get_running_loop().call_later(seconds, run)
-        self._timers.add(timer)
-
-    def close(self) -> None:
-        for timer in self._timers:
-            timer.cancel()
-        self._timers.clear()
 
 
 class Dispatcher:
@@ -131,7 +115,7 @@ class QueueSource:
         tag = message.lock_token
         fault = self._namespace.faults.take(f"deliver:{self.link.address}")
         if fault is not None:
-            _break(fault, self.link)
+            sever(fault, self.link)
             self._queue.release(tag)
             return False
         if self.link.pre_settled:
@@ -153,7 +137,7 @@ class QueueSource:
         elif fault.kind == "drop_ack":
             self._apply(settlement)
         else:
-            _break(fault, self.link)
+            sever(fault, self.link)
 
     def on_detached(self) -> None:
         """Locks stay until they run out, as the service has it; a session is free at once."""
@@ -194,18 +178,7 @@ class EntitySink:
 
     def on_message(self, delivery: Delivery) -> None:
         fault = self._namespace.faults.take(f"send:{self._link.address}")
-        if fault is None:
-            delivery.settle(self._store(delivery))
-        elif fault.kind == "error":
-            delivery.settle(rejected(refusal(fault)))
-        elif fault.kind == "size":
-            delivery.settle(rejected(AmqpError(MESSAGE_TOO_LARGE, "refused for its size by a fault")))
-        elif fault.kind == "latency":
-            self._namespace.later(fault.seconds, lambda: delivery.settle(self._store(delivery)))
-        elif fault.kind == "drop_ack":
-            self._store(delivery)
-        else:
-            _break(fault, self._link)
+        receive(delivery, self._store, fault, link=self._link, timers=self._namespace)
 
     def on_detached(self) -> None:
         """Nothing is kept per sender."""
@@ -337,18 +310,6 @@ class Peer:
             respond(self._namespace.broker, entity, request)
         else:
             self._connection.drop()
-
-
-def refusal(fault: Fault) -> AmqpError:
-    return AmqpError(fault.condition or SERVER_BUSY, "refused by a fault")
-
-
-def _break(fault: Fault, link: IncomingLink | OutgoingLink) -> None:
-    """Detach the link, or drop the connection under it."""
-    if fault.kind == "detach":
-        link.detach(AmqpError(fault.condition or DETACH_FORCED, "detached by a fault"))
-    else:
-        link.session.connection.drop()
 
 
 def _reason(fields: list[Any]) -> tuple[str, str]:

@@ -4,17 +4,13 @@ The first byte that a client sends tells what it speaks (devstack.amqp.listener)
 (the administration API over HTTPS) or plain HTTP (`/faults`, see devstack.faults).
 """
 
-import asyncio
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
-
-from aiohttp import web
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.listener import AMQP, ANYTHING_ELSE, TLS_HANDSHAKE, Listener, Route
-from devstack.certificates import ensure_certificate
+from devstack.amqp.listener import AMQP, ANYTHING_ELSE, TLS_HANDSHAKE, Route
+from devstack.amqp.server import KEY_NAME, AmqpServer
 from devstack.faults import FaultRegistry, fault_routes
 from devstack.service_bus.admin import Administration
 from devstack.service_bus.broker import Broker, Topic
@@ -22,13 +18,12 @@ from devstack.service_bus.peer import Namespace, Peer
 from devstack.service_bus.queue import Clock, Counts, EntityLimits, Queue, QueueSettings
 
 DEFAULT_KEY = "bG9jYWwtc2VydmljZS1idXMta2V5LW5vdC1hLXNlY3JldA=="
-KEY_NAME = "RootManageSharedAccessKey"
 MAX_MESSAGE_SIZE = 1024 * 1024  # bytes; the default of a premium namespace
 
 _TICK = 0.05  # seconds between two looks at what has become due
 
 
-class ServiceBusServer:
+class ServiceBusServer(AmqpServer):
     """A namespace on the loopback address.
 
     `port` 0 takes a free one. The certificate of the administration API is kept in `ca_dir`.
@@ -45,30 +40,17 @@ class ServiceBusServer:
         clock: Clock = time.time,
         max_message_size: int = MAX_MESSAGE_SIZE,
     ) -> None:
+        super().__init__(
+            ca_dir=ca_dir,
+            port=port,
+            key=key,
+            container_id="tidemark-service-bus",
+            max_message_size=max_message_size,
+            tick=_TICK,
+        )
         self.broker = Broker(clock)
         self.faults = FaultRegistry()
-        self._listener = Listener(port)
-        self._certificate = ensure_certificate(ca_dir)
         self._namespace = Namespace(self.broker, self.faults, clock, key)
-        self._key = key
-        self._max_message_size = max_message_size
-        self._connections: dict[Connection, asyncio.Future[None]] = {}
-        self._runners: list[web.AppRunner] = []
-        self._ticking: asyncio.Task[None] | None = None
-
-    @property
-    def port(self) -> int:
-        return self._listener.port
-
-    @property
-    def ca_path(self) -> Path:
-        """What clients of the administration API have to trust."""
-        return self._certificate.ca_path
-
-    @property
-    def endpoint(self) -> str:
-        """Host and port; the fully qualified namespace for clients with a token credential."""
-        return f"localhost:{self.port}"
 
     @property
     def connection_string(self) -> str:
@@ -104,68 +86,20 @@ class ServiceBusServer:
         """Of "queue", "topic", "topic/subscriptions/name" or "queue/$deadletterqueue"; AmqpError if unknown."""
         return self.broker.counts(entity)
 
-    async def start(self) -> None:
-        """Listen; raises OSError if the port is taken."""
+    async def _routes(self) -> Mapping[int | None, Route]:
         admin = await self._serve(Administration(self._namespace).application())
         control = await self._serve(fault_routes(self.faults))
-        await self._listener.start(
-            {
-                AMQP: Route(self._new_connection),
-                TLS_HANDSHAKE: Route(admin, self._certificate.server_context()),
-                ANYTHING_ELSE: Route(control),
-            }
-        )
-        self._ticking = asyncio.create_task(self._tick())
+        return {
+            AMQP: Route(self._new_connection),
+            TLS_HANDSHAKE: Route(admin, self._certificate.server_context()),
+            ANYTHING_ELSE: Route(control),
+        }
 
-    async def stop(self) -> None:
-        """Hang up on everybody and release the port. Entities and messages stay."""
-        if self._ticking is not None:
-            self._ticking.cancel()
-            await asyncio.gather(self._ticking, return_exceptions=True)
-        await self._listener.stop()
-        self.drop_connections()
-        await asyncio.gather(*self._connections.values())
-        for runner in self._runners:
-            await runner.cleanup()
-        self._runners.clear()
+    def _new_service(self, connection: Connection) -> Peer:
+        return Peer(self._namespace, connection)
+
+    def _advance(self) -> None:
+        self.broker.advance()
+
+    async def _release(self) -> None:
         self._namespace.close()
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-    def drop_connections(self) -> None:
-        """Hang up on all AMQP clients at once, as a failing network does."""
-        for connection in list(self._connections):
-            connection.drop()
-
-    async def _serve(self, app: web.Application) -> web.Server:
-        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0)
-        await runner.setup()
-        self._runners.append(runner)
-        assert runner.server is not None  # noqa: S101 - it is set up
-        return runner.server
-
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK)
-            self.broker.advance()
-
-    def _new_connection(self) -> Connection:
-        connection = Connection(
-            lambda created: Peer(self._namespace, created),
-            container_id="tidemark-service-bus",
-            max_message_size=self._max_message_size,
-            lost=self._lost,
-        )
-        self._connections[connection] = asyncio.get_running_loop().create_future()
-        return connection
-
-    def _lost(self, connection: Connection) -> None:
-        lost = self._connections.pop(connection)
-        lost.set_result(None)

@@ -213,9 +213,7 @@ def test_without_fastavro_the_error_says_which_extra_has_it(tmp_path, monkeypatc
     every_bytes=st.integers(1, 200),
     emit_empty=st.booleans(),
 )
-def test_files_hold_every_event_once_in_order_and_in_its_window(
-    tmp_path_factory, steps, every_bytes, emit_empty
-):
+def test_files_hold_every_event_once_and_in_order(tmp_path_factory, steps, every_bytes, emit_empty):
     folder = tmp_path_factory.mktemp("capture")
     events, after, counts = [], 0.0, {}
     for partition, later, size in steps:
