@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -31,26 +30,19 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from publisher.claims import ClaimSettings, claim_of, marked
 from publisher.packing import Limits
+from publisher.plain_message import PlainMessage
 from publisher.send_errors import OversizedMessageError, UnsendableMessageError
 from publisher.send_report import Claim, Outgoing
 
-JSON = b"application/json"
+JSON = "application/json"
 
 _PROPERTIES, _DATA = b"\x00\x53\x73", b"\x00\x53\x75"
 _NULL = b"\x40"
 _PROPERTY_COUNT = 13
 _ACCEPTED = (
-    "bytes, str, a dict or list (sent as JSON), a ServiceBusMessage, a ServiceBusReceivedMessage or an "
+    "bytes, str, a dict or list (sent as JSON), a PlainMessage, a ServiceBusMessage, a ServiceBusReceivedMessage or an "
     "AmqpAnnotatedMessage"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Body:
-    """A message that is nothing but a body."""
-
-    data: bytes
-    content_type: bytes | None = None
 
 
 class Encoder:
@@ -96,20 +88,22 @@ class Encoder:
         return message if item.claim is None else _claimed(message, item.claim)
 
     def _encode(self, message: Any, index: int) -> Outgoing:
-        body = _body_of(message)
-        message_id = f"{self._id_prefix}-{index:010d}"
-        if body is None or self._traced or self._schedule_at is not None:
+        plain = _plain_of(message)
+        if plain is None or self._traced or self._schedule_at is not None:
             return self._outgoing(self._message(message, index), message, index)
-        encoded = plain_message(body.data, message_id, self._session_id, body.content_type)
-        envelope = len(_properties(message_id, self._session_id, None))
-        return Outgoing(
-            index, message_id, self._session_id, None, message, encoded, framed(len(encoded)), envelope
-        )
+        message_id = plain.message_id or f"{self._id_prefix}-{index:010d}"
+        session_id = plain.session_id or self._session_id
+        encoded = plain_message(plain.body, message_id, session_id, plain.content_type)
+        envelope = len(_properties(message_id, session_id, None))
+        return Outgoing(index, message_id, session_id, None, message, encoded, framed(len(encoded)), envelope)
 
     def _message(self, message: Any, index: int) -> Message:
-        body = _body_of(message)
-        if body is not None:
-            wire = Message(properties=Properties(content_type=body.content_type), data=[body.data])
+        plain = _plain_of(message)
+        if plain is not None:
+            given = Properties(
+                message_id=plain.message_id, group_id=plain.session_id, content_type=plain.content_type
+            )
+            wire = Message(properties=given, data=[plain.body])
         else:
             wire = PyamqpTransport.to_outgoing_amqp_message(_annotated(message))
         properties = wire.properties or Properties()
@@ -208,7 +202,7 @@ def scheduling_entry(
 
 
 def plain_message(
-    data: bytes, message_id: str, session_id: str | None = None, content_type: bytes | None = None
+    data: bytes, message_id: str, session_id: str | None = None, content_type: str | None = None
 ) -> bytes:
     """A message of a body, its id and what else is given, as the SDK's codec would write it."""
     size = len(data)
@@ -216,11 +210,11 @@ def plain_message(
     return _properties(message_id, session_id, content_type) + _DATA + head + data
 
 
-def _properties(message_id: str, session_id: str | None, content_type: bytes | None) -> bytes:
+def _properties(message_id: str, session_id: str | None, content_type: str | None) -> bytes:
     values = (
         _short(b"\xa1", b"\xb1", message_id.encode())
         + _NULL * 5
-        + (_short(b"\xa3", b"\xb3", content_type) if content_type else _NULL)
+        + (_short(b"\xa3", b"\xb3", content_type.encode()) if content_type else _NULL)
         + _NULL * 3
         + (_short(b"\xa1", b"\xb1", session_id.encode()) if session_id else _NULL)
         + _NULL * 2
@@ -242,16 +236,18 @@ def _size_of(value: Any) -> int:
     return len(output)
 
 
-def _body_of(message: Any) -> _Body | None:
-    """The body, if that is all there is; None for a message with properties of its own."""
+def _plain_of(message: Any) -> PlainMessage | None:
+    """The message as a plain one; None for one with properties that a plain one does not have."""
+    if isinstance(message, PlainMessage):
+        return message
     if isinstance(message, bytes):
-        return _Body(message)
+        return PlainMessage(message)
     if isinstance(message, str):
-        return _Body(message.encode())
+        return PlainMessage(message.encode())
     if isinstance(message, Mapping | list):
-        return _Body(msgspec.json.encode(message), JSON)
+        return PlainMessage(msgspec.json.encode(message), content_type=JSON)
     if isinstance(message, bytearray | memoryview):
-        return _Body(bytes(message))
+        return PlainMessage(bytes(message))
     return None
 
 

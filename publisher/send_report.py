@@ -6,7 +6,7 @@ Pure. Indices count the messages of the caller's iterable from 0.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,18 @@ class Indices:
         self._starts: list[int] = []
         self._ends: list[int] = []  # exclusive; ranges neither overlap nor touch
         self._count = 0
+
+    @classmethod
+    def of(cls, ranges: Iterable[range]) -> Indices:
+        """From ranges that `ranges()` gave: ascending, neither overlapping nor touching. Raises ValueError for others."""
+        found = cls()
+        for each in ranges:
+            if not each or each.step != 1 or (found._ends and each.start <= found._ends[-1]):
+                raise ValueError(f"{each} does not follow what is before it")
+            found._starts.append(each.start)
+            found._ends.append(each.stop)
+            found._count += len(each)
+        return found
 
     def add(self, index: int) -> None:
         """Raises ValueError for an index that is there already."""
@@ -60,9 +72,7 @@ class Indices:
         return f"Indices({', '.join(f'{each.start}-{each.stop - 1}' for each in self.ranges())})"
 
     def copy(self) -> Indices:
-        twin = Indices()
-        twin._starts, twin._ends, twin._count = list(self._starts), list(self._ends), self._count
-        return twin
+        return Indices.of(self.ranges())
 
     def ranges(self) -> list[range]:
         return [range(start, end) for start, end in zip(self._starts, self._ends, strict=True)]

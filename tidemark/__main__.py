@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from consumer.cli.commands import mount as mount_consumer
+from publisher.cli import mount as mount_publisher
 from scaling.cli import app
 from spark_jobs.cli import mount as mount_spark
 
 mount_consumer(app)
 mount_spark(app)
+mount_publisher(app)
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ def test_a_message_without_marks_is_no_claim(properties):
 
 def test_another_body_than_was_sent_is_refused():
     reference = reference_of(marked({}, claim_of(b"body", "1", ClaimSettings())))
-    with pytest.raises(ClaimDamagedError, match="holds 4 bytes with SHA-256 .* expected: 4 bytes"):
+    with pytest.raises(ClaimDamagedError, match=r"holds 4 bytes with SHA-256 .* expected: 4 bytes"):
         verified(b"evil", reference)
 
 

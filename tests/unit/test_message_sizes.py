@@ -18,6 +18,7 @@ from devstack.service_bus.messages import identity
 from publisher.claims import ClaimSettings, reference_of
 from publisher.message_sizes import Encoder, batch_envelope, envelope_size, framed, plain_message
 from publisher.packing import Limits
+from publisher.plain_message import PlainMessage
 from publisher.send_errors import OversizedMessageError, UnsendableMessageError
 
 LARGE = Limits(1_000_000, 1_000_000)
@@ -47,7 +48,7 @@ ids = st.one_of(st.text(min_size=1, max_size=12), st.integers(1, 300).map(lambda
     st.one_of(st.binary(max_size=300), st.integers(250, 70_000).map(bytes)),
     ids,
     st.one_of(st.none(), ids),
-    st.one_of(st.none(), st.binary(min_size=1, max_size=300)),
+    st.one_of(st.none(), st.text(min_size=1, max_size=300)),
 )
 def test_a_plain_message_is_written_as_the_codec_writes_it(data, message_id, session_id, content_type):
     properties = Properties(message_id=message_id, group_id=session_id, content_type=content_type)
@@ -60,6 +61,7 @@ messages = st.one_of(
     st.binary(max_size=600),
     st.text(max_size=600),
     st.dictionaries(st.text(max_size=5), st.integers(), max_size=4),
+    st.builds(PlainMessage, st.binary(max_size=600), session_id=st.one_of(st.none(), st.text(max_size=128))),
     st.builds(
         ServiceBusMessage,
         st.binary(max_size=600),
@@ -142,6 +144,13 @@ def test_a_document_goes_as_json():
 
     assert b"application/json" in item.encoded
     assert json.loads(item.encoded[item.encoded.index(b"{") :]) == {"id": 1, "name": "é"}
+
+
+def test_a_plain_message_keeps_the_ids_that_it_has():
+    item = measured(PlainMessage(b"x", message_id="own", session_id="s"), session_id="other")
+    scheduled = measured(PlainMessage(b"x", message_id="own", session_id="s"), schedule_at=LATER)
+
+    assert (item.message_id, item.session_id) == (scheduled.message_id, scheduled.session_id) == ("own", "s")
 
 
 def test_an_annotated_message_keeps_a_body_that_is_a_value():

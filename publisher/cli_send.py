@@ -1,0 +1,353 @@
+"""`tidemark send`: the lines of a file or a pipe become messages of a Service Bus queue or topic."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import msgspec
+import typer
+from msgspec import Struct
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from consumer.cli.consume import settings_of
+from consumer.errors import ConsumerError
+from publisher.errors import PublishError, PublishSettingsError
+from publisher.line_messages import (
+    Format,
+    LineMessages,
+    LineOptions,
+    Resume,
+    check_same_input,
+    read_resume,
+)
+from publisher.send_errors import PartiallySentError
+from publisher.send_report import SendReport
+from scaling.assembly import ROOT
+from scaling.connections import ConnectionSettingsError, blob_container, service_bus_endpoint, tls_context
+
+if TYPE_CHECKING:
+    from publisher.batch_sender import BigBatchSender
+    from publisher.claim_check import ClaimCheck
+    from publisher.sending import Progress
+
+console = Console(stderr=True)
+
+LOOK_AHEAD = 2 * 1024 * 1024  # bytes; enough to see a line too large early, little enough for a smooth bar
+NOT_ALL_SENT, SETTINGS, UNKNOWN, INTERRUPTED = 1, 2, 3, 130
+
+
+class Summary(Struct, frozen=True):
+    """What a run did; bytes are those of the messages sent, seconds those of the sending."""
+
+    messages: int
+    batches: int
+    bytes: int
+    seconds: float
+    unknown: int
+    refused: int
+    complete: bool
+    scheduled: list[int]
+
+    @property
+    def exit_status(self) -> int:
+        return 0 if self.complete else UNKNOWN if self.unknown else NOT_ALL_SENT
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What the command was asked to do."""
+
+    queue: str | None
+    topic: str | None
+    file: Path
+    connection: str
+    lines: LineOptions
+    session_id: str | None
+    schedule_at: datetime | None
+    claim_check: str | None
+    storage: str
+    resume: Path | None
+    resume_file: Path
+    resend_unknown: bool
+    attempts: int
+    timeout: float
+    quiet: bool
+
+    @property
+    def entity(self) -> str:
+        return f"queue {self.queue}" if self.queue is not None else f"topic {self.topic}"
+
+
+def send(
+    file: Annotated[
+        Path, typer.Option("--file", "-f", help="Each line becomes a message; - is standard input.")
+    ],
+    queue: Annotated[str | None, typer.Option("--queue", help="The queue.")] = None,
+    topic: Annotated[str | None, typer.Option("--topic", help="Or the topic.")] = None,
+    connection: Annotated[
+        str, typer.Option("--connection", help="App setting of the Service Bus connection.")
+    ] = "ServiceBusConnection",
+    format_: Annotated[
+        str, typer.Option("--format", help="lines, or jsonl: a JSON document in every line.")
+    ] = "lines",
+    session_field: Annotated[
+        str | None, typer.Option("--session-field", help="Field of the JSON lines that is the session id.")
+    ] = None,
+    id_field: Annotated[
+        str | None, typer.Option("--id-field", help="Field of the JSON lines that is the message id.")
+    ] = None,
+    session_id: Annotated[
+        str | None, typer.Option("--session-id", help="Session id of all messages that have none.")
+    ] = None,
+    schedule_at: Annotated[
+        str | None,
+        typer.Option("--schedule-at", help="When the messages are to appear: ISO 8601, UTC if no zone."),
+    ] = None,
+    claim_check: Annotated[
+        str | None,
+        typer.Option("--claim-check", help="Container for bodies that the entity is too small for."),
+    ] = None,
+    storage: Annotated[
+        str, typer.Option("--storage", help="App setting of that container's storage account.")
+    ] = "AzureWebJobsStorage",
+    resume: Annotated[
+        Path | None, typer.Option("--resume", help="Send what this file of an earlier run says is left.")
+    ] = None,
+    resume_file: Annotated[
+        Path | None, typer.Option("--resume-file", help="Where to say what is left, if not all is sent.")
+    ] = None,
+    resend_unknown: Annotated[  # noqa: FBT002 - a flag of the command line
+        bool,
+        typer.Option(
+            "--resend-unknown", help="Send again what may have arrived: for entities that detect duplicates."
+        ),
+    ] = False,
+    attempts: Annotated[int, typer.Option("--attempts", min=1, help="Attempts for each batch.")] = 5,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer to a batch.")
+    ] = 60.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,  # noqa: FBT002 - as above
+    json_: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,  # noqa: FBT002 - as above
+    root: Annotated[
+        Path, typer.Option("--root", help="Folder of local.settings.json; the environment wins over it.")
+    ] = ROOT,
+) -> None:
+    """Sends the lines of a file to a Service Bus queue or topic, in order, in as few batches as fit.
+
+    If not all is sent, a resume file says which lines are left: the same command with --resume sends those. Exit
+    status: 0 all is sent, 1 not all, 2 settings or input, 3 of some lines it is not known whether they arrived.
+    """
+    try:
+        order = _Order(
+            queue,
+            topic,
+            file,
+            connection,
+            LineOptions(_format(format_), session_field, id_field),
+            session_id,
+            _time(schedule_at),
+            claim_check,
+            storage,
+            resume,
+            resume_file or Path(f"{'stdin' if str(file) == '-' else file}.resume.json"),
+            resend_unknown,
+            attempts,
+            timeout,
+            quiet,
+        )
+        summary = asyncio.run(_send(order, settings_of(root)))
+    except (PublishError, ConsumerError) as error:
+        console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(error.exit_status) from None
+    except (ConnectionSettingsError, OSError) as error:
+        console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(SETTINGS) from None
+    except KeyboardInterrupt:
+        console.print("stopped")
+        raise typer.Exit(INTERRUPTED) from None
+    _print(summary, as_json=json_)
+    raise typer.Exit(summary.exit_status)
+
+
+async def _send(order: _Order, settings: Mapping[str, str]) -> Summary:
+    before = None if order.resume is None else read_resume(order.resume.read_bytes(), str(order.resume))
+    if before is not None and (before.entity != order.entity or before.options != order.lines):
+        raise PublishSettingsError(
+            f"{order.resume} is of {before.entity} with {before.options}, not of {order.entity} with {order.lines}"
+        )
+    id_prefix = before.id_prefix if before is not None else uuid.uuid4().hex[:16]
+    with _input(order.file) as source:
+        if before is not None and source.seekable():
+            check_same_input(source, before, str(order.file))
+            source.seek(0)
+        lines = LineMessages(
+            source,
+            order.lines,
+            resume=before,
+            resend_unknown=order.resend_unknown,
+            id_prefix=id_prefix,
+        )
+        async with _sender(order, settings) as sender:
+            with _bar(source, lines, quiet=order.quiet) as on_progress:
+                return await _carry_out(order, sender, lines, before, on_progress)
+
+
+async def _carry_out(
+    order: _Order, sender: BigBatchSender, lines: LineMessages, before: Resume | None, on_progress: Any
+) -> Summary:
+    started = time.monotonic()
+    try:
+        with contextlib.suppress(PartiallySentError):  # the summary tells
+            await sender.send(
+                iter(lines),
+                session_id=order.session_id,
+                schedule_at=order.schedule_at,
+                on_progress=on_progress,
+            )
+    finally:
+        report = sender.last_report
+        left = None if report is None else _keep(order, lines, before, report)
+    assert report is not None  # noqa: S101 - the call has ended, so there is one
+    return Summary(
+        messages=len(report.sent),
+        batches=report.batches,
+        bytes=report.payload,
+        seconds=time.monotonic() - started,
+        unknown=len(left.unknown) if left else 0,
+        refused=len(left.refused) if left else 0,
+        complete=left is None,
+        scheduled=list(report.sequence_numbers.values()),
+    )
+
+
+def _keep(order: _Order, lines: LineMessages, before: Resume | None, report: SendReport) -> Resume | None:
+    """Write the resume file if something is left, else remove that of the earlier run; says so either way."""
+    left = lines.resume_after(report, order.entity)
+    if report.complete and not left.unknown and not left.refused:
+        if before is not None and order.resume is not None:
+            order.resume.unlink()
+        return None
+    order.resume_file.write_bytes(left.encode())
+    console.print(f"[yellow]not all was sent:[/] {escape(report.reason or report.summary())}", soft_wrap=True)
+    for name, found in (("unknown", left.unknown), ("refused", left.refused)):
+        if found:
+            console.print(f"  {len(found):,} {name}, the first of them line {found[0]:,}")
+    console.print(f"  send the rest with --resume {escape(str(order.resume_file))}", soft_wrap=True)
+    return left
+
+
+@contextlib.asynccontextmanager
+async def _sender(order: _Order, settings: Mapping[str, str]) -> AsyncIterator[BigBatchSender]:
+    from publisher.batch_sender import BigBatchSender  # noqa: PLC0415 - the SDK takes half a second; --help needs none
+    from publisher.sending import SendPolicy  # noqa: PLC0415 - as above
+
+    endpoint = service_bus_endpoint(settings, order.connection)
+    async with contextlib.AsyncExitStack() as stack:
+        options: dict[str, Any] = {
+            "queue_name": order.queue,
+            "topic_name": order.topic,
+            "claim_check": await _claim_check(order, settings, stack),
+            "policy": SendPolicy(
+                look_ahead=LOOK_AHEAD, attempts=order.attempts, resend_unknown=order.resend_unknown
+            ),
+            "timeout": order.timeout,
+            "client_options": {"ssl_context": tls_context(settings)},
+        }
+        if endpoint.connection_string is not None:
+            sender = BigBatchSender.from_connection_string(endpoint.connection_string, **options)
+        elif endpoint.credential is not None:
+            stack.push_async_exit(endpoint.credential)
+            sender = BigBatchSender.from_namespace(endpoint.namespace, endpoint.credential, **options)
+        else:
+            raise PublishSettingsError(f"{order.connection} has neither a connection string nor an identity")
+        yield await stack.enter_async_context(sender)
+
+
+async def _claim_check(
+    order: _Order, settings: Mapping[str, str], stack: contextlib.AsyncExitStack
+) -> ClaimCheck | None:
+    if order.claim_check is None:
+        return None
+    from publisher.claim_check import ClaimCheck  # noqa: PLC0415 - as above
+
+    claim_check = await stack.enter_async_context(
+        ClaimCheck(blob_container(settings, order.storage, order.claim_check))
+    )
+    await claim_check.ensure_container()
+    return claim_check
+
+
+@contextlib.contextmanager
+def _input(file: Path) -> Iterator[BinaryIO]:
+    if str(file) == "-":
+        yield sys.stdin.buffer
+        return
+    with file.open("rb") as source:
+        yield source
+
+
+@contextlib.contextmanager
+def _bar(source: BinaryIO, lines: LineMessages, *, quiet: bool) -> Iterator[Any]:
+    """What to call with the sender's progress."""
+    total = os.fstat(source.fileno()).st_size if source.seekable() else None
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[sent]:,} sent in {task.fields[batches]:,} batches"),
+        TimeRemainingColumn(),
+    )
+    with Bar(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("sending", total=total, sent=0, batches=0)
+
+        def show(progress: Progress) -> None:
+            bar.update(task, completed=lines.bytes_read, sent=progress.sent, batches=progress.batches)
+
+        yield show
+
+
+def _format(text: str) -> Format:
+    if text == "lines":
+        return "lines"
+    if text == "jsonl":
+        return "jsonl"
+    raise PublishSettingsError(f"--format is {text!r}, accepted: lines, jsonl")
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise PublishSettingsError(
+            f"--schedule-at is {text!r}, accepted: ISO 8601 such as 2030-01-31T12:00:00Z"
+        ) from None
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+
+
+def _print(summary: Summary, *, as_json: bool) -> None:
+    if as_json:
+        typer.echo(msgspec.json.encode(summary).decode())
+        return
+    seconds = max(summary.seconds, 0.001)
+    verb = "scheduled" if summary.scheduled else "sent"
+    console.print(
+        f"{summary.messages:,} messages ({summary.bytes / 1e6:,.1f} MB) {verb} in {summary.batches:,} batches and "
+        f"{summary.seconds:,.1f} s: {summary.messages / seconds:,.0f} messages/s, "
+        f"{summary.bytes / 1e6 / seconds:,.1f} MB/s",
+        soft_wrap=True,
+    )
