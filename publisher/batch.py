@@ -30,14 +30,24 @@ def mark_published(events: Sequence[PublishableEvent], first: int | None) -> Non
 
 
 class SentSet:
-    """Encoded events that are sent as one, and where the application's input goes on after them."""
+    """Encoded events that are sent as one, and where the application's input goes on after them.
+
+    Once it is published it has the number of its first event, and each event has its own.
+    """
 
     def __init__(
-        self, sources: Sequence[object], encoded: Sequence[EncodedEvent], bookmark: str | None
+        self, sources: Sequence[PublishableEvent], encoded: Sequence[EncodedEvent], bookmark: str | None
     ) -> None:
-        self.sources = sources
+        self.sources = tuple(sources)
         self.encoded = encoded
         self.bookmark = bookmark
+        self.is_published = False
+        self.first: int | None = None
+
+    def published(self, first: int | None) -> None:
+        """For the producer."""
+        self.is_published, self.first = True, first
+        mark_published(self.sources, first)
 
     def digest(self) -> str:
         """Of the events as they are sent, but for their numbers."""
@@ -120,7 +130,7 @@ class PublishingBatch:
                 "send them once more"
             )
         self._stage = _Stage.SENDING
-        return SentSet(tuple(self._events), tuple(self._encoded), bookmark)
+        return SentSet(self._events, tuple(self._encoded), bookmark)
 
     def end(self, first: int | None) -> None:
         """The batch was published. For the producer."""
@@ -148,4 +158,4 @@ def set_of(
         raise MessageTooLargeError(
             f"the {len(events)} events take {size} bytes, a message has room for {max_size}; use create_batch"
         )
-    return SentSet(tuple(events), encoded, bookmark)
+    return SentSet(events, encoded, bookmark)

@@ -38,6 +38,10 @@ class PublishUnavailableError(PublishError):
     """A service cannot be reached or refuses for now, and all attempts are used up. Safe to try again."""
 
 
+class FlushTimeoutError(PublishUnavailableError):
+    """Not all events were settled by the deadline of a flush. They stay buffered; nothing is dropped."""
+
+
 class PublishRefusedError(PublishError):
     """A service refuses for good: no such hub, no right to send, an entity that is disabled. Not retried."""
 

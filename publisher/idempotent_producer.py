@@ -11,7 +11,7 @@ from typing import Any, NoReturn, Self
 
 from azure.eventhub.aio import EventHubProducerClient
 
-from publisher.batch import PublishingBatch, mark_published, set_of
+from publisher.batch import PublishingBatch, SentSet, mark_published, set_of
 from publisher.errors import ProducerClosedError, PublishSettingsError, UnsupportedPublishingError
 from publisher.link_hooks import PublishableEvent, SdkLinks
 from publisher.model import (
@@ -216,6 +216,14 @@ class IdempotentProducer:
         limit = await self._limit(shell)
         begin = partial(set_of, events, max_size=limit, stamped=self._idempotent, bookmark=bookmark)
         await shell.publish(begin, partial(mark_published, events), timeout=timeout)
+
+    async def send_set(self, partition_id: str, events: SentSet, *, timeout: float | None = None) -> None:
+        """Publish events that are encoded already, and of a size that fits."""
+        await self._partition(partition_id).publish(lambda: events, events.published, timeout=timeout)
+
+    async def max_message_size(self, partition_id: str) -> int:
+        """Bytes that a set of events for the partition may have. Opens the link if it is not open."""
+        return await self._limit(self._partition(partition_id))
 
     async def saved_state(self, partition_id: str) -> SavedState:
         """Where to go on after a restart: see SavedState."""

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.eventhub import EventData
+from azure.eventhub._buffered_producer._partition_resolver import generate_hash_code
 from azure.eventhub._constants import GEOREPLICATION_SYMBOL, TIMEOUT_SYMBOL
 from azure.eventhub._pyamqp._encode import encode_payload
 from azure.eventhub._pyamqp.constants import LinkState
@@ -137,6 +138,13 @@ def stamped_events(events: Sequence[EncodedEvent], stamp: Stamp | None) -> list[
         b"".join((head, common, _NUMBER.pack(number), tail))
         for (head, tail), number in zip(events, numbers, strict=True)
     ]
+
+
+def partition_of_key(key: str, partition_ids: Sequence[str]) -> str:
+    """The partition that the service would choose for a partition key. `partition_ids` in the order of the service."""
+    # The SDK hashes characters where the service hashes bytes.
+    found: int = generate_hash_code(key.encode().decode("latin-1"))  # type: ignore[no-untyped-call]
+    return partition_ids[abs(found % len(partition_ids))]
 
 
 # --- links

@@ -199,7 +199,9 @@ class PartitionShell:
     async def _transfer(self, step: Transfer, deadline: float | None, events: SentSet | None) -> Answer:
         if self._link is None or events is None:
             raise AssertionError("a transfer without a link or events")
-        await self._link.transfer(events.encoded, step.stamp, timeout=self._within(self._retry.attempt_timeout, deadline))
+        await self._link.transfer(
+            events.encoded, step.stamp, timeout=self._within(self._retry.attempt_timeout, deadline)
+        )
         return Done()
 
     async def _use_store(self, step: Load | Save, deadline: float | None) -> Answer:

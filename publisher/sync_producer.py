@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from publisher.batch import PublishingBatch
+from publisher.batch import PublishingBatch, SentSet
 from publisher.errors import ProducerClosedError
 from publisher.idempotent_producer import IdempotentProducer
 from publisher.link_hooks import PublishableEvent
@@ -119,6 +119,12 @@ class SyncIdempotentProducer:
                 timeout=timeout,
             )
         )
+
+    def send_set(self, partition_id: str, events: SentSet, *, timeout: float | None = None) -> None:
+        self._wait(self._producer.send_set(partition_id, events, timeout=timeout))
+
+    def max_message_size(self, partition_id: str) -> int:
+        return self._wait(self._producer.max_message_size(partition_id))
 
     def saved_state(self, partition_id: str) -> SavedState:
         return self._wait(self._producer.saved_state(partition_id))

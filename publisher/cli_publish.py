@@ -1,0 +1,210 @@
+"""`tidemark publish`: the lines of a file or a pipe become the events of a hub."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from consumer.cli.consume import settings_of
+from consumer.errors import ConsumerError
+from publisher.errors import PublishError, PublishSettingsError
+from scaling.assembly import ROOT
+from scaling.connections import ConnectionSettingsError, event_hubs_endpoint, tls_context
+
+if TYPE_CHECKING:
+    from publisher.idempotent_producer import IdempotentProducer
+    from publisher.publishing_run import Progress as Counts
+
+console = Console(stderr=True)
+
+ATTEMPTS = 10
+"""From 0.8 s on and doubling up to 30 s they cover two and a half minutes of outage, which most restarts of a gateway
+or a database stay below; with a saved state a later start goes on anyway.
+"""
+
+
+def publish(
+    hub: Annotated[str, typer.Option("--hub", help="The event hub.")],
+    file: Annotated[
+        Path, typer.Option("--file", "-f", help="Each line becomes an event; - is standard input.")
+    ],
+    connection: Annotated[
+        str, typer.Option("--connection", help="App setting of the Event Hubs connection.")
+    ] = "EventHubConnection",
+    partition_key: Annotated[
+        str | None,
+        typer.Option(
+            "--partition-key", help="Field of the JSON lines that decides on the partition; else in turn."
+        ),
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option("--partition", help="Send all lines to this partition.")
+    ] = None,
+    idempotent: Annotated[  # noqa: FBT002 - a flag of the command line
+        bool, typer.Option("--idempotent", help="No line is stored twice, whatever gets lost on the way.")
+    ] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option("--state", help="File of the saved state: after a crash, start again with the same."),
+    ] = None,
+    name: Annotated[
+        str, typer.Option("--name", help="Name of this producer in the saved state.")
+    ] = "tidemark-publish",
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.001, help="At most so many lines per second.")
+    ] = None,
+    max_wait: Annotated[
+        float, typer.Option("--max-wait", min=0.0, help="Seconds that a line waits for others.")
+    ] = 0.2,
+    max_events: Annotated[
+        int | None, typer.Option("--max-events", min=1, help="Lines per batch; else as many as fit.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer to a batch.")
+    ] = 60.0,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,  # noqa: FBT002 - as above
+    root: Annotated[
+        Path, typer.Option("--root", help="Folder of local.settings.json; the environment wins over it.")
+    ] = ROOT,
+) -> None:
+    """Publishes the lines of a file to an event hub, in batches, in order per partition.
+
+    With --idempotent --state FILE it can be killed at any time: started again, it goes on where it was, without a line
+    lost or doubled. Exit status: 0 all is published, 2 settings or input, 3 another producer has taken over or the
+    state does not fit, 1 anything else.
+    """
+    try:
+        counts = asyncio.run(
+            _publish(
+                hub=hub,
+                file=file,
+                connection=connection,
+                key=partition_key,
+                partition=partition,
+                idempotent=idempotent,
+                state=state,
+                name=name,
+                rate=rate,
+                max_wait=max_wait,
+                max_events=max_events,
+                timeout=timeout,
+                quiet=quiet,
+                settings=settings_of(root),
+            )
+        )
+    except (PublishError, ConsumerError) as error:
+        console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(error.exit_status) from None
+    except (ConnectionSettingsError, OSError) as error:
+        console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(2) from None
+    except asyncio.CancelledError:
+        again = "; start it again with the same --state to go on" if state is not None else ""
+        console.print(f"stopped{again}")
+        raise typer.Exit(130) from None
+    skipped = f", {counts.skipped:,} were published before" if counts.skipped else ""
+    console.print(f"{counts.published:,} lines published{skipped}")
+
+
+async def _publish(
+    *,
+    hub: str,
+    file: Path,
+    connection: str,
+    key: str | None,
+    partition: str | None,
+    idempotent: bool,
+    state: Path | None,
+    name: str,
+    rate: float | None,
+    max_wait: float,
+    max_events: int | None,
+    timeout: float,
+    quiet: bool,
+    settings: Mapping[str, str],
+) -> Counts:
+    from publisher.buffered_producer import BufferLimits  # noqa: PLC0415 - the SDK takes half a second; --help needs none
+    from publisher.publishing_run import LineOptions, publish_lines  # noqa: PLC0415 - as above
+
+    if key is not None and partition is not None:
+        raise PublishSettingsError(
+            "--partition-key and --partition are given; accepted: one of them, or none"
+        )
+    if state is not None and not idempotent:
+        raise PublishSettingsError("--state needs --idempotent: there is no state to save without it")
+    limits = BufferLimits(max_wait=max_wait, max_events=max_events)
+    options = LineOptions(key, partition, rate, saves=state is not None)
+    task = asyncio.current_task()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if task is not None:
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    with _input(file) as source, _bar(source, quiet=quiet) as on_progress:
+        producer = _producer(settings, connection, hub, state, name, timeout, idempotent=idempotent)
+        return await publish_lines(source, producer, options, limits=limits, on_progress=on_progress)
+
+
+def _producer(
+    settings: Mapping[str, str],
+    connection: str,
+    hub: str,
+    state: Path | None,
+    name: str,
+    timeout: float,
+    *,
+    idempotent: bool,
+) -> IdempotentProducer:
+    from publisher.idempotent_producer import IdempotentProducer  # noqa: PLC0415 - as above
+    from publisher.model import RetryPolicy  # noqa: PLC0415 - as above
+    from publisher.states.file import FileStateStore  # noqa: PLC0415 - as above
+
+    endpoint = event_hubs_endpoint(settings, connection)
+    options: dict[str, Any] = {
+        "enable_idempotent_partitions": idempotent,
+        "state_store": None if state is None else FileStateStore(state),
+        "producer_name": name,
+        "retry": RetryPolicy(max_attempts=ATTEMPTS, attempt_timeout=timeout, max_delay=30.0),
+        "ssl_context": tls_context(settings),
+    }
+    if endpoint.connection_string is not None:
+        return IdempotentProducer.from_connection_string(endpoint.connection_string, hub, **options)
+    return IdempotentProducer(endpoint.namespace, hub, endpoint.credential, **options)
+
+
+@contextlib.contextmanager
+def _input(file: Path) -> Iterator[BinaryIO]:
+    if str(file) == "-":
+        yield sys.stdin.buffer
+        return
+    with file.open("rb") as source:
+        yield source
+
+
+@contextlib.contextmanager
+def _bar(source: BinaryIO, *, quiet: bool) -> Iterator[Any]:
+    """What to call with the counts."""
+    total = os.fstat(source.fileno()).st_size if source.seekable() else None
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TextColumn("{task.fields[published]:,} published"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
+        task = bar.add_task("publishing", total=total, published=0)
+
+        def show(counts: Counts) -> None:
+            bar.update(task, completed=counts.offset, published=counts.published)
+
+        yield show
