@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 import time
 import uuid
@@ -201,7 +200,7 @@ async def _send(order: _Order, settings: Mapping[str, str]) -> Summary:
             id_prefix=id_prefix,
         )
         async with _sender(order, settings) as sender:
-            with _bar(source, lines, quiet=order.quiet) as on_progress:
+            with _bar(order.file, lines, quiet=order.quiet) as on_progress:
                 return await _carry_out(order, sender, lines, before, on_progress)
 
 
@@ -300,9 +299,9 @@ def _input(file: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _bar(source: BinaryIO, lines: LineMessages, *, quiet: bool) -> Iterator[Any]:
+def _bar(file: Path, lines: LineMessages, *, quiet: bool) -> Iterator[Any]:
     """What to call with the sender's progress."""
-    total = os.fstat(source.fileno()).st_size if source.seekable() else None
+    total = None if str(file) == "-" else file.stat().st_size
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

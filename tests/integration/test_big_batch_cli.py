@@ -1,0 +1,116 @@
+"""`tidemark send` against the local Service Bus."""
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from typer.testing import CliRunner
+
+from devstack.faults import Fault
+from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
+from devstack.service_bus.messages import identity
+from devstack.threaded import running_in_thread
+from tidemark.__main__ import app
+
+pytestmark = pytest.mark.wire
+
+
+@pytest.fixture(scope="module")
+def threaded(tmp_path_factory):
+    with running_in_thread(lambda: ServiceBusServer(ca_dir=tmp_path_factory.mktemp("ca"))) as running:
+        yield running
+
+
+@pytest.fixture
+def queue(threaded, request):
+    settings = QueueSettings(limits=STANDARD, duplicate_window=600.0)
+    threaded.call(lambda: threaded.server.create_queue(request.node.name, settings))
+    yield request.node.name
+    threaded.call(threaded.server.faults.clear)
+
+
+@pytest.fixture
+def send(threaded, queue, tmp_path, monkeypatch):
+    monkeypatch.setenv("ServiceBusConnection", threaded.server.connection_string)
+
+    def run(*options, **more):
+        arguments = ["send", "--queue", queue, "--root", str(tmp_path), "--json", "--quiet", *options]
+        result = CliRunner().invoke(app, arguments, **more)
+        lines = result.stdout.splitlines()
+        return result, json.loads(lines[-1]) if lines else None
+
+    return run
+
+
+def stored(threaded, queue):
+    return threaded.call(lambda: [m.sent.bare for m in threaded.server.broker.queues[queue].peek(0, 100_000)])
+
+
+def test_a_file_of_lines_arrives_in_order(threaded, queue, send, tmp_path):
+    file = tmp_path / "lines.txt"
+    file.write_text("".join(f"line {n}\n" for n in range(10_000)))
+    result, summary = send("-f", str(file))
+
+    assert result.exit_code == 0
+    assert summary["complete"]
+    assert summary["messages"] == 10_000
+    assert summary["batches"] == 3
+    assert [body.rpartition(b"line ")[2] for body in stored(threaded, queue)] == [
+        b"%d" % n for n in range(10_000)
+    ]
+
+
+def test_json_lines_from_a_pipe_get_session_and_message_id(threaded, queue, send):
+    text = b'{"id": 1, "customer": "a"}\n{"id": 2, "customer": "b"}\n'
+    result, summary = send(
+        "-f", "-", "--format", "jsonl", "--session-field", "customer", "--id-field", "id", input=text
+    )
+    ids = [identity(bare) for bare in stored(threaded, queue)]
+
+    assert result.exit_code == 0
+    assert summary["batches"] == 2
+    assert [(each.message_id, each.session_id) for each in ids] == [("1", "a"), ("2", "b")]
+
+
+def test_what_is_left_is_sent_with_the_resume_file(threaded, queue, send, tmp_path):
+    file, left = tmp_path / "lines.txt", tmp_path / "left.json"
+    file.write_text("".join(f"{n:0200}\n" for n in range(3000)))
+    threaded.call(lambda: threaded.server.faults.add(Fault(f"send:{queue}", "drop_ack")))
+    result, summary = send("-f", str(file), "--resume-file", str(left), "--timeout", "1")
+    assert result.exit_code == 3
+    assert summary["unknown"] > 1000
+    assert "of which is unknown" in result.stderr or "unknown, the first of them line 1" in result.stderr
+
+    result, summary = send("-f", str(file), "--resume", str(left), "--resume-file", str(left))
+    assert result.exit_code == 3
+    assert len(stored(threaded, queue)) == 3000
+
+    result, summary = send("-f", str(file), "--resume", str(left), "--resend-unknown")
+    assert result.exit_code == 0
+    assert not left.exists()
+    assert len(stored(threaded, queue)) == 3000  # the ids are the same: the queue dropped what it had
+
+
+def test_a_line_too_large_stops_with_status_1_or_goes_by_claim_check(
+    threaded, queue, send, tmp_path, azurite, monkeypatch
+):
+    monkeypatch.setenv("AzureWebJobsStorage", azurite)
+    file = tmp_path / "lines.txt"
+    file.write_text("small\n" + "x" * 300_000 + "\nlast\n")
+    result, _ = send("-f", str(file))
+    assert result.exit_code == 1
+    assert "accepted: up to 262,144" in result.stderr
+    assert stored(threaded, queue) == []
+
+    result, summary = send("-f", str(file), "--claim-check", "claims-of-the-command-line")
+    assert result.exit_code == 0
+    assert summary["messages"] == 3
+
+
+def test_messages_are_scheduled(threaded, queue, send):
+    at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    result, summary = send("-f", "-", "--schedule-at", at, input=b"a\nb\n")
+
+    assert result.exit_code == 0
+    assert len(summary["scheduled"]) == 2
+    assert threaded.call(lambda: threaded.server.counts(queue)).scheduled == 2
