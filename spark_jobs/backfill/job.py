@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -13,7 +12,7 @@ from pyspark.sql import SparkSession
 from consumer.cli.consume import settings_of
 from consumer.sinks.cosmos_bulk import WriteMode
 from spark_jobs.backfill.run import BackfillSettings, Selection, backfill
-from spark_jobs.backfill.story import Backfilled, write_report
+from spark_jobs.backfill.story import Backfilled, report_of
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import POSITION
 from spark_jobs.cli import (
@@ -28,7 +27,9 @@ from spark_jobs.cli import (
     run_command,
 )
 from spark_jobs.errors import InputError
+from spark_jobs.option_values import moment
 from spark_jobs.output import check_format, write_table
+from spark_jobs.report_files import write_report
 from spark_jobs.session import spark_session
 from spark_jobs.sources.capture import read_capture
 
@@ -89,7 +90,7 @@ def command(
     """
     settings = BackfillSettings(_mode(mode), ru_per_second, records_per_second, again, coordinator_port)
     names = tuple(name.strip() for name in partitions.split(",") if name.strip())
-    selection = Selection(_time("--from", since), _time("--to", until), names, missing)
+    selection = Selection(moment("--from", since), moment("--to", until), names, missing)
     environment = settings_of(root)
     settings.shares()
     read_target(environment)
@@ -106,7 +107,7 @@ def command(
         typer.echo(line)
 
 
-def save(spark: SparkSession, done: Backfilled, folder: str, fmt: str = "parquet") -> Path:
+def save(spark: SparkSession, done: Backfilled, folder: str, fmt: str = "parquet") -> str:
     """Writes the table `partitions` and the report; returns the report's page."""
     rows = [
         (
@@ -122,23 +123,13 @@ def save(spark: SparkSession, done: Backfilled, folder: str, fmt: str = "parquet
         for counts in (done.partitions[each.partition],)
     ]
     write_table(spark.createDataFrame(rows, PARTITIONS), f"{folder}/partitions", fmt=fmt)
-    return write_report(done, Path(folder))
+    return write_report(spark, report_of(done), folder)
 
 
 def _mode(text: str) -> WriteMode:
     if text not in {"create", "upsert"}:
         raise InputError(f"--mode is '{text}'; accepted: create, upsert")
     return cast("WriteMode", text)
-
-
-def _time(option: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise InputError(f"{option} is '{text}'; accepted: ISO 8601, such as 2026-11-21T08:00:00Z") from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -11,6 +11,7 @@ from msgspec import Struct
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from consumer.config import ConsumerConfig
 from consumer.errors import ConsumerError
@@ -38,7 +39,7 @@ class Selection(Struct, frozen=True):
     until: datetime | None = None
     partitions: tuple[str, ...] = ()
     only_missing: str | None = None
-    """Path of a Parquet table with the columns hub, partition and sequence_number."""
+    """Path of a Parquet table with the columns partition and sequence_number; where there is a column hub, it counts."""
 
 
 class BackfillSettings(Struct, frozen=True):
@@ -151,12 +152,13 @@ def _missing(spark: SparkSession, path: str, hub: str) -> DataFrame:
         found = spark.read.parquet(path)
     except PySparkException as error:
         raise InputError(f"--only-missing {path}: {reason_of(error)}") from error
-    lacking = [name for name in POSITION if name not in found.columns]
+    lacking = [name for name in POSITION[1:] if name not in found.columns]
     if lacking:
         raise InputError(
             f"--only-missing {path} lacks the columns {', '.join(lacking)}; found: {', '.join(found.columns)}"
         )
-    return of_hub(found.select(*POSITION).distinct(), hub)
+    named = found if "hub" in found.columns else found.withColumn("hub", F.lit(hub))
+    return of_hub(named.select(*POSITION).distinct(), hub)
 
 
 def _absent(missing: DataFrame, chosen: DataFrame) -> int:

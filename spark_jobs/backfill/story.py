@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import pairwise
-from pathlib import Path
 
 from msgspec import Struct
 
@@ -60,8 +59,8 @@ class Backfilled(Struct, frozen=True):
         return told
 
 
-def write_report(done: Backfilled, folder: Path) -> Path:
-    """Writes the page and its figures; returns the page's path."""
+def report_of(done: Backfilled) -> Report:
+    """The page."""
     report = Report("Backfill", f"{done.hub} into {done.target}, mode {done.mode}")
     total = done.total
     report.facts(
@@ -78,7 +77,7 @@ def write_report(done: Backfilled, folder: Path) -> Path:
     _rate(report, done)
     _partitions(report, done)
     _reasons(report, total)
-    return report.write(folder)
+    return report
 
 
 def _rate(report: Report, done: Backfilled) -> None:

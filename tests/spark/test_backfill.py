@@ -1,11 +1,13 @@
 """The whole job: capture files, Spark tasks, a local Cosmos DB; killed and run again."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -74,7 +76,7 @@ def test_documents_are_the_last_versions_captured_and_a_second_run_writes_nothin
     assert done.total.reasons == {"json": 1, "unreadable": 1}
     assert [each.event.sequence_number for each in asyncio.run(letters(world.settings))] == [400, 401]
     page = save(spark, done, str(tmp_path / "out"))
-    assert "2 dead letters" in page.read_text()
+    assert "2 dead letters" in Path(page).read_text()
     assert spark.read.parquet(str(tmp_path / "out/partitions")).count() == 2
     before = world.operations()
     again = backfill(frame, Selection(), FAST, world.settings)
@@ -111,54 +113,74 @@ def test_only_what_is_listed_as_missing_is_written_and_what_no_file_holds_is_tol
         backfill(frame, Selection(partitions=("7",)), FAST, world.settings)
 
 
-def test_a_job_killed_by_force_goes_on_and_ends_with_the_same_documents(world, tmp_path):
+@pytest.mark.timeout(900)
+def test_a_job_whose_worker_and_then_whose_driver_is_killed_ends_with_the_same_documents(
+    world, start, tmp_path
+):
     rows = list(flights(2, 600, 250))
     captured(tmp_path / "capture", rows)
-    slow = start(world, tmp_path, "--records-per-second", "150")
-    until(lambda: world.count() > 200, slow)
+    slow = start("--records-per-second", "150")
+    until(lambda: world.count() > 100, slow)
+    os.kill(worker_of(slow.pid), signal.SIGKILL)
+    _, errors = slow.communicate(timeout=200)
+    assert slow.returncode == 1
+    assert "the same command goes on from there" in errors
+
+    slow = start("--records-per-second", "150")
+    before = world.count()
+    until(lambda: world.count() > before + 100, slow)
     os.killpg(slow.pid, signal.SIGKILL)
-    slow.wait()
-    written = world.count()
+    slow.communicate()
+    assert world.count() < 500
 
-    done = start(world, tmp_path, "--records-per-second", "100000")
-    told, errors = done.communicate(timeout=240)
-
-    assert done.returncode == 0, errors
-    assert world.documents() == latest(rows)
-    assert written < 500
+    told, errors = start("--records-per-second", "100000").communicate(timeout=200)
+    assert world.documents() == latest(rows), errors
     skipped = int(told.split(" settled before")[0].split()[-1].replace(",", ""))
     assert 0 < skipped < 1_200
     assert (tmp_path / "out/backfill.html").exists()
 
 
-def test_a_worker_killed_by_force_fails_the_job_with_a_clear_line_and_the_next_run_goes_on(world, tmp_path):
-    rows = list(flights(1, 600, 600))
-    captured(tmp_path / "capture", rows)
-    slow = start(world, tmp_path, "--records-per-second", "150")
-    until(lambda: world.count() > 100, slow)
-    os.kill(worker_of(slow.pid), signal.SIGKILL)
-    _, errors = slow.communicate(timeout=120)
+@pytest.fixture
+def start(world, tmp_path):
+    """Starts the job as a process in a group of its own; nothing of it is left behind."""
+    started = []
 
-    assert slow.returncode == 1
-    assert "the same command goes on from there" in errors
-    done = start(world, tmp_path, "--records-per-second", "100000")
-    told, errors = done.communicate(timeout=240)
-    assert done.returncode == 0, errors
-    assert world.documents() == latest(rows)
-    assert " 0 settled before" not in told
+    def start(*options):
+        words = [
+            "--capture",
+            str(tmp_path / "capture"),
+            "--mode",
+            "upsert",
+            "--cores",
+            "2",
+            "--memory",
+            "512m",
+        ]
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "spark_jobs",
+                "backfill",
+                *words,
+                "--output",
+                str(tmp_path / "out"),
+                *options,
+            ],
+            env={**os.environ, **world.settings},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        started.append(process)
+        return process
 
-
-def start(world, folder, *options):
-    """The job as a process of its own, in a group of its own."""
-    words = ["--capture", str(folder / "capture"), "--mode", "upsert", "--cores", "2", "--memory", "512m"]
-    return subprocess.Popen(
-        [sys.executable, "-m", "spark_jobs", "backfill", *words, "--output", str(folder / "out"), *options],
-        env={**os.environ, **world.settings},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    yield start
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def until(condition, process, within=240.0):
