@@ -3,7 +3,6 @@
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count
 from pathlib import Path
 from urllib.parse import quote
 
@@ -12,7 +11,7 @@ import msgspec
 from devstack.amqp.errors import NOT_FOUND, AmqpError
 from devstack.event_hubs.events import SentEvent
 from devstack.event_hubs.idempotence import Idempotence, Publishers
-from devstack.event_hubs.log import Clock, PartitionLog, Retention
+from devstack.event_hubs.log import Clock, Note, PartitionLog, Retention
 from devstack.event_hubs.partition_keys import partition_of
 from devstack.event_hubs.readers import Readers
 from devstack.event_hubs.segments import Segments
@@ -54,9 +53,11 @@ class Partition:
     def readers_by_group(self) -> list[tuple[str, Readers]]:
         return list(self._readers.items())
 
-    def append(self, events: Sequence[SentEvent], enqueued_ms: int | None = None) -> int:
+    def append(
+        self, events: Sequence[SentEvent], enqueued_ms: int | None = None, note: Note | None = None
+    ) -> int:
         """The sequence number of the first; readers are told."""
-        first = self.log.append(events, enqueued_ms)
+        first = self.log.append(events, enqueued_ms, note)
         for wake in list(self.grown):
             wake()
         return first
@@ -77,7 +78,7 @@ class Hub:
         self._folder = folder
         self._sync = sync
         self._next_in_turn = 0
-        self._producer_ids = count(int(clock() * 1000))  # none that was given out before the last start
+        self._last_producer_id = int(clock() * 1000)  # a hub of that name before this one had lower ids
         for group in (DEFAULT_GROUP, *description.consumer_groups):
             self.consumer_groups.setdefault(group.lower(), group)
         self._add_partitions(description.partitions)
@@ -143,8 +144,13 @@ class Hub:
             folder = self._folder / str(number) if self._folder is not None else None
             segments = Segments(folder, sync=self._sync) if folder is not None else None
             log = PartitionLog(self._clock, self.retention, segments, opaque_offsets=self.opaque_offsets)
-            publishers = Publishers(self.idempotence, lambda: next(self._producer_ids))
+            self._last_producer_id = max(self._last_producer_id, *log.notes, 0)
+            publishers = Publishers(self.idempotence, self._new_producer_id, log.notes, log.write_note)
             self.partitions.append(Partition(str(number), log, publishers))
+
+    def _new_producer_id(self) -> int:
+        self._last_producer_id += 1
+        return self._last_producer_id
 
     def _save(self) -> None:
         if self._folder is None:

@@ -7,7 +7,7 @@ duplicate if it is one of the last batches again, and out of order otherwise.
 What the service does is known from its clients only. What is inferred is a setting.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -16,6 +16,7 @@ import msgspec
 
 from devstack.amqp.errors import INVALID_FIELD, NOT_ALLOWED, AmqpError
 from devstack.amqp.values import Int, Short, Symbol
+from devstack.event_hubs.log import Note
 
 CAPABILITY = "com.microsoft:idempotent-producer"
 PRODUCER_ID = "com.microsoft:producer-id"  # long
@@ -73,26 +74,48 @@ class Batch(NamedTuple):
     last: int
 
 
-class Producer:
-    """What a partition knows of one. `number` is where it begins, and once it has published, its last."""
+class Producer(msgspec.Struct, frozen=True, array_like=True):
+    """What a partition knows of one. `number` is where it begins, and once it has published, its last.
 
-    def __init__(self, epoch: int, number: int, remembered_batches: int) -> None:
-        self.epoch = epoch
-        self.number = number
-        self.published = False
-        self.remembered: deque[tuple[int, int]] = deque(maxlen=remembered_batches)
+    `remembered` has the first and last numbers of its last batches, oldest first.
+    """
+
+    epoch: int
+    number: int
+    published: bool = False
+    remembered: tuple[tuple[int, int], ...] = ()
+
+    def after(self, batch: Batch, remembered_batches: int) -> "Producer":
+        """The same once the batch is stored."""
+        remembered = (*self.remembered, (batch.first, batch.last))
+        return Producer(
+            self.epoch,
+            batch.last,
+            published=True,
+            remembered=remembered[max(0, len(remembered) - remembered_batches) :],
+        )
 
 
 class Publishers:
-    """The producers of one partition. `new_id` gives an id that nobody had before."""
+    """The producers of one partition.
 
-    def __init__(self, settings: Idempotence, new_id: Callable[[], int]) -> None:
+    `new_id` gives an id that nobody had before, `notes` has what `keep` was told of each producer.
+    """
+
+    def __init__(
+        self,
+        settings: Idempotence,
+        new_id: Callable[[], int],
+        notes: Mapping[int, bytes],
+        keep: Callable[[Note], None],
+    ) -> None:
         self.settings = settings
         self.counts: Counter[str] = (
             Counter()
         )  # batches_accepted, events_dropped, rejected:<condition> and so on
         self._new_id = new_id
-        self._producers: dict[int, Producer] = {}
+        self._keep = keep
+        self._producers = {key: msgspec.json.decode(text, type=Producer) for key, text in notes.items()}
 
     def attach(self, asked: Asked) -> Stamp:
         """The producer as it is from now on, with the number to tell it.
@@ -113,13 +136,14 @@ class Publishers:
         if epoch > producer.epoch:
             return self._begin(asked.producer_id, epoch, asked.number or 0)
         if asked.number is not None and not producer.published:
-            producer.number = asked.number
+            producer = self._know(asked.producer_id, Producer(epoch, asked.number))
         echoed = asked.number if self.settings.echo else None
         return Stamp(asked.producer_id, epoch, producer.number if echoed is None else echoed)
 
-    def publish(self, claims: Sequence[Mapping[Any, Any]], store: Callable[[], object]) -> None:
+    def publish(self, claims: Sequence[Mapping[Any, Any]], store: Callable[[Note], object]) -> None:
         """Have a batch stored, unless it is a duplicate. `claims` are the annotations of its events.
 
+        `store` gets what to note with the events.
         Raises AmqpError, as read_batch and is_new do, for a batch that is rejected.
         """
         try:
@@ -129,8 +153,9 @@ class Publishers:
             self.counts[f"rejected:{error.condition}"] += 1
             raise
         if new:
-            store()
-            self.commit(batch)
+            after = self._producers[batch.producer_id].after(batch, self.settings.remembered_batches)
+            store(Note(batch.producer_id, msgspec.json.encode(after)))
+            self._producers[batch.producer_id] = after
         self.counts["batches_accepted" if new else "batches_dropped"] += 1
         self.counts["events_accepted" if new else "events_dropped"] += len(claims)
 
@@ -155,12 +180,6 @@ class Publishers:
             )
         return True
 
-    def commit(self, batch: Batch) -> None:
-        """Take note that a new batch is stored."""
-        producer = self._producers[batch.producer_id]
-        producer.number, producer.published = batch.last, True
-        producer.remembered.append((batch.first, batch.last))
-
     def fence(self) -> None:
         """Shut out all producers, as others with the same ids and higher epochs do."""
         for producer_id, producer in list(self._producers.items()):
@@ -168,6 +187,8 @@ class Publishers:
 
     def forget(self) -> None:
         """Know none of the producers any more: ids do not live forever."""
+        for producer_id in self._producers:
+            self._keep(Note(producer_id, b""))
         self._producers.clear()
 
     def describe(self) -> dict[str, Any]:
@@ -179,8 +200,13 @@ class Publishers:
         return {"producers": producers, **self.counts}
 
     def _begin(self, producer_id: int, epoch: int, number: int) -> Stamp:
-        self._producers[producer_id] = Producer(epoch, number, self.settings.remembered_batches)
+        self._know(producer_id, Producer(epoch, number))
         return Stamp(producer_id, epoch, number)
+
+    def _know(self, producer_id: int, producer: Producer) -> Producer:
+        self._keep(Note(producer_id, msgspec.json.encode(producer)))
+        self._producers[producer_id] = producer
+        return producer
 
     def _expected(self, producer: Producer) -> list[int]:
         if producer.published:

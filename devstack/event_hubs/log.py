@@ -6,13 +6,13 @@ have them, something that is no number. Nothing here touches a file but through 
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from devstack.amqp.errors import AmqpError
 from devstack.event_hubs.events import SentEvent
-from devstack.event_hubs.segments import BEGIN, EVENT, LAST, NEXT, Record, Segments
+from devstack.event_hubs.segments import BEGIN, EVENT, LAST, NEXT, NOTE, Record, Segments
 
 ARGUMENT_ERROR = "com.microsoft:argument-error"
 BEFORE_FIRST = "-1"  # the offset before the first event
@@ -54,6 +54,13 @@ class Stored(NamedTuple):
     message: bytes
 
 
+class Note(NamedTuple):
+    """Something to remember beside the events; an empty text takes it back."""
+
+    key: int
+    text: bytes
+
+
 class PartitionLog:
     """`clock` in seconds since 1970; enqueued times never go back even if it does.
 
@@ -81,6 +88,7 @@ class PartitionLog:
         self._offsets: list[int] = []
         self._times: list[int] = []
         self._messages: list[bytes] = []
+        self._notes: dict[int, bytes] = {}
         for record in segments.load() if segments is not None else ():
             self._restore(record)
         self.advance()
@@ -96,11 +104,18 @@ class PartitionLog:
         """Of the newest event there ever was; "-1" if there was none."""
         return self._offset_text(self._last_offset) if self._last_offset >= 0 else BEFORE_FIRST
 
+    @property
+    def notes(self) -> Mapping[int, bytes]:
+        """What is noted, by key."""
+        return self._notes
+
     def __len__(self) -> int:
         return len(self._numbers) - bisect_left(self._numbers, self._begin)
 
-    def append(self, events: Sequence[SentEvent], enqueued_ms: int | None = None) -> int:
-        """Number and keep events; returns the sequence number of the first."""
+    def append(
+        self, events: Sequence[SentEvent], enqueued_ms: int | None = None, note: Note | None = None
+    ) -> int:
+        """Number and keep events, and with them a note; returns the sequence number of the first."""
         now = int(self._clock() * 1000) if enqueued_ms is None else enqueued_ms
         now = max(now, self.last_enqueued_ms)
         first, offset = self._next, self._next_offset
@@ -109,12 +124,19 @@ class PartitionLog:
             message = event.stamped(number, self._offset_text(offset), now)
             records.append(Record(EVENT, number, offset, now, message))
             offset += len(message)
+        if note is not None:
+            records.append(_note_record(note))
         self._write(records)
         for record in records:
             self._restore(record)
         if self.retention.events is not None:
             self._expire_to_count(self.retention.events)
         return first
+
+    def write_note(self, note: Note) -> None:
+        record = _note_record(note)
+        self._write([record])
+        self._restore(record)
 
     def skip(self, count: int) -> None:
         """Leave out the next `count` sequence numbers, as the service may do when it fails over."""
@@ -196,6 +218,10 @@ class PartitionLog:
             self.last_sequence_number, self._last_offset, self.last_enqueued_ms = number, offset, time_ms
         elif kind == NEXT:
             self._next, self._next_offset = number, offset
+        elif kind == NOTE:
+            self._notes.pop(number, None)
+            if message:
+                self._notes[number] = message
         else:
             self._begin = max(self._begin, number)
 
@@ -208,6 +234,7 @@ class PartitionLog:
                     Record(NEXT, self._next, self._next_offset),
                     Record(LAST, self.last_sequence_number, self._last_offset, self.last_enqueued_ms),
                     Record(BEGIN, self._begin),
+                    *(_note_record(Note(*item)) for item in self._notes.items()),
                 ]
             )
         self._segments.append(records)
@@ -231,6 +258,10 @@ class PartitionLog:
             del column[:gone]
         if self._segments is not None:
             self._segments.drop_before(self._begin)
+
+
+def _note_record(note: Note) -> Record:
+    return Record(NOTE, note.key, message=note.text)
 
 
 def _number(text: str, prefix: str) -> int | None:

@@ -75,7 +75,9 @@ class EventSink:
             if self._publishers is None:
                 partition.append(events)
             else:
-                self._publishers.publish([event.claims for event in events], lambda: partition.append(events))
+                self._publishers.publish(
+                    [event.claims for event in events], lambda note: partition.append(events, note=note)
+                )
         except AmqpError as error:
             return rejected(error)
         return ACCEPTED

@@ -17,7 +17,7 @@ SEGMENT_SIZE = 64 * 1024 * 1024  # bytes after which the next segment is begun
 
 _HEAD = struct.Struct(">II")  # length and checksum of the rest
 _REST = struct.Struct(">Bqqq")  # kind, and three numbers that depend on it
-EVENT, NEXT, BEGIN, LAST = 0, 1, 2, 3
+EVENT, NEXT, BEGIN, LAST, NOTE = 0, 1, 2, 3, 4
 
 
 class Record(NamedTuple):
@@ -26,6 +26,7 @@ class Record(NamedTuple):
     NEXT: the sequence number and offset that the next event gets.
     BEGIN: the first sequence number that is kept.
     LAST: sequence number, offset and time of the newest event, which may be gone by now.
+    NOTE: a key and what is noted under it from here on; nothing, if the note is taken back.
     """
 
     kind: int

@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 
 from devstack.amqp.errors import INVALID_FIELD, NOT_ALLOWED, AmqpError
 from devstack.amqp.values import Int, Short
+from devstack.event_hubs import segments
+from devstack.event_hubs.events import SentEvent, encode_body
+from devstack.event_hubs.hubs import Hubs
 from devstack.event_hubs.idempotence import (
     EPOCH,
     EPOCH_STOLEN,
@@ -27,7 +30,7 @@ from devstack.event_hubs.idempotence import (
 
 
 def publishers(**options):
-    return Publishers(Idempotence(**options), count(100).__next__)
+    return Publishers(Idempotence(**options), count(100).__next__, {}, lambda note: None)
 
 
 def claims(producer, *numbers, epoch=None):
@@ -48,7 +51,9 @@ class Partition:
     def publish(self, producer, *numbers, epoch=None):
         """Whether the batch was stored."""
         before = len(self.stored)
-        self.publishers.publish(claims(producer, *numbers, epoch=epoch), lambda: self.stored.extend(numbers))
+        self.publishers.publish(
+            claims(producer, *numbers, epoch=epoch), lambda note: self.stored.extend(numbers)
+        )
         return len(self.stored) > before
 
 
@@ -227,7 +232,7 @@ def test_a_batch_that_could_not_be_stored_may_come_again():
     partition = Partition()
     producer = partition.publishers.attach(Asked())
 
-    def full_disk():
+    def full_disk(_note):
         raise OSError("no space")
 
     with pytest.raises(OSError, match="no space"):
@@ -342,3 +347,91 @@ def test_whatever_anyone_sends_the_partition_holds_consecutive_numbers(sent):
         assert partition.stored[0] in (0, 1)
         first = partition.stored[0]
         assert partition.stored == list(range(first, first + len(partition.stored)))
+
+
+# --- over restarts ---
+
+
+class Stored:
+    """A hub whose folder outlives its process."""
+
+    def __init__(self, folder, *, now=1000.0):
+        self.folder, self.now = folder, now
+        hubs = Hubs(lambda: self.now, folder)
+        if "flights" not in hubs:
+            hubs.create("flights", 1)
+        self.hubs = hubs
+        self.partition = hubs.hub("flights").partition("0")
+        self.publishers = self.partition.publishers
+
+    def restarted(self):
+        self.hubs.close()
+        return Stored(self.folder, now=self.now)
+
+    def publish(self, producer, *numbers):
+        """Whether the batch was stored."""
+        before = len(self.partition.log)
+        events = [SentEvent(encode_body("x" * 100)) for _ in numbers]
+        self.publishers.publish(
+            claims(producer, *numbers), lambda note: self.partition.append(events, note=note)
+        )
+        return len(self.partition.log) > before
+
+
+def test_producers_are_known_after_a_restart_with_their_last_batches(tmp_path):
+    before = Stored(tmp_path)
+    producer = before.publishers.attach(Asked())
+    before.publish(producer, 1, 2)
+    before.publish(producer, 3)
+
+    after = before.restarted()
+
+    assert after.publishers.attach(Asked(producer.producer_id)).number == 3
+    assert not after.publish(producer, 1, 2)
+    assert after.publish(producer, 4)
+    assert after.publishers.attach(Asked()).producer_id > producer.producer_id
+    after.hubs.close()
+
+
+def test_producers_outlive_the_segment_that_they_were_written_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(segments, "SEGMENT_SIZE", 300)
+    before = Stored(tmp_path)
+    producer = before.publishers.attach(Asked())
+    before.publish(producer, 1)
+    for _ in range(20):
+        before.partition.append([SentEvent(encode_body("x" * 100))])
+    before.partition.log.expire(21)
+    assert not list(tmp_path.rglob(f"{0:020}.segment"))
+
+    after = before.restarted()
+
+    assert not after.publish(producer, 1)
+    assert after.publish(producer, 2)
+    after.hubs.close()
+
+
+def test_who_was_shut_out_or_forgotten_stays_so_after_a_restart(tmp_path):
+    before = Stored(tmp_path)
+    fenced, forgotten = before.publishers.attach(Asked()), Stamp(1, 0, 0)
+    before.publishers.attach(Asked(fenced.producer_id, 1))
+    after = before.restarted()
+    with refused(EPOCH_STOLEN):
+        after.publish(fenced, 1)
+
+    after.publishers.forget()
+    last = after.restarted()
+    for producer in (fenced, forgotten):
+        with refused(NOT_ALLOWED):
+            last.publish(producer, 1)
+    last.hubs.close()
+
+
+def test_the_settings_of_a_hub_outlive_a_restart(tmp_path):
+    before = Stored(tmp_path)
+    before.hubs.hub("flights").set_idempotence(Idempotence(offered=False, remembered_batches=2))
+
+    after = before.restarted()
+
+    assert after.hubs.hub("flights").idempotence == Idempotence(offered=False, remembered_batches=2)
+    assert after.publishers.settings.remembered_batches == 2
+    after.hubs.close()

@@ -148,7 +148,7 @@ async def test_the_answer_to_an_attach_offers_the_capability_and_says_who_the_pr
     [reply] = client.attach()
 
     assert list(reply.offered_capabilities) == [CAPABILITY]
-    assert reply.properties == {PRODUCER_ID: 1_000_000, EPOCH: 0, NUMBER: 0}
+    assert reply.properties == {PRODUCER_ID: 1_000_001, EPOCH: 0, NUMBER: 0}
     assert {type(key) for key in reply.properties} == {Symbol}
     types = {key: type(value) for key, value in reply.properties.items()}
     assert types == {PRODUCER_ID: int, EPOCH: Short, NUMBER: Int}
