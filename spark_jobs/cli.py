@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from spark_jobs.errors import JobError
+from spark_jobs.errors import InputError, JobError
 
 JOBS: dict[str, str] = {
     "telemetry-aggregation": "spark_jobs.telemetry_aggregation.job",
@@ -57,6 +58,19 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def moment(text: str | None, option: str) -> datetime | None:
+    """The time of --from or --to, with its zone; UTC where it names none. Raises InputError."""
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(
+            f"{option} is '{text}'; accepted: ISO 8601, for example 2026-11-21 or 2026-11-21T08:00:00Z"
+        ) from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 
 def mount(parent: typer.Typer) -> None:

@@ -1,0 +1,1 @@
+"""Telemetry by minute, hour and day: backlogs, rates, refusals, lag, scale actions, capacity and cost."""

@@ -1,0 +1,70 @@
+"""Where the job's records come from, at once or as a stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.errors import InputError
+from spark_jobs.schemas import METRICS
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Paths: the consumer's telemetry folder, the scaling log (a folder or the table), samples as Parquet."""
+
+    telemetry: str | None = None
+    decisions: str | None = None
+    metrics: str | None = None
+    quarantine: str | None = None
+    files_per_batch: int | None = None
+
+
+def read(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
+    """All records of the input `name`: metrics, telemetry or decisions. Raises InputError where the path is not."""
+    if name == "metrics":
+        try:
+            frame = spark.read.parquet(_path(inputs.metrics))
+        except AnalysisException as error:
+            raise InputError(
+                f"--metrics {inputs.metrics}: {error.getCondition()}; accepted: Parquet files"
+            ) from None
+        return _samples(frame, inputs)
+    from spark_jobs.sources import telemetry  # noqa: PLC0415 - only where it is read
+
+    reader = telemetry.read_consumer_telemetry if name == "telemetry" else telemetry.read_decisions
+    return reader(spark, _path(getattr(inputs, name)), quarantine=inputs.quarantine)
+
+
+def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
+    """As `read`, as a stream of new files."""
+    if name == "metrics":
+        reader = spark.readStream.schema(METRICS)
+        if inputs.files_per_batch is not None:
+            reader = reader.option("maxFilesPerTrigger", inputs.files_per_batch)
+        return reader.parquet(_path(inputs.metrics))
+    from spark_jobs.sources import telemetry  # noqa: PLC0415
+
+    follow = telemetry.stream_consumer_telemetry if name == "telemetry" else telemetry.stream_decisions
+    return follow(spark, _path(getattr(inputs, name)), quarantine=inputs.quarantine)
+
+
+def _path(path: str | None) -> str:
+    if path is None:
+        raise ValueError("the input was not given")
+    return path
+
+
+def _samples(frame: DataFrame, inputs: Inputs) -> DataFrame:
+    """The columns of METRICS. Raises InputError for missing ones, and for those of other types."""
+    found = dict(frame.dtypes)
+    wanted = {field.name: field.dataType.simpleString() for field in METRICS}
+    wrong = {name: found.get(name, "missing") for name, kind in wanted.items() if found.get(name) != kind}
+    if wrong:
+        raise InputError(
+            f"--metrics {inputs.metrics}: columns {wrong}; accepted: "
+            + ", ".join(f"{name} {kind}" for name, kind in wanted.items())
+        )
+    return frame.select(*METRICS.names)

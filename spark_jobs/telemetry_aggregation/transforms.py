@@ -1,0 +1,234 @@
+"""From records to states of a minute, and from states to the tables of all windows. DataFrame in, DataFrame out.
+
+States of a minute are sums, counts, extremes and bucket counts: adding up those of an hour gives the hour's. So batch
+and stream, minute and day go through the same functions and agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+
+from spark_jobs.telemetry_aggregation.percentiles import PERCENTS, bucket, percentiles
+from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SAMPLES
+from spark_jobs.telemetry_aggregation.windows import MICROS, MINUTE, floor_to, in_windows, micros, starts
+
+SERIES = ("subject", "part", "metric")
+PIPELINE = ("consumer", "hub", "consumer_group")
+COUNTERS = (
+    "received",
+    "written",
+    "dead_letters",
+    "retried",
+    "attempts",
+    "throttled",
+    "checkpoints",
+    "checkpoints_failed",
+)
+AMOUNTS = (
+    "seconds",
+    "request_units",
+    "written_units",
+)  # rounded to 0.001 by the writer: summed as thousandths
+INSTANCE_GAUGES = {
+    "backlog_count": "consumer.backlog",
+    "oldest_age_s": "consumer.oldest_age",
+    "rate_limit": "consumer.rate_limit",
+}
+
+
+def distinct(records: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """One record per key. Of copies that differ the greatest stays, whatever the order: a rerun keeps the same."""
+    rest = [column for column in records.columns if column not in keys]
+    if len(rest) == 1:  # a number is aggregated by hashing, a struct by sorting
+        return records.groupBy(*keys).agg(F.max(rest[0]).alias(rest[0])).select(*records.columns)
+    best = records.groupBy(*keys).agg(F.max(F.struct(*rest)).alias("kept"))
+    return best.select(*(F.col(f"kept.{name}") if name in rest else F.col(name) for name in records.columns))
+
+
+# -- samples: every gauge of every source in one shape
+
+
+def samples_of_metrics(metrics: DataFrame) -> DataFrame:
+    """From METRICS."""
+    named = metrics.select(F.col("target").alias("subject"), F.lit("").alias("part"), "metric", "at", "value")
+    return named.select(*SAMPLES.names)
+
+
+def samples_of_decisions(decisions: DataFrame) -> DataFrame:
+    """From DECISIONS, `metrics` laid open as entries: the metrics each decision was made on."""
+    made = decisions.where(F.col("kind") == "decision")
+    laid = made.select("target", "at", F.inline("metrics").alias("metric", "value"))
+    named = laid.select(F.col("target").alias("subject"), F.lit("").alias("part"), "metric", "at", "value")
+    return named.select(*SAMPLES.names)
+
+
+def samples_of_telemetry(telemetry: DataFrame) -> DataFrame:
+    """From TELEMETRY: gauges of instances (`part` is the instance) and of partitions (`part` is the partition)."""
+    intervals = telemetry.where(F.col("kind") == "interval")
+    of_instances = _gauges(intervals, F.col("instance"), INSTANCE_GAUGES)
+    each = intervals.select("consumer", "at", F.explode("partitions").alias("p"))
+    flat = each.select("consumer", "at", "p.*")
+    of_partitions = _gauges(
+        flat, F.col("partition"), {"lag": "consumer.lag", "in_flight": "consumer.in_flight"}
+    )
+    saved = telemetry.where(F.col("kind") == "checkpoint")
+    of_checkpoints = _gauges(saved, F.col("partition"), {"left": "consumer.checkpoint_lag"})
+    return of_instances.unionByName(of_partitions).unionByName(of_checkpoints).select(*SAMPLES.names)
+
+
+def _gauges(frame: DataFrame, part: Column, names: dict[str, str]) -> DataFrame:
+    """A sample per row and name whose value is known."""
+    values = F.explode(
+        F.array(
+            *(
+                F.struct(F.lit(metric).alias("metric"), F.col(column).cast("double").alias("value"))
+                for column, metric in names.items()
+            )
+        )
+    )
+    laid = frame.select(F.col("consumer").alias("subject"), part.alias("part"), "at", values.alias("sample"))
+    return laid.select("subject", "part", "sample.metric", "at", "sample.value").where(
+        F.col("value").isNotNull()
+    )
+
+
+def is_finite(value: Column) -> Column:
+    """False for null, NaN and the infinities."""
+    return F.coalesce(F.abs(value) < F.lit(float("inf")), F.expr("false"))
+
+
+# -- gauges
+
+
+def gauge_states(samples: DataFrame, width: int = MINUTE) -> DataFrame:
+    """One row per series and window of `width` microseconds: count, sum, extremes, the first and the last sample."""
+    at, value = micros("at"), F.col("value")
+    return samples.groupBy(*SERIES, floor_to(at, width).alias("minute")).agg(
+        F.count(value).alias("samples"),
+        F.sum(value).alias("total"),
+        F.min(value).alias("min"),
+        F.max(value).alias("max"),
+        F.min(at).alias("first_at"),
+        F.min_by(value, at).alias("first"),
+        F.max(at).alias("last_at"),
+        F.max_by(value, at).alias("last"),
+    )
+
+
+def bucket_counts(samples: DataFrame, width: int = MINUTE) -> DataFrame:
+    """Samples per series, window of `width` microseconds and bucket."""
+    minute = floor_to(micros("at"), width).alias("minute")
+    return samples.groupBy(*SERIES, minute, bucket(F.col("value")).alias("bucket")).agg(
+        F.count("value").alias("n")
+    )
+
+
+def gauges(states: DataFrame, counts: DataFrame) -> DataFrame:
+    """The table GAUGES from minutes."""
+    keys = ["window", "start", *SERIES]
+    summed = (
+        in_windows(states)
+        .groupBy(*keys)
+        .agg(
+            F.sum("samples").alias("samples"),
+            F.sum("total").alias("total"),
+            F.min("min").alias("min"),
+            F.max("max").alias("max"),
+            F.min("first_at").alias("first_at"),
+            F.min_by("first", "first_at").alias("first"),
+            F.max("last_at").alias("last_at"),
+            F.max_by("last", "last_at").alias("last"),
+        )
+    )
+    merged = in_windows(counts).groupBy(*keys, "bucket").agg(F.sum("n").alias("n"))
+    joined = summed.join(percentiles(merged, keys), on=keys, how="left")
+    bounded = (
+        F.greatest(F.col("min"), F.least(F.col("max"), F.col(f"p{p}"))).alias(f"p{p}") for p in PERCENTS
+    )
+    elapsed = (F.col("last_at") - F.col("first_at")) / F.lit(MICROS)
+    drain = F.when(elapsed > 0, (F.col("first") - F.col("last")) / elapsed)
+    laid = joined.select(
+        "window",
+        starts(),
+        *SERIES,
+        "samples",
+        (F.col("total") / F.col("samples")).alias("mean"),
+        "min",
+        *bounded,
+        "max",
+        F.timestamp_micros("first_at").alias("first_at"),
+        "first",
+        F.timestamp_micros("last_at").alias("last_at"),
+        "last",
+        drain.alias("drain_per_s"),
+    )
+    return laid.withColumn("time_to_drain_s", _time_to_drain()).select(*GAUGES.names)
+
+
+def _time_to_drain() -> Column:
+    falling = F.when(F.col("drain_per_s") > 0, F.col("last") / F.col("drain_per_s"))
+    return F.when(F.col("last") == 0, F.lit(0.0)).otherwise(falling)
+
+
+# -- flows
+
+
+def flow_states(telemetry: DataFrame) -> DataFrame:
+    """One row per consumer and minute in which an interval ended, from TELEMETRY."""
+    end = micros("at")
+    begin = end - F.round(F.col("seconds") * MICROS).cast("long")
+    return (
+        telemetry.where(F.col("kind") == "interval")
+        .groupBy(*PIPELINE, floor_to(end, MINUTE).alias("minute"))
+        .agg(
+            F.count("at").alias("intervals"),
+            F.collect_set("instance").alias("instances"),
+            F.min(begin).alias("begin"),
+            F.max(end).alias("end"),
+            F.sum(F.col("paused").cast("long")).alias("paused"),
+            *(F.sum(name).alias(name) for name in COUNTERS),
+            *(F.sum(F.round(F.col(name) * 1000).cast("long")).alias(name) for name in AMOUNTS),
+        )
+    )
+
+
+def flows(states: DataFrame) -> DataFrame:
+    """The table FLOWS from minutes."""
+    keys = ["window", "start", *PIPELINE]
+    summed = (
+        in_windows(states)
+        .groupBy(*keys)
+        .agg(
+            F.size(F.array_distinct(F.flatten(F.collect_list("instances")))).cast("long").alias("instances"),
+            F.min("begin").alias("begin"),
+            F.max("end").alias("end"),
+            *(F.sum(name).alias(name) for name in ("intervals", "paused", *COUNTERS, *AMOUNTS)),
+        )
+    )
+    units = {name: F.col(name) / F.lit(1000) for name in ("request_units", "written_units")}
+    covered = (F.col("end") - F.col("begin")) / F.lit(MICROS)
+    laid = summed.select(
+        "window",
+        starts(),
+        *PIPELINE,
+        "intervals",
+        "instances",
+        covered.alias("covered_s"),
+        *COUNTERS,
+        *(column.alias(name) for name, column in units.items()),
+        _ratio(F.col("received"), covered).alias("received_per_s"),
+        _ratio(F.col("written"), covered).alias("written_per_s"),
+        _ratio(units["request_units"], covered).alias("request_units_per_s"),
+        _ratio(F.col("throttled"), F.col("attempts")).alias("throttled_share"),
+        _ratio(units["written_units"], F.col("written")).alias("request_units_per_record"),
+        _ratio(F.col("paused"), F.col("intervals")).alias("paused_share"),
+    )
+    return laid.select(*FLOWS.names)
+
+
+def _ratio(part: Column, whole: Column) -> Column:
+    """Null where there is nothing to divide by."""
+    return F.when(whole > 0, part / whole)

@@ -1,0 +1,310 @@
+"""The aggregation against independent computations (DuckDB, plain Python) on random records."""
+
+import math
+import random
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from spark_jobs.errors import InputError
+from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY
+from spark_jobs.telemetry_aggregation import job
+from spark_jobs.telemetry_aggregation.datasets import decisions, metrics, telemetry
+from spark_jobs.telemetry_aggregation.incremental import BEGINNING, Incremental, written
+from spark_jobs.telemetry_aggregation.inputs import Inputs
+from spark_jobs.telemetry_aggregation.percentiles import RELATIVE_ERROR
+from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SCALING
+from spark_jobs.telemetry_aggregation.windows import MICROS
+
+START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data
+HOLD = 900
+
+
+def rows_of(schema: StructType, records: list[dict]) -> list[tuple]:
+    return [tuple(record.get(name) for name in schema.names) for record in records]
+
+
+def random_samples(rng: random.Random, count: int) -> list[dict]:
+    """Eighths, so that sums are exact in any order; zeros, spikes and a constant among them; one time per series once."""
+    records = {}
+    for _ in range(count):
+        target, metric = rng.choice(["plan-a", "plan-b"]), rng.choice(["backlog", "cpu", "flat"])
+        at = START + timedelta(milliseconds=rng.randrange(2 * 3600 * 1000))
+        value = (
+            7.0 if metric == "flat" else math.floor(rng.lognormvariate(4, 2) * 8) / 8 * (rng.random() > 0.1)
+        )
+        records[target, metric, at] = {"target": target, "metric": metric, "at": at, "value": value}
+    return list(records.values())
+
+
+GAUGES_SQL = """
+with w as (select *, 60 s from r union all select *, 3600 from r union all select *, 86400 from r)
+select case s when 60 then '1m' when 3600 then '1h' else '1d' end as "window",
+  epoch_us("at") // (s * 1000000) * s * 1000000 as start, target, metric, count(*) as samples, avg(value) as mean, min(value) as min,
+  quantile_disc(value, 0.5) as p50, quantile_disc(value, 0.95) as p95, quantile_disc(value, 0.99) as p99, max(value) as max,
+  arg_min(value, "at") as first, arg_max(value, "at") as last, epoch_us(max("at")) - epoch_us(min("at")) as elapsed
+from w group by all order by all
+"""
+
+
+def test_gauges_equal_duckdb_and_percentiles_are_within_the_bound(spark, tmp_path) -> None:
+    samples = random_samples(random.Random(1), 3000)
+    frame = spark.createDataFrame(rows_of(METRICS, [*samples, *samples[:200]]), METRICS)
+    invalid = spark.createDataFrame(
+        [("plan-a", "cpu", START, float("nan")), ("plan-a", "cpu", START, None)], METRICS
+    )
+    frame.union(invalid).write.parquet(str(tmp_path / "in"))
+
+    report = job.run(
+        spark, job.Settings(inputs=Inputs(metrics=str(tmp_path / "in")), output=str(tmp_path / "out"))
+    )
+
+    result = spark.read.parquet(str(tmp_path / "out" / "gauges"))
+    found = result.orderBy("window", "window_start", "subject", "metric").collect()
+    table = duckdb.connect()
+    table.register("r", pa.Table.from_pylist(samples))
+    wanted = sorted(table.execute(GAUGES_SQL).fetchall())
+    assert [field.name for field in result.schema] == GAUGES.names
+    assert result.schema["p95"].metadata == {"relative_error": RELATIVE_ERROR}
+    assert len(wanted) == len(found) > 500
+    for row, peer in zip(found, wanted, strict=True):
+        window, start, target, metric, count, mean, low, p50, p95, p99, high, first, last, elapsed = peer
+        exact = (window, start, target, "", metric, count, low, high, first, last)
+        start_found = round(row.window_start.timestamp() * 1e6)
+        assert exact == (row.window, start_found, row.subject, row.part, row.metric, row.samples, row.min, row.max, row.first, row.last)  # fmt: skip
+        assert mean == pytest.approx(row.mean, rel=1e-14)
+        for percentile, value in ((row.p50, p50), (row.p95, p95), (row.p99, p99)):
+            assert abs(percentile - value) <= RELATIVE_ERROR * value * (1 + 1e-9)
+        if elapsed:
+            assert (first - last) / (elapsed / 1e6) == pytest.approx(row.drain_per_s)
+            drains = last / row.drain_per_s if row.drain_per_s > 0 else None
+            assert (0.0 if last == 0 else drains) == row.time_to_drain_s
+    flat = {row.p50 for row in found if row.metric == "flat"}
+    assert {7.0} == flat  # the bounds are exact
+    assert [("metrics", len(samples) + 202, 200, 0, 2)] == spark.read.parquet(
+        str(tmp_path / "out" / "quality")
+    ).collect()
+    assert "Backlogs" in open(report).read()
+
+
+def random_telemetry(rng: random.Random) -> list[dict]:
+    records = []
+    for instance, count in (("i1", 400), ("i2", 250)):
+        for index in range(count):
+            at = START + timedelta(seconds=10 * index + rng.random())
+            numbers = {
+                name: rng.randrange(100)
+                for name in ("received", "written", "dead_letters", "retried", "attempts")
+            }
+            partitions = [("0", 500, 400, 390, rng.randrange(50), 2), ("1", None, None, None, None, 0)]
+            records.append(
+                {
+                    **numbers,
+                    **{"kind": "interval", "at": at, "consumer": "c", "instance": instance, "hub": "h"},
+                    **{
+                        "consumer_group": "$Default",
+                        "seconds": round(rng.uniform(9, 11), 3),
+                        "throttled": rng.randrange(5),
+                    },
+                    **{
+                        "checkpoints": 1,
+                        "checkpoints_failed": 0,
+                        "request_units": round(rng.uniform(0, 900), 3),
+                    },
+                    **{"written_units": round(rng.uniform(0, 900), 3), "backlog_count": rng.randrange(1000)},
+                    **{
+                        "oldest_age_s": 0.5,
+                        "paused": rng.random() < 0.2,
+                        "partitions": partitions,
+                        "rate_limit": None,
+                    },
+                }
+            )
+        records.append(
+            {"kind": "checkpoint", "at": START, "consumer": "c", "instance": instance, "hub": "h"}
+            | {"consumer_group": "$Default", "partition": "0", "sequence_number": 5, "left": 7}
+        )
+    return records
+
+
+def test_flows_equal_sums_in_plain_python_and_partitions_become_gauges(spark) -> None:
+    records = random_telemetry(random.Random(2))
+    frame = spark.createDataFrame(rows_of(TELEMETRY, [*records, *records[:50]]), TELEMETRY)
+
+    tables = run_states(spark, telemetry(), frame)
+
+    intervals = [record for record in records if record["kind"] == "interval"]
+    assert tables["flows"].schema.names == FLOWS.names
+    found = tables["flows"].collect()
+    assert len({math.floor(record["at"].timestamp()) // 60 for record in intervals}) == sum(
+        r.window == "1m" for r in found
+    )
+    for row in found:
+        seconds = {"1m": 60, "1h": 3600, "1d": 86400}[row.window]
+        start = row.window_start.timestamp()
+        own = [r for r in intervals if start <= r["at"].timestamp() < start + seconds]
+        begin = min(r["at"].timestamp() - r["seconds"] for r in own)
+        covered = max(r["at"].timestamp() for r in own) - begin
+        assert (len(own), len({r["instance"] for r in own})) == (row.intervals, row.instances)
+        for name in ("received", "written", "dead_letters", "attempts", "throttled", "checkpoints"):
+            assert sum(r[name] for r in own) == row[name]
+        assert round(sum(r["request_units"] for r in own), 3) == row.request_units
+        assert sum(r["received"] for r in own) / covered == pytest.approx(row.received_per_s, rel=1e-5)
+        attempts, written_ = sum(r["attempts"] for r in own), sum(r["written"] for r in own)
+        assert (row.throttled / attempts if attempts else None) == row.throttled_share
+        assert (row.written_units / written_ if written_ else None) == row.request_units_per_record
+        assert sum(r["paused"] for r in own) / len(own) == row.paused_share
+    day = tables["gauges"].where("window = '1d'")
+    counted = {
+        (r.part, r.metric): r.samples
+        for r in day.groupBy("part", "metric").agg(F.sum("samples").alias("samples")).collect()
+    }
+    assert counted["0", "consumer.lag"] == len(intervals)
+    assert ("1", "consumer.lag") not in counted  # not known is no sample
+    assert counted["0", "consumer.checkpoint_lag"] == 2
+    assert counted["i2", "consumer.backlog"] == 250
+
+
+def random_log(rng: random.Random, count: int = 400) -> list[dict]:
+    """Decisions every half minute, effects among them, and an hour of silence."""
+    records, capacity, at = [], 3, START
+    for index in range(count):
+        at += timedelta(seconds=3600 if index == count // 2 else rng.uniform(10, 50))
+        wanted = max(1, capacity + rng.choice([0, 0, 0, 1, -1]))
+        for target in ("plan-a", "db"):
+            records.append(
+                {"target": target, "at": at, "kind": "decision", "key": "decision", "current": capacity}
+                | {"desired": wanted, "metrics": {"backlog": float(index)}}
+            )
+            if wanted != capacity:
+                outcome = rng.choice(["applied", "applied", "failed"])
+                reached = wanted if outcome == "applied" else None
+                records.append(
+                    {"target": target, "at": at + timedelta(seconds=5), "kind": "effect", "key": f"e{index}"}
+                    | {
+                        "outcome": outcome,
+                        "from_capacity": capacity,
+                        "to_capacity": wanted,
+                        "reached": reached,
+                        "metrics": {},
+                    }
+                )
+        capacity = wanted
+    return records
+
+
+def capacity_by_minute(records: list[dict], target: str) -> dict[int, tuple[float, float]]:
+    """Seconds known and capacity-seconds per minute, second by tenth of a second."""
+    readings = sorted(
+        (r["at"].timestamp(), r["current"] if r["kind"] == "decision" else r["reached"])
+        for r in records
+        if r["target"] == target and (r["current"] if r["kind"] == "decision" else r["reached"]) is not None
+    )
+    end = max(r["at"].timestamp() for r in records)
+    found: dict[int, tuple[float, float]] = {}
+    for (at, capacity), (following, _) in zip(readings, [*readings[1:], (end, 0)], strict=True):
+        until = min(following, at + HOLD, end)
+        while at < until:
+            stop = min(until, (at // 60 + 1) * 60)
+            known, integral = found.get(int(at // 60), (0.0, 0.0))
+            found[int(at // 60)] = (known + stop - at, integral + capacity * (stop - at))
+            at = stop
+    return found
+
+
+def test_capacity_hours_equal_a_plain_integral_and_silence_is_unknown(spark) -> None:
+    records = random_log(random.Random(3))
+    frame = spark.createDataFrame(rows_of(DECISIONS, records), DECISIONS)
+    settings = job.Settings(inputs=Inputs(), prices={"db": 0.5}, request_unit_targets=frozenset({"db"}))
+
+    tables = run_states(spark, decisions(hold=HOLD * MICROS, with_samples=True), frame, settings)
+
+    assert tables["scaling"].schema.names == SCALING.names
+    found = tables["scaling"].collect()
+    for target in ("plan-a", "db"):
+        minutes = capacity_by_minute(records, target)
+        for row in (row for row in found if row.target == target):
+            first = int(row.window_start.timestamp() // 60)
+            inside = range(first, first + {"1m": 1, "1h": 60, "1d": 1440}[row.window])
+            known = sum(minutes.get(minute, (0, 0))[0] for minute in inside) / 3600
+            hours = sum(minutes.get(minute, (0, 0))[1] for minute in inside) / 3600
+            assert known == pytest.approx(row.known_hours, abs=1e-8)
+            assert hours == pytest.approx(row.capacity_hours or 0.0, abs=1e-8)
+            own = [r for r in records if r["target"] == target and int(r["at"].timestamp() // 60) in inside]
+            assert sum(r["kind"] == "decision" for r in own) == row.decisions
+            assert sum(r["kind"] == "decision" and r["desired"] > r["current"] for r in own) == row.wanted_out
+            moved = [r for r in own if r.get("outcome") == "applied"]
+            assert sum(r["reached"] > r["from_capacity"] for r in moved) == row.scaled_out
+            assert sum(r["reached"] < r["from_capacity"] for r in moved) == row.scaled_in
+            assert sum(r.get("outcome") == "failed" for r in own) == row.failed
+            if target == "db" and row.capacity_hours is not None:
+                assert (row.unit, row.capacity_hours / 100 * 0.5) == (row.unit, pytest.approx(row.cost))
+    assert {(r.unit, r.cost) for r in found if r.target == "plan-a"} == {("instance", None)}
+    silent = [row for row in found if row.window == "1d"]
+    assert all(0 < row.known_hours < 24 - 0.7 for row in silent)  # 45 minutes of the silent hour are unknown
+    assert {r.subject for r in tables["gauges"].collect()} == {"plan-a", "db"}
+
+
+def run_states(spark, dataset, frame, settings=job.Settings(inputs=Inputs())):  # noqa: B008 - frozen
+    kept, newest, _ = job._kept(dataset, frame)
+    return job.tables_of([dataset.states(kept, F.lit(BEGINNING), F.lit(newest))], settings)
+
+
+@pytest.mark.parametrize("name", ["decisions", "metrics"])
+def test_batches_in_any_split_give_the_minutes_of_one_batch_and_late_records_are_kept(
+    spark, tmp_path, name
+) -> None:
+    rng = random.Random(4)
+    dataset = decisions(hold=HOLD * MICROS, with_samples=True) if name == "decisions" else metrics()
+    schema = DECISIONS if name == "decisions" else METRICS
+    records = random_log(rng, 120) if name == "decisions" else random_samples(rng, 400)
+    records.sort(key=lambda r: r["at"].timestamp() + rng.uniform(0, 300))  # up to five minutes out of order
+    cuts = [0, len(records) // 3, 2 * len(records) // 3, len(records)]
+    parts = [records[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    parts[1] += parts[0][-3:]  # copies of open minutes
+    straggler = {**min(records, key=lambda r: r["at"]), "at": START - timedelta(hours=1)}
+    parts[2].append(straggler)
+
+    stream = Incremental(
+        spark, dataset, str(tmp_path / "state"), late=600 * MICROS, late_folder=str(tmp_path / "late")
+    )
+    for number, part in enumerate(parts):
+        batch = spark.createDataFrame(rows_of(schema, part), schema)
+        stream.step(batch, number)
+        if number == 1:
+            stream.step(batch, number)  # again, as after a crash
+
+    marks = written(spark, str(tmp_path / "state"), dataset, "marks").orderBy("newest").collect()
+    closed = datetime.fromtimestamp(marks[-1].closed / 1e6, UTC)
+    whole = run_states(spark, dataset, spark.createDataFrame(rows_of(schema, records), schema))
+    streamed = job.tables_of(
+        [{table: written(spark, str(tmp_path / "state"), dataset, table) for table in dataset.tables}],
+        job.Settings(inputs=Inputs()),
+    )
+    for table, frame in streamed.items():
+        minutes = whole[table].where((F.col("window") == "1m") & (F.col("window_start") < F.lit(closed)))
+        wanted = sorted(minutes.collect(), key=str)
+        assert wanted == sorted(frame.where("window = '1m'").collect(), key=str)
+        assert wanted
+    assert [len(part) for part in parts] == [mark.read for mark in marks]
+    assert (3, 1) == (sum(mark.duplicates for mark in marks), sum(mark.late for mark in marks))
+    assert spark.read.parquet(str(tmp_path / "late" / dataset.name)).count() == 1
+
+
+def test_an_input_without_records_and_one_of_other_columns_are_errors_that_name_it(spark, tmp_path) -> None:
+    empty, other = str(tmp_path / "empty"), str(tmp_path / "other")
+    spark.createDataFrame([], METRICS).write.parquet(empty)
+    spark.range(3).write.parquet(other)
+    for path, text in (
+        (empty, "--metrics holds no valid record"),
+        (other, "missing"),
+        (str(tmp_path / "no"), "PATH_NOT_FOUND"),
+    ):
+        with pytest.raises(InputError, match=text):
+            job.run(spark, job.Settings(inputs=Inputs(metrics=path), output=str(tmp_path / "out")))
+    with pytest.raises(InputError, match="no input"):
+        job.run(spark, job.Settings(inputs=Inputs()))
