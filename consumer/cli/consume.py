@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +22,11 @@ from scaling.assembly import ROOT
 
 errors = Console(stderr=True)
 log = logging.getLogger("tidemark.consumer")
+
+SAME_ORDER = 1.0
+"""Seconds within which a second signal is the first one heard twice: a terminal's Ctrl-C, systemd and `timeout` signal
+the workers as well as their parent, who passes it on.
+"""
 
 
 def consume(
@@ -91,21 +96,42 @@ def _dot_env(path: Path) -> dict[str, str]:
     return {name.strip(): value.strip().strip("'\"") for name, equals, value in pairs if equals}
 
 
+class StopOrders:
+    """What signals order: the first to stop in order, one that comes later to leave at once."""
+
+    def __init__(
+        self,
+        stop: asyncio.Event,
+        shutdown: float,
+        *,
+        clock: Callable[[], float],
+        leave: Callable[[int], object],
+    ) -> None:
+        self._stop = stop
+        self._shutdown = shutdown
+        self._clock = clock
+        self._leave = leave
+        self._since: float | None = None
+
+    def heard(self, name: str) -> None:
+        now = self._clock()
+        if self._since is None:
+            log.info("%s: stopping in order; %g s at most", name, self._shutdown)
+            self._since = now
+            self._stop.set()
+        elif now - self._since >= SAME_ORDER:
+            log.warning("%s again: leaving at once", name)
+            self._leave(130)
+
+
 async def _run(config: ConsumerConfig, settings: Mapping[str, str], seconds: float | None) -> None:
     from consumer.process import ConsumerProcess  # noqa: PLC0415 - the SDKs take a second; other commands need none
 
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-
-    def stopping(name: str) -> None:
-        if stop.is_set():
-            log.warning("%s again: leaving at once", name)
-            os._exit(130)
-        log.info("%s: stopping in order; %g s at most", name, config.shutdown)
-        stop.set()
-
+    orders = StopOrders(stop, config.shutdown, clock=loop.time, leave=os._exit)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping, number.name)
+        loop.add_signal_handler(number, orders.heard, number.name)
     if seconds is not None:
         loop.call_later(seconds, stop.set)
     statistics = await ConsumerProcess(config, settings).run(stop)

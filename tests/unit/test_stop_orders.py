@@ -1,0 +1,64 @@
+"""What SIGTERM and Ctrl-C order, once and again."""
+
+import asyncio
+
+import pytest
+
+from consumer.cli.consume import SAME_ORDER, StopOrders
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def left():
+    return []
+
+
+@pytest.fixture
+def stop():
+    return asyncio.Event()
+
+
+@pytest.fixture
+def orders(stop, clock, left):
+    return StopOrders(stop, 25.0, clock=clock, leave=left.append)
+
+
+def test_the_first_signal_stops_in_order(orders, stop, left):
+    orders.heard("SIGTERM")
+
+    assert stop.is_set()
+    assert not left
+
+
+def test_a_signal_heard_twice_at_once_is_one_order(orders, clock, left):
+    orders.heard("SIGINT")
+    clock.now += SAME_ORDER - 0.01
+    orders.heard("SIGTERM")
+
+    assert not left
+
+
+def test_a_later_signal_leaves_at_once(orders, clock, left):
+    orders.heard("SIGTERM")
+    clock.now += SAME_ORDER
+    orders.heard("SIGTERM")
+
+    assert left == [130]
+
+
+def test_a_stop_for_another_reason_is_no_signal_heard(orders, stop, left):
+    stop.set()
+    orders.heard("SIGTERM")
+
+    assert not left
