@@ -10,7 +10,11 @@ if TYPE_CHECKING:
 
 def register(spark: SparkSession) -> None:
     """Registers the Python data sources; again is harmless."""
-    from spark_jobs.sources.capture import CaptureSource  # noqa: PLC0415 - what a source needs is loaded with Spark
+    # What a source needs is loaded with Spark, not with the command line.
+    from spark_jobs.sources.app_insights import AppInsightsSource  # noqa: PLC0415
+    from spark_jobs.sources.capture import CaptureSource  # noqa: PLC0415
+    from spark_jobs.sources.tables import TableSource  # noqa: PLC0415
+    from spark_jobs.sources.telemetry import ConsumerTelemetrySource, ScalingLogSource  # noqa: PLC0415
 
-    for source in (CaptureSource,):
+    for source in (AppInsightsSource, CaptureSource, ConsumerTelemetrySource, ScalingLogSource, TableSource):
         spark.dataSource.register(source)

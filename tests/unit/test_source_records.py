@@ -1,0 +1,354 @@
+"""Records of telemetry, the scaling log and Application Insights as rows; what is none is told, never guessed."""
+
+import csv
+import gzip
+import io
+from datetime import UTC, datetime
+
+import msgspec
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from consumer.telemetry.records import CheckpointRecord, IntervalRecord, PartitionRecord
+from scaling.model import (
+    Controls,
+    Effect,
+    EffectOutcome,
+    LogEntry,
+    LogKind,
+    Reason,
+    Recommendation,
+    TargetState,
+)
+from scaling.policy import Policy, PolicySpec
+from scaling.replay import encode_inputs
+from scaling.window import Window
+from spark_jobs.sources.app_insights_rows import app_event_records, app_event_row, event_time
+from spark_jobs.sources.records import RejectedError, parsed, records, unpacked
+from spark_jobs.sources.telemetry_rows import decision_row, samples_of, telemetry_row
+
+AT = 1_763_712_000.125
+WHEN = datetime(2025, 11, 21, 8, 0, 0, 125_000, tzinfo=UTC)
+INTERVAL = IntervalRecord(
+    at=AT,
+    consumer="orders",
+    instance="a-1",
+    hub="flights",
+    consumer_group="$Default",
+    seconds=5.0,
+    received=100,
+    written=90,
+    dead_letters=2,
+    retried=3,
+    attempts=95,
+    throttled=1,
+    checkpoints=4,
+    checkpoints_failed=0,
+    request_units=512.5,
+    written_units=500.0,
+    rate_limit=None,
+    backlog_count=8,
+    backlog_bytes=800,
+    oldest_age_s=0.5,
+    in_flight_batches=1,
+    paused=False,
+    stopping=True,
+    partitions=(PartitionRecord("0", 1000, 900, None, 100, 10),),
+)
+CHECKPOINT = CheckpointRecord(
+    at=AT,
+    consumer="orders",
+    instance="a-1",
+    hub="flights",
+    consumer_group="$Default",
+    partition="0",
+    sequence_number=5,
+    offset="480",
+    epoch=2,
+    left=7,
+)
+
+
+def test_an_interval_and_a_checkpoint_become_rows_of_all_their_fields():
+    interval, checkpoint = (telemetry_row(msgspec.json.encode(each)) for each in (INTERVAL, CHECKPOINT))
+
+    partitions = [msgspec.structs.asdict(each) for each in INTERVAL.partitions]
+    assert interval == {
+        **msgspec.structs.asdict(INTERVAL),
+        "kind": "interval",
+        "at": WHEN,
+        "partitions": partitions,
+    }
+    assert checkpoint == {**msgspec.structs.asdict(CHECKPOINT), "kind": "checkpoint", "at": WHEN}
+
+
+def test_a_field_that_a_newer_writer_added_is_ignored():
+    line = msgspec.json.encode({**msgspec.to_builtins(CHECKPOINT), "colour": "blue"})
+
+    assert telemetry_row(line) == telemetry_row(msgspec.json.encode(CHECKPOINT))
+
+
+@pytest.mark.parametrize(
+    ("change", "story"),
+    [
+        ({"kind": "surprise"}, "surprise"),
+        ({"left": None}, "left"),
+        ({"sequence_number": "5"}, "sequence_number"),
+        ({"at": -1}, "seconds since 1970"),
+        ({"at": 1e300}, "seconds since 1970"),
+        ({"epoch": 2**63}, "64 bits"),
+    ],
+)
+def test_a_record_of_another_shape_is_rejected_by_the_field(change, story):
+    with pytest.raises(RejectedError, match=story):
+        telemetry_row(msgspec.json.encode({**msgspec.to_builtins(CHECKPOINT), **change}))
+
+
+def test_every_line_is_a_row_or_a_reject_with_its_number():
+    good = msgspec.json.encode(CHECKPOINT)
+    schema = pa.schema([("kind", pa.string()), ("left", pa.int64()), ("file", pa.string())])
+
+    found = parsed(records(good + b"\r\n\n{cut\n" + good + b"\n\xff\xfe"), telemetry_row, schema, "a.jsonl")
+
+    assert found.batch.to_pylist() == [{"kind": "checkpoint", "left": 7, "file": "a.jsonl"}] * 2
+    assert [(each.number, each.text) for each in found.rejects] == [(3, b"{cut"), (5, b"\xff\xfe")]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.one_of(st.just(msgspec.json.encode(CHECKPOINT)), st.binary(max_size=30)), max_size=20))
+def test_no_line_is_lost(lines):
+    lines = [line.replace(b"\n", b" ") for line in lines]
+    data = b"x\n" + b"\n".join(lines)
+    schema = pa.schema([("kind", pa.string())])
+
+    found = parsed(records(data), telemetry_row, schema)
+
+    assert found.batch.num_rows + len(found.rejects) == 1 + sum(bool(line.strip()) for line in lines)
+
+
+def test_gzip_is_unpacked_and_cut_gzip_rejected():
+    packed = gzip.compress(b"abc" * 100)
+
+    assert unpacked(packed) == b"abc" * 100
+    with pytest.raises(RejectedError, match="not whole"):
+        unpacked(packed[:-9])
+
+
+def test_a_cut_list_is_rejected_whole():
+    with pytest.raises(RejectedError, match="begins as a JSON list"):
+        list(records(b'[{"a": 1}, {"a"'))
+
+
+def recommendation():
+    return Recommendation(
+        decision_id="plan@20251121T080000.125Z",
+        target="plan",
+        at=AT,
+        current=2,
+        proposed=5,
+        desired=4,
+        minimum=1,
+        maximum=10,
+        reason=Reason.SCALE_OUT,
+    )
+
+
+def entry(**changes):
+    values = {
+        "target": "plan",
+        "at": AT,
+        "kind": LogKind.DECISION,
+        "key": "decision",
+        "line": "scale out",
+        "reason": Reason.SCALE_OUT,
+        "current": 2,
+        "desired": 4,
+        "recommendation": recommendation(),
+        "metrics": {"backlog": 120.0},
+    }
+    return LogEntry(**{**values, **changes})
+
+
+def test_a_decision_is_laid_open():
+    row = decision_row(msgspec.json.encode(entry(inputs=b"\x01\xff")))
+
+    assert msgspec.json.decode(row.pop("recommendation"), type=Recommendation) == recommendation()
+    assert row == {
+        "target": "plan",
+        "at": WHEN,
+        "kind": "decision",
+        "key": "decision",
+        "line": "scale out",
+        "reason": "scale_out",
+        "by": None,
+        "current": 2,
+        "desired": 4,
+        "metrics": [("backlog", 120.0)],
+        "inputs": b"\x01\xff",
+        "proposed": 5,
+        "minimum": 1,
+        "maximum": 10,
+    }
+
+
+def test_an_effect_is_laid_open():
+    effect = Effect("id", "plan", EffectOutcome.LIMITED, 2, 4, None, AT, "")
+    row = decision_row(msgspec.json.encode(entry(kind=LogKind.EFFECT, recommendation=None, effect=effect)))
+
+    assert row["recommendation"] is None
+    assert {
+        name: row[name] for name in ("outcome", "from_capacity", "to_capacity", "reached", "action_id")
+    } == {
+        "outcome": "limited",
+        "from_capacity": 2,
+        "to_capacity": 4,
+        "reached": None,
+        "action_id": "id",
+    }
+
+
+def test_the_log_as_the_command_prints_it_is_read():
+    printed = msgspec.json.format(msgspec.json.encode([entry(), entry(key="again")]), indent=2)
+
+    assert [decision_row(text)["key"] for _, text in records(printed)] == ["decision", "again"]
+
+
+def test_samples_come_from_the_windows_a_decision_kept_else_from_its_newest_values():
+    window = Window([AT - 60.0, AT], [3.0, 5.0], None, False)
+    policy = Policy(
+        PolicySpec(
+            target="plan", scaler="none", scaler_options={}, minimum=1, maximum=2, metrics={}, rules=()
+        )
+    )
+    inputs = encode_inputs(policy, {"backlog": window}, TargetState(), Controls(), now=AT, decision_id="d")
+
+    def samples(made):
+        row = decision_row(msgspec.json.encode(made))
+        return [(each["metric"], each["at"].timestamp(), each["value"]) for each in samples_of(row)]
+
+    assert samples(entry(inputs=inputs)) == [("backlog", AT - 60, 3.0), ("backlog", AT, 5.0)]
+    assert samples(entry()) == [("backlog", AT, 120.0)]
+    assert samples(entry(kind=LogKind.EFFECT)) == []
+    with pytest.raises(RejectedError, match="cannot be read"):
+        samples(entry(inputs=b"zlib no more"))
+
+
+# -- Application Insights ----------------------------------------------------------------------------------
+
+EVENT = {
+    "timestamp": datetime(2026, 11, 21, 8, 2, 14, 123_456, tzinfo=UTC),
+    "name": "Received",
+    "item_count": 3,
+    "measurements": [("EventXReceived_Count", 120.0)],
+    "dimensions": [("tenant", "eu"), ("n", "7")],
+    "operation_id": "op1",
+    "role": "worker",
+    "sdk_version": "py3:1.0",
+    "source": "customEvents",
+}
+CLASSIC = {
+    "timestamp": "2026-11-21T08:02:14.1234567Z",
+    "name": "Received",
+    "itemType": "customEvent",
+    "itemCount": 3,
+    "customMeasurements": '{"EventXReceived_Count": 120}',
+    "customDimensions": '{"tenant": "eu", "n": 7}',
+    "operation_Id": "op1",
+    "cloud_RoleName": "worker",
+    "sdkVersion": "py3:1.0",
+}
+WORKSPACE = {
+    "TimeGenerated": "2026-11-21T08:02:14.1234567Z",
+    "Type": "AppEvents",
+    "Name": "Received",
+    "ItemCount": 3,
+    "Measurements": {"EventXReceived_Count": 120, "unused": None},
+    "Properties": {"tenant": "eu", "n": 7},
+    "OperationId": "op1",
+    "AppRoleName": "worker",
+    "SDKVersion": "py3:1.0",
+}
+CONTINUOUS = {
+    "event": [{"name": "Received", "count": 3}],
+    "context": {
+        "data": {"eventTime": "2026-11-21T08:02:14.1234567Z", "samplingRate": 33.3},
+        "custom": {
+            "dimensions": [{"tenant": "eu"}, {"n": 7}],
+            "metrics": [{"EventXReceived_Count": {"value": 120.0, "count": 1.0}}],
+        },
+        "operation": {"id": "op1"},
+        "device": {"roleName": "worker"},
+    },
+}
+
+
+def events(data, file="a.json"):
+    return [app_event_row(text) for _, text in app_event_records(data, file)]
+
+
+def as_csv(*rows):
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow([f"{name} [UTC]" if name == "timestamp" else name for name in CLASSIC])
+    writer.writerows(rows)
+    return out.getvalue().encode("utf-8-sig")
+
+
+def test_all_forms_of_an_export_give_the_same_event():
+    query = {
+        "tables": [
+            {
+                "name": "PrimaryResult",
+                "columns": [{"name": name, "type": "string"} for name in CLASSIC],
+                "rows": [list(CLASSIC.values())],
+            }
+        ]
+    }
+    diagnostic = {**WORKSPACE, "time": WORKSPACE["TimeGenerated"], "resourceId": "/SUBSCRIPTIONS/X"}
+    del diagnostic["TimeGenerated"]
+    lines = msgspec.json.encode(CLASSIC) + b"\n" + msgspec.json.encode(CLASSIC)
+
+    assert events(lines) == [EVENT, EVENT]
+    assert events(msgspec.json.encode([CLASSIC])) == [EVENT]
+    assert events(as_csv(CLASSIC.values()), "query_data.csv") == [EVENT]
+    assert events(msgspec.json.encode(query)) == [EVENT]
+    assert events(msgspec.json.encode(WORKSPACE)) == [{**EVENT, "source": "AppEvents"}]
+    assert events(msgspec.json.encode(diagnostic)) == [{**EVENT, "source": "AppEvents"}]
+    assert events(msgspec.json.encode(CONTINUOUS)) == [{**EVENT, "sdk_version": None}]
+
+
+@pytest.mark.parametrize(
+    ("change", "story"),
+    [
+        ({"itemCount": None}, "itemCount is None.*nobody knows"),
+        ({"itemCount": 0}, "itemCount is 0"),
+        ({"itemCount": 1.5}, "itemCount is 1.5"),
+        ({"name": ""}, "no name"),
+        ({"timestamp": "yesterday"}, "'yesterday'; accepted"),
+        ({"customMeasurements": "{cut"}, "no JSON object"),
+        ({"customMeasurements": {"m": "many"}}, "measurement 'm' is 'many'"),
+        ({"customDimensions": [1]}, "dimensions are a list"),
+        ({"itemType": "request"}, "of 'request'; accepted are customEvents"),
+    ],
+)
+def test_what_is_no_event_or_does_not_say_how_many_is_rejected(change, story):
+    with pytest.raises(RejectedError, match=story):
+        events(msgspec.json.encode({**CLASSIC, **change}))
+
+
+def test_a_row_of_csv_with_other_columns_is_rejected_and_the_next_one_read():
+    data = as_csv(list(CLASSIC.values())[:-2], CLASSIC.values())
+    schema = pa.schema([("name", pa.string())])
+
+    found = parsed(app_event_records(data, "a.csv"), app_event_row, schema)
+
+    assert (found.batch.num_rows, [each.number for each in found.rejects]) == (1, [2])
+    assert "7 of 9 columns" in found.rejects[0].reason
+
+
+def test_times_of_the_portal_are_read():
+    assert event_time("11/21/2026, 8:02:14.123 PM") == datetime(2026, 11, 21, 20, 2, 14, 123_000, tzinfo=UTC)
+    assert event_time("11/21/2026, 12:00:00 AM") == datetime(2026, 11, 21, tzinfo=UTC)
+    assert event_time("2026-11-21T10:00:00+02:00") == datetime(2026, 11, 21, 8, tzinfo=UTC)
