@@ -177,12 +177,14 @@ async def test_a_rejection_stores_nothing_and_is_told_at_once(server):
 
 
 async def test_an_acknowledgement_that_is_lost_leaves_an_event_that_the_producer_does_not_know_of(server):
-    server.faults.add(Fault(SEND, "drop_ack", count=None))
+    async with producing(server, retry_total=0) as producer:
+        await producer.send_event(EventData("opens the link"), partition_id="0")
+        server.faults.add(Fault(SEND, "drop_ack", count=None))
 
-    with pytest.raises(OperationTimeoutError):
-        await send(server, timeout=1, retry_total=0)
+        with pytest.raises(OperationTimeoutError):
+            await producer.send_event(EventData("x"), partition_id="0", timeout=1)
 
-    assert stored(server)[0] == 0
+    assert stored(server)[:2] == [0, 1]
 
 
 @pytest.mark.parametrize("kind", ["drop_connection", "detach", "half_open"])
