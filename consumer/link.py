@@ -41,7 +41,7 @@ class LinkOptions(Struct, frozen=True):
     partition: str
     position: int | str | datetime
     inclusive: bool
-    epoch: int
+    epoch: int | None  # None reads beside other readers, without an owner
     prefetch: int
     batch: int
     shortcut: bool = True

@@ -13,8 +13,17 @@ def register(spark: SparkSession) -> None:
     # What a source needs is loaded with Spark, not with the command line.
     from spark_jobs.sources.app_insights import AppInsightsSource  # noqa: PLC0415
     from spark_jobs.sources.capture import CaptureSource  # noqa: PLC0415
+    from spark_jobs.sources.event_hubs import EventHubSource  # noqa: PLC0415
     from spark_jobs.sources.tables import TableSource  # noqa: PLC0415
     from spark_jobs.sources.telemetry import ConsumerTelemetrySource, ScalingLogSource  # noqa: PLC0415
 
-    for source in (AppInsightsSource, CaptureSource, ConsumerTelemetrySource, ScalingLogSource, TableSource):
+    sources = (
+        AppInsightsSource,
+        CaptureSource,
+        ConsumerTelemetrySource,
+        EventHubSource,
+        ScalingLogSource,
+        TableSource,
+    )
+    for source in sources:
         spark.dataSource.register(source)
