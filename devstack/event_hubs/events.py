@@ -1,8 +1,9 @@
 """Events: what a producer sends, and the form in which a partition keeps and delivers it."""
 
+import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from devstack.amqp.decoder import skip
@@ -20,7 +21,8 @@ from devstack.amqp.messages import (
     section_value,
     sections,
 )
-from devstack.amqp.values import Symbol, Timestamp, ULong
+from devstack.amqp.values import Int, Short, Symbol, Timestamp, ULong
+from devstack.event_hubs.idempotence import EPOCH, NUMBER, PRODUCER_ID
 
 PARTITION_KEY = "x-opt-partition-key"
 
@@ -37,6 +39,23 @@ _MAP8_LIMIT = 255
 _DATA_8, _DATA_32 = b"\x00\x53\x75\xa0", b"\x00\x53\x75\xb0"
 _HEADER_PREFIX = b"\x00\x53\x70"
 _UNANNOTATED = (b"\x00\x53\x73", b"\x00\x53\x74", b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77")
+
+
+def _symbol_then(key: str, value: bytes) -> bytes:
+    return re.escape(encode(Symbol(key))) + value
+
+
+# The annotations of idempotent publishing and no others, in any order: size, then the pairs. What clients send all
+# day is not worth decoding; whatever looks different is.
+_STAMPED = re.compile(
+    rb"\x00\x53\x72\xc1(.)\x06((?:%b|%b|%b){3})"
+    % (
+        _symbol_then(PRODUCER_ID, rb"(?:\x81(.{8})|\x55(.))"),
+        _symbol_then(EPOCH, rb"\x61(.{2})"),
+        _symbol_then(NUMBER, rb"(?:\x71(.{4})|\x54(.))"),
+    ),
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +86,8 @@ class SentEvent:
         """
         if payload.startswith(_UNANNOTATED):  # most are, and the rest is nobody's business
             return cls(payload, b"", partition_key)
+        if stamped := _parse_stamped(payload):
+            return replace(stamped, partition_key=partition_key) if partition_key is not None else stamped
         header, annotations, bare_start = b"", {}, len(payload)
         for code, start, value_start, end in sections(payload):
             if code == HEADER:
@@ -107,6 +128,23 @@ class SentEvent:
         if len(pairs) < _MAP8_LIMIT and count <= _MAP8_LIMIT // 2:
             return b"%b%b%c%c%b%b" % (self.header, _MAP8, len(pairs) + 1, 2 * count, pairs, self.bare)
         return self.header + _MAP8[:-1] + encode_map_of(pairs, count) + self.bare
+
+
+def _parse_stamped(payload: bytes) -> SentEvent | None:
+    """An event with the annotations of idempotent publishing and no others; None if it is not that simple."""
+    match = _STAMPED.match(payload)
+    if match is None:
+        return None
+    size, pairs, *found = match.groups()
+    id_, epoch, number = found[0] or found[1], found[2], found[3] or found[4]
+    if size[0] != len(pairs) + 1 or id_ is None or epoch is None or number is None:
+        return None
+    claims = {
+        PRODUCER_ID: int.from_bytes(id_, "big", signed=True),
+        EPOCH: Short(int.from_bytes(epoch, "big", signed=True)),
+        NUMBER: Int(int.from_bytes(number, "big", signed=True)),
+    }
+    return SentEvent(payload[match.end() :], annotations=pairs, annotation_count=3, claims=claims)
 
 
 def parse_delivery(message_format: int, payload: bytes) -> list[SentEvent]:

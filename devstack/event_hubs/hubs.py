@@ -11,10 +11,10 @@ import msgspec
 from devstack.amqp.errors import NOT_FOUND, AmqpError
 from devstack.event_hubs.events import SentEvent
 from devstack.event_hubs.idempotence import Idempotence, Publishers
-from devstack.event_hubs.log import Clock, Note, PartitionLog, Retention
+from devstack.event_hubs.log import Clock, PartitionLog, Retention
 from devstack.event_hubs.partition_keys import partition_of
 from devstack.event_hubs.readers import Readers
-from devstack.event_hubs.segments import Segments
+from devstack.event_hubs.segments import Note, Segments
 
 DEFAULT_GROUP = "$Default"
 _DESCRIPTION = "hub.json"

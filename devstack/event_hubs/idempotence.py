@@ -16,7 +16,7 @@ import msgspec
 
 from devstack.amqp.errors import INVALID_FIELD, NOT_ALLOWED, AmqpError
 from devstack.amqp.values import Int, Short, Symbol
-from devstack.event_hubs.log import Note
+from devstack.event_hubs.segments import Note
 
 CAPABILITY = "com.microsoft:idempotent-producer"
 PRODUCER_ID = "com.microsoft:producer-id"  # long

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from devstack.amqp.errors import AmqpError
 from devstack.event_hubs.events import SentEvent
-from devstack.event_hubs.segments import BEGIN, EVENT, LAST, NEXT, NOTE, Record, Segments
+from devstack.event_hubs.segments import BEGIN, EVENT, LAST, NEXT, NOTE, Note, Record, Segments
 
 ARGUMENT_ERROR = "com.microsoft:argument-error"
 BEFORE_FIRST = "-1"  # the offset before the first event
@@ -52,13 +52,6 @@ class Stored(NamedTuple):
     offset: str
     enqueued_ms: int
     message: bytes
-
-
-class Note(NamedTuple):
-    """Something to remember beside the events; an empty text takes it back."""
-
-    key: int
-    text: bytes
 
 
 class PartitionLog:
@@ -125,7 +118,7 @@ class PartitionLog:
             records.append(Record(EVENT, number, offset, now, message))
             offset += len(message)
         if note is not None:
-            records.append(_note_record(note))
+            records.append(note.record())
         self._write(records)
         for record in records:
             self._restore(record)
@@ -134,7 +127,7 @@ class PartitionLog:
         return first
 
     def write_note(self, note: Note) -> None:
-        record = _note_record(note)
+        record = note.record()
         self._write([record])
         self._restore(record)
 
@@ -234,7 +227,7 @@ class PartitionLog:
                     Record(NEXT, self._next, self._next_offset),
                     Record(LAST, self.last_sequence_number, self._last_offset, self.last_enqueued_ms),
                     Record(BEGIN, self._begin),
-                    *(_note_record(Note(*item)) for item in self._notes.items()),
+                    *(Note(*item).record() for item in self._notes.items()),
                 ]
             )
         self._segments.append(records)
@@ -258,10 +251,6 @@ class PartitionLog:
             del column[:gone]
         if self._segments is not None:
             self._segments.drop_before(self._begin)
-
-
-def _note_record(note: Note) -> Record:
-    return Record(NOTE, note.key, message=note.text)
 
 
 def _number(text: str, prefix: str) -> int | None:

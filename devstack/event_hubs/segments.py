@@ -41,6 +41,16 @@ class Record(NamedTuple):
         return _HEAD.pack(len(rest) + len(self.message), checksum) + rest + self.message
 
 
+class Note(NamedTuple):
+    """Something to remember beside the events; an empty text takes it back."""
+
+    key: int
+    text: bytes
+
+    def record(self) -> Record:
+        return Record(NOTE, self.key, message=self.text)
+
+
 class Segments:
     """Appends to the newest segment of a folder, and drops the oldest. Not shared between processes."""
 

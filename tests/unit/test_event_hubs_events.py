@@ -3,6 +3,8 @@
 import itertools
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from devstack.amqp.decoder import decode
 from devstack.amqp.encoder import encode
@@ -21,7 +23,8 @@ from devstack.amqp.messages import (
     section_value,
     sections,
 )
-from devstack.amqp.values import Described, Symbol, Timestamp, ULong
+from devstack.amqp.values import Described, Int, Short, Symbol, Timestamp, ULong
+from devstack.event_hubs import events
 from devstack.event_hubs.events import (
     SentEvent,
     encode_body,
@@ -29,6 +32,7 @@ from devstack.event_hubs.events import (
     runtime_annotations,
     with_delivery_annotations,
 )
+from devstack.event_hubs.idempotence import EPOCH, NUMBER, PRODUCER_ID
 from devstack.event_hubs.log import Start
 from devstack.event_hubs.readers import LINK_STOLEN, MAX_READERS, RESOURCE_LIMIT, Readers
 from devstack.event_hubs.sources import parse_start
@@ -208,3 +212,70 @@ def test_sections_of_an_event_are_those_of_a_body_with_properties():
     assert codes == [APPLICATION_PROPERTIES, DATA]
     [*_, (_, _, value_start, _)] = sections(bare)
     assert section_value(bare, value_start, bytes) == b"text"
+
+
+# --- annotations of idempotent publishing, which are read without being decoded ---
+
+KEYS = {PRODUCER_ID: lambda n: n, EPOCH: Short, NUMBER: Int}
+IDS = st.one_of(st.integers(-128, 127), st.integers(-(2**63), 2**63 - 1))
+
+
+def annotated(pairs):
+    """A message with these annotations, their values encoded already."""
+    section = b"".join(encode(Symbol(key)) + value for key, value in pairs)
+    head = b"\x00\x53\x72\xc1" + bytes((len(section) + 1, 2 * len(pairs)))
+    return head + section + encode_body("body", {"p": 1})
+
+
+def wide(key, number):
+    """A value with all the bytes of its type, as some clients write it."""
+    return {
+        PRODUCER_ID: lambda: b"\x81" + number.to_bytes(8, "big", signed=True),
+        EPOCH: lambda: b"\x61" + number.to_bytes(2, "big", signed=True),
+        NUMBER: lambda: b"\x71" + number.to_bytes(4, "big", signed=True),
+    }[key]()
+
+
+@given(
+    id_=IDS,
+    epoch=st.integers(-(2**15), 2**15 - 1),
+    number=st.one_of(st.integers(-128, 127), st.integers(-(2**31), 2**31 - 1)),
+    order=st.permutations(list(KEYS)),
+    in_full=st.booleans(),
+    key=st.one_of(st.none(), st.text(max_size=5)),
+)
+def test_stamps_that_are_read_without_decoding_say_what_decoding_says(
+    id_, epoch, number, order, in_full, key
+):
+    said = {PRODUCER_ID: id_, EPOCH: epoch, NUMBER: number}
+    payload = annotated(
+        [(name, wide(name, said[name]) if in_full else encode(KEYS[name](said[name]))) for name in order]
+    )
+
+    event = SentEvent.parse(payload, key)
+
+    assert events._parse_stamped(payload) is not None
+    assert event.claims == said
+    assert [type(event.claims[name]) for name in KEYS] == [int, Short, Int]
+    assert (event.partition_key, event.bare) == (key, encode_body("body", {"p": 1}))
+    code, _, value_start, _ = next(sections(event.stamped(7, "70", 5)))
+    kept = section_value(event.stamped(7, "70", 5), value_start, dict)
+    assert code == MESSAGE_ANNOTATIONS
+    assert {name: kept[name] for name in said} == said
+    assert kept["x-opt-sequence-number"] == 7
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [(PRODUCER_ID, encode(5)), (EPOCH, encode(Short(1)))],
+        [(PRODUCER_ID, encode(5)), (PRODUCER_ID, encode(5)), (EPOCH, encode(Short(1)))],
+        [(PRODUCER_ID, encode(5)), (EPOCH, encode(Int(1))), (NUMBER, encode(Int(1)))],
+        [(PRODUCER_ID, encode(5)), (EPOCH, encode(Short(1))), (NUMBER, encode(Int(1))), ("more", encode(1))],
+    ],
+)
+def test_annotations_that_are_not_just_these_three_are_decoded(pairs):
+    payload = annotated(pairs)
+
+    assert events._parse_stamped(payload) is None
+    assert set(SentEvent.parse(payload).claims) == {name for name, _ in pairs}
