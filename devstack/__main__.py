@@ -103,6 +103,27 @@ def demo(
     raise typer.Exit(status)
 
 
+@app.command("demo-spark")
+def demo_spark(
+    scale: Annotated[
+        float, typer.Option(min=0.001, max=10, help="Share of the data: 1 is a million events.")
+    ] = 1.0,
+    folder: Annotated[
+        Path, typer.Option(help="Data, tables and reports; what an earlier run left there is deleted.")
+    ] = Path("spark-output/demo"),
+) -> None:
+    """Run the five Spark jobs on larger data: find events that were lost, and write them."""
+    from devstack import demo_spark as demo_module  # noqa: PLC0415 - each command loads what it needs
+
+    _check_writable(folder)
+    try:
+        status = demo_module.run(console, folder, scale)
+    except (ProcessError, NodeError) as error:
+        _print_error(error)
+        status = 1
+    raise typer.Exit(status)
+
+
 def _check_writable(folder: Path) -> None:
     """Before the run, not after it. Raises BadParameter."""
     try:

@@ -1,0 +1,130 @@
+"""The data of `make demo-spark`, and the process that runs jobs for a demo."""
+
+import io
+import json
+import sys
+import types
+from collections import Counter, defaultdict
+
+import fastavro
+import msgspec
+import pytest
+import typer
+
+from devstack import demo_spark, demo_spark_data, spark_child
+from devstack.demo_jobs import collect
+from devstack.processes import ProcessError
+from devstack.spark_child import JobCall, JobResult, run_jobs
+from spark_jobs import cli
+from spark_jobs.errors import InputError
+from spark_jobs.sources.telemetry_rows import telemetry_row
+
+
+def test_captured_flights_are_three_updates_each_in_order_and_files_that_cannot_be_read(tmp_path):
+    made = demo_spark_data.capture(tmp_path, 0.003)
+
+    numbers, updates, unread = defaultdict(list), defaultdict(list), 0
+    for file in sorted(tmp_path.rglob("*.avro"), key=lambda file: file.stat().st_mtime_ns):
+        partition = file.relative_to(tmp_path).parts[2]
+        try:
+            records = list(fastavro.reader(io.BytesIO(file.read_bytes())))
+        except (ValueError, EOFError, StopIteration):
+            unread += 1
+            continue
+        numbers[partition] += [record["SequenceNumber"] for record in records]
+        for record in records:
+            flight = json.loads(record["Body"])
+            updates[flight["id"]].append(flight["status"])
+    assert unread == made.corrupt == 2
+    assert sum(map(len, numbers.values())) == made.events == 8 * 126 * 3
+    assert all(sorted(found) == list(range(len(found))) for found in numbers.values())
+    assert set(map(tuple, updates.values())) == {("scheduled", "departed", "landed")}
+
+
+def test_the_months_events_are_sampled_from_a_day_on_and_lost_from_another(tmp_path):
+    rows = demo_spark_data.app_insights(tmp_path / "events", 0.05)
+
+    sent, counted = Counter(), Counter()
+    for file in (tmp_path / "events").iterdir():
+        for line in file.read_text().splitlines():
+            event = json.loads(line)
+            sent[file.stem] += 1
+            counted[file.stem] += event["itemCount"]
+    days = sorted(sent)
+    assert sum(sent.values()) == rows
+    mondays = [days[place] for place in (1, 8, 15, 22)]  # 2 November 2026 is one
+    assert [round(counted[day] / counted[mondays[0]], 1) for day in mondays] == pytest.approx(
+        [1, 1, 1, 0.65], abs=0.15
+    )
+    assert [round(counted[day] / sent[day]) for day in mondays] == [1, 1, 3, 3]
+
+
+def test_telemetry_is_what_a_consumer_writes(tmp_path):
+    rows = demo_spark_data.telemetry(tmp_path, 0.001)
+
+    lines = [line for file in tmp_path.rglob("*.jsonl") for line in file.read_bytes().splitlines()]
+    assert len(lines) == rows
+    assert {telemetry_row(line)["consumer"] for line in lines} == {"flights"}
+
+
+def test_the_story_closes_the_gate_once_and_opens_it_by_what_was_found_lost(tmp_path):
+    steps = demo_spark.loss_steps(tmp_path / "data", tmp_path)
+
+    assert [(step.job, step.status) for step in steps] == [
+        ("backfill", 0),
+        ("reconciliation", 3),
+        ("backfill", 0),
+        ("reconciliation", 0),
+    ]
+    assert str(tmp_path / steps[1].output / "unsettled") in steps[2].arguments
+    assert len({step.output for step in steps}) == 4
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    """Three jobs: one that is done, one whose gate closes, one that cannot."""
+
+    def says(text: str) -> None:
+        typer.echo(text)
+        if text == "closed":
+            raise typer.Exit(3)
+        if text == "broken":
+            raise InputError("no such folder")
+
+    module = types.ModuleType("a_job_of_this_test")
+    module.command = says
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(cli, "JOBS", {"says": module.__name__})
+
+
+def test_each_jobs_status_and_words_are_kept(jobs, tmp_path, capsys):
+    calls = [JobCall("says", (text,)) for text in ("done", "closed", "broken")]
+
+    spark_child.main(msgspec.json.encode(calls).decode(), str(tmp_path / "results"))
+
+    results = [
+        msgspec.json.decode(line, type=JobResult) for line in (tmp_path / "results").read_bytes().splitlines()
+    ]
+    assert [(result.status, result.lines) for result in results] == [
+        (0, ("done",)),
+        (3, ("closed",)),
+        (1, ("broken", "error: no such folder")),
+    ]
+    assert "no such folder" in capsys.readouterr().err
+
+
+async def test_a_process_of_jobs_that_ends_by_itself_is_told_with_its_last_words():
+    with pytest.raises(ProcessError, match=r"ended by itself:\n[^$]*KeyError: 'no-such-job'"):
+        await run_jobs([JobCall("no-such-job", ())], {}, within=60.0)
+
+
+def test_only_pages_and_pictures_are_copied_to_the_demos_reports(tmp_path):
+    output = tmp_path / "job"
+    (output / "table").mkdir(parents=True)
+    for name in ("page.html", "plot.png", "table/part.parquet", "notes.txt"):
+        (output / name).write_text(name)
+
+    copied = collect(output, tmp_path / "reports")
+
+    assert sorted(file.name for file in copied) == ["page.html", "plot.png"]
+    assert sorted(file.name for file in (tmp_path / "reports").iterdir()) == ["page.html", "plot.png"]
