@@ -113,8 +113,8 @@ def publish(
         again = "; start it again with the same --state to go on" if state is not None else ""
         console.print(f"stopped{again}")
         raise typer.Exit(130) from None
-    skipped = f", {counts.skipped:,} were published before" if counts.skipped else ""
-    console.print(f"{counts.published:,} lines published{skipped}")
+    before = f"; those up to line {counts.after:,} were before" if counts.after else ""
+    console.print(f"{counts.published:,} line{'s' * (counts.published != 1)} published{before}")
 
 
 async def _publish(
@@ -193,7 +193,10 @@ def _input(file: Path) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def _bar(source: BinaryIO, *, quiet: bool) -> Iterator[Any]:
     """What to call with the counts."""
-    total = os.fstat(source.fileno()).st_size if source.seekable() else None
+    total = None
+    if source.seekable():
+        total = source.seek(0, os.SEEK_END)
+        source.seek(0)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -32,10 +32,9 @@ class LineOptions(Struct, frozen=True):
 
 
 class Progress(Struct):
-    """What has become of the lines so far. `offset` in bytes of the input."""
+    """What has become of the lines so far. All lines up to number `after` were published before; `offset` in bytes."""
 
-    read: int = 0
-    skipped: int = 0
+    after: int = 0
     published: int = 0
     offset: int = 0
 
@@ -85,7 +84,9 @@ class _Run:
     async def run(self) -> Progress:
         try:
             await self._find_starts()
-            lines = read_lines(self._file, min(self._starts.values(), key=lambda start: start.offset))
+            start = min(self._starts.values(), key=lambda start: start.offset)
+            self._progress.after = start.line
+            lines = read_lines(self._file, start)
             async for some in _in_threads(lines):
                 await self._enqueue(some)
         except PublishError as error:
@@ -117,11 +118,9 @@ class _Run:
         for line in lines:
             if self._failure is not None:
                 raise self._failure
-            self._progress.read += 1
             self._progress.offset = line.end
             id_ = self._partition(line)
             if line.end <= self._starts[id_].offset:
-                self._progress.skipped += 1
                 continue
             await self._pace()
             bookmark = Bookmark(line.end, line.number, len(self._ids), self._key)

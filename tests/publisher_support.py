@@ -7,15 +7,14 @@ from contextlib import asynccontextmanager
 from azure.eventhub import EventData
 from azure.eventhub._pyamqp._decode import decode_payload
 
-from devstack.amqp.errors import AmqpError
-from devstack.event_hubs.idempotence import Asked, Batch, Idempotence, Publishers
+from devstack.event_hubs import Idempotence
 from devstack.faults import Fault
 from publisher import failures
 from publisher.idempotent_producer import IdempotentProducer
 from publisher.link_hooks import stamped_events
 from publisher.model import Claims, RetryPolicy
 from publisher.ports import LinkError
-from publisher.sequencing import last_of
+from publisher.sequencing import following, last_of
 from publisher.steps import FailureKind
 from publisher.sync_producer import SyncIdempotentProducer
 from tests.event_hubs_support import HUB, running_server
@@ -40,14 +39,65 @@ def read(message):
     return b"".join(decoded.data).decode(), annotations.get(NUMBER), annotations.get(GROUP)
 
 
+class RefusedError(Exception):
+    """By the service, with its condition."""
+
+
+class Producers:
+    """What a partition knows of its producers; written down apart from the local Event Hubs, so that the two can
+    disagree.
+    """
+
+    def __init__(self, ids):
+        self._ids = ids
+        self._known = {}  # id -> [epoch, last number, (first, count) of the last sets, whether it has published]
+
+    def attach(self, claims):
+        id_, epoch, number = claims
+        if id_ is None:
+            id_ = next(self._ids)
+            self._known[id_] = [epoch or 0, number or 0, [], False]
+            return Claims(id_, epoch or 0, number or 0)
+        if id_ not in self._known:
+            raise RefusedError("amqp:not-allowed")
+        current = self._known[id_]
+        if epoch < current[0]:
+            raise RefusedError("com.microsoft:producer-epoch-stolen")
+        if epoch > current[0]:
+            current[:] = [epoch, number or 0, [], False]
+        elif number is not None and not current[3]:
+            current[1] = number
+        return Claims(id_, current[0], current[1] if number is None else number)
+
+    def is_new(self, stamp, count):
+        if stamp.producer_group_id not in self._known:
+            raise RefusedError("amqp:not-allowed")
+        epoch, last, sets, _ = current = self._known[stamp.producer_group_id]
+        if stamp.owner_level < epoch:
+            raise RefusedError("com.microsoft:producer-epoch-stolen")
+        if (stamp.first, count) in sets:
+            return False
+        if stamp.first != following(last):
+            raise RefusedError("com.microsoft:out-of-order-sequence")
+        current[1:] = last_of(stamp.first, count), [*sets[-4:], (stamp.first, count)], True
+        return True
+
+    def fence(self):
+        for current in self._known.values():
+            current[0] += 1
+
+    def forget(self):
+        self._known.clear()
+
+
 class FakeService:
     """Partitions in memory. `transfers` are the first numbers (None: without) of all that was tried."""
 
     def __init__(self, partitions=2):
-        self.idempotence = Idempotence()
+        self.offered = True
         self.stored = {str(number): [] for number in range(partitions)}
         ids = itertools.count(1)
-        self.publishers = {name: Publishers(self.idempotence, lambda: next(ids)) for name in self.stored}
+        self.producers = {name: Producers(ids) for name in self.stored}
         self.faults = []
         self.transfers = []
         self.attaches = []
@@ -83,11 +133,11 @@ class FakeLinks:
             with_state = claims is not None and claims.producer_group_id is not None
             raise LinkError(failures.of_attach(fault[1], with_state=with_state), fault[1], link_lost=True)
         said = Claims()
-        if claims is not None and service.idempotence.offered:
+        if claims is not None and service.offered:
             try:
-                said = Claims(*service.publishers[partition_id].attach(Asked(*claims)))
-            except AmqpError as error:
-                kind = failures.of_attach(error.condition, with_state=claims.producer_group_id is not None)
+                said = service.producers[partition_id].attach(claims)
+            except RefusedError as error:
+                kind = failures.of_attach(str(error), with_state=claims.producer_group_id is not None)
                 raise LinkError(kind, str(error), link_lost=True) from None
         return FakeLink(service, partition_id, said)
 
@@ -133,14 +183,11 @@ class FakeLink:
         if stamp is None:
             log += found
             return
-        batch = Batch(*stamp[:2], stamp.first, last_of(stamp.first, len(encoded)))
-        publishers = self.service.publishers[self.partition_id]
         try:
-            if publishers.is_new(batch):
+            if self.service.producers[self.partition_id].is_new(stamp, len(encoded)):
                 log += found
-                publishers.commit(batch)
-        except AmqpError as error:
-            raise LinkError(failures.of_rejection(error.condition), str(error), link_lost=False) from None
+        except RefusedError as error:
+            raise LinkError(failures.of_rejection(str(error)), str(error), link_lost=False) from None
 
     async def close(self):
         pass
@@ -191,13 +238,13 @@ class FakeWorld(World):
         self.service.faults += [("attach", condition)] * count
 
     def fence(self, partition):
-        self.service.publishers[partition].fence()
+        self.service.producers[partition].fence()
 
     def forget(self, partition):
-        self.service.publishers[partition].forget()
+        self.service.producers[partition].forget()
 
     def offer(self, offered):
-        self.service.idempotence = Idempotence(offered=offered)
+        self.service.offered = offered
 
 
 class WireWorld(World):

@@ -18,7 +18,7 @@ from tests.consumer_faults import until
 from tests.event_hubs_support import HUB, running_server
 from tests.publisher_support import read
 
-pytestmark = [pytest.mark.wire, pytest.mark.timeout(180), pytest.mark.xdist_group("publisher_kills")]
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(180)]
 
 ROOT = Path(__file__).parents[2]
 PARTITIONS = 2
@@ -75,6 +75,7 @@ async def kill_at_random(server, running, rng, *, most):
     wanted = server.event_count(HUB) + rng.randint(0, most)
     await until(
         lambda: server.event_count(HUB) > wanted or running.returncode is not None,
+        within=150.0,
         what=lambda: running.said()[-3000:],
     )
     await asyncio.sleep(rng.random() * 0.03)
@@ -94,10 +95,16 @@ def by_partition(lines):
     return found
 
 
-TORTURE = [pytest.mark.torture, pytest.mark.timeout(3600)]
+RUNS = [
+    pytest.param(3, 1),
+    *(
+        pytest.param(10, seed, marks=[pytest.mark.torture, pytest.mark.timeout(1800)])
+        for seed in range(2, 2 + KILLS // 10)
+    ),
+]
 
 
-@pytest.mark.parametrize(("kills", "seed"), [(3, 1), pytest.param(KILLS, 2, marks=TORTURE)])
+@pytest.mark.parametrize(("kills", "seed"), RUNS)
 async def test_a_file_published_with_saved_state_is_stored_exactly_once_whatever_is_killed(
     server, tmp_path, kills, seed
 ):
@@ -150,7 +157,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])))
 """
 
 
-@pytest.mark.parametrize(("kills", "seed"), [(3, 1), pytest.param(KILLS, 2, marks=TORTURE)])
+@pytest.mark.parametrize(("kills", "seed"), RUNS)
 async def test_without_saved_state_a_kill_loses_nothing_and_doubles_at_most_the_last_set(
     server, tmp_path, kills, seed
 ):

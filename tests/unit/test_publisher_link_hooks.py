@@ -1,0 +1,209 @@
+"""The contract with the insides of azure-eventhub 5.15: run these first with another version of it."""
+
+import inspect
+
+import pytest
+from azure.eventhub import EventData
+from azure.eventhub._pyamqp._decode import decode_payload
+from azure.eventhub._pyamqp._encode import encode_payload
+from azure.eventhub._pyamqp.aio import SendClientAsync
+from azure.eventhub._pyamqp.aio._link_async import Link as SdkLinkAsync
+from azure.eventhub._pyamqp.aio._sender_async import SenderLink
+from azure.eventhub._pyamqp.aio._session_async import Session
+from azure.eventhub._pyamqp.message import BatchMessage
+from azure.eventhub.aio import EventHubProducerClient
+from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageHeader
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from devstack.event_hubs.partition_keys import partition_of
+from publisher import link_hooks
+from publisher.errors import UnsupportedPublishingError
+from publisher.link_hooks import (
+    CAPABILITY,
+    EPOCH,
+    NUMBER,
+    PRODUCER_ID,
+    SdkLinks,
+    check_sdk,
+    encode_event,
+    partition_of_key,
+    size_in_batch,
+    stamped_events,
+)
+from publisher.model import MAX_SEQUENCE_NUMBER, Claims, Stamp
+
+CONNECTION = (
+    "Endpoint=sb://localhost:1;SharedAccessKeyName=n;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
+)
+
+
+@pytest.fixture
+async def client():
+    client = EventHubProducerClient.from_connection_string(CONNECTION, eventhub_name="flights")
+    yield client
+    await client.close()
+
+
+def full_event(**annotations):
+    message = AmqpAnnotatedMessage(
+        data_body=b"body",
+        header=AmqpMessageHeader(durable=True, priority=3),
+        properties={"message_id": "m", "content_type": "text/plain"},
+        application_properties={"a": 1, "ö": "ü"},
+        annotations=annotations,
+    )
+    return EventData._from_message(message=None, raw_amqp_message=message)
+
+
+def sent(event, stamp):
+    return decode_payload(
+        memoryview(stamped_events([encode_event(event, stamped=stamp is not None)], stamp)[0])
+    )
+
+
+# --- names
+
+
+async def test_the_client_has_what_a_link_is_made_of(client):
+    links = SdkLinks(client)
+
+    sender = links._sender("3", await client._create_auth_async(auth_uri=client._auth_uri))
+
+    assert (links.namespace, links.hub) == ("localhost:1", "flights")
+    assert sender.target == "amqps://localhost:1/flights/Partitions/3"
+    for name in (
+        *(
+            "_link_credit",
+            "_send_settle_mode",
+            "_receive_settle_mode",
+            "_max_message_size",
+            "_link_properties",
+        ),
+        *("_session", "_connection", "_link", "_socket_timeout", "open_async", "auth_complete_async"),
+        *("client_ready_async", "send_message_async", "close_async"),
+    ):
+        assert hasattr(sender, name), name
+    assert isinstance(sender, SendClientAsync)
+    assert sender._retry_policy.total_retries == 0
+
+
+def test_a_sender_link_takes_capabilities_and_properties_and_tells_those_of_the_service():
+    source = inspect.getsource(SdkLinkAsync)
+
+    assert 'kwargs.pop("desired_capabilities"' in source
+    assert 'kwargs.pop("properties"' in source
+    assert "self.remote_properties = frame[13]" in source
+    assert "self.remote_max_message_size = frame[10]" in source
+    assert "_error" in source
+    assert "create_sender_link" in dir(Session)
+    assert issubclass(SenderLink, SdkLinkAsync)
+
+
+def test_a_ready_client_makes_no_link_if_there_is_one():
+    assert "if not self._link:" in inspect.getsource(SendClientAsync._client_ready_async)
+
+
+def test_claims_are_link_properties_of_their_types_all_three_or_none():
+    assert link_hooks._link_properties(None) == {}
+    assert link_hooks._link_properties(Claims()) == {PRODUCER_ID: None, EPOCH: None, NUMBER: None}
+    found = link_hooks._link_properties(Claims(5, 6, 7))
+
+    assert [(name, value["TYPE"], value["VALUE"]) for name, value in found.items()] == [
+        (PRODUCER_ID, "LONG", 5),
+        (EPOCH, "SHORT", 6),
+        (NUMBER, "INT", 7),
+    ]
+    assert CAPABILITY == b"com.microsoft:idempotent-producer"
+
+
+def test_another_version_of_the_sdk_is_refused(monkeypatch):
+    check_sdk()
+    monkeypatch.setattr(link_hooks, "version", lambda _: "5.16.0")
+
+    with pytest.raises(UnsupportedPublishingError, match=r"5\.16\.0 is installed.*5\.15"):
+        check_sdk()
+
+
+async def test_the_sdks_other_amqp_stack_is_refused(client, monkeypatch):
+    monkeypatch.setattr(client._amqp_transport, "KIND", "uamqp")
+
+    with pytest.raises(UnsupportedPublishingError, match="uamqp_transport"):
+        SdkLinks(client)
+
+
+# --- events on the wire
+
+
+def test_an_event_arrives_whole_with_its_stamp():
+    found = sent(full_event(), Stamp(2**40, 7, 5))
+
+    assert found.message_annotations == {PRODUCER_ID: 2**40, EPOCH: 7, NUMBER: 5}
+    assert found.data == [b"body"]
+    assert found.properties.message_id == b"m"
+    assert found.application_properties == {b"a": 1, "ö".encode(): "ü".encode()}
+    assert (found.header.durable, found.header.priority) == (True, 3)
+
+
+def test_a_plain_event_is_encoded_as_the_sdk_does():
+    assert sent(full_event(x="y"), None).message_annotations == {b"x": b"y"}
+
+
+def test_an_events_own_annotations_stay_and_a_stamp_it_came_with_goes():
+    event = full_event(x="y", **{"long": "z" * 300, NUMBER.decode(): 99})
+
+    found = sent(event, Stamp(1, 0, 2))
+
+    assert found.message_annotations == {
+        PRODUCER_ID: 1,
+        EPOCH: 0,
+        NUMBER: 2,
+        b"x": b"y",
+        b"long": b"z" * 300,
+    }
+
+
+@settings(max_examples=40)
+@given(size=st.integers(0, 400), annotation=st.integers(0, 200), number=st.integers(0, MAX_SEQUENCE_NUMBER))
+def test_the_measured_size_is_the_size_on_the_wire_for_every_number(size, annotation, number):
+    event = full_event(note="n" * annotation)
+    event._raw_amqp_message._data_body = [b"b" * size]
+    encoded = encode_event(event, stamped=True)
+
+    for first in (0, number, MAX_SEQUENCE_NUMBER):
+        output = bytearray()
+        encode_payload(
+            output, BatchMessage(data=stamped_events([encoded], Stamp(first, first % 2**15, first)))
+        )
+        assert len(output) == size_in_batch(encoded, stamped=True)
+
+
+def test_numbers_are_of_the_types_that_the_service_wants():
+    body = stamped_events([encode_event(EventData("x"), stamped=True)], Stamp(1, 2, 3))[0]
+
+    assert PRODUCER_ID + b"\x81" + (1).to_bytes(8, "big") in body  # long
+    assert EPOCH + b"\x61" + (2).to_bytes(2, "big") in body  # short
+    assert NUMBER + b"\x71" + (3).to_bytes(4, "big") in body  # int
+
+
+def test_the_events_of_a_set_are_numbered_across_the_highest_number():
+    encoded = [encode_event(EventData("x"), stamped=True)] * 3
+
+    found = [
+        decode_payload(memoryview(one)).message_annotations[NUMBER]
+        for one in stamped_events(encoded, Stamp(1, 0, 2**31 - 2))
+    ]
+
+    assert found == [2**31 - 2, 2**31 - 1, 0]
+
+
+def test_a_batch_has_the_format_of_batches():
+    assert BatchMessage(data=[b""])._code == 0x80013700
+
+
+@settings(max_examples=40)
+@given(key=st.text(min_size=1), count=st.integers(1, 32))
+def test_a_key_belongs_to_the_partition_that_the_service_chooses(key, count):
+    ids = [str(number) for number in range(count)]
+
+    assert partition_of_key(key, ids) == ids[partition_of(key, count)]
