@@ -1,0 +1,184 @@
+"""The data source "eventhubs" against the local Event Hubs: each event exactly once, over kills, gaps and limits."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from azure.eventhub import EventData
+
+from spark_jobs.errors import InputError
+from spark_jobs.schemas import EVENTS
+from spark_jobs.sources.event_hub_positions import Range
+from spark_jobs.sources.event_hubs import HubRange, HubSettings, batches_of, read_event_hub, stream_event_hub
+from tests.event_hubs_support import HUB, producing, running_server, until
+
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(500)]
+
+
+@pytest.fixture
+async def server(tmp_path):
+    async with running_server(tmp_path) as running:
+        yield running
+
+
+async def send(server, partition, first, count, **properties):
+    async with producing(server) as producer:
+        batch = await producer.create_batch(partition_id=partition)
+        for number in range(first, first + count):
+            event = EventData(b"%s-%d" % (partition.encode(), number))
+            event.properties = {"n": number, **properties}
+            batch.add(event)
+        await producer.send_batch(batch)
+
+
+def options(server, **more):
+    return {"hub": HUB, "connectionString": server.connection_string(), **more}
+
+
+def task(server, partition, first, last, **more):
+    """What one Spark task reads."""
+    batches = batches_of(HubSettings.of(options(server, **more)), HubRange(Range(partition, first, last)))
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+async def test_a_task_reads_its_range_exactly(server):
+    await send(server, "0", 0, 1200, half=0.5, flag=True, raw=b"\xff")
+
+    rows = await asyncio.to_thread(task, server, "0", 700, 899)
+    stored = server.events(HUB, "0")
+
+    assert [row["sequence_number"] for row in rows] == list(range(700, 900))
+    assert [row["body"] for row in rows] == [b"0-%d" % number for number in range(700, 900)]
+    assert {(row["hub"], row["partition"], row["file"]) for row in rows} == {(HUB, "0", None)}
+    assert dict(rows[0]["properties"]) == {"n": "700", "half": "0.5", "flag": "true", "raw": "/w=="}
+    assert [row["offset"] for row in rows] == [str(each.offset) for each in stored[700:900]]
+
+
+async def test_what_retention_took_fails_the_task_or_is_left_out(server):
+    await send(server, "0", 0, 50)
+    server.expire(HUB, "0", 20)
+
+    with pytest.raises(InputError, match="partition 0: events 10 to 19 were removed by retention"):
+        await asyncio.to_thread(task, server, "0", 10, 29)
+    rows = await asyncio.to_thread(task, server, "0", 10, 29, failOnDataLoss="false")
+    assert [row["sequence_number"] for row in rows] == list(range(20, 30))
+    server.skip_sequence_numbers(HUB, "0", 5)
+    await send(server, "0", 50, 5)
+    behind = await asyncio.to_thread(task, server, "0", 48, 58, failOnDataLoss="false")
+    assert [row["sequence_number"] for row in behind] == [48, 49, 55, 56, 57, 58]
+    server.expire(HUB, "0", 60)
+    gone = await asyncio.to_thread(task, server, "0", 10, 29, failOnDataLoss="false", receiveTimeout="1")
+    assert gone == []
+
+
+async def test_a_reader_that_owns_the_partition_is_named_as_what_shuts_others_out(server):
+    await send(server, "0", 0, 5)
+    server.steal(HUB, "0", 7)
+
+    with pytest.raises(InputError, match="give consumerGroup one of its own"):
+        await asyncio.to_thread(task, server, "0", 0, 4)
+    server.release_intruders()
+
+
+async def test_a_batch_is_what_was_sent(spark, server):
+    await send(server, "0", 0, 300)
+    await send(server, "1", 0, 40)
+
+    frame = read_event_hub(spark, options(server, startingPosition='{"1": 10}', endingPosition='{"0": 250}'))
+    rows = await asyncio.to_thread(frame.collect)
+
+    assert frame.schema == EVENTS
+    expected = [("0", n, b"0-%d" % n) for n in range(250)] + [("1", n, b"1-%d" % n) for n in range(10, 40)]
+    assert sorted((row.partition, row.sequence_number, bytes(row.body)) for row in rows) == expected
+    server.expire(HUB, "0", 20)
+    with pytest.raises(Exception, match="events 0 to 19 were removed by retention"):
+        await asyncio.to_thread(read_event_hub(spark, options(server, startingPosition='{"0": 0}')).collect)
+
+
+async def test_a_stream_is_bounded_and_goes_on_where_its_checkpoint_stands(spark, server, tmp_path):
+    await send(server, "0", 0, 90)
+    await send(server, "1", 0, 10)
+
+    def run():
+        frame = stream_event_hub(spark, options(server, maxEventsPerTrigger="40"))
+        writer = frame.writeStream.format("parquet").option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
+        query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+        query.awaitTermination()
+        return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
+
+    assert await asyncio.to_thread(run) == [40, 40, 20]
+    await send(server, "1", 10, 7)
+    assert await asyncio.to_thread(run) == [7]
+
+    rows = await asyncio.to_thread(spark.read.parquet(str(tmp_path / "out")).collect)
+    expected = [("0", n) for n in range(90)] + [("1", n) for n in range(17)]
+    assert sorted((row.partition, row.sequence_number) for row in rows) == expected
+
+    server.recreate_hub(HUB)
+    with pytest.raises(Exception, match="was created anew since the stream's checkpoint"):
+        await asyncio.to_thread(run)
+
+
+STREAM = """
+    import sys
+    from spark_jobs.session import spark_session
+    from spark_jobs.sources.event_hubs import stream_event_hub
+
+    connection, hub, folder = sys.argv[1:]
+    spark = spark_session("stream", cores=1, memory="512m", extra={"spark.sql.shuffle.partitions": "1"})
+    options = {"hub": hub, "connectionString": connection, "maxEventsPerTrigger": "50"}
+    writer = stream_event_hub(spark, options).writeStream.format("parquet")
+    query = writer.option("checkpointLocation", folder + "/checkpoint").start(folder + "/out")
+    query.awaitTermination()
+"""
+
+
+async def test_a_killed_stream_gives_each_event_exactly_once(spark, server, tmp_path):
+    """Killed with all its processes while it writes, twice; the sink's own log says which files count."""
+    script = tmp_path / "stream.py"
+    script.write_text(textwrap.dedent(STREAM))
+    out = tmp_path / "out"
+    argv = [sys.executable, str(script), server.connection_string(), HUB, str(tmp_path)]
+    total = 0
+
+    def committed():
+        return len([path for path in (out / "_spark_metadata").glob("*") if path.name.isdigit()])
+
+    for round_ in range(2):
+        for partition in ("0", "1"):
+            await send(server, partition, total, 300)
+        total += 300
+        before = committed()
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+        with (tmp_path / f"log{round_}").open("wb") as log:
+            process = await asyncio.to_thread(
+                subprocess.Popen, argv, env=environment, stdout=log, stderr=log, start_new_session=True
+            )
+        try:
+            await until(lambda before=before: committed() >= before + 2, timeout_s=300)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def finish():
+        frame = stream_event_hub(spark, options(server, maxEventsPerTrigger="500"))
+        writer = frame.writeStream.format("parquet").option(
+            "checkpointLocation", str(tmp_path / "checkpoint")
+        )
+        writer.trigger(availableNow=True).start(str(out)).awaitTermination()
+        return spark.read.parquet(str(out)).collect()
+
+    rows = await asyncio.to_thread(finish)
+
+    assert sorted((row.partition, row.sequence_number) for row in rows) == [
+        (partition, number) for partition in ("0", "1") for number in range(total)
+    ]
+    assert json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[-1])["positions"]
