@@ -22,6 +22,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 from rich.console import Console
 
+from consumer.config import ConsumerConfig
+from scaling.connections import connection_string
 from spark_jobs import cli
 from spark_jobs.errors import GATE_CLOSED, InputError
 from spark_jobs.option_values import duration, moment
@@ -42,6 +44,7 @@ from spark_jobs.reconciliation.transforms import Due, by_hour, duplicates, gaps,
 from spark_jobs.report_files import write_report
 from spark_jobs.session import spark_session
 from spark_jobs.sources.capture import read_capture
+from spark_jobs.sources.event_hubs import read_event_hub
 
 JOB = "reconciliation"
 _ORDER = ("partition", "sequence_number")
@@ -58,6 +61,8 @@ class Settings(Struct, frozen=True):
     consumer: Map[str, str]
     capture: str | None = None
     """None: the hub itself is read, from its first event to what was the last when the job began."""
+    consumer_group: str = "$Default"
+    """Of the hub, to read it with; not the consumer's own."""
     since: datetime | None = None
     until: datetime | None = None
     grace: timedelta | None = None
@@ -105,7 +110,7 @@ def run(settings: Settings, spark: SparkSession | None = None) -> Summary:
     now = settings.now or datetime.now(UTC)
     config = read_consumer(settings.consumer)
     session = spark or spark_session(JOB, cores=settings.cores, memory=settings.memory)
-    events = _in_time(_events(session, settings), settings)
+    events = _in_time(_events(session, settings, config), settings)
     sides = extract(
         session,
         events,
@@ -124,10 +129,22 @@ def run(settings: Settings, spark: SparkSession | None = None) -> Summary:
     )
 
 
-def _events(spark: SparkSession, settings: Settings) -> DataFrame:
+def _events(spark: SparkSession, settings: Settings, config: ConsumerConfig) -> DataFrame:
     if settings.capture is not None:
         return read_capture(spark, settings.capture, quarantine=settings.quarantine)
-    raise InputError("--capture is missing")
+    if settings.consumer_group.lower() == config.consumer_group.lower():
+        raise InputError(
+            f"--consumer-group is '{settings.consumer_group}', the consumer's own: its readers would shut this one out; "
+            "make a consumer group for the reconciliation, or give --capture"
+        )
+    options = {
+        "hub": config.hub,
+        "consumerGroup": settings.consumer_group,
+        "connection": config.hub_connection,
+    }
+    if text := connection_string(settings.consumer, config.hub_connection):
+        options["connectionString"] = text
+    return read_event_hub(spark, options)
 
 
 def _in_time(events: DataFrame, settings: Settings) -> DataFrame:
@@ -205,6 +222,9 @@ def command(
     capture: Annotated[
         str | None, typer.Option(help="Folder of the capture files. [default: the hub itself is read]")
     ] = None,
+    consumer_group: Annotated[
+        str, typer.Option(help="To read the hub itself with; not the consumer's own.")
+    ] = "$Default",
     env_file: Annotated[
         Path | None, typer.Option(help="The consumer's settings: NAME=value lines, or local.settings.json.")
     ] = None,
@@ -240,6 +260,7 @@ def command(
         Settings(
             consumer={**os.environ, **(_read_settings(env_file) if env_file else {})},
             capture=capture,
+            consumer_group=consumer_group,
             since=moment("--from", since),
             until=moment("--to", until),
             grace=duration("--grace", grace) if grace else None,
