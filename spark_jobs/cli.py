@@ -110,11 +110,10 @@ def _command_of(name: str) -> Callable[..., Any]:
     try:
         command: Callable[..., Any] = importlib.import_module(JOBS[name]).command
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] == "spark_jobs":
+        package = (error.name or "").partition(".")[0]
+        if package == "spark_jobs":
             raise  # not an extra that is missing: the package itself is broken
-        typer.echo(
-            f"error: '{name}' needs the package '{error.name}': pip install 'tidemark[spark]'", err=True
-        )
+        typer.echo(f"error: '{name}' needs the package '{package}': pip install 'tidemark[spark]'", err=True)
         raise SystemExit(1) from None
     return command
 

@@ -34,8 +34,9 @@ def read(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
         return _samples(frame, inputs)
     from spark_jobs.sources import telemetry  # noqa: PLC0415 - only where it is read
 
-    reader = telemetry.read_consumer_telemetry if name == "telemetry" else telemetry.read_decisions
-    return reader(spark, _path(getattr(inputs, name)), quarantine=inputs.quarantine)
+    if name == "telemetry":
+        return telemetry.read_consumer_telemetry(spark, _path(inputs.telemetry), quarantine=inputs.quarantine)
+    return telemetry.read_decisions(spark, _path(inputs.decisions), quarantine=inputs.quarantine)
 
 
 def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
@@ -47,8 +48,14 @@ def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
         return reader.parquet(_path(inputs.metrics))
     from spark_jobs.sources import telemetry  # noqa: PLC0415
 
-    follow = telemetry.stream_consumer_telemetry if name == "telemetry" else telemetry.stream_decisions
-    return follow(spark, _path(getattr(inputs, name)), quarantine=inputs.quarantine)
+    most = inputs.files_per_batch
+    if name == "telemetry":
+        return telemetry.stream_consumer_telemetry(
+            spark, _path(inputs.telemetry), quarantine=inputs.quarantine, max_files_per_trigger=most
+        )
+    return telemetry.stream_decisions(
+        spark, _path(inputs.decisions), quarantine=inputs.quarantine, max_files_per_trigger=most
+    )
 
 
 def _path(path: str | None) -> str:

@@ -40,12 +40,12 @@ def middle(number: Column) -> Column:
 
 
 def percentiles(counts: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """From (keys, bucket, n), each bucket once per key, to (keys, p50, p95, p99), not yet bounded by min and max."""
+    """From (keys, bucket, n), each bucket once per key, to (keys, n, p50, p95, p99), not yet bounded by min and max."""
     packed = F.shiftleft(F.col("bucket").cast("long"), _COUNT_BITS).bitwiseOR(F.col("n"))
     gathered = counts.groupBy(*keys).agg(
         F.sum("n").alias("n"), F.sort_array(F.collect_list(packed)).alias("packed")
     )
-    return gathered.select(*keys, *(_percentile(percent).alias(f"p{percent}") for percent in PERCENTS))
+    return gathered.select(*keys, "n", *(_percentile(percent).alias(f"p{percent}") for percent in PERCENTS))
 
 
 def _percentile(percent: int) -> Column:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, GroupedData
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.telemetry_aggregation.percentiles import PERCENTS, bucket, percentiles
@@ -103,19 +103,34 @@ def is_finite(value: Column) -> Column:
 # -- gauges
 
 
+def _sums() -> tuple[Column, ...]:
+    return (
+        F.count("value").alias("samples"),
+        F.sum("value").alias("total"),
+        F.min("value").alias("min"),
+        F.max("value").alias("max"),
+    )
+
+
+def gauge_sums(samples: DataFrame, width: int = MINUTE) -> DataFrame:
+    """Count, sum and extremes per series and window of `width` microseconds, whose beginning is `minute`."""
+    return _grouped(samples, width).agg(*_sums())
+
+
 def gauge_states(samples: DataFrame, width: int = MINUTE) -> DataFrame:
-    """One row per series and window of `width` microseconds: count, sum, extremes, the first and the last sample."""
+    """`gauge_sums` with the first and the last sample."""
     at, value = micros("at"), F.col("value")
-    return samples.groupBy(*SERIES, floor_to(at, width).alias("minute")).agg(
-        F.count(value).alias("samples"),
-        F.sum(value).alias("total"),
-        F.min(value).alias("min"),
-        F.max(value).alias("max"),
+    return _grouped(samples, width).agg(
+        *_sums(),
         F.min(at).alias("first_at"),
         F.min_by(value, at).alias("first"),
         F.max(at).alias("last_at"),
         F.max_by(value, at).alias("last"),
     )
+
+
+def _grouped(samples: DataFrame, width: int) -> GroupedData:
+    return samples.groupBy(*SERIES, floor_to(micros("at"), width).alias("minute"))
 
 
 def bucket_counts(samples: DataFrame, width: int = MINUTE) -> DataFrame:
@@ -144,7 +159,7 @@ def gauges(states: DataFrame, counts: DataFrame) -> DataFrame:
         )
     )
     merged = in_windows(counts).groupBy(*keys, "bucket").agg(F.sum("n").alias("n"))
-    joined = summed.join(percentiles(merged, keys), on=keys, how="left")
+    joined = summed.join(percentiles(merged, keys).drop("n"), on=keys, how="left")
     bounded = (
         F.greatest(F.col("min"), F.least(F.col("max"), F.col(f"p{p}"))).alias(f"p{p}") for p in PERCENTS
     )

@@ -3,11 +3,13 @@
 import math
 import random
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pytest
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
@@ -42,7 +44,7 @@ def random_samples(rng: random.Random, count: int) -> list[dict]:
 
 
 GAUGES_SQL = """
-with w as (select *, 60 s from r union all select *, 3600 from r union all select *, 86400 from r)
+with w as (select *, 60::bigint s from r union all select *, 3600 from r union all select *, 86400 from r)
 select case s when 60 then '1m' when 3600 then '1h' else '1d' end as "window",
   epoch_us("at") // (s * 1000000) * s * 1000000 as start, target, metric, count(*) as samples, avg(value) as mean, min(value) as min,
   quantile_disc(value, 0.5) as p50, quantile_disc(value, 0.95) as p95, quantile_disc(value, 0.99) as p99, max(value) as max,
@@ -88,7 +90,7 @@ def test_gauges_equal_duckdb_and_percentiles_are_within_the_bound(spark, tmp_pat
     assert [("metrics", len(samples) + 202, 200, 0, 2)] == spark.read.parquet(
         str(tmp_path / "out" / "quality")
     ).collect()
-    assert "Backlogs" in open(report).read()
+    assert "Backlogs" in Path(report).read_text()
 
 
 def random_telemetry(rng: random.Random) -> list[dict]:
@@ -104,24 +106,23 @@ def random_telemetry(rng: random.Random) -> list[dict]:
             records.append(
                 {
                     **numbers,
-                    **{"kind": "interval", "at": at, "consumer": "c", "instance": instance, "hub": "h"},
-                    **{
-                        "consumer_group": "$Default",
-                        "seconds": round(rng.uniform(9, 11), 3),
-                        "throttled": rng.randrange(5),
-                    },
-                    **{
-                        "checkpoints": 1,
-                        "checkpoints_failed": 0,
-                        "request_units": round(rng.uniform(0, 900), 3),
-                    },
-                    **{"written_units": round(rng.uniform(0, 900), 3), "backlog_count": rng.randrange(1000)},
-                    **{
-                        "oldest_age_s": 0.5,
-                        "paused": rng.random() < 0.2,
-                        "partitions": partitions,
-                        "rate_limit": None,
-                    },
+                    "kind": "interval",
+                    "at": at,
+                    "consumer": "c",
+                    "instance": instance,
+                    "hub": "h",
+                    "consumer_group": "$Default",
+                    "seconds": round(rng.uniform(9, 11), 3),
+                    "throttled": rng.randrange(5),
+                    "checkpoints": 1,
+                    "checkpoints_failed": 0,
+                    "request_units": round(rng.uniform(0, 900), 3),
+                    "written_units": round(rng.uniform(0, 900), 3),
+                    "backlog_count": rng.randrange(1000),
+                    "oldest_age_s": 0.5,
+                    "paused": rng.random() < 0.2,
+                    "partitions": partitions,
+                    "rate_limit": None,
                 }
             )
         records.append(
@@ -198,7 +199,7 @@ def random_log(rng: random.Random, count: int = 400) -> list[dict]:
 
 
 def capacity_by_minute(records: list[dict], target: str) -> dict[int, tuple[float, float]]:
-    """Seconds known and capacity-seconds per minute, second by tenth of a second."""
+    """Seconds known and capacity-seconds per minute."""
     readings = sorted(
         (r["at"].timestamp(), r["current"] if r["kind"] == "decision" else r["reached"])
         for r in records
@@ -206,13 +207,13 @@ def capacity_by_minute(records: list[dict], target: str) -> dict[int, tuple[floa
     )
     end = max(r["at"].timestamp() for r in records)
     found: dict[int, tuple[float, float]] = {}
-    for (at, capacity), (following, _) in zip(readings, [*readings[1:], (end, 0)], strict=True):
-        until = min(following, at + HOLD, end)
-        while at < until:
-            stop = min(until, (at // 60 + 1) * 60)
-            known, integral = found.get(int(at // 60), (0.0, 0.0))
-            found[int(at // 60)] = (known + stop - at, integral + capacity * (stop - at))
-            at = stop
+    for (at, capacity), (following, _) in pairwise([*readings, (end, 0)]):
+        until, now = min(following, at + HOLD, end), at
+        while now < until:
+            stop = min(until, (now // 60 + 1) * 60)
+            known, integral = found.get(int(now // 60), (0.0, 0.0))
+            found[int(now // 60)] = (known + stop - now, integral + capacity * (stop - now))
+            now = stop
     return found
 
 
@@ -264,7 +265,7 @@ def test_batches_in_any_split_give_the_minutes_of_one_batch_and_late_records_are
     records = random_log(rng, 120) if name == "decisions" else random_samples(rng, 400)
     records.sort(key=lambda r: r["at"].timestamp() + rng.uniform(0, 300))  # up to five minutes out of order
     cuts = [0, len(records) // 3, 2 * len(records) // 3, len(records)]
-    parts = [records[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    parts = [records[a:b] for a, b in pairwise(cuts)]
     parts[1] += parts[0][-3:]  # copies of open minutes
     straggler = {**min(records, key=lambda r: r["at"]), "at": START - timedelta(hours=1)}
     parts[2].append(straggler)
@@ -291,7 +292,7 @@ def test_batches_in_any_split_give_the_minutes_of_one_batch_and_late_records_are
         assert wanted == sorted(frame.where("window = '1m'").collect(), key=str)
         assert wanted
     assert [len(part) for part in parts] == [mark.read for mark in marks]
-    assert (3, 1) == (sum(mark.duplicates for mark in marks), sum(mark.late for mark in marks))
+    assert (sum(mark.duplicates for mark in marks), sum(mark.late for mark in marks)) == (3, 1)
     assert spark.read.parquet(str(tmp_path / "late" / dataset.name)).count() == 1
 
 

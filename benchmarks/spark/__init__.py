@@ -1,0 +1,1 @@
+"""The Spark jobs against peers, on one machine."""

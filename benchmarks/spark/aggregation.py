@@ -1,0 +1,236 @@
+"""Telemetry aggregation against DuckDB and Polars on the same Parquet files, each cell in a process of its own.
+
+    python -m benchmarks.spark.aggregation [--rows 50000000] [--cache DIR]
+
+`sums`: count, sum, mean, minimum and maximum per series and minute. `percentiles`: count, p50, p95 and p99 per
+series and hour; DuckDB's and Polars's are exact, ours within the stated bound, which is checked. A day of 800 series
+(100 targets of 8 metrics); 50 million rows are 43 samples a minute. CPU seconds are user and system time of the whole
+process tree, the start of Python and Java included; `work` leaves the start out: of imports and of the session.
+"""
+
+# ruff: noqa: PLC0415 - a cell loads its own engine and no other
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.spark.usage import cpu_seconds, peak_megabytes
+
+MINUTE = 60_000_000
+FILES = 16
+SERIES = 800
+KINDS = ("sums", "percentiles")
+
+
+def generate(folder: Path, rows: int) -> None:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rng = np.random.default_rng(20261120)
+    targets = pa.array([f"plan-{index:03d}" for index in range(SERIES // 8)])
+    metrics = pa.array([f"queue-{index}.backlog" for index in range(8)])
+    schema = pa.schema(
+        [
+            ("target", pa.string()),
+            ("metric", pa.string()),
+            ("at", pa.timestamp("us", "UTC")),
+            ("value", pa.float64()),
+        ]
+    )
+    begin, day = 1_795_132_800_000_000, 1440 * MINUTE  # 2026-11-20
+    for number in range(FILES):
+        count = rows // FILES
+        at = np.sort(rng.integers(begin + number * day // FILES, begin + (number + 1) * day // FILES, count))
+        series = rng.integers(0, SERIES, count)
+        value = np.floor(np.exp(rng.normal(4 + series % 8 * 0.5, 1.0, count)))
+        columns = [
+            pa.DictionaryArray.from_arrays(pa.array(series // 8, pa.int32()), targets).cast(pa.string()),
+            pa.DictionaryArray.from_arrays(pa.array(series % 8, pa.int32()), metrics).cast(pa.string()),
+            pa.array(at, schema.field("at").type),
+            pa.array(value),
+        ]
+        pq.write_table(pa.table(columns, schema=schema), folder / f"{number:02d}.parquet", compression="zstd")
+
+
+def data_of(cache: Path, rows: int) -> Path:
+    folder = cache / f"samples-{rows}"
+    if not folder.exists():
+        staging = cache / f".samples-{rows}"
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+        generate(staging, rows)
+        staging.rename(folder)
+    return folder
+
+
+# -- the cells: each starts what it needs, tells when it has, and writes its result as Parquet
+
+
+def duckdb_cell(kind: str, data: Path, result: Path, cores: int) -> float:
+    import duckdb
+
+    connection = duckdb.connect(config={"threads": cores})
+    connection.execute("set timezone = 'UTC'")
+    started = cpu_seconds()
+    width, columns = {
+        "sums": ("1 minute", "sum(value) as total, avg(value) as mean, min(value) as min, max(value) as max"),
+        "percentiles": ("1 hour", "quantile_disc(value, [0.5, 0.95, 0.99]) as p"),
+    }[kind]
+    connection.execute(
+        f"""copy (select target, metric, time_bucket(interval {width}, "at") as start, count(*) as samples, {columns}
+        from '{data}/*.parquet' group by target, metric, start) to '{result}.parquet' (format parquet)"""
+    )
+    return started
+
+
+def polars_cell(kind: str, data: Path, result: Path, cores: int) -> float:
+    import polars as pl
+
+    assert pl.thread_pool_size() == cores
+    started = cpu_seconds()
+    value = pl.col("value")
+    width, columns = {
+        "sums": (
+            "1m",
+            [
+                value.sum().alias("total"),
+                value.mean().alias("mean"),
+                value.min().alias("min"),
+                value.max().alias("max"),
+            ],
+        ),
+        "percentiles": (
+            "1h",
+            [value.quantile(q, "nearest").alias(f"p{q}") for q in (0.5, 0.95, 0.99)],
+        ),
+    }[kind]
+    rows = pl.scan_parquet(f"{data}/*.parquet")
+    keys = [pl.col("target"), pl.col("metric"), pl.col("at").dt.truncate(width).alias("start")]
+    grouped = rows.group_by(keys).agg(pl.len().alias("samples"), *columns)
+    grouped.collect(engine="streaming").write_parquet(f"{result}.parquet")
+    return started
+
+
+def tidemark_cell(kind: str, data: Path, result: Path, cores: int) -> float:
+    from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+
+    from spark_jobs.session import spark_session
+    from spark_jobs.telemetry_aggregation import transforms
+    from spark_jobs.telemetry_aggregation.percentiles import percentiles
+    from spark_jobs.telemetry_aggregation.windows import WINDOWS
+
+    spark = spark_session("benchmark", cores=cores)
+    started = cpu_seconds()
+    samples = transforms.samples_of_metrics(spark.read.parquet(str(data)))
+    if kind == "sums":
+        table = transforms.gauge_sums(samples).withColumn("mean", F.col("total") / F.col("samples"))
+    else:
+        table = percentiles(transforms.bucket_counts(samples, WINDOWS["1h"]), [*transforms.SERIES, "minute"])
+    table.write.parquet(f"{result}.parquet")
+    return started
+
+
+CELLS = {"duckdb": duckdb_cell, "polars": polars_cell, "tidemark": tidemark_cell}
+
+
+def run_cell(engine: str, kind: str, data: Path, result: Path, cores: int) -> None:
+    begun = time.perf_counter()
+    started = CELLS[engine](kind, data, result, cores)
+    wall, cpu = time.perf_counter() - begun, cpu_seconds()
+    print(json.dumps({"wall": wall, "cpu": cpu, "work": cpu - started, "mb": peak_megabytes()}))
+
+
+def measure(engine: str, kind: str, data: Path, scratch: Path, cores: int) -> dict[str, float]:
+    result = scratch / f"{engine}-{kind}-{cores}"
+    argv = [sys.executable, "-m", "benchmarks.spark.aggregation", "--cell", engine, kind]
+    argv += ["--data", str(data), "--result", str(result), "--cores", str(cores)]
+    environment = {**os.environ, "POLARS_MAX_THREADS": str(cores)}
+    done = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# -- the comparison
+
+
+def check(kind: str, scratch: Path, cores: int) -> str:
+    """Compares the results; raises AssertionError where they differ, returns what was found."""
+    import duckdb
+
+    def table(engine: str) -> str:
+        path = scratch / f"{engine}-{kind}-{cores}.parquet"
+        return f"'{path}/*.parquet'" if path.is_dir() else f"'{path}'"
+
+    connection = duckdb.connect()
+    peer, own = table("duckdb"), table("tidemark")
+    join = f"from {peer} d full join {own} t on d.target = t.subject and d.metric = t.metric and epoch_us(d.start) = t.minute"
+    if kind == "sums":
+        wrong = connection.execute(
+            f"select count(*), count(*) filter (d.samples is distinct from t.samples or d.total is distinct from t.total"
+            f" or d.min is distinct from t.min or d.max is distinct from t.max or abs(d.mean - t.mean) > 1e-9 * t.mean) {join}"
+        ).fetchone()
+        assert wrong is not None
+        assert wrong[1] == 0, wrong
+        return f"{wrong[0]:,} groups, all equal"
+    errors = connection.execute(
+        "select count(*), "
+        + ", ".join(
+            f"max(abs(d.p[{n}] - t.p{p}) / greatest(d.p[{n}], 1e-300))"
+            for n, p in ((1, 50), (2, 95), (3, 99))
+        )
+        + f", count(*) filter (t.p50 is null or d.p is null) {join}"
+    ).fetchone()
+    assert errors is not None
+    assert errors[4] == 0, errors
+    assert max(errors[1:4]) <= 0.01 * (1 + 1e-9), errors
+    return f"{errors[0]:,} groups; largest relative error of a percentile {max(errors[1:4]):.4f}, the bound is 0.01"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=50_000_000)
+    parser.add_argument("--cache", type=Path, help="where the data is kept for the next run")
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--cell", nargs=2, metavar=("ENGINE", "KIND"), help=argparse.SUPPRESS)
+    parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.cell:
+        run_cell(*given.cell, given.data, given.result, given.cores)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        compare(data_of(given.cache or Path(scratch), given.rows), Path(scratch), given.rows)
+
+
+def compare(data: Path, scratch: Path, rows: int) -> None:
+    size = sum(file.stat().st_size for file in data.iterdir()) / 1e6
+    print(f"{rows:,} rows, {size:.0f} MB of Parquet; CPU seconds of the whole process tree")
+    for kind in KINDS:
+        found = {engine: measure(engine, kind, data, scratch, 2) for engine in CELLS}
+        fastest = min(found["duckdb"]["cpu"], found["polars"]["cpu"])
+        fastest_work = min(found["duckdb"]["work"], found["polars"]["work"])
+        print(f"\n{kind}: {check(kind, scratch, 2)}")
+        print(f"  {'':10}{'CPU s':>9}{'ratio':>8}{'work':>9}{'ratio':>8}{'wall s':>9}{'peak MB':>9}")
+        for engine, cell in found.items():
+            ratio, work = cell["cpu"] / fastest, cell["work"] / fastest_work
+            print(
+                f"  {engine:10}{cell['cpu']:9.1f}{ratio:8.2f}{cell['work']:9.1f}{work:8.2f}{cell['wall']:9.1f}{cell['mb']:9.0f}",
+                flush=True,
+            )
+        single = measure("tidemark", kind, data, scratch, 1)
+        gain = single["wall"] / found["tidemark"]["wall"]
+        print(
+            f"  tidemark on 1 core: {single['wall']:.1f} s of wall time; 2 cores are {gain:.2f} times as fast"
+        )
+
+
+if __name__ == "__main__":
+    main()

