@@ -25,9 +25,10 @@ Fault points (see devstack.faults), each followed by the address as the client w
 
     put-token   error (refuses the token), drop_connection, half_open
     attach:     error (refuses the link), drop_connection, half_open
-    send:       error (rejects), size (rejects as too large), drop_connection, detach, half_open (all before the events are stored),
-                no_answer (neither stored nor answered), drop_ack (stored, not answered),
-                drop_ack_and_connection, drop_ack_and_link (stored, then cut or detached), latency
+    send:       error (rejects), size (rejects as too large), drop_connection, detach, half_open
+                (all before the events are stored), no_answer (neither stored nor answered),
+                drop_ack (stored, not answered), drop_ack_and_connection, drop_ack_and_link (stored,
+                then cut or detached), latency
     part:       drop_connection, detach, half_open (in the middle of a batch: after a frame that is
                 not the last of its delivery; frames hold up to 64 KB)
     deliver:    drop_connection, detach, half_open (all before the events are sent), latency,

@@ -16,6 +16,7 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 from string import Formatter
 from typing import IO, Any, Literal, NamedTuple, Protocol
@@ -146,11 +147,12 @@ def write_capture(
 
     The events of one partition are in order; windows follow from their enqueued times and begin at
     multiples of `every_seconds`. With `emit_empty`, windows between two events get a file, too.
-    Raises CaptureError without fastavro, ValueError for settings that are not accepted.
+    Raises CaptureError without fastavro or what the codec needs, ValueError for settings that are not accepted.
     """
     settings = CaptureSettings(
         folder, namespace, every_seconds, every_bytes, path_template, codec, emit_empty=emit_empty
     )
+    require_fastavro(codec)
     files: list[Path] = []
     writers: dict[str, PartitionWriter] = {}
     try:
@@ -201,7 +203,6 @@ class PartitionWriter:
         self._path = settings.folder
         self._size = 0
         self.first_in_file: int | None = None  # sequence number; None if no file is being written
-        require_fastavro()
 
     def add(self, event: CapturedEvent) -> None:
         """Write one event, after ending the windows before its own."""
@@ -216,6 +217,10 @@ class PartitionWriter:
         self._size += event.size
         if self._size >= self._settings.every_bytes:
             self._finish()
+
+    def is_over(self, now: float) -> bool:
+        """Whether the window that is being written has ended at `now` (seconds since 1970)."""
+        return self._window is not None and self._window < self._window_of(now)
 
     def advance(self, now: float) -> None:
         """End the windows that are over at `now` (seconds since 1970)."""
@@ -347,24 +352,25 @@ def enqueued_time_utc(at: datetime) -> str:
     return f"{utc.month}/{utc.day}/{utc.year} {utc.hour % 12 or 12}:{utc:%M:%S} {'AM' if utc.hour < 12 else 'PM'}"
 
 
-def require_fastavro() -> None:
-    """Raises CaptureError if capture files cannot be written for lack of it."""
+def require_fastavro(codec: str) -> None:
+    """Raises CaptureError if capture files cannot be written for lack of it, or of what the codec needs."""
     try:
-        import fastavro  # noqa: F401, PLC0415 - only Capture needs it
+        import fastavro  # noqa: PLC0415 - only Capture needs it
     except ImportError as error:
         raise CaptureError(
             "capture files need the package fastavro, which comes with the extra 'spark' of tidemark"
         ) from error
+    try:
+        fastavro.writer(BytesIO(), "null", [None], codec)
+    except ValueError as error:
+        raise CaptureError(f"codec {codec!r} of the capture files: {error}") from error
 
 
 def new_avro_writer(file: IO[bytes], codec: str) -> AvroWriter:
-    """Writes records of SCHEMA. Raises CaptureError for a codec whose library is missing."""
+    """Writes records of SCHEMA."""
     from fastavro.write import Writer  # noqa: PLC0415 - only Capture needs it
 
-    try:
-        writer: AvroWriter = Writer(file, SCHEMA, codec)
-    except ValueError as error:
-        raise CaptureError(f"codec {codec!r} of the capture files: {error}") from error
+    writer: AvroWriter = Writer(file, SCHEMA, codec)
     return writer
 
 

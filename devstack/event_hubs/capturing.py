@@ -59,6 +59,10 @@ class _Track:
         self.next_sequence_number = batch[-1].sequence_number + 1
         self._save()
 
+    def is_over(self, now: float) -> bool:
+        """Whether the window has ended; does not block."""
+        return self._writer.is_over(now)
+
     def advance(self, now: float) -> None:
         self._writer.advance(now)
         self._save()
@@ -104,11 +108,11 @@ class Capture:
     """Writes files from all that the hubs receive.
 
     `run` until it is cancelled, then `close`. `files` are the ones that are whole, oldest first.
-    Raises CaptureError without fastavro.
+    Raises CaptureError without fastavro or what the codec needs.
     """
 
     def __init__(self, settings: CaptureSettings, hubs: Hubs, clock: Clock) -> None:
-        require_fastavro()
+        require_fastavro(settings.codec)
         self.files: list[Path] = []
         self._settings = settings
         self._hubs = hubs
@@ -148,7 +152,7 @@ class Capture:
                 await self._write(track)
                 if close or partition not in present:
                     await _on_disk(track.close)
-                else:
+                elif track.is_over(now):
                     await _on_disk(track.advance, now)
                 if partition not in present:
                     del self._tracks[partition]

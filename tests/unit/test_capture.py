@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 import threading
+import types
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -205,6 +206,20 @@ def test_without_fastavro_the_error_says_which_extra_has_it(tmp_path, monkeypatc
 
     with pytest.raises(CaptureError, match=r"fastavro.*extra 'spark'"):
         write_capture(tmp_path, "flights", [event(0)])
+
+
+def test_a_codec_whose_library_is_missing_is_refused_before_anything_is_written(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastavro", types.SimpleNamespace(writer=lacking_snappy))
+
+    with pytest.raises(CaptureError, match="codec 'snappy' of the capture files: install cramjam"):
+        Capture(CaptureSettings(tmp_path, codec="snappy"), Hubs(), lambda: 0.0)
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def lacking_snappy(_file, _schema, _records, codec):
+    if codec == "snappy":
+        raise ValueError("install cramjam")
 
 
 @settings(max_examples=25)
