@@ -8,8 +8,9 @@ codec's, byte for byte.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -94,7 +95,7 @@ class Encoder:
         message_id = plain.message_id or f"{self._id_prefix}-{index:010d}"
         session_id = plain.session_id or self._session_id
         encoded = plain_message(plain.body, message_id, session_id, plain.content_type)
-        envelope = len(_properties(message_id, session_id, None))
+        envelope = envelope_size(message_id, session_id, None)
         return Outgoing(index, message_id, session_id, None, message, encoded, framed(len(encoded)), envelope)
 
     def _message(self, message: Any, index: int) -> Message:
@@ -177,6 +178,8 @@ def envelope_size(message_id: Any, session_id: str | None, partition_key: str | 
 
     The SDK's own ServiceBusMessageBatch does not count these bytes.
     """
+    if partition_key is None and isinstance(message_id, str):
+        return _properties_size(len(message_id.encode()), len(session_id.encode()) if session_id else None)
     return len(
         encode_payload(bytearray(), BatchMessage(*batch_envelope(message_id, session_id, partition_key)))
     )
@@ -224,6 +227,12 @@ def _properties(message_id: str, session_id: str | None, content_type: str | Non
     return _PROPERTIES + struct.pack(">BLL", 0xD0, len(values) + 4, _PROPERTY_COUNT) + values
 
 
+@lru_cache(maxsize=1024)
+def _properties_size(message_id: int, session_id: int | None) -> int:
+    """The size of a section with ids of so many bytes."""
+    return len(_properties("x" * message_id, None if session_id is None else "x" * session_id, None))
+
+
 def _short(one_byte: bytes, four_bytes: bytes, text: bytes) -> bytes:
     if len(text) <= 255:
         return one_byte + len(text).to_bytes(1, "big") + text
@@ -240,6 +249,8 @@ def _plain_of(message: Any) -> PlainMessage | None:
     """The message as a plain one; None for one with properties that a plain one does not have."""
     if isinstance(message, PlainMessage):
         return message
+    if type(message) is ServiceBusMessage:
+        return _plain_of_sdk(message.raw_amqp_message)
     if isinstance(message, bytes):
         return PlainMessage(message)
     if isinstance(message, str):
@@ -249,6 +260,28 @@ def _plain_of(message: Any) -> PlainMessage | None:
     if isinstance(message, bytearray | memoryview):
         return PlainMessage(bytes(message))
     return None
+
+
+def _plain_of_sdk(raw: AmqpAnnotatedMessage) -> PlainMessage | None:
+    """A message of the SDK's that has a body, ids and a content type, and nothing else."""
+    parts: Any = raw._data_body  # noqa: SLF001 - the public one is a generator
+    if not parts or len(parts) != 1 or raw.application_properties or raw.annotations:
+        return None
+    if raw.delivery_annotations or raw.footer or any(value is not None for value in _values(raw.header)):
+        return None
+    given = raw.properties
+    if given is None:
+        return None
+    plain = (given.message_id, given.group_id, given.content_type)
+    if sum(value is not None for value in _values(given)) != sum(value is not None for value in plain):
+        return None
+    if not plain[0] or not all(value is None or (value and isinstance(value, str)) for value in plain):
+        return None
+    return PlainMessage(bytes(parts[0]), *plain)  # type: ignore[arg-type]  # they are texts, as was checked
+
+
+def _values(section: Any) -> Iterable[Any]:
+    return () if section is None else vars(section).values()
 
 
 def _annotated(message: Any) -> AmqpAnnotatedMessage:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
+
 
 class Indices:
     """A set of indices that grows mostly at its end, kept as ranges: a billion sent in order are one range."""
@@ -99,22 +101,25 @@ class Claim:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True):
     """A message as it was taken and measured. `size` alone, `cost` within a batch or request, `envelope` if first.
 
-    `key` is its session id, else its partition key. `encoded` is what goes over the wire.
+    `key` is its session id, else its partition key. `encoded` is what goes over the wire, `message` what the caller
+    gave. A struct, because one is made for every message: a frozen dataclass takes nine times as long.
     """
 
     index: int
     message_id: str
     session_id: str | None
     partition_key: str | None
-    message: Any = field(repr=False)  # as the caller gave it
-    encoded: bytes | bytearray = field(repr=False)
+    message: Any
+    encoded: bytes | bytearray
     cost: int
     envelope: int
-    claim: Claim | None = field(default=None, repr=False)
+    claim: Claim | None = None
+
+    def __repr__(self) -> str:
+        return f"Outgoing({self.index}, {self.message_id!r}, {self.size} bytes)"
 
     @property
     def key(self) -> str | None:

@@ -105,6 +105,34 @@ def test_a_message_is_encoded_as_the_sdk_would_encode_it():
     assert batch._message[:5] == batch_envelope("m", "s", None)[:5]
 
 
+texts = st.one_of(st.none(), st.text(max_size=20))
+
+
+@given(
+    st.builds(
+        ServiceBusMessage,
+        st.one_of(st.none(), st.binary(max_size=300), st.text(max_size=30)),
+        message_id=st.one_of(st.none(), st.text(max_size=128), st.uuids()),
+        session_id=texts,
+        subject=st.one_of(st.none(), texts),
+        content_type=texts,
+        partition_key=st.none(),
+        correlation_id=st.one_of(st.none(), texts),
+        application_properties=st.one_of(st.none(), st.just({}), st.just({"a": 1})),
+    )
+)
+def test_every_message_of_the_sdk_is_encoded_as_the_sdk_encodes_it(message):
+    batch = ServiceBusMessageBatch(max_size_in_bytes=100_000)
+    batch.add_message(message)
+    expected = bytes(batch._message[5][0])
+    encoded = bytes(measured(message).encoded)
+
+    if message.message_id:
+        assert encoded == expected
+    else:
+        assert identity(encoded).message_id == "call-0000000007"
+
+
 def test_the_sdk_does_not_count_its_envelope_and_the_sender_does():
     batch = ServiceBusMessageBatch(max_size_in_bytes=10_000)
     batch.add_message(ServiceBusMessage(b"x" * 100, message_id="m" * 100, session_id="s" * 100))
