@@ -1,8 +1,8 @@
 """Live event hubs as the data source "eventhubs": batches between positions, and streams whose positions are in Spark's
 checkpoint.
 
-Options: `hub`; `connection`, the name of a setting in the environment of driver and executors as the app has it (a
-connection string, or `<name>__fullyQualifiedNamespace` for an identity), or `connectionString` itself; `consumerGroup`
+Options: `hub`; `connection`, the name of a setting as the app has it (a connection string, or
+`<name>__fullyQualifiedNamespace` for an identity), or `connectionString` itself; `consumerGroup`
 ($Default; better one of its own: a reader of the group that owns its partitions, such as the consumer, shuts others
 out); `startingPosition` (earliest) and, for batches, `endingPosition` (latest), see `event_hub_positions`;
 `maxEventsPerTrigger` for streams; `failOnDataLoss` (true: retention that removed events before they were read ends the
@@ -42,7 +42,7 @@ from spark_jobs.sources.event_hub_positions import (
     resolved,
 )
 from spark_jobs.sources.event_hub_reading import RangeReader
-from spark_jobs.sources.options import needs_stream_limits, positive
+from spark_jobs.sources.options import carried, environment, needs_stream_limits, positive
 
 NAME = "eventhubs"
 
@@ -53,14 +53,19 @@ _GIVEN = "connectionString"
 
 def read_event_hub(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """EVENTS between two positions, as they are when an action runs. Raises InputError for options at fault."""
-    HubSettings.of(options)
-    return spark.read.format(NAME).options(**options).load()
+    return spark.read.format(NAME).options(**_complete(options)).load()
 
 
 def stream_event_hub(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
     """EVENTS from a position on. Raises InputError for options at fault."""
-    HubSettings.of(options)
-    return spark.readStream.format(NAME).options(**options).load()
+    return spark.readStream.format(NAME).options(**_complete(options)).load()
+
+
+def _complete(options: Mapping[str, str]) -> dict[str, str]:
+    """With the settings of the connection as the driver has them. Raises InputError."""
+    given = {**carried(os.environ, options.get("connection") or _GIVEN), **options}
+    HubSettings.of(given)
+    return given
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,8 @@ class HubSettings:
 
     hub: str
     connection: str
-    connection_string: str | None
+    environment: Mapping[str, str]
+    """Settings in which the connection is found."""
     consumer_group: str
     start: dict[str, str | int]
     end: dict[str, str | int]
@@ -93,7 +99,7 @@ class HubSettings:
         settings = cls(
             hub=hub,
             connection=_GIVEN if text else str(connection),
-            connection_string=text,
+            environment={**environment(options), **({_GIVEN: text} if text else {})},
             consumer_group=options.get("consumerGroup") or "$Default",
             start=parse_position(options.get("startingPosition") or EARLIEST, "startingPosition"),
             end=parse_position(options.get("endingPosition") or LATEST, "endingPosition"),
@@ -106,11 +112,6 @@ class HubSettings:
         except ConnectionSettingsError as error:
             raise InputError(f'the source "{NAME}": {error}') from error
         return settings
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Settings in which the connection is found."""
-        return {**os.environ, _GIVEN: self.connection_string} if self.connection_string else os.environ
 
     def look(self) -> tuple[str, dict[str, PartitionState]]:
         """When the hub was created, and how its partitions stand now. Raises InputError."""

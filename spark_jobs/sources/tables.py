@@ -2,8 +2,9 @@
 
 Options: `connection` (the name of the connection's setting, as in the app: AzureWebJobsStorage, or one with
 `<name>__tableServiceUri` for an identity), `table`, and `layout` ("scaling_log" or "consumer_stats"; by default what the
-table's name says). The settings are read from the environment of the driver and of the executors: no secret is an
-option. One task reads one partition of the table: a target, or a consumer.
+table's name says). The settings are those of the driver's environment where the functions of this package are used; with
+`spark.read.format("azure_table")` alone, of the environment that Spark was started in. One task reads one partition of
+the table: a target, or a consumer.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from scaling.connections import ConnectionSettingsError, network_story, storage_
 from scaling.serial import read_log_row
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import CONSUMER_STATS, DECISIONS
+from spark_jobs.sources.options import carried, environment
 from spark_jobs.sources.record_files import arrow_schema
 from spark_jobs.sources.records import RejectedError
 from spark_jobs.sources.telemetry_rows import Row, entry_row, stats_row
@@ -58,21 +60,28 @@ CONSUMER_STATS_TABLE = Layout("consumer_stats", consumer_stats.TABLE, CONSUMER_S
 LAYOUTS = {layout.name: layout for layout in (SCALING_LOG, CONSUMER_STATS_TABLE)}
 
 
-def read_table(spark: SparkSession, url: str, layout: Layout) -> DataFrame:
-    """A frame of the layout's schema from "table://<connection>[/<table>]".
+def read_table(
+    spark: SparkSession, url: str, layout: Layout, settings: Mapping[str, str] | None = None
+) -> DataFrame:
+    """A frame of the layout's schema from "table://<connection>[/<table>]"; `settings` are the environment by default.
 
     Raises InputError where the connection's settings are missing; a table that is not there ends the first action.
     """
     connection, _, table = url.removeprefix(SCHEME).partition("/")
     options = {"connection": connection, "table": table or layout.table, "layout": layout.name}
+    options |= carried(os.environ if settings is None else settings, connection)
     TableSettings.of(options)
     return spark.read.format(NAME).options(**options).load()
 
 
 class TableSettings(NamedTuple):
+    settings: Mapping[str, str]
     connection: str
     table: str
     layout: Layout
+
+    def __repr__(self) -> str:
+        return f"TableSettings({self.table!r} of {self.connection})"  # no secrets
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> TableSettings:
@@ -87,16 +96,17 @@ class TableSettings(NamedTuple):
                 f" layout '{options.get('layout')}'"
             )
         try:
-            storage_endpoint(os.environ, connection, "table")
+            settings = environment(options)
+            storage_endpoint(settings, connection, "table")
         except ConnectionSettingsError as error:
             raise InputError(f'the source "{NAME}": {error}') from error
-        return cls(connection, table or layout.table, layout)
+        return cls(settings, connection, table or layout.table, layout)
 
     async def entities(self, query: str | None, select: list[str] | None = None) -> list[Mapping[str, Any]]:
         """Raises InputError for a table that is not there, or not to be read."""
         where = f"table '{self.table}' (connection {self.connection})"
         try:
-            async with table_service(os.environ, self.connection) as service:
+            async with table_service(self.settings, self.connection) as service:
                 client = service.get_table_client(self.table)
                 pages = (
                     client.query_entities(query, select=select)

@@ -78,14 +78,15 @@ def read_decisions(
     *,
     quarantine: str | None = None,
     storage: Mapping[str, Any] | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """DECISIONS from a folder of the log's entries as JSON, or from Table Storage: "table://<connection>" with the name
-    of the connection's setting, optionally followed by "/<table>".
+    of the connection's setting, optionally followed by "/<table>". `settings` are the environment by default.
 
     An entry that was written twice, with the same key, comes twice from files and once from a table. Raises InputError.
     """
     if path.startswith(tables.SCHEME):
-        return tables.read_table(spark, path, tables.SCALING_LOG)
+        return tables.read_table(spark, path, tables.SCALING_LOG, settings)
     return read_records(spark, ScalingLogSource, path, quarantine, storage)
 
 
@@ -111,9 +112,11 @@ def stream_decisions(
     )
 
 
-def read_consumer_stats(spark: SparkSession, path: str) -> DataFrame:
+def read_consumer_stats(
+    spark: SparkSession, path: str, *, settings: Mapping[str, str] | None = None
+) -> DataFrame:
     """CONSUMER_STATS from "table://<connection>[/<table>]": how each instance stood when it last told."""
-    return tables.read_table(spark, path, tables.CONSUMER_STATS_TABLE)
+    return tables.read_table(spark, path, tables.CONSUMER_STATS_TABLE, settings)
 
 
 def metrics_of(decisions: DataFrame) -> DataFrame:

@@ -23,6 +23,9 @@ from spark_jobs.sources.telemetry import (
 )
 from tests.unit.test_source_records import CHECKPOINT, CLASSIC, INTERVAL, WORKSPACE, entry
 
+# Whichever test first hands a Python function to Spark meets it.
+pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+
 AT = 1_763_712_000.125
 
 
