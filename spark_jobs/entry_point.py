@@ -1,4 +1,4 @@
-"""What spark-submit is given: `spark-submit --py-files tidemark.whl entry_point.py <job> ...`."""
+"""What spark-submit is given, where the wheel is installed: `spark-submit tidemark_spark.py <job> ...`."""
 
 from spark_jobs.cli import main
 
