@@ -28,6 +28,7 @@ _int64 = struct.Struct(">q").unpack_from
 _uint32 = struct.Struct(">I").unpack_from
 _uint64 = struct.Struct(">Q").unpack_from
 _int32 = struct.Struct(">i").unpack_from
+_int16 = struct.Struct(">h").unpack_from
 _double = struct.Struct(">d").unpack_from
 
 _Value = tuple[Any, int]
@@ -58,6 +59,7 @@ _READ: Mapping[int, Callable[[bytes, int], _Value]] = {
     0x54: lambda data, at: (int.from_bytes(data[at : at + 1], signed=True), at + 1),
     0x55: lambda data, at: (int.from_bytes(data[at : at + 1], signed=True), at + 1),
     0x56: lambda data, at: (data[at] == 1, at + 1),
+    0x61: lambda data, at: (_int16(data, at)[0], at + 2),  # the epoch of an idempotent producer
     0x70: lambda data, at: (_uint32(data, at)[0], at + 4),
     0x71: lambda data, at: (_int32(data, at)[0], at + 4),
     0x80: lambda data, at: (_uint64(data, at)[0], at + 8),

@@ -8,9 +8,17 @@ from hypothesis import strategies as st
 from consumer.amqp_event import last_enqueued, read_event
 from consumer.events import to_event
 from devstack.amqp.encoder import encode
-from devstack.amqp.messages import APPLICATION_PROPERTIES, DATA, HEADER, PROPERTIES, encode_section
-from devstack.amqp.values import Described, ULong
+from devstack.amqp.messages import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    encode_section,
+)
+from devstack.amqp.values import Described, Int, Short, Symbol, ULong
 from devstack.event_hubs.events import SentEvent, encode_body, runtime_annotations
+from devstack.event_hubs.idempotence import EPOCH, NUMBER, PRODUCER_ID
 
 TEXT = st.text(max_size=300)
 PLAIN = st.one_of(
@@ -55,6 +63,15 @@ def test_sections_of_data_are_joined_and_other_sections_passed_over():
 
     assert read_event("3", data).body == b"onetwo"
     assert read_event("3", data) == as_the_sdk_reads(data)
+
+
+def test_an_event_of_an_idempotent_producer_reads_as_the_sdk_reads_it():
+    said = {Symbol(PRODUCER_ID): 1_795_000_000_123, Symbol(EPOCH): Short(-300), Symbol(NUMBER): Int(70_000)}
+    sent = SentEvent.parse(encode_section(MESSAGE_ANNOTATIONS, said) + encode_body(b"x", {"a": Short(5)}))
+    data = sent.stamped(7, "4711", 1_795_000_000_123)
+
+    assert read_event("3", data) == as_the_sdk_reads(data)
+    assert read_event("3", data).properties == {"a": 5}
 
 
 def test_bodies_that_are_no_data_are_left_to_the_sdk():
