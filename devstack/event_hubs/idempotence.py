@@ -26,6 +26,7 @@ OUT_OF_ORDER = "com.microsoft:out-of-order-sequence"
 EPOCH_STOLEN = "com.microsoft:producer-epoch-stolen"
 
 MAX_NUMBER = 2**31 - 1
+_SHOWN = 5  # producers that an error names
 
 
 class Idempotence(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -110,9 +111,8 @@ class Publishers:
         keep: Callable[[Note], None],
     ) -> None:
         self.settings = settings
-        self.counts: Counter[str] = (
-            Counter()
-        )  # batches_accepted, events_dropped, rejected:<condition> and so on
+        # batches_ and events_accepted, batches_ and events_dropped, rejected:<condition>
+        self.counts: Counter[str] = Counter()
         self._new_id = new_id
         self._keep = keep
         self._producers = {key: msgspec.json.decode(text, type=Producer) for key, text in notes.items()}
@@ -127,9 +127,10 @@ class Publishers:
             return self._begin(self._new_id(), asked.epoch or 0, asked.number or 0)
         producer = self._producers.get(asked.producer_id)
         if producer is None:
-            known = ", ".join(map(str, self._producers)) or "none"
+            known = ", ".join(map(str, list(self._producers)[-_SHOWN:])) or "none"
             raise AmqpError(
-                NOT_ALLOWED, f"{PRODUCER_ID} {asked.producer_id} is unknown to this partition, known: {known}"
+                NOT_ALLOWED,
+                f"{PRODUCER_ID} {asked.producer_id} is unknown to this partition, newest that are known: {known}",
             )
         epoch = producer.epoch if asked.epoch is None else asked.epoch
         _refuse_stale(asked.producer_id, epoch, producer.epoch)
