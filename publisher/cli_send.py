@@ -81,6 +81,7 @@ class _Order:
     resume: Path | None
     resume_file: Path
     resend_unknown: bool
+    ordered: bool
     attempts: int
     timeout: float
     quiet: bool
@@ -134,6 +135,9 @@ def send(
             "--resend-unknown", help="Send again what may have arrived: for entities that detect duplicates."
         ),
     ] = False,
+    any_order: Annotated[  # noqa: FBT002 - as above
+        bool, typer.Option("--any-order", help="Fewer batches for large messages, which change places.")
+    ] = False,
     attempts: Annotated[int, typer.Option("--attempts", min=1, help="Attempts for each batch.")] = 5,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer to a batch.")
@@ -144,7 +148,7 @@ def send(
         Path, typer.Option("--root", help="Folder of local.settings.json; the environment wins over it.")
     ] = ROOT,
 ) -> None:
-    """Sends the lines of a file to a Service Bus queue or topic, in order, in as few batches as fit.
+    """Sends the lines of a file to a Service Bus queue or topic, in as few batches as fit, in order per session.
 
     If not all is sent, a resume file says which lines are left: the same command with --resume sends those. Exit
     status: 0 all is sent, 1 not all, 2 settings or input, 3 of some lines it is not known whether they arrived.
@@ -163,6 +167,7 @@ def send(
             resume,
             resume_file or Path(f"{'stdin' if str(file) == '-' else file}.resume.json"),
             resend_unknown,
+            not any_order,
             attempts,
             timeout,
             quiet,
@@ -260,7 +265,10 @@ async def _sender(order: _Order, settings: Mapping[str, str]) -> AsyncIterator[B
             "topic_name": order.topic,
             "claim_check": await _claim_check(order, settings, stack),
             "policy": SendPolicy(
-                look_ahead=LOOK_AHEAD, attempts=order.attempts, resend_unknown=order.resend_unknown
+                look_ahead=LOOK_AHEAD,
+                attempts=order.attempts,
+                resend_unknown=order.resend_unknown,
+                ordered=order.ordered,
             ),
             "timeout": order.timeout,
             "client_options": {"ssl_context": tls_context(settings)},

@@ -14,7 +14,7 @@ fill six tenths of a batch each need one batch each, in whatever order.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
@@ -102,6 +102,22 @@ def learned_singly(limits: Limits, *, size: int, allowed: int | None) -> Limits:
     return replace(limits, message=max(0, message))
 
 
+def best_fit(items: Sequence[Sized], limits: Limits) -> list[int]:
+    """Positions of the messages that share a batch with the first of these, whatever their order: the largest that
+    still fit. The first one always goes, so that none waits for ever.
+    """
+    room = limits.batch - limits.of_run(items[:1])
+    chosen = [0]
+    for position in sorted(range(1, len(items)), key=lambda each: -items[each].cost):
+        if len(chosen) == limits.count:
+            break
+        cost = items[position].cost + limits.header
+        if cost <= room:
+            room -= cost
+            chosen.append(position)
+    return sorted(chosen)
+
+
 def run_length(items: Iterable[Sized], limits: Limits) -> int:
     """How many of these messages, from the first on, make the longest batch that fits; at least 1 if there is one."""
     total = length = 0
@@ -128,11 +144,13 @@ class Lanes(Generic[Item]):
     """Messages that wait to be sent: one lane for each session id or partition key, or one for all if `mixed`.
 
     An entity with partitions takes only one key per batch. Order is kept within a lane, and a lane without a key is
-    a lane, too: messages that have none stay in the order in which they came.
+    a lane, too: messages that have none stay in the order in which they came. Not `ordered`, a batch takes of its
+    lane what fills it best.
     """
 
-    def __init__(self, *, mixed: bool) -> None:
+    def __init__(self, *, mixed: bool, ordered: bool = True) -> None:
         self._mixed = mixed
+        self._ordered = ordered
         self._lanes: dict[str | None, _Lane[Item]] = {}
         self._full: dict[str | None, None] = {}  # an ordered set, so that no lane is looked for
         self.size = 0  # bytes, of all that waits
@@ -172,8 +190,7 @@ class Lanes(Generic[Item]):
             return []
         key = self._next_lane(limits)
         lane = self._lanes[key]
-        length = run_length(lane.items, limits)
-        items = [lane.items.popleft() for _ in range(length)]
+        items = self._take_from(lane, limits)
         lane.cost -= sum(item.cost for item in items)
         self.size -= sum(item.size for item in items)
         if not lane.items:
@@ -181,6 +198,15 @@ class Lanes(Generic[Item]):
         if not lane.items or not lane.full(limits):
             self._full.pop(key, None)
         return items
+
+    def _take_from(self, lane: _Lane[Item], limits: Limits) -> list[Item]:
+        if self._ordered:
+            return [lane.items.popleft() for _ in range(run_length(lane.items, limits))]
+        waiting = list(lane.items)
+        chosen = best_fit(waiting, limits)
+        taken = set(chosen)
+        lane.items = deque(item for position, item in enumerate(waiting) if position not in taken)
+        return [waiting[position] for position in chosen]
 
     def _next_lane(self, limits: Limits) -> str | None:
         for key in list(self._full):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -81,6 +81,19 @@ def new_report(session_id: str | None, schedule_at: datetime | None, id_prefix: 
         session_id=session_id,
         schedule_at=None if schedule_at is None else schedule_at.astimezone(UTC),
     )
+
+
+def check_iterable(messages: object) -> None:
+    """Raises PublishSettingsError for a single message where an iterable of messages belongs.
+
+    A text is an iterable of characters, and would be sent as such.
+    """
+    if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not hasattr(
+        messages, "__aiter__" if hasattr(messages, "__aiter__") else "__iter__"
+    ):
+        raise PublishSettingsError(
+            f"messages is a {type(messages).__name__}, accepted: an iterable of messages, such as a list"
+        )
 
 
 def remaining(messages: Collection[Any], taken: int) -> Iterator[Any]:

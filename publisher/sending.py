@@ -100,13 +100,22 @@ Measure = Callable[[Any, int, Limits], Outgoing]
 
 @dataclass(frozen=True, slots=True)
 class SendPolicy:
-    """How a call goes about it. `look_ahead` in bytes of encoded messages, `retry_delay` in seconds."""
+    """How a call goes about it.
+
+    `look_ahead`: bytes of encoded messages that are read and measured before those in front of them are sent; at
+    least two batches. `attempts` for each batch, `retry_delay` in seconds between them unless the service says.
+    `resend_unknown`: send again what may have arrived, for entities that detect duplicates. `mixed`: let messages of
+    several sessions and partition keys share a batch and keep one order; for entities that are neither partitioned
+    nor have sessions. Not `ordered`: fill each batch with what fits best of the look-ahead. That saves a tenth of the
+    batches for messages of 100 bytes to 100 KB, a quarter for those that are up to 256 KB, and nothing for small ones.
+    """
 
     look_ahead: int = 16 * 1024 * 1024
     attempts: int = 5
     retry_delay: float = 2.0  # what Service Bus asks for when it throttles, and the seed's
     resend_unknown: bool = False
     mixed: bool = False
+    ordered: bool = True
 
     def __post_init__(self) -> None:
         if self.look_ahead < 0:
@@ -162,7 +171,7 @@ class Sending:
         self._measure = measure
         self._policy = policy
         self._chance = chance
-        self._lanes: Lanes[Outgoing] = Lanes(mixed=policy.mixed)
+        self._lanes: Lanes[Outgoing] = Lanes(mixed=policy.mixed, ordered=policy.ordered)
         self._taken: deque[Any] = deque()
         self._in_flight: tuple[Outgoing, ...] = ()
         self._perhaps: set[int] = set()  # indices of which an attempt went unanswered

@@ -30,6 +30,7 @@ from publisher.send_call import (
     Call,
     LearnedLimits,
     OnProgress,
+    check_iterable,
     entity_options,
     finished,
     new_report,
@@ -182,6 +183,7 @@ class SyncBigBatchSender:
         PublishUnavailableError or PublishRefusedError if the entity cannot be opened. What the iterable itself
         raises passes through; `last_report` then says how far it went, as it does after a cancellation.
         """
+        check_iterable(messages)
         before = new_report(session_id, schedule_at, id_prefix)
         with self._lock:
             call = self._call(before)

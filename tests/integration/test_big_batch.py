@@ -345,6 +345,10 @@ async def test_wrong_settings_are_refused_by_name(server):
         BigBatchSender.from_connection_string(server.connection_string)
     with pytest.raises(PublishSettingsError, match="limit is 0"):
         sender_to(server, limit=0)
+    async with sender_to(server) as sender:
+        for single in ("text", b"bytes", {"a": 1}, ServiceBusMessage("x")):
+            with pytest.raises(PublishSettingsError, match="accepted: an iterable of messages"):
+                await sender.send(single)
     async with sender_to(server, limit=300_000) as sender:
         with pytest.raises(PublishSettingsError, match="limit is 300,000 bytes, accepted: up to the 262,144"):
             await sender.send([b"a"])

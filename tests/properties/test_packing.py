@@ -22,8 +22,8 @@ class Sized:
         return self.cost
 
 
-def packed(items, limits, *, mixed=True):
-    lanes = Lanes(mixed=mixed)
+def packed(items, limits, *, mixed=True, ordered=True):
+    lanes = Lanes(mixed=mixed, ordered=ordered)
     for item in items:
         lanes.add(item, limits)
     batches = []
@@ -104,6 +104,27 @@ def test_each_batch_has_one_key_and_each_key_keeps_its_order(drawn):
     for key in (None, "a", "b"):
         sent = [item for batch in batches for item in batch if item.key == key]
         assert sent == [item for item in items if item.key == key]
+
+
+@given(st.lists(st.integers(1, 60), max_size=40), st.integers(0, 5), st.integers(1, 6))
+def test_without_order_a_batch_leaves_out_nothing_that_would_have_fitted(costs, header, count):
+    limits = Limits(batch=80, message=80, header=header, count=count)
+    batches = packed([Sized(i, cost, 4) for i, cost in enumerate(costs)], limits, ordered=False)
+
+    assert sorted(item.index for batch in batches for item in batch) == list(range(len(costs)))
+    for position, batch in enumerate(batches):
+        assert len(batch) <= count
+        assert limits.of_run(batch) <= 80
+        later = [item for after in batches[position + 1 :] for item in after]
+        assert len(batch) == count or all(limits.of_run([*batch, item]) > 80 for item in later)
+
+
+def test_without_order_messages_of_odd_sizes_need_fewer_batches():
+    sizes = [60, 60, 60, 40, 40, 40] * 5
+    items = [Sized(i, cost) for i, cost in enumerate(sizes)]
+
+    assert len(packed(items, Limits(100, 100))) == 20
+    assert len(packed(items, Limits(100, 100), ordered=False)) == 15
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=40), st.integers(1, 40))
