@@ -195,9 +195,7 @@ class TargetPerUnitRule:
 
 
 @lru_cache(maxsize=1024)  # a target stands at few capacities, and is decided upon every minute
-def _boundaries(
-    current: int, ready: int, target: float, tolerance: float, mode: str
-) -> tuple[float, float]:
+def _boundaries(current: int, ready: int, target: float, tolerance: float, mode: str) -> tuple[float, float]:
     """The largest values of the metric that do not scale out, and that scale in: the ends of keeping.
 
     Computed from the formula's inverse, then moved by the last bits until the formula itself agrees.

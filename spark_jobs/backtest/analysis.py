@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
 
 from scaling.policy import PolicySpec
 from spark_jobs.backtest.fleet import Model
-from spark_jobs.backtest.grid import BASELINE, Candidate, GridError, Plan, Targets, metric_of
+from spark_jobs.backtest.grid import BASELINE, Candidate, Plan, Targets, metric_of
 from spark_jobs.backtest.history import HistoryError
 from spark_jobs.backtest.recommend import Choice, Judged, choose, choose_for_all, judge, judge_all
+from spark_jobs.backtest.variation import GridError
 from spark_jobs.backtest.work import Comparison, Row, Settings
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -70,7 +72,9 @@ def plan_job(plan: Plan, targets: Targets, recorded: Iterable[str]) -> Job:
     for name, found in candidates.items():
         for candidate in found:
             if metrics[name] not in candidate.spec.metrics:
-                raise GridError(f"candidate '{candidate.name}' of {name}: has no metric '{metrics[name]}', the queue")
+                raise GridError(
+                    f"candidate '{candidate.name}' of {name}: has no metric '{metrics[name]}', the queue"
+                )
     return Job(Settings(plan.rules, plan.model, plan.estimate_rate), candidates, metrics, base)
 
 
@@ -82,7 +86,7 @@ def blocks_per_target(candidates: int, targets: int, workers: int) -> int:
 def sliced(count: int, blocks: int) -> list[tuple[int, int]]:
     """`count` items as `blocks` neighbouring ranges of nearly equal length."""
     edges = [round(index * count / blocks) for index in range(blocks + 1)]
-    return list(zip(edges, edges[1:], strict=False))
+    return list(pairwise(edges))
 
 
 class Analysis(Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -30,9 +31,9 @@ def pareto(choice: Choice, *, budget: float) -> Figure:
         axes.set_xlabel("cost per hour")
         axes.axhline(budget * 100, color=INK, linewidth=0.8, linestyle=":")
         axes.set_yscale("symlog", linthresh=0.1)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(-0.005, 2 * max(100 * budget, *(100 * s.late_share for s in scores.values())))
     left.set_ylabel("late messages, %")
-    left.legend(loc="upper right", fontsize="small")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4, fontsize="small")
     return figure
 
 
@@ -60,7 +61,7 @@ def _dots(axes: Axes, choice: Choice, scores: Mapping[str, Score]) -> None:
         draw([choice.recommended], GREEN, "recommended")
 
 
-def over_time(comparison: Comparison, recommended: str, *, service_rate: float) -> Figure:
+def over_time(comparison: Comparison, *, service_rate: float) -> Figure:
     """Load, backlog and instances of the running and of the recommended policy."""
     assert comparison.series is not None  # noqa: S101 - the caller asked for the series
     figure, (load, backlog, instances) = new_figure(3, 1, height=1.9, sharex=True)
@@ -68,20 +69,25 @@ def over_time(comparison: Comparison, recommended: str, *, service_rate: float) 
     times = _times(theirs)
     load.fill_between(times, theirs.arrivals, color=BLUE, alpha=0.5, linewidth=0)
     load.set_title("Arrivals per second")
-    for series, colour, text in ((theirs, ORANGE, "running policy"), (ours, GREEN, f"recommended: {recommended}")):
+    for series, colour, text in ((theirs, ORANGE, "running policy"), (ours, GREEN, "recommended")):
         backlog.plot(_times(series), series.backlog, color=colour, label=text)
         instances.step(_times(series), series.instances, where="post", color=colour)
     needed = [rate / service_rate for rate in theirs.arrivals]
-    instances.plot(times, needed, color=INK, linewidth=0.8, alpha=0.6, linestyle=":", label="needed by the arrivals")
+    instances.plot(times, needed, color=INK, linewidth=1.0, linestyle=":", label="needed by the arrivals")
     backlog.set_title("Waiting messages")
     backlog.set_yscale("symlog", linthresh=100)
     instances.set_title("Instances")
-    split = datetime.fromtimestamp(comparison.split, UTC)
+    split: Any = datetime.fromtimestamp(comparison.split, UTC)
     for axes in (load, backlog, instances):
-        axes.axvline(split, color=RED, linewidth=0.9, linestyle="--")  # type: ignore[arg-type]  # dates are units
+        axes.axvline(split, color=RED, linewidth=0.9, linestyle="--")
         axes.set_ylim(bottom=0)
     load.annotate(
-        " held out from here", (split, 1.0), xycoords=("data", "axes fraction"), va="top", fontsize="small", color=RED  # type: ignore[arg-type]
+        " held out from here",
+        (split, 1.0),
+        xycoords=("data", "axes fraction"),
+        va="top",
+        fontsize="small",
+        color=RED,
     )
     backlog.legend(loc="upper left", fontsize="small")
     instances.legend(loc="upper left", fontsize="small")
@@ -89,5 +95,6 @@ def over_time(comparison: Comparison, recommended: str, *, service_rate: float) 
     return figure
 
 
-def _times(series: Series) -> list[datetime]:
+def _times(series: Series) -> Any:
+    """Matplotlib takes dates, but its types do not say so."""
     return [datetime.fromtimestamp(at, UTC) for at in series.times]

@@ -97,7 +97,7 @@ class Fleet:
                 work, whole = self._blended(first + done), done + 1
             for arrived in arrivals[done:whole]:
                 waiting += arrived - work
-                if waiting < 0.0:
+                if waiting < 0.0:  # noqa: PLR1730 - a call of max() takes twice the time of this loop
                     waiting = 0.0
                 append(waiting)
             done = whole

@@ -124,7 +124,7 @@ def _model(root: Reader) -> tuple[Model, bool]:
     if reader is None:
         root.problem("model", "is missing; give at least service_rate (messages per second of one instance)")
         return Model(service_rate=1.0), False
-    rate = reader.require("service_rate", 1.0, _rate)
+    rate = reader.require("service_rate", None, _rate)
     fields = {field.name: field.default for field in msgspec.structs.fields(Model)}
     model = Model(
         service_rate=rate or 1.0,
@@ -166,12 +166,16 @@ def _variants(root: Reader, tree: Mapping[str, Any]) -> tuple[Variant, ...]:
         table = tree["candidates"][name]
         where = f"candidates.{name}"
         if name == BASELINE or not isinstance(table, Mapping):
-            root.problem(where, f"a candidate is a table, and not called '{BASELINE}': that is the running policy")
+            root.problem(
+                where, f"a candidate is a table, and not called '{BASELINE}': that is the running policy"
+            )
             continue
         own = {key: value for key, value in table.items() if key not in {"vary", "remove"}}
         remove = table.get("remove", [])
         if not isinstance(remove, list) or not all(isinstance(key, str) for key in remove):
-            root.problem(f"{where}.remove", f"found {remove!r}; a list of keys of the target's table is accepted")
+            root.problem(
+                f"{where}.remove", f"found {remove!r}; a list of keys of the target's table is accepted"
+            )
             continue
         found += _combined(root, f"{where}.vary", name, own, tuple(remove), table.get("vary", {}))
     if not found:
@@ -223,7 +227,7 @@ class Targets:
 
     def baseline(self, target: str) -> PolicySpec:
         """The running policy. Raises ConfigError."""
-        return self._built(target, self._tree, {}, Shared(self._name, self._lines, self._settings))
+        return self._built(target, self._tree, Shared(self._name, self._lines, self._settings))
 
     def candidates(self, target: str, plan: Plan) -> list[Candidate]:
         """The baseline and every variant for one target. Raises ConfigError with the problems of all of them."""
@@ -254,13 +258,11 @@ class Targets:
         own = [s for s in variant.settings if s.path != (SETTING,)]
         schedule = {s.path[0]: str(s.value) for s in variant.settings if s.path == (SETTING,)}
         shared = Shared(where, {}, _Lenient({**self._settings, **schedule}))
-        spec = self._built(target, {"version": 1, "targets": {target: applied(table, own)}}, schedule, shared)
+        spec = self._built(target, {"version": 1, "targets": {target: applied(table, own)}}, shared)
         changes = {**variant.tables, **{".".join(s.path): s.value for s in variant.settings}}
         return Candidate(variant.name, spec, changes)
 
-    def _built(
-        self, target: str, tree: Mapping[str, Any], schedule: Mapping[str, str], shared: Shared
-    ) -> PolicySpec:
+    def _built(self, target: str, tree: Mapping[str, Any], shared: Shared) -> PolicySpec:
         config = build_config(tree, shared, plug_ins=self._plug_ins)
         spec = config.policies[target].spec
         bare = {name: msgspec.structs.replace(metric, options={}) for name, metric in spec.metrics.items()}
@@ -307,4 +309,6 @@ def metric_of(spec: PolicySpec, chosen: str | None) -> str:
     if chosen is None and "backlog" in names:
         return "backlog"
     found = f"'{chosen}'" if chosen is not None else "no single metric"
-    raise GridError(f"{spec.target}: {found}; set `metric` to the one that counts waiting messages: {', '.join(names)}")
+    raise GridError(
+        f"{spec.target}: {found}; set `metric` to the one that counts waiting messages: {', '.join(names)}"
+    )

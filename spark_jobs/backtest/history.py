@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from math import isfinite, nan
 from statistics import median, quantiles
 
@@ -57,10 +58,14 @@ def from_arrivals(
     """
     known = dict(sorted(counts))
     if len(known) < len(counts):
-        raise HistoryError(f"{target}: {len(counts) - len(known)} bins are given twice; one row per bin is accepted")
+        raise HistoryError(
+            f"{target}: {len(counts) - len(known)} bins are given twice; one row per bin is accepted"
+        )
     for at, value in known.items():
         if not (isfinite(at) and isfinite(value) and value >= 0):
-            raise HistoryError(f"{target}: {value} arrivals at {at}; accepted are finite numbers of 0 or more")
+            raise HistoryError(
+                f"{target}: {value} arrivals at {at}; accepted are finite numbers of 0 or more"
+            )
     width = _width(target, list(known), step)
     first = next(iter(known))
     bins = [nan] * (round((next(reversed(known)) - first) / width) + 1)
@@ -72,7 +77,7 @@ def from_arrivals(
 def _width(target: str, times: Sequence[float], step: float | None) -> float:
     if not times:
         raise HistoryError(f"{target}: the history is empty; at least two bins are needed")
-    distances = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    distances = [later - earlier for earlier, later in pairwise(times)]
     if step is None and not distances:
         raise HistoryError(f"{target}: one bin at {times[0]:g}; at least two are needed to tell their width")
     width = min(distances) if step is None else step
@@ -110,7 +115,7 @@ def from_backlog(
         raise HistoryError(f"{target}: {len(slots)} readings of the backlog; at least two are needed")
     bins: list[float] = []
     idle = 0
-    for before, after in zip(slots, slots[1:], strict=False):
+    for before, after in pairwise(slots):
         if before is None or after is None or before.instances is None:
             bins.append(nan)
             continue
@@ -157,7 +162,9 @@ def _slots(target: str, observations: Sequence[Observation], step: float) -> lis
         raise HistoryError(f"{target}: the history has no reading of the backlog")
     for reading in known:
         if not (isfinite(reading.backlog or 0.0) and (reading.backlog or 0.0) >= 0):
-            raise HistoryError(f"{target}: backlog {reading.backlog} at {reading.at:.0f}; accepted are 0 or more")
+            raise HistoryError(
+                f"{target}: backlog {reading.backlog} at {reading.at:.0f}; accepted are 0 or more"
+            )
     first = known[0].at
     slots: list[Observation | None] = [None] * (round((known[-1].at - first) / step) + 1)
     for reading in known:
@@ -180,9 +187,7 @@ class RateEstimate(Struct, frozen=True):
         )
 
 
-def estimate_service_rate(
-    target: str, history: History, observations: Sequence[Observation]
-) -> RateEstimate:
+def estimate_service_rate(target: str, history: History, observations: Sequence[Observation]) -> RateEstimate:
     """What one instance serves while all are busy, from arrivals and backlogs of the same time.
 
     A bin counts as saturated when more waits at both of its ends than was served in it: the instances were never
@@ -191,7 +196,7 @@ def estimate_service_rate(
     slots = _slots(target, observations, history.step)
     offset = round(((slots[0].at if slots[0] else 0.0) - history.start) / history.step)
     rates: list[float] = []
-    for index, (before, after) in enumerate(zip(slots, slots[1:], strict=False)):
+    for index, (before, after) in enumerate(pairwise(slots)):
         bin_ = index + offset
         if before is None or after is None or not before.instances or not 0 <= bin_ < len(history.arrivals):
             continue

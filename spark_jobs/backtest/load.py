@@ -24,7 +24,18 @@ class Load:
     still, the clock of waiting too, and a tick after an interval with such a step does not happen.
     """
 
-    __slots__ = ("arrivals", "history", "interval", "known", "per_tick", "reported", "start", "step", "ticks", "whole")
+    __slots__ = (
+        "arrivals",
+        "history",
+        "interval",
+        "known",
+        "per_tick",
+        "reported",
+        "start",
+        "step",
+        "ticks",
+        "whole",
+    )
 
     def __init__(self, history: History, interval: float) -> None:
         width, tick = round(history.step * MILLISECONDS), round(interval * MILLISECONDS)
@@ -78,7 +89,8 @@ class Load:
         values = self.history.metrics[metric]
         pieces = round(self.history.step / self.step)
         return [
-            values[max(min(tick * self.per_tick // pieces, len(values)) - 1, 0)] for tick in range(self.ticks + 1)
+            values[max(min(tick * self.per_tick // pieces, len(values)) - 1, 0)]
+            for tick in range(self.ticks + 1)
         ]
 
 
@@ -96,10 +108,10 @@ class Waiting:
         self.step = load.step
         self.mask: NDArray[np.bool_] = np.array(load.known)
         arrivals = np.array(load.arrivals)[self.mask]
-        self.ends: Floats = np.arange(len(arrivals) + 1) * load.step
+        self.ends: Floats = np.arange(len(arrivals) + 1, dtype=np.float64) * load.step
         # The backlog at the start came at the start.
         self.arrived: Floats = load.history.backlog + np.concatenate(([0.0], np.cumsum(arrivals)))
-        old: Floats = np.interp(self.ends - slo, self.ends, self.arrived, left=0.0)
+        old = np.interp(self.ends - slo, self.ends, self.arrived, left=0.0)
         self.recent: Floats = (self.arrived - old)[1:]
         self.due: Floats = np.diff(old)
 

@@ -32,10 +32,11 @@ from spark_jobs.backtest.analysis import (
     plotted,
     sliced,
 )
-from spark_jobs.backtest.grid import BASELINE, GridError, Plan, Targets, read_grid
+from spark_jobs.backtest.grid import BASELINE, Plan, Targets, read_grid
 from spark_jobs.backtest.history import HistoryError
 from spark_jobs.backtest.reading import Readings, merged, read_arrivals, read_log
 from spark_jobs.backtest.recommend import VERDICTS
+from spark_jobs.backtest.variation import GridError
 from spark_jobs.backtest.work import Comparison, Prepared, Replayer, Row
 from spark_jobs.errors import InputError, JobError
 
@@ -73,7 +74,9 @@ def _compare(pair: Pair) -> Comparison:
     return work.compare(replayer, pair.baseline, pair.recommended, block=block, plot=pair.plot)
 
 
-def backtest(readings: Readings, plan: Plan, targets: Targets, *, processes: int) -> tuple[Analysis, list[Row]]:
+def backtest(
+    readings: Readings, plan: Plan, targets: Targets, *, processes: int
+) -> tuple[Analysis, list[Row]]:
     """The backtest of all readings, with the rows it rests on (by target, in the order of the candidates).
 
     The number of processes changes nothing but the time. Raises InputError.
@@ -119,7 +122,9 @@ def _prepared(readings: Readings, job: Job) -> dict[str, Prepared]:
     problems: list[str] = []
     for target in sorted(readings):
         try:
-            found[target] = work.prepare(target, readings[target], job.settings, interval=job.interval(target))
+            found[target] = work.prepare(
+                target, readings[target], job.settings, interval=job.interval(target)
+            )
         except HistoryError as error:
             problems.append(str(error))
     if problems:
@@ -142,11 +147,17 @@ def _evaluations(job: Job, prepared: dict[str, Prepared]) -> int:
 def _pool(processes: int) -> Iterator[Any]:
     """A function (text, work, items) -> results in the order of the items, with a progress bar on a terminal."""
     bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), console=errors
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=errors,
     )
     # Processes are started afresh: the progress bar runs a thread, and a fork would copy what it locks.
     executor = (
-        ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn")) if processes > 1 else None
+        ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+        if processes > 1
+        else None
     )
 
     def run(text: str, function: Any, items: Sequence[Any]) -> Iterable[Any]:
@@ -163,11 +174,16 @@ def _pool(processes: int) -> Iterator[Any]:
 
 def write_rows(rows: Iterable[Row], path: Path) -> None:
     """Scores as one Parquet file, complete or absent."""
-    import pyarrow as pa  # noqa: PLC0415 - the command's help needs neither
+    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - the command's help needs neither
     from pyarrow import parquet  # noqa: PLC0415
 
     flat = [
-        {"target": row.target, "candidate": row.candidate, "part": row.part, **msgspec.structs.asdict(row.score)}
+        {
+            "target": row.target,
+            "candidate": row.candidate,
+            "part": row.part,
+            **msgspec.structs.asdict(row.score),
+        }
         for row in rows
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -177,16 +193,23 @@ def write_rows(rows: Iterable[Row], path: Path) -> None:
 
 
 def command(
-    grid: Annotated[Path, typer.Argument(help="TOML file of the parameters to try; see docs/backtesting.md.")],
+    grid: Annotated[
+        Path, typer.Argument(help="TOML file of the parameters to try; see docs/backtesting.md.")
+    ],
     arrivals: Annotated[
         Path | None, typer.Option(help="CSV (or folder) of t, arrivals and, for several targets, target.")
     ] = None,
     log: Annotated[
-        Path | None, typer.Option(help="Scaling log as JSON: backlogs and capacities. See `tidemark log --json`.")
+        Path | None,
+        typer.Option(help="Scaling log as JSON: backlogs and capacities. See `tidemark log --json`."),
     ] = None,
-    output: Annotated[Path, typer.Option("--output", help="Folder of report and scores.")] = Path("backtest-output"),
+    output: Annotated[Path, typer.Option("--output", help="Folder of report and scores.")] = Path(
+        "backtest-output"
+    ),
     processes: Annotated[int | None, typer.Option(min=1, help="Processes. [default: one per core]")] = None,
-    config: Annotated[Path, typer.Option(help="The configuration with the running policies.")] = Path("tidemark.toml"),
+    config: Annotated[Path, typer.Option(help="The configuration with the running policies.")] = Path(
+        "tidemark.toml"
+    ),
 ) -> None:
     """Replays recorded load against a grid of rules: late messages, cost, actions, and what to set.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from spark_jobs.backtest import charts
 from spark_jobs.backtest.analysis import Analysis
 from spark_jobs.backtest.grid import BASELINE
-from spark_jobs.backtest.recommend import VERDICTS, Choice, Difference, Judged
+from spark_jobs.backtest.recommend import VERDICTS, Choice, Difference, Judged, Verdict
 from spark_jobs.backtest.score import Score
 from spark_jobs.backtest.toml_text import changes_text
 from spark_jobs.report import Report
@@ -51,7 +51,9 @@ def report_of(found: Analysis) -> Report:
         )
     if targets > 1:
         report.heading("Each target by itself")
-        report.table(("target", "recommended", "late %", "running", "cost", "running ", "held out"), _by_target(found))
+        report.table(
+            ("target", "recommended", "late %", "running", "cost", "running ", "held out"), _by_target(found)
+        )
     drawn = [c for c in found.comparisons.values() if c.series is not None]
     for number, comparison in enumerate(drawn):
         choice = found.choices[comparison.target]
@@ -60,15 +62,17 @@ def report_of(found: Analysis) -> Report:
         for note in comparison.notes:
             report.text(f"Assumed: {note}.")
         caption = "Each dot is a candidate; larger ones change the capacity more often."
-        report.figure(charts.pareto(choice, budget=rules.late_budget), caption=caption, name=f"pareto-{number}")
         report.figure(
-            charts.over_time(
-                comparison, choice.recommended, service_rate=found.models[comparison.target].service_rate
-            ),
+            charts.pareto(choice, budget=rules.late_budget), caption=caption, name=f"pareto-{number}"
+        )
+        report.figure(
+            charts.over_time(comparison, service_rate=found.models[comparison.target].service_rate),
             caption="Replayed with the running and with the recommended policy; the queue answers what each decides.",
             name=f"over-time-{number}",
         )
-        report.table(HEADERS, _best(choice), caption=f"The best {BEST} on the training part, and the running policy")
+        report.table(
+            HEADERS, _best(choice), caption=f"The best {BEST} on the training part, and the running policy"
+        )
     report.heading("What this rests on")
     report.text(_assumptions(found))
     return report
@@ -83,9 +87,7 @@ def _subtitle(found: Analysis) -> str:
 
 def _facts(found: Analysis) -> dict[str, str]:
     verdicts = [judged.verdict for judged in found.judged.values()]
-    hours = sum(
-        c.training[BASELINE].hours + c.held_out[BASELINE].hours for c in found.choices.values()
-    )
+    hours = sum(c.training[BASELINE].hours + c.held_out[BASELINE].hours for c in found.choices.values())
     return {
         "targets": f"{len(found.choices):,}",
         "hours of history": f"{hours:,.0f}",
@@ -98,28 +100,32 @@ def _facts(found: Analysis) -> dict[str, str]:
 def _told(report: Report, choice: Choice, judged: Judged, found: Analysis, *, blocks: str) -> None:
     name = choice.recommended
     old, new = choice.held_out[BASELINE], choice.held_out[name]
+    report.text(f"Recommended: {name}. {_in_words(judged)}")
     report.facts(
         {
-            "recommended": name,
-            "late, held out": f"{new.late_share:.2%} (now {old.late_share:.2%})",
-            "cost, held out": f"{new.cost:,.2f} (now {old.cost:,.2f})",
-            "changes, held out": f"{new.actions} (now {old.actions})",
+            "late, held out": f"{new.late_share:.2%}",
+            "late, running": f"{old.late_share:.2%}",
+            "cost, held out": f"{new.cost:,.2f}",
+            "cost, running": f"{old.cost:,.2f}",
+            "changes": f"{new.actions}",
+            "changes, running": f"{old.actions}",
         }
     )
-    text = f"On the held-out part the recommendation is {VERDICTS[judged.verdict]}." if name != BASELINE else (
-        f"{VERDICTS[judged.verdict].capitalize()}."
-    )
-    if judged.verdict in {"no_difference", "same", "too_short"}:
-        text = f"{VERDICTS[judged.verdict].capitalize()}."
     if judged.late is not None and judged.cost is not None:
-        text += (
-            f" Per block: {_interval(judged.late, 'late messages')}, {_interval(judged.cost, 'cost')} "
+        report.text(
+            f"Per block: {_interval(judged.late, 'late messages')}, {_interval(judged.cost, 'cost')} "
             f"(difference to the running policy, 95 % interval, resampling {blocks})."
         )
-    report.text(text)
     changes = _changes(choice, found)
     if changes:
         report.code(changes, language="toml", caption="What to change")
+
+
+def _in_words(judged: Judged) -> str:
+    text = VERDICTS[judged.verdict]
+    if judged.verdict in {Verdict.BETTER, Verdict.TRADE_OFF, Verdict.WORSE}:
+        return f"On the held-out part it is {text}."
+    return f"{text[0].upper()}{text[1:]}."
 
 
 def _changes(choice: Choice, found: Analysis) -> str:

@@ -61,7 +61,9 @@ def _rows(file: Path) -> Iterator[tuple[str, Reading]]:
     time = next((name for name in TIME_COLUMNS if name in columns), None)
     if time is None or "arrivals" not in columns:
         found = ", ".join(columns) or "nothing"
-        raise InputError(f"{file}: columns {found}; accepted: {' or '.join(TIME_COLUMNS)}, arrivals, and target")
+        raise InputError(
+            f"{file}: columns {found}; accepted: {' or '.join(TIME_COLUMNS)}, arrivals, and target"
+        )
     name = file.name.removesuffix(".gz").removesuffix(".csv")
     for line, row in enumerate(rows, start=2):
         target = row["target"] if "target" in columns else name
@@ -101,7 +103,9 @@ def read_log(path: Path, metric: str | None) -> Readings:
 def _entries(file: Path) -> list[LogEntry]:
     text = _text(file).strip()
     try:
-        items: list[Any] = json.loads(text) if text.startswith("[") else list(map(json.loads, text.splitlines()))
+        items: list[Any] = (
+            json.loads(text) if text.startswith("[") else list(map(json.loads, text.splitlines()))
+        )
         return [msgspec.convert(item, LogEntry) for item in items]
     except (ValueError, msgspec.ValidationError) as error:
         raise InputError(f"{file} is not a scaling log: {error}") from error
@@ -120,7 +124,9 @@ def from_entries(entries: Iterable[LogEntry], metric: str | None) -> Readings:
     return found
 
 
-def of_metrics(at: float, metrics: Mapping[str, float], current: int | None, metric: str | None) -> Reading | None:
+def of_metrics(
+    at: float, metrics: Mapping[str, float], current: int | None, metric: str | None
+) -> Reading | None:
     """The reading of one decision; None where it did not know the backlog. `metric` is chosen as `grid.metric_of` does."""
     name = metric
     if name is None:

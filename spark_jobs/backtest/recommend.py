@@ -35,7 +35,7 @@ class Verdict(StrEnum):
 VERDICTS: dict[Verdict, str] = {
     Verdict.BETTER: "better: fewer late messages, a lower cost or both, and neither got worse",
     Verdict.TRADE_OFF: "a trade-off: one of late messages and cost got better, the other worse",
-    Verdict.NO_DIFFERENCE: "does not beat the running policy: the differences may be chance",
+    Verdict.NO_DIFFERENCE: "it does not beat the running policy: the differences may be chance",
     Verdict.WORSE: "worse than the running policy; keep that",
     Verdict.SAME: "the running policy is the best of the grid",
     Verdict.TOO_SHORT: "the held-out part is too short to tell; record more history",
@@ -102,7 +102,9 @@ def choose_for_all(choices: Mapping[str, Choice], *, name: str, late_budget: flo
 def _choice(
     target: str, training: Mapping[str, Score], held_out: Mapping[str, Score], late_budget: float
 ) -> Choice:
-    order = sorted(training, key=lambda name: (*rank_key(training[name], late_budget), name != BASELINE, name))
+    order = sorted(
+        training, key=lambda name: (*rank_key(training[name], late_budget), name != BASELINE, name)
+    )
     return Choice(target, tuple(order), pareto_front(training), training, held_out)
 
 
@@ -187,7 +189,9 @@ def verdict_of(late: int, cost: int) -> Verdict:
     return Verdict.WORSE if late >= 0 and cost >= 0 else Verdict.TRADE_OFF
 
 
-def bootstrap(differences: np.typing.NDArray[np.float64], rng: np.random.Generator, *, run: int) -> Difference:
+def bootstrap(
+    differences: np.typing.NDArray[np.float64], rng: np.random.Generator, *, run: int
+) -> Difference:
     """The mean and its percentile interval, from circular runs of `run` neighbours."""
     count = len(differences)
     pieces = -(-count // run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -64,7 +65,7 @@ def scores(
     # Index of a step among the known ones.
     place = np.concatenate(([0], np.cumsum(waiting.mask)))
     found = []
-    for begin, end in zip(edges, edges[1:], strict=False):
+    for begin, end in pairwise(edges):
         first, last = steps_between(load, begin, end)
         part = slice(int(place[first]), int(place[last]))
         changes = [c for c in run.changes if begin <= c.decided_at < end]
@@ -114,7 +115,7 @@ def _flaps(changes: Sequence[Change], window: float) -> list[float]:
     """When changes were decided that go back on the one before, soon after its effect."""
     return [
         change.decided_at
-        for before, change in zip(changes, changes[1:], strict=False)
+        for before, change in pairwise(changes)
         if (change.to_capacity > change.from_capacity) != (before.to_capacity > before.from_capacity)
         and change.decided_at - before.at <= window
     ]

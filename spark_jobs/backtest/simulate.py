@@ -63,7 +63,14 @@ class Trajectory(Struct, frozen=True):
 
 
 def simulate(
-    load: Load, policy: Policy, model: Model, *, metric: str, initial: int, every_tick: bool = False, keep: bool = False
+    load: Load,
+    policy: Policy,
+    model: Model,
+    *,
+    metric: str,
+    initial: int,
+    every_tick: bool = False,
+    keep: bool = False,
 ) -> Trajectory:
     """Replays the load. `metric` is the policy's metric that the queue is; others are taken from the history.
 
@@ -85,7 +92,9 @@ def _check(load: Load, policy: Policy, model: Model, metric: str) -> None:
                 f"({', '.join(sorted(have))}); record it, or leave its rules out of the grid"
             )
     if metric not in policy.windows:
-        raise HistoryError(f"{policy.target}: no metric '{metric}' in its policy ({', '.join(policy.windows)})")
+        raise HistoryError(
+            f"{policy.target}: no metric '{metric}' in its policy ({', '.join(policy.windows)})"
+        )
     if model.scaling_time >= policy.spec.action_ttl:
         raise HistoryError(
             f"{policy.target}: scaling_time is {model.scaling_time:g} s, but action_ttl gives an action up after "
@@ -93,7 +102,9 @@ def _check(load: Load, policy: Policy, model: Model, metric: str) -> None:
         )
     interval = policy.windows[metric].interval
     if interval != load.interval:
-        raise HistoryError(f"{policy.target}: collected every {interval:g} s, but the load is cut for {load.interval:g} s")
+        raise HistoryError(
+            f"{policy.target}: collected every {interval:g} s, but the load is cut for {load.interval:g} s"
+        )
 
 
 def starting_instances(load: Load, model: Model) -> int:
@@ -107,10 +118,14 @@ def starting_instances(load: Load, model: Model) -> int:
 class _Run:
     """One replay in the making. `tick` is always the next to come; all before it are done."""
 
-    def __init__(self, load: Load, policy: Policy, model: Model, metric: str, initial: int, *, keep: bool) -> None:
+    def __init__(
+        self, load: Load, policy: Policy, model: Model, metric: str, initial: int, *, keep: bool
+    ) -> None:
         self.load = load
         # A policy in dry-run is replayed as if it were not: the question is what it would do.
-        self.policy = Policy(msgspec.structs.replace(policy.spec, dry_run=False)) if policy.spec.dry_run else policy
+        self.policy = (
+            Policy(msgspec.structs.replace(policy.spec, dry_run=False)) if policy.spec.dry_run else policy
+        )
         self.model = model
         self.metric = metric
         self.fleet = Fleet(initial, load.history.backlog, model, start=load.start, step=load.step)
@@ -219,9 +234,7 @@ class _Run:
         each, backlog = self.load.per_tick, self.fleet.backlog
         found = backlog[first * each : last * each + 1 : each]
         if self.model.service_time:
-            found = [
-                value + self._processed(tick * each) for tick, value in enumerate(found, start=first)
-            ]
+            found = [value + self._processed(tick * each) for tick, value in enumerate(found, start=first)]
         if self.per_instance:
             found = [value / max(self.fleet.current, 1) for value in found]
         return found

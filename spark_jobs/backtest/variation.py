@@ -81,7 +81,9 @@ def applied(table: Mapping[str, Any], settings: Sequence[Setting]) -> dict[str, 
     return changed
 
 
-def _inner(holder: dict[str, Any] | list[Any], part: str, path: tuple[str, ...]) -> dict[str, Any] | list[Any]:
+def _inner(
+    holder: dict[str, Any] | list[Any], part: str, path: tuple[str, ...]
+) -> dict[str, Any] | list[Any]:
     """One step down: into a table, into an entry of a list by `[index]`, into the rule of that name or type."""
     key = ".".join(path)
     if isinstance(holder, list):

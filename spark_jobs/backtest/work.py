@@ -80,7 +80,9 @@ def prepare(target: str, readings: Sequence[Reading], settings: Settings, *, int
             history = msgspec.structs.replace(history, notes=(f"estimated from the history: {found}",))
         first = next((o for o in sorted(seen, key=lambda o: o.at) if o.at >= history.start), None)
         if first is not None and first.at < history.start + max(history.step, interval):
-            history = msgspec.structs.replace(history, backlog=first.backlog or 0.0, instances=first.instances)
+            history = msgspec.structs.replace(
+                history, backlog=first.backlog or 0.0, instances=first.instances
+            )
         return Prepared(history, model)
     if not seen:
         raise HistoryError(f"{target}: the history is empty; readings with arrivals or a backlog are needed")
@@ -212,4 +214,3 @@ def _series(load: Load, run: Trajectory) -> Series:
         [int(count) for count in billed[index]],
         [max(load.arrivals[first : first + width]) / load.step for first in starts],
     )
-
