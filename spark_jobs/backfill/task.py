@@ -37,18 +37,24 @@ class PartitionTask:
         context = TaskContext.get()
         attempt = f"{context.stageId()}.{context.taskAttemptId()}" if context is not None else "0"
         partition = first.column("partition")[0].as_py()
-        counts = asyncio.run(replay(self._replaying, partition, attempt, _chunks(first, batches)))
+        counts = asyncio.run(replay(self._replaying, partition, attempt, _chunks(partition, first, batches)))
         row = {"partition": partition} | {name: getattr(counts, name) for name in NUMBERS}
         yield pa.RecordBatch.from_pylist([row])
 
 
-async def _chunks(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> AsyncIterator[list[Event]]:
+async def _chunks(
+    partition: str, first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]
+) -> AsyncIterator[list[Event]]:
     """The next batch is read on a thread: Spark's side may take its time, and the loop must not."""
     loop = asyncio.get_running_loop()
     batch: pa.RecordBatch | None = first
     with ThreadPoolExecutor(1) as reader:
         while batch is not None:
-            yield events_of(batch)
+            events = events_of(batch)
+            others = {event.partition for event in events} - {partition}
+            if others:  # their numbers would pass for settled ones of this partition
+                raise RuntimeError(f"events of the partitions {partition} and {others} came to one task")
+            yield events
             batch = await loop.run_in_executor(reader, next, rest, None)
 
 
@@ -60,7 +66,7 @@ def events_of(batch: pa.RecordBatch) -> list[Event]:
         Event(
             row["partition"],
             row["sequence_number"],
-            row["offset"],
+            row["offset"] or "",
             row["enqueued_us"] / 1_000_000,
             row["body"] or b"",
             row["partition_key"],

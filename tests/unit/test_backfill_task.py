@@ -1,0 +1,83 @@
+"""What a task makes of the rows it gets."""
+
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from consumer.model import Event
+from spark_jobs.backfill import task as module
+from spark_jobs.backfill.board import Counts
+from spark_jobs.backfill.task import PartitionTask, events_of
+
+
+def rows(*numbers, partition="3", **values):
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "partition": partition,
+                "sequence_number": number,
+                "offset": str(number),
+                "enqueued_us": 1_790_000_000_500_000,
+                "partition_key": None,
+                "body": b"{}",
+                "properties": [("source", "test")],
+                **values,
+            }
+            for number in numbers
+        ],
+        schema=pa.schema(
+            [
+                ("partition", pa.string()),
+                ("sequence_number", pa.int64()),
+                ("offset", pa.string()),
+                ("enqueued_us", pa.int64()),
+                ("partition_key", pa.string()),
+                ("body", pa.binary()),
+                ("properties", pa.map_(pa.string(), pa.string())),
+            ]
+        ),
+    )
+
+
+@pytest.fixture
+def replayed(monkeypatch):
+    """What a replay of the task's events would have got."""
+    found = []
+
+    async def replay(replaying, partition, attempt, chunks):
+        found.extend([event.sequence_number async for events in chunks for event in events])
+        return Counts(received=len(found))
+
+    monkeypatch.setattr(module, "replay", replay)
+    return found
+
+
+def test_rows_become_the_events_the_consumer_would_have_received():
+    (event,) = events_of(rows(7, partition_key="LGA"))
+
+    assert event == Event("3", 7, "7", 1_790_000_000.5, b"{}", "LGA", {"source": "test"})
+
+
+def test_an_event_without_a_body_says_so():
+    (event,) = events_of(rows(7, body=None, properties=None))
+
+    assert (event.body, event.unreadable) == (b"", "the capture file has no body for it")
+
+
+def test_a_task_replays_all_batches_in_their_order_and_gives_one_row(replayed):
+    batches = iter([rows(), rows(1, 2), rows(3)])
+
+    (result,) = PartitionTask(SimpleNamespace())(batches)
+
+    assert replayed == [1, 2, 3]
+    assert (result.column("partition")[0].as_py(), result.column("received")[0].as_py()) == ("3", 3)
+
+
+def test_a_task_without_rows_gives_none():
+    assert list(PartitionTask(SimpleNamespace())(iter([]))) == []
+
+
+def test_events_of_two_partitions_in_one_task_are_refused(replayed):
+    with pytest.raises(RuntimeError, match="came to one task"):
+        list(PartitionTask(SimpleNamespace())(iter([rows(1), rows(2, partition="4")])))
