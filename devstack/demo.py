@@ -1,22 +1,24 @@
 """`make demo`: a plan that follows a day of real load, then real records that stream into a database, both autoscaled
-on this machine, with everything embedded.
+on this machine, with everything embedded; at last two Spark jobs that look at what was done.
 
-The real Azure SDKs talk to the local servers over sockets; functions and consumers run in processes of their own, as
-in production. Ends by itself, leaves no process behind, and fails (exit status 1) when a message or a record was lost
-or nothing was scaled.
+The real Azure SDKs talk to the local servers over sockets; functions, consumers and Spark run in processes of their
+own, as in production. Ends by itself, leaves no process behind, and fails (exit status 1) when a message or a record
+was lost or nothing was scaled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
+import tempfile
 from enum import StrEnum
 from pathlib import Path
 
 from msgspec import Struct
 from rich.console import Console
 
-from devstack import report, streaming_report
+from devstack import demo_jobs, report, streaming_report
+from devstack.demo_jobs import JobsDone
 from devstack.demo_run import DemoRun
 from devstack.demo_view import DemoView, OrdersPart
 from devstack.streaming_proof import Proof, prove
@@ -64,6 +66,7 @@ class Done(Struct):
 
     orders: DemoRun | None = None
     streaming: tuple[StreamingRun, Proof] | None = None
+    jobs: JobsDone | None = None
 
 
 async def run(console: Console, plan: Plan, folder: Path) -> int:
@@ -77,7 +80,8 @@ async def run(console: Console, plan: Plan, folder: Path) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, main.cancel)
     try:
-        done = await _run(console, plan)
+        with tempfile.TemporaryDirectory(prefix="tidemark-demo-") as work:
+            done = await _run(console, plan, Path(work), folder)
         passed = await _report(done, folder, console)
     except asyncio.CancelledError:
         console.print("[yellow]stopped; no process is left behind[/]")
@@ -88,7 +92,7 @@ async def run(console: Console, plan: Plan, folder: Path) -> int:
     return 0 if passed else 1
 
 
-async def _run(console: Console, plan: Plan) -> Done:
+async def _run(console: Console, plan: Plan, work: Path, folder: Path) -> Done:
     done = Done()
     with console.status(
         "starting Azurite, Service Bus, Event Hubs, Cosmos DB and Resource Manager"
@@ -105,9 +109,11 @@ async def _run(console: Console, plan: Plan) -> Done:
                     done.orders = DemoRun(stack, functions, stack.resource_manager.plan(plan_id), trace)
                     await _drive_orders(done.orders, console)
                 if plan.parts is not Parts.ORDERS:
-                    streaming = StreamingRun(stack, functions, plan.records)
+                    streaming = StreamingRun(stack, functions, plan.records, work / "telemetry")
                     done.streaming = streaming, await _drive_streaming(streaming, console)
-                return done
+            if done.streaming is not None:
+                done.jobs = await demo_jobs.run_over(done.streaming[0], work, folder, console)
+            return done
 
 
 async def _drive_orders(demo: DemoRun, console: Console) -> None:
@@ -148,4 +154,7 @@ async def _report(done: Done, folder: Path, console: Console) -> bool:
             files = await asyncio.to_thread(streaming_report.write, done.streaming[0], story, folder)
         streaming_report.show(story, files, console)
         passed = passed and not story.failures
+    if done.jobs is not None:
+        demo_jobs.show(done.jobs, folder, console)
+        passed = passed and done.jobs.passed
     return passed

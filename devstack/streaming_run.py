@@ -8,6 +8,7 @@ import itertools
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import aiohttp
 from azure.core.exceptions import AzureError
@@ -111,10 +112,12 @@ class Instance:
 class StreamingRun:
     """State of one run, shared by its tasks."""
 
-    def __init__(self, stack: Stack, functions: FunctionsProcess, records: int) -> None:
+    def __init__(self, stack: Stack, functions: FunctionsProcess, records: int, telemetry: Path) -> None:
+        """`telemetry` is the folder of what the consumers tell of themselves."""
         self.stack = stack
         self.functions = functions
         self.records = records
+        self.settings = {**stack.settings(), **SETTINGS, "CONSUMER_TELEMETRY_FOLDER": str(telemetry)}
         self.hub = stack.event_hubs.hubs.hub(EVENT_HUB)
         self.container = stack.cosmos.container(COSMOS_DATABASE, COSMOS_CONTAINER)
         self.blobs = Blobs(stack.azurite.connection_string)
@@ -187,8 +190,7 @@ class StreamingRun:
         self._start()
 
     def _start(self) -> None:
-        settings = {**self.stack.settings(), **SETTINGS}
-        instance = Instance(f"consumer {len(self.instances) + 1}", settings)
+        instance = Instance(f"consumer {len(self.instances) + 1}", self.settings)
         self.instances.append(instance)
         self.note(f"{instance.name} starts, process {instance.pid}")
 

@@ -20,7 +20,7 @@ from devstack.streaming_run import Instance
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("end_to_end"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("end_to_end"), pytest.mark.timeout(400)]
 
 
 def start(folder, *options):
@@ -52,7 +52,7 @@ def left_behind(folder):
 def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(tmp_path):
     demo = start(tmp_path, "--seconds", "40", "--records", "6000")
 
-    output, _ = demo.communicate(timeout=280)
+    output, _ = demo.communicate(timeout=380)
 
     assert demo.returncode == 0, output
     assert "passed: nothing lost, scaled out and in" in output
@@ -70,6 +70,12 @@ def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(tmp_path):
     assert re.search(r"throttled +[1-9]\d* operations answered 429", output), output
     assert re.search(r"consumer \d is killed: SIGKILL", output), output
     assert re.search(r"up 400 -> [\d,]{4,} RU/s .* latest (throttled|consumers) [\d.]+ > ", output), output
+    assert re.search(
+        r"passed: Reconciliation .*\n +6,000 events: 20 dead lettered, 5,980 written; 0 settled twice", output
+    )
+    assert "passed: Aggregation of the consumers' telemetry" in output
+    for name in ("reconciliation", "telemetry-aggregation"):
+        assert "<svg" in next(tmp_path.glob(f"*{name.partition('-')[0]}*.html")).read_text(), name
     for name in ("autoscaling", "consumer"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "</svg>" in (tmp_path / f"{name}.svg").read_text()
