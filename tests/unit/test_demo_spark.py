@@ -1,5 +1,6 @@
 """The data of `make demo-spark`, and the process that runs jobs for a demo."""
 
+import asyncio
 import io
 import json
 import sys
@@ -10,13 +11,14 @@ import fastavro
 import msgspec
 import pytest
 import typer
+from rich.console import Console
 
 from devstack import demo_spark, demo_spark_data, spark_child
-from devstack.demo_jobs import collect
+from devstack.demo_jobs import JobsDone, collect, run_over, show
 from devstack.processes import ProcessError
 from devstack.spark_child import JobCall, JobResult, run_jobs
-from spark_jobs import cli
-from spark_jobs.errors import InputError
+from spark_jobs import cli, java
+from spark_jobs.errors import InputError, JobError
 from spark_jobs.sources.telemetry_rows import telemetry_row
 
 
@@ -128,3 +130,39 @@ def test_only_pages_and_pictures_are_copied_to_the_demos_reports(tmp_path):
 
     assert sorted(file.name for file in copied) == ["page.html", "plot.png"]
     assert sorted(file.name for file in (tmp_path / "reports").iterdir()) == ["page.html", "plot.png"]
+
+
+def test_without_java_the_demo_goes_without_the_jobs_and_says_why(monkeypatch, tmp_path, capsys):
+    def missing():
+        raise JobError("no Java 17 was found")
+
+    monkeypatch.setattr(java, "ensure_java", missing)
+
+    done = asyncio.run(run_over(None, tmp_path, tmp_path, Console()))
+    show(done, tmp_path, Console())
+
+    assert (done.passed, done.results) == (True, ())
+    assert "without the Spark jobs: no Java 17 was found" in capsys.readouterr().out
+
+
+def test_a_closed_gate_fails_the_demo_with_the_jobs_own_words(tmp_path, capsys):
+    (tmp_path / "reconciliation.html").touch()
+    done = JobsDone(
+        (
+            JobResult(
+                "reconciliation", 3, 12.4, ("6,000 events: 1 lost [x]", "gate closed", "report: /tmp/x.html")
+            ),
+            JobResult("telemetry-aggregation", 0, 9.0, ()),
+        )
+    )
+
+    show(done, tmp_path, Console())
+
+    assert not done.passed
+    told = capsys.readouterr().out.replace("\n", " ")
+    assert (
+        "failed: Reconciliation of hub, container and dead letters, 12 s   6,000 events: 1 lost [x]" in told
+    )
+    assert "passed: Aggregation" in told
+    assert "/tmp/x.html" not in told
+    assert str(tmp_path / "reconciliation.html") in told

@@ -1,0 +1,58 @@
+"""The report of a backfill, and its lines."""
+
+from datetime import UTC, datetime
+
+from spark_jobs.backfill.board import Counts, Told
+from spark_jobs.backfill.story import Backfilled, PartitionPlan, report_of
+
+AT = datetime(2026, 11, 21, 8, tzinfo=UTC)
+PLAN = (PartitionPlan("0", 120, 5, 124, AT, AT), PartitionPlan("1", 30, 0, 29, AT, AT))
+
+
+def backfilled(history, partitions, **changes):
+    return Backfilled(
+        "flights", "db/flights", "create", "request_units", 500.0, PLAN, partitions, history, **changes
+    )
+
+
+def test_the_report_tells_what_was_written_what_existed_and_why_events_became_dead_letters():
+    first = Counts(
+        received=120,
+        written=117,
+        existed=7,
+        dead_letters=3,
+        attempts=130,
+        throttled=13,
+        request_units=600.0,
+        written_units=585.0,
+        reasons={"json": 2, "id": 1},
+    )
+    second = Counts(received=30, skipped=30)
+    history = [
+        Told(0.0, Counts(), {}),
+        Told(1.5, first, {"0": 120}),
+        Told(2.0, first + second, {"0": 120, "1": 30}),
+    ]
+
+    done = backfilled(history, {"0": first, "1": second}, not_captured=4)
+
+    assert done.lines == [
+        (
+            "117 written (7 existed and stay as they were), 3 dead letters, 30 settled before; 600 RU in 2.0 s, 10.0%"
+            " throttled"
+        ),
+        "4 of the missing events are in no capture file",
+    ]
+    page = report_of(done).html()
+    assert page.count("<svg") == 3
+    for told in ("flights into db/flights, mode create", "5.00", "<td>json</td>", "4 of the missing events"):
+        assert told in page
+
+
+def test_of_a_backfill_that_wrote_nothing_the_report_says_so():
+    history = [Told(0.0, Counts(), {})]
+
+    page = report_of(backfilled(history, {"0": Counts(), "1": Counts()})).html()
+
+    assert "Nothing was written." in page
+    assert "unknown" in page  # the charge of a record
