@@ -10,6 +10,7 @@ import pytest
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture import read_capture, stream_capture
+from spark_jobs.sources.failures import input_errors
 from tests.capture_support import SCHEMA, avro, place, record
 
 
@@ -79,7 +80,8 @@ def test_values_are_those_that_fastavro_reads(spark, tmp_path):
 def test_without_a_quarantine_a_corrupt_file_ends_the_query_by_its_name(spark, tmp_path):
     file = place(tmp_path, 0, 0, avro(events(0, 50))[:-9])
 
-    with pytest.raises(Exception, match=f"capture file '{file}' cannot be read: the file ends at byte"):
+    story = f"^the capture file '{file}' cannot be read: the file ends at byte"
+    with pytest.raises(InputError, match=story), input_errors():
         read_capture(spark, str(tmp_path)).collect()
 
 
@@ -140,5 +142,5 @@ def test_a_stream_fails_where_a_file_comes_late_instead_of_losing_it(spark, tmp_
     run()
     place(lake, 0, 3, avro(events(6, 3)))
     place(lake, 0, 4, avro(events(6, 3)))
-    with pytest.raises(Exception, match="at least one came late and was not read"):
+    with pytest.raises(InputError, match="at least one came late and was not read"), input_errors():
         run()

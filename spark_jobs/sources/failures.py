@@ -1,0 +1,28 @@
+"""What a source raised in one of Spark's other processes, as the error it was."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
+from spark_jobs.errors import InputError
+
+_RAISED = re.compile(r"^\s*spark_jobs\.errors\.InputError: (.+)$", re.MULTILINE)
+
+
+@contextmanager
+def input_errors() -> Iterator[None]:
+    """Around actions: an InputError of a task, of planning, or of a stream comes out as InputError, with Spark's own
+    exception as its cause; other errors pass.
+    """
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raised = _RAISED.search(str(error))
+        if raised is None:
+            raise
+        raise InputError(raised[1].strip()) from error
