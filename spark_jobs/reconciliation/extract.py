@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping as Map
-from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -108,15 +107,13 @@ def extract(
     with watch(spark, "reading the hub's events"):
         own = _of_hub(hub_events, config.hub)
         events = _kept(spark, distinct_events(event_keys(own, mapping, paths)), f"{folder}/events")
-        _check_one_life(events)
+        begin = _begin(events)
     with watch(spark, "reading the dead letters"):
         letters = read_dead_letters(spark, needed).select(*LETTERS.fieldNames())
         letters = _kept(spark, letters, f"{folder}/dead_letters")
     with watch(spark, "reading the documents"):
-        since = events.agg(F.min("enqueued_at").alias("first")).first()
-        if since is not None and since["first"] is not None:
-            begin = since["first"].replace(tzinfo=UTC) - CLOCK_SKEW
-            source["modifiedSince"] = str(max(begin.timestamp(), 1.0))
+        if begin is not None:
+            source["modifiedSince"] = str(max((begin - CLOCK_SKEW).timestamp(), 1.0))
         documents = document_keys(read_documents(spark, source), mapping)
         documents = _kept(spark, documents, f"{folder}/documents")
     runs = spark.createDataFrame(settled_runs(marks or {}), SETTLED_RUNS)
@@ -153,20 +150,21 @@ def _kept(spark: SparkSession, frame: DataFrame, path: str) -> DataFrame:
     return read_table(spark, path)
 
 
-def _check_one_life(events: DataFrame) -> None:
-    """A hub that was deleted and made anew numbers its events from 0 again: two events of one number."""
-    twice = events.where("lives > 1").orderBy("partition", "sequence_number").first()
-    if twice is not None:
+def _begin(events: DataFrame) -> datetime | None:
+    """When the first event was enqueued; None if there is none.
+
+    A hub that was deleted and made anew numbers its events from 0 again. Raises InputError for two events of one number.
+    """
+    event = F.struct("partition", "sequence_number", "enqueued_at")
+    [row] = events.agg(
+        F.min("enqueued_at").alias("begin"), F.min(F.when(F.col("lives") > 1, event)).alias("twice")
+    ).collect()
+    if row["twice"] is not None:
+        partition, number, at = row["twice"]
         raise InputError(
-            f"partition {twice['partition']} has several events of number {twice['sequence_number']}, enqueued at "
-            f"different times: the hub was recreated. Look at one of its lives with --from or --to, the first of these "
-            f"events came at {_iso(twice['enqueued_at'])}"
+            f"partition {partition} has several events of number {number}, enqueued at different times: the hub was "
+            f"recreated. Look at one of its lives with --from or --to; the first of these events came at "
+            f"{at.replace(tzinfo=UTC).isoformat()}"
         )
-
-
-def _iso(at: datetime) -> str:
-    return at.replace(tzinfo=UTC).isoformat()
-
-
-def partitions_of(marks: Map[str, Checkpoint] | None) -> Sequence[str]:
-    return sorted(marks or ())
+    begin: datetime | None = row["begin"]
+    return None if begin is None else begin.replace(tzinfo=UTC)

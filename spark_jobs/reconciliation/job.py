@@ -1,13 +1,11 @@
 """The reconciliation: is every event of the hub in Cosmos DB or a dead letter? Exit status 3 if not.
 
-tidemark spark reconciliation --capture abfss://capture@account.dfs.core.windows.net/ --env-file consumer.env
+tidemark spark reconciliation --capture abfss://capture@account.dfs.core.windows.net/ --output out/
 spark-submit --py-files tidemark.whl entry_point.py reconciliation --capture ... --output abfss://...
 """
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping as Map
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -22,7 +20,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 from rich.console import Console
 
+from consumer.cli.consume import settings_of
 from consumer.config import ConsumerConfig
+from consumer.errors import SettingsError
 from scaling.connections import connection_string
 from spark_jobs import cli
 from spark_jobs.errors import GATE_CLOSED, InputError
@@ -157,6 +157,7 @@ def _in_time(events: DataFrame, settings: Settings) -> DataFrame:
 
 class _Tables(Struct, frozen=True):
     events: DataFrame
+    unsettled: DataFrame
     duplicates: DataFrame
     gaps: DataFrame
     hours: DataFrame
@@ -176,9 +177,9 @@ def _compare(spark: SparkSession, sides: Sides, settings: Settings, now: datetim
     # Of a part of the time the first event says nothing about what came before it.
     runs = spark.createDataFrame([], SETTLED_RUNS) if settings.since else sides.runs
     unsettled = events.where(F.col("status").isin([status.value for status in UNSETTLED]))
-    kept(unsettled, "unsettled", JUDGED, *_ORDER)
     return _Tables(
         events,
+        kept(unsettled, "unsettled", JUDGED, *_ORDER),
         kept(duplicates(events), "duplicates", DUPLICATES, *_ORDER),
         kept(gaps(sides.events, sides.documents, sides.letters, runs), "gaps", GAPS, "partition", "first"),
         kept(by_hour(events), "hours", BY_HOUR, "partition", "hour"),
@@ -186,32 +187,38 @@ def _compare(spark: SparkSession, sides: Sides, settings: Settings, now: datetim
 
 
 def _findings(tables: _Tables, sides: Sides, settings: Settings, hub: str) -> page.Findings:
-    rows = tables.events.groupBy("status").agg(F.count(F.lit(1)).alias("events")).collect()
-    counts = {Status(row["status"]): row["events"] for row in rows}
-    unsettled = tables.events.where(F.col("status").isin([status.value for status in UNSETTLED]))
-    twice = tables.duplicates.count()
-    holes = tables.gaps.agg(
-        F.count(F.lit(1)).alias("gaps"),
-        F.sum(F.when(F.col("open"), F.expr("missing - settled"))).alias("missing"),
-    ).first()
-    missing = (holes["missing"] or 0) if holes is not None else 0
-    failing = missing if settings.on_gap is OnGap.FAIL else 0
+    hours = _dicts(tables.hours)
+    counts = {status: total for status in Status if (total := sum(row[status.value] for row in hours))}
+    unsettled = sum(counts.get(status, 0) for status in UNSETTLED)
+    twice = sum(row["duplicates"] for row in hours)
+    [totals] = _dicts(
+        tables.gaps.agg(
+            F.count(F.lit(1)).alias("gaps"),
+            F.coalesce(F.sum(F.when(F.col("open"), F.expr("missing - settled"))), F.lit(0)).alias("missing"),
+        )
+    )
+    failing = totals["missing"] if settings.on_gap is OnGap.FAIL else 0
     return page.Findings(
         hub=hub,
         source=f"capture files in {settings.capture}" if settings.capture else "read from the hub",
         identity=sides.mapping.identity,
         counts=counts,
         copies=tables.events.where("copies > 1").count(),
-        hours=_dicts(tables.hours),
-        unsettled=_dicts(unsettled.orderBy(*_ORDER).limit(page.ROWS_SHOWN)),
-        duplicates=_dicts(tables.duplicates.orderBy(*_ORDER).limit(page.ROWS_SHOWN)),
+        hours=hours,
+        unsettled=_first(tables.unsettled.orderBy(*_ORDER), unsettled),
+        duplicates=_first(tables.duplicates.orderBy(*_ORDER), twice),
         duplicates_total=twice,
-        gaps=_dicts(tables.gaps.orderBy(F.col("open").desc(), "partition", "first").limit(page.ROWS_SHOWN)),
-        gaps_total=holes["gaps"] if holes is not None else 0,
-        missing=missing,
+        gaps=_first(tables.gaps.orderBy(F.col("open").desc(), "partition", "first"), totals["gaps"]),
+        gaps_total=totals["gaps"],
+        missing=totals["missing"],
         marks=sides.marks,
-        closed=bool(sum(counts.get(status, 0) for status in UNSETTLED) or twice or failing),
+        closed=bool(unsettled or twice or failing),
     )
+
+
+def _first(frame: DataFrame, total: int) -> list[dict[str, Any]]:
+    """As many rows as a page shows; Spark is not asked where there are none."""
+    return _dicts(frame.limit(page.ROWS_SHOWN)) if total else []
 
 
 def _dicts(frame: DataFrame) -> list[dict[str, Any]]:
@@ -225,9 +232,9 @@ def command(
     consumer_group: Annotated[
         str, typer.Option(help="To read the hub itself with; not the consumer's own.")
     ] = "$Default",
-    env_file: Annotated[
-        Path | None, typer.Option(help="The consumer's settings: NAME=value lines, or local.settings.json.")
-    ] = None,
+    root: Annotated[
+        Path, typer.Option("--root", help="Folder of local.settings.json; the environment wins over it.")
+    ] = Path(),
     since: cli.Since = None,
     until: cli.Until = None,
     grace: Annotated[
@@ -253,12 +260,12 @@ def command(
 ) -> None:
     """Which events of the hub are neither in Cosmos DB nor dead letters, or there twice. Exit status 3 if any.
 
-    The consumer's own settings (docs/operations.md) say where everything is; they come from the environment and from
-    --env-file. 0: everything that is due is settled; 3: findings; 1: the job could not tell.
+    The consumer's own settings (docs/operations.md) say where everything is; they come from the environment and
+    from local.settings.json. 0: everything that is due is settled; 3: findings; 1: the job could not tell.
     """
     summary = run(
         Settings(
-            consumer={**os.environ, **(_read_settings(env_file) if env_file else {})},
+            consumer=_app_settings(root),
             capture=capture,
             consumer_group=consumer_group,
             since=moment("--from", since),
@@ -293,28 +300,11 @@ def command(
         raise typer.Exit(GATE_CLOSED)
 
 
-def _read_settings(file: Path) -> dict[str, str]:
-    """Raises InputError for a file that is neither kind."""
+def _app_settings(root: Path) -> dict[str, str]:
     try:
-        text = file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"--env-file {file} cannot be read: {error.strerror}") from None
-    if file.suffix == ".json":
-        try:
-            return {name: str(value) for name, value in json.loads(text)["Values"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(
-                f"--env-file {file} is no local.settings.json: expected an object 'Values'"
-            ) from None
-    found = {}
-    for place, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        name, equals, value = line.partition("=")
-        if not equals or not name.strip():
-            raise InputError(f"--env-file {file}, line {place}: expected NAME=value")
-        found[name.strip()] = value.strip().strip("\"'")
-    return found
+        return settings_of(root)
+    except SettingsError as error:
+        raise InputError(str(error)) from None
 
 
 def main(argv: Sequence[str] | None = None) -> None:
