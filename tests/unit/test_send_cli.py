@@ -115,6 +115,7 @@ def test_two_runs_account_for_every_line(drawn):
             by_line[line] = "k"
     assert [line for line, fate in by_line.items() if fate == "s"] == list(done_lines(end))
     assert [line for line, fate in by_line.items() if fate == "k"] == end.unknown
+    assert [line for line, fate in by_line.items() if fate == "r"] == end.refused
 
 
 def test_another_input_than_was_sent_before_is_refused():

@@ -1,0 +1,161 @@
+"""What the SDK's errors say about a transfer, and that both fronts are one."""
+
+import logging
+import re
+from pathlib import Path
+
+import pytest
+from azure.servicebus._pyamqp.error import AMQPLinkError, ErrorCondition, MessageException
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.exceptions import (
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusConnectionError,
+    ServiceBusServerBusyError,
+)
+
+from publisher.errors import PublishSettingsError
+from publisher.packing import Limits
+from publisher.send_call import LearnedLimits, check_iterable
+from publisher.sending import Busy, Rejected, SendPolicy, TooLarge, Unknown
+from publisher.service_bus_link import answer_to, not_sent
+
+ROOT = Path(__file__).parents[2]
+
+
+def _mapped(raw):
+    """The SDK's error for one of its transport's."""
+    return PyamqpTransport.create_servicebus_exception(logging.getLogger("test"), raw)
+
+
+@pytest.mark.parametrize(
+    ("condition", "description", "answer", "details"),
+    [
+        (
+            b"amqp:link:message-size-exceeded",
+            "The received message (delivery-id:1, size:300 bytes) exceeds the limit (200 bytes) currently allowed",
+            TooLarge,
+            {"said": 300, "allowed": 200},
+        ),
+        (b"amqp:link:message-size-exceeded", "too large", TooLarge, {"said": None, "allowed": None}),
+        (b"com.microsoft:server-busy", "Please wait 4 seconds and try again", Busy, {"retry_after": 4.0}),
+        (b"com.microsoft:server-busy", "busy", Busy, {"retry_after": None}),
+        (b"amqp:internal-error", "stumbled", Busy, {}),
+        (b"com.microsoft:timeout", "the service gave up waiting for itself", Unknown, {}),
+        (b"amqp:not-allowed", "distinct sessions", Rejected, {}),
+        (b"amqp:resource-limit-exceeded", "the queue is full", Rejected, {}),
+        (b"com.microsoft:entity-disabled", "disabled", Rejected, {}),
+        (b"amqp:unauthorized-access", "no Send claim", Rejected, {}),
+    ],
+)
+def test_a_rejected_delivery_was_certainly_not_accepted_unless_the_service_timed_out(
+    condition, description, answer, details
+):
+    found = answer_to(_mapped(MessageException(condition=condition, description=description)))
+
+    assert type(found) is answer
+    assert description.partition("(")[0] in found.story
+    for name, value in details.items():
+        assert getattr(found, name) == value
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        _mapped(MessageException(condition=ErrorCondition.UnknownError)),
+        _mapped(MessageException(condition=ErrorCondition.ClientError, description="connection not running")),
+        _mapped(AMQPLinkError(condition=ErrorCondition.LinkDetachForced)),
+        ServiceBusConnectionError(),
+        OperationTimeoutError(),
+    ],
+    ids=["detached", "not running", "link error", "connection", "timeout"],
+)
+def test_what_breaks_after_the_transfer_leaves_the_outcome_unknown(error):
+    assert type(answer_to(error)) is Unknown
+
+
+@pytest.mark.parametrize(
+    ("error", "answer"),
+    [
+        (ServiceBusConnectionError(), Busy),
+        (OperationTimeoutError(), Busy),
+        (ServiceBusServerBusyError(), Busy),
+        (ServiceBusAuthenticationError(), Rejected),
+        (MessagingEntityNotFoundError(), Rejected),
+    ],
+)
+def test_what_breaks_before_the_transfer_is_tried_again_or_final_but_never_unknown(error, answer):
+    assert type(not_sent(error)) is answer
+
+
+def test_limits_are_learned_per_kind_of_transfer_and_forgotten_with_a_new_announcement():
+    learned = LearnedLimits(None)
+    announced = Limits(1000, 2000)
+    assert learned.begin(announced, scheduled=False) == announced
+    assert learned.begin(announced, scheduled=True) == Limits(1000, 0)
+    learned.remember(Limits(900, 2000, header=3), scheduled=False)
+    assert learned.begin(announced, scheduled=False) == Limits(900, 2000, header=3)
+    assert learned.begin(announced, scheduled=True) == Limits(1000, 0)
+    assert learned.begin(Limits(5000, 5000), scheduled=False) == Limits(5000, 5000)
+
+
+def test_a_cap_makes_batches_smaller_and_messages_not():
+    assert LearnedLimits(500).begin(Limits(1000, 2000), scheduled=False) == Limits(500, 2000)
+
+
+def test_a_single_message_is_no_iterable_of_messages():
+    for single in ("text", b"bytes", {"a": 1}, 7):
+        with pytest.raises(PublishSettingsError, match="accepted: an iterable of messages"):
+            check_iterable(single)
+    for several in ([], (b"a",), iter(()), {b"a"}):
+        check_iterable(several)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"look_ahead": -1}, "look_ahead is -1"),
+        ({"attempts": 0}, "attempts is 0, accepted: 1 or more"),
+        ({"retry_delay": -1.0}, "retry_delay is -1.0"),
+    ],
+)
+def test_a_policy_is_checked(options, words):
+    with pytest.raises(ValueError, match=words):
+        SendPolicy(**options)
+
+
+def test_the_blocking_front_is_the_asynchronous_one_without_waiting():
+    """They carry out the same decisions; whoever changes one has to change the other."""
+
+    def methods(name):
+        text = (ROOT / "publisher" / name).read_text()
+        body = text[text.index("BigBatchSender:") :]
+        for waiting, blocking in (
+            ("async ", ""),
+            ("await ", ""),
+            ("asyncio.sleep", "time.sleep"),
+            ("asyncio.Lock", "threading.Lock"),
+            ("AsyncExitStack", "ExitStack"),
+            ("push_async_callback", "callback"),
+            ("_closing.aclose", "_closing.close"),
+            ("AsyncLink", "SyncLink"),
+            ("__aenter__", "__enter__"),
+            ("__aexit__", "__exit__"),
+        ):
+            body = body.replace(waiting, blocking)
+        return re.findall(r"^    def .*?(?=^    def |^    @|\Z)", body, re.MULTILINE | re.DOTALL)
+
+    def plain(method):
+        without_doc = re.sub(r'""".*?"""', "", method, flags=re.DOTALL)
+        for difference in ("SyncClaimCheck", "ClaimCheck"):
+            without_doc = without_doc.replace(difference, "Claims")
+        without_doc = without_doc.replace("            elif isinstance(messages, AsyncIterable):\n", "")
+        without_doc = without_doc.replace("                source = Source(aiter(messages))\n", "")
+        without_doc = without_doc.replace("Iterable[Any] | AsyncIterable[Any]", "Iterable[Any]")
+        return re.sub(r"\s+", "", without_doc).replace(",)", ")")
+
+    asynchronous = [plain(each) for each in methods("batch_sender.py")]
+    blocking = [plain(each) for each in methods("sync_batch_sender.py")]
+    assert len(blocking) == len(asynchronous) > 10
+    assert blocking == asynchronous
