@@ -1,0 +1,138 @@
+"""Events per second of the idempotent producer against the bare SDK, which may double events, in batches of several sizes.
+
+Both create a batch with room for all, add events of 1 KB one by one and send it, over one link to one partition of the
+local Event Hubs, which is a process of its own. They take turns, so that what else the machine does hits both. CPU is
+of the client's process, user and system; links are open before it is measured.
+
+    python -m benchmarks.publisher --rounds 5
+"""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from azure.eventhub import EventData
+from azure.eventhub.aio import EventHubProducerClient
+
+from publisher.idempotent_producer import IdempotentProducer
+from publisher.states.file import FileStateStore
+from publisher.sync_producer import SyncIdempotentProducer
+
+HUB = "bench"
+BODY = b"x" * 1024
+EVENTS = {1: 300, 10: 2_000, 100: 6_000, 700: 10_500}
+"""How many events a turn sends, by the size of the batch."""
+
+Send = Callable[[int, int], Awaitable[None]]
+
+
+class Turn(NamedTuple):
+    wall: float
+    cpu: float
+
+
+async def plain(client: EventHubProducerClient, size: int, count: int) -> None:
+    for _ in range(count // size):
+        batch = await client.create_batch(partition_id="0")
+        for _ in range(size):
+            batch.add(EventData(BODY))
+        await client.send_batch(batch)
+
+
+async def ours(producer: IdempotentProducer, size: int, count: int) -> None:
+    for _ in range(count // size):
+        batch = await producer.create_batch(partition_id="0")
+        for _ in range(size):
+            batch.add(EventData(BODY))
+        await producer.send_batch(batch)
+
+
+async def blocking(producer: SyncIdempotentProducer, size: int, count: int) -> None:
+    for _ in range(count // size):
+        batch = producer.create_batch(partition_id="0")
+        for _ in range(size):
+            batch.add(EventData(BODY))
+        producer.send_batch(batch)
+
+
+async def turn(send: Callable[[Any, int, int], Awaitable[None]], client: Any, size: int) -> Turn:
+    count = EVENTS[size]
+    wall, cpu = time.perf_counter(), time.process_time()
+    await send(client, size, count)
+    return Turn((time.perf_counter() - wall) / count, (time.process_time() - cpu) / count)
+
+
+async def measure(connection: str, folder: Path, rounds: int) -> None:
+    cells: dict[str, tuple[Any, Any]] = {
+        "plain SDK (peer)": (
+            plain,
+            EventHubProducerClient.from_connection_string(connection, eventhub_name=HUB),
+        ),
+        "idempotent": (ours, IdempotentProducer.from_connection_string(connection, HUB)),
+        "idempotent, state in a file": (
+            ours,
+            IdempotentProducer.from_connection_string(
+                connection, HUB, state_store=FileStateStore(folder / "state.json")
+            ),
+        ),
+        "idempotent, blocking": (blocking, SyncIdempotentProducer.from_connection_string(connection, HUB)),
+    }
+    print(f"{'events per batch':>16}  {'':28}{'us CPU':>9}{'us wall':>10}{'CPU ratio':>11}{'wall ratio':>12}")
+    for send, client in cells.values():
+        await send(client, 1, 1)
+    for size in EVENTS:
+        turns: dict[str, list[Turn]] = {name: [] for name in cells}
+        for _ in range(rounds):
+            for name, (send, client) in cells.items():
+                turns[name].append(await turn(send, client, size))
+        report(size, turns)
+    for _, client in cells.values():
+        closed = client.close()
+        if closed is not None:
+            await closed
+
+
+def report(size: int, turns: dict[str, list[Turn]]) -> None:
+    """Medians; the ratios are throughputs: above 100 % is faster than the peer."""
+    peer = median(turns["plain SDK (peer)"])
+    for name, found in turns.items():
+        mine = median(found)
+        print(
+            f"{size:>16}  {name:28}{mine.cpu * 1e6:>9.1f}{mine.wall * 1e6:>10.1f}{peer.cpu / mine.cpu:>11.0%}"
+            f"{peer.wall / mine.wall:>12.0%}"
+        )
+
+
+def median(turns: list[Turn]) -> Turn:
+    return Turn(statistics.median(one.wall for one in turns), statistics.median(one.cpu for one in turns))
+
+
+async def run(rounds: int) -> None:
+    server = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "devstack.event_hubs", "--port", "0", "--hub", f"{HUB}:1"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert server.stdout is not None
+        ready = (await server.stdout.readline()).decode().split()
+        with TemporaryDirectory() as folder:
+            await measure(ready[1], Path(folder), rounds)
+    finally:
+        server.terminate()
+        await server.wait()
+
+
+def main(rounds: Annotated[int, typer.Option(min=1)] = 5) -> None:
+    asyncio.run(run(rounds))
+
+
+if __name__ == "__main__":
+    typer.run(main)
