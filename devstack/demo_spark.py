@@ -112,6 +112,12 @@ def look_steps(made: Path) -> list[Step]:
             ("--input", str(made / "app-insights"), "--measurement", "EventXReceived_Count"),
             "sampling-report",
         ),
+        Step(
+            "a recorded day of load of many plans, replayed with 36 policies around the present one",
+            "backtest",
+            (str(made / "arrivals" / "grid.toml"), "--arrivals", str(made / "arrivals" / "counts")),
+            "backtest",
+        ),
     ]
 
 

@@ -43,6 +43,23 @@ APP_DAYS, PER_DAY, SAMPLED_FROM, LOST_FROM = 30, 12_000, 12, 21
 SAMPLED_TO, KEPT = 3, 0.65
 """One record in three is sent from day 12 on; from day 21 on a third of the events is lost, too."""
 
+# load
+LOADS, THINNED = 20, 10
+GRID = """\
+base = "plan-orders"
+
+[model]
+service_rate = 10  # messages per second of one instance
+slo = "2m"
+price = 0.2
+
+[vary]
+rules.threshold.scale_out_above = ["100 * instances", "250 * instances", "500 * instances", "1000 * instances"]
+out.cooldown = ["1m", "3m", "6m"]
+in.cooldown = ["5m", "10m", "20m"]
+"""
+"""Around what tidemark.toml has for plan-orders."""
+
 
 class Flown(Struct, frozen=True):
     """What was captured."""
@@ -226,17 +243,20 @@ def _app_event(begin: datetime, sampled: int, day: int, rng: random.Random) -> d
 
 
 def arrivals(folder: Path, scale: float) -> int:
-    """The recorded day of load (devstack/data/README.md) for many targets, each a bit later and larger; how many."""
-    folder.mkdir(parents=True)
+    """The recorded day of load (devstack/data/README.md) for many targets, each a bit later and larger, in `counts`, and
+    the parameters to try in `grid.toml`; how many targets.
+    """
+    counts = folder / "counts"
+    counts.mkdir(parents=True)
+    (folder / "grid.toml").write_text(GRID, encoding="utf-8")
     with WORLD_CUP.open(encoding="utf-8", newline="") as file:
         day = [float(row["arrivals"]) for row in csv.DictReader(file)]
-    targets = max(2, round(20 * scale))
+    targets = max(2, round(LOADS * scale))
     for target in range(targets):
         turned = [*day[17 * target :], *day[: 17 * target]]
-        with (folder / f"plan-{target:02d}.csv").open("w", encoding="utf-8") as out:
+        size = (1 + target / 40) / THINNED
+        lines = (f"{60 * minute},{value * size:.2f}\n" for minute, value in enumerate(turned))
+        with (counts / f"plan-{target:02d}.csv").open("w", encoding="utf-8") as out:
             out.write("t,arrivals\n")
-            out.writelines(
-                f"{60 * minute},{value * (1 + target / 40) / 100:.2f}\n"
-                for minute, value in enumerate(turned)
-            )
+            out.writelines(lines)
     return targets

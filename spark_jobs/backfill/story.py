@@ -88,15 +88,21 @@ def _rate(report: Report, done: Backfilled) -> None:
         return
     figure, (rate, charge) = plots.new_figure(2, sharex=True, height=2.6)
     edges = [0.0, *(now.at for _, now in steps)]
-    rate.stairs([_spent(done.unit, *step) for step in steps], edges, fill=True, alpha=0.7, color=plots.BLUE)
+    spent = [_spent(done.unit, *step) for step in steps]
+    rate.stairs(spent, edges, fill=True, alpha=0.7, color=plots.BLUE)
     rate.axhline(done.budget, color=plots.RED, linestyle="--", label="budget")
     name = "RU/s" if done.unit == "request_units" else "records/s"
-    rate.set(title=f"Sent, {name}", ylabel=name, ylim=(0, None))
-    rate.legend(loc="lower right")
+    rate.set(title=f"Sent, {name}", ylabel=name, ylim=(0, 1.3 * max(done.budget, *spent)))
+    rate.legend(loc="upper right")
     charges = [(now.at, (now.total - before.total).per_record) for before, now in steps]
     known = [(at, value) for at, value in charges if value is not None]
     charge.plot([at for at, _ in known], [value for _, value in known], color=plots.ORANGE)
-    charge.set(title="RU per record written", xlabel="seconds", ylabel="RU", ylim=(0, None))
+    charge.set(
+        title="RU per record written",
+        xlabel="seconds",
+        ylabel="RU",
+        ylim=(0, 1.3 * max((value for _, value in known), default=1.0)),
+    )
     report.figure(figure, caption="What was sent per second, and what a record cost", name="backfill-rate")
 
 

@@ -17,7 +17,10 @@ from devstack import demo_spark, demo_spark_data, spark_child
 from devstack.demo_jobs import JobsDone, collect, run_over, show
 from devstack.processes import ProcessError
 from devstack.spark_child import JobCall, JobResult, run_jobs
+from devstack.supervisor import ROOT
 from spark_jobs import cli, java
+from spark_jobs.backtest.local import read_settings
+from spark_jobs.backtest.reading import read_arrivals
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.sources.telemetry_rows import telemetry_row
 
@@ -67,6 +70,16 @@ def test_telemetry_is_what_a_consumer_writes(tmp_path):
     lines = [line for file in tmp_path.rglob("*.jsonl") for line in file.read_bytes().splitlines()]
     assert len(lines) == rows
     assert {telemetry_row(line)["consumer"] for line in lines} == {"flights"}
+
+
+def test_the_load_is_a_day_of_many_plans_and_the_grid_fits_the_policy_of_the_local_stack(tmp_path):
+    targets = demo_spark_data.arrivals(tmp_path / "load", 0.2)
+
+    plan, policies = read_settings(tmp_path / "load" / "grid.toml", ROOT / "tidemark.toml", {})
+    assert len(policies.candidates("plan-orders", plan)) == 37  # the present one, too
+    recorded = read_arrivals(tmp_path / "load" / "counts")
+    assert (len(recorded), targets) == (4, 4)
+    assert {len(readings) for readings in recorded.values()} == {1440}
 
 
 def test_the_story_closes_the_gate_once_and_opens_it_by_what_was_found_lost(tmp_path):
