@@ -55,10 +55,8 @@ _PASSING = frozenset(
         "com.microsoft:container-close",
         "com.microsoft:entity-being-moved",
         "amqp:internal-error",
-        "amqp:not-allowed:moved",
     )
 )
-_TIMEOUT = "com.microsoft:timeout"
 _NEVER = (
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
@@ -205,12 +203,12 @@ def request_overhead(sender: _Anything, timeout: float) -> int:
 
 def answer_to(error: ServiceBusError) -> Answer:
     """What an error after the transfer says: only a refusal by the service proves that nothing was accepted."""
-    story, condition = str(error), _condition(error)
+    story = str(error)
     if isinstance(error, MessageSizeExceededError):
         return TooLarge(story, _number(_SIZE, story), _number(_LIMIT, story))
-    if not _refused_by_service(error) or condition == _TIMEOUT or isinstance(error, OperationTimeoutError):
+    if not _refused_by_service(error) or isinstance(error, OperationTimeoutError):
         return Unknown(story)
-    if condition in _PASSING:
+    if _condition(error) in _PASSING:
         return Busy(story, _seconds(story))
     return Rejected(story)
 

@@ -119,6 +119,13 @@ def test_without_order_a_batch_leaves_out_nothing_that_would_have_fitted(costs, 
         assert len(batch) == count or all(limits.of_run([*batch, item]) > 80 for item in later)
 
 
+def test_a_session_that_fills_a_batch_goes_before_one_that_came_earlier_and_does_not():
+    items = [Sized(0, 10, key="a"), *(Sized(i, 30, key="b") for i in (1, 2, 3)), Sized(4, 10, key="a")]
+    batches = packed(items, Limits(60, 60), mixed=False)
+
+    assert [[item.index for item in batch] for batch in batches] == [[1, 2], [0, 4], [3]]
+
+
 def test_without_order_messages_of_odd_sizes_need_fewer_batches():
     sizes = [60, 60, 60, 40, 40, 40] * 5
     items = [Sized(i, cost) for i, cost in enumerate(sizes)]
