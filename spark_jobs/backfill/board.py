@@ -70,8 +70,12 @@ class Told(Struct, frozen=True):
     """Settled events of each partition, by its latest attempt."""
 
 
+MOST_PICTURES = 2_000
+"""Twice what a plot can show; of more, every second one is dropped, and they come half as often from then on."""
+
+
 class Board:
-    """All that was told, and its history: one picture per `every` seconds."""
+    """All that was told, and its history: one picture per `every` seconds at first."""
 
     def __init__(self, every: float = 1.0) -> None:
         self._every = every
@@ -91,6 +95,9 @@ class Board:
             self.history[-1] = structs.replace(picture, at=max(at, self.history[-1].at))
         else:
             self.history.append(picture)
+        if len(self.history) > MOST_PICTURES:
+            self.history = self.history[::2]
+            self._every *= 2
 
     def picture(self, at: float) -> Told:
         total = sum(self._attempts.values(), Counts())

@@ -37,6 +37,18 @@ def test_the_history_has_one_picture_per_second_and_ends_with_the_latest():
     assert board.history[-1].total.written == 39
 
 
+def test_of_a_long_job_fewer_pictures_are_kept_and_still_from_its_beginning_to_its_end():
+    board = Board(every=1.0)
+    for second in range(5_000):
+        board.tell("0", "a", Counts(received=second, written=second), float(second))
+
+    times = [told.at for told in board.history]
+    assert 1_000 <= len(times) <= 2_000
+    assert times[0] == 0.0
+    assert times == sorted(times)
+    assert board.history[-1].total.written == 4_999
+
+
 def test_rates_are_of_the_time_between_two_pictures():
     board = Board(every=1.0)
     board.tell("0", "a", Counts(attempts=100, written=100, request_units=500.0), 2.0)
