@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import sys
 import time
 import uuid
@@ -151,7 +152,8 @@ def send(
     """Sends the lines of a file to a Service Bus queue or topic, in as few batches as fit, in order per session.
 
     If not all is sent, a resume file says which lines are left: the same command with --resume sends those. Exit
-    status: 0 all is sent, 1 not all, 2 settings or input, 3 of some lines it is not known whether they arrived.
+    status: 0 all is sent, 1 not all, 2 settings or input, 3 of some lines it is not known whether they arrived, 130
+    stopped by a signal.
     """
     try:
         order = _Order(
@@ -179,7 +181,7 @@ def send(
     except (ConnectionSettingsError, OSError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(SETTINGS) from None
-    except KeyboardInterrupt:
+    except asyncio.CancelledError:
         console.print("stopped")
         raise typer.Exit(INTERRUPTED) from None
     _print(summary, as_json=json_)
@@ -213,6 +215,10 @@ async def _carry_out(
     order: _Order, sender: BigBatchSender, lines: LineMessages, before: Resume | None, on_progress: Any
 ) -> Summary:
     started = time.monotonic()
+    task = asyncio.current_task()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if task is not None:
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     try:
         with contextlib.suppress(PartiallySentError):  # the summary tells
             await sender.send(

@@ -184,15 +184,15 @@ async def test_large_messages_of_a_premium_entity_go_singly(server):
 async def test_a_size_refused_although_it_fits_teaches_the_sender_once(server, limits, expected):
     server.create_queue("odd", QueueSettings(limits=limits))
     async with sender_to(server, queue="odd") as sender:
-        first = await sender.send([b"%04d" % n for n in range(2000)])
+        first = await sender.send([b"%04d" % n for n in range(600)])
         learned = sender.limits
-        second = await sender.send([b"%04d" % n for n in range(2000, 4000)])
+        second = await sender.send([b"%04d" % n for n in range(600, 1200)])
 
     assert first.complete
     assert first.size_refusals >= 1
     assert expected(learned)
     assert second.size_refusals == 0
-    assert [body[-4:] for body in stored(server, "odd")] == [b"%04d" % n for n in range(4000)]
+    assert [body[-4:] for body in stored(server, "odd")] == [b"%04d" % n for n in range(1200)]
 
 
 async def test_what_is_refused_for_now_is_tried_again_and_arrives_once(server):
@@ -313,16 +313,16 @@ async def test_scheduled_messages_go_in_requests_that_fit_and_can_be_cancelled(s
     assert server.counts("orders") == Counts()
 
 
-@pytest.mark.parametrize("limits", [EntityLimits(50_000), EntityLimits(50_000, unannounced=30_000)])
+@pytest.mark.parametrize("limits", [EntityLimits(20_000), EntityLimits(20_000, unannounced=12_000)])
 async def test_a_request_that_schedules_has_its_own_limit(server, limits):
     server.create_queue("small", QueueSettings(limits=limits))
     async with sender_to(server, queue="small") as sender:
-        report = await sender.send((bytes(97) for _ in range(3000)), schedule_at=LATER)
-        again = await sender.send((bytes(97) for _ in range(500)), schedule_at=LATER)
+        report = await sender.send((bytes(97) for _ in range(600)), schedule_at=LATER)
+        again = await sender.send((bytes(97) for _ in range(100)), schedule_at=LATER)
 
     assert report.complete
     assert again.size_refusals == 0
-    assert server.counts("small").scheduled == 3500
+    assert server.counts("small").scheduled == 700
 
 
 async def test_a_lost_answer_to_a_request_that_schedules_is_unknown(server):

@@ -1,6 +1,10 @@
 """`tidemark send` against the local Service Bus."""
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -114,3 +118,40 @@ def test_messages_are_scheduled(threaded, queue, send):
     assert result.exit_code == 0
     assert len(summary["scheduled"]) == 2
     assert threaded.call(lambda: threaded.server.counts(queue)).scheduled == 2
+
+
+def test_a_run_that_is_stopped_leaves_a_resume_file(threaded, queue, send, tmp_path):
+    file, left = tmp_path / "lines.txt", tmp_path / "left.json"
+    file.write_text("".join(f"{n:0200}\n" for n in range(20_000)))
+    threaded.call(
+        lambda: threaded.server.faults.add(Fault(f"send:{queue}", "latency", seconds=2.0, count=None))
+    )
+    arguments = [
+        "send",
+        "--queue",
+        queue,
+        "-f",
+        str(file),
+        "--resume-file",
+        str(left),
+        "--root",
+        str(tmp_path),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidemark", *arguments], stderr=subprocess.PIPE, text=True
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not stored(threaded, queue) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "send the rest with --resume" in said
+
+    threaded.call(threaded.server.faults.clear)
+    result, _ = send("-f", str(file), "--resume", str(left), "--resend-unknown")
+    assert result.exit_code == 0
+    assert len(stored(threaded, queue)) == 20_000
