@@ -180,7 +180,8 @@ def gauges(states: DataFrame, counts: DataFrame) -> DataFrame:
         "last",
         drain.alias("drain_per_s"),
     )
-    return laid.withColumn("time_to_drain_s", _time_to_drain()).select(*GAUGES.names)
+    drained = laid.withColumn("time_to_drain_s", _time_to_drain())
+    return drained.select(*(F.col(field.name).alias(field.name, metadata=field.metadata) for field in GAUGES))
 
 
 def _time_to_drain() -> Column:

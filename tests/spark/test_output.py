@@ -53,9 +53,8 @@ def test_other_engines_read_the_times_as_utc(rows, tmp_path) -> None:
 
     connection = duckdb.connect()
     connection.execute("set timezone = 'UTC'")
-    found = connection.execute(
-        f"select epoch_us(at), name from '{tmp_path}/table/*/*.parquet' where id = 2"
-    ).fetchall()
+    files = f"'{tmp_path}/table/*/*.parquet'"
+    found = connection.execute(f'select epoch_us("at"), name from {files} where id = 2').fetchall()
     assert found == [(int(AT.timestamp() * 1e6), "b")]
 
 
