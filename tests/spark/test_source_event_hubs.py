@@ -16,7 +16,9 @@ from spark_jobs.errors import InputError
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.event_hub_positions import Range
 from spark_jobs.sources.event_hubs import HubRange, HubSettings, batches_of, read_event_hub, stream_event_hub
+from spark_jobs.sources.failures import input_errors
 from tests.event_hubs_support import HUB, producing, running_server, until
+from tests.spark.source_support import finished
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(500)]
 
@@ -97,7 +99,7 @@ async def test_a_batch_is_what_was_sent(spark, server):
     expected = [("0", n, b"0-%d" % n) for n in range(250)] + [("1", n, b"1-%d" % n) for n in range(10, 40)]
     assert sorted((row.partition, row.sequence_number, bytes(row.body)) for row in rows) == expected
     server.expire(HUB, "0", 20)
-    with pytest.raises(Exception, match="events 0 to 19 were removed by retention"):
+    with pytest.raises(InputError, match="events 0 to 19 were removed by retention"), input_errors():
         await asyncio.to_thread(read_event_hub(spark, options(server, startingPosition='{"0": 0}')).collect)
 
 
@@ -110,8 +112,7 @@ async def test_a_stream_is_bounded_and_goes_on_where_its_checkpoint_stands(spark
         writer = frame.writeStream.format("parquet").option(
             "checkpointLocation", str(tmp_path / "checkpoint")
         )
-        query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
-        query.awaitTermination()
+        query = finished(lambda: writer.trigger(availableNow=True).start(str(tmp_path / "out")))
         return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
 
     assert await asyncio.to_thread(run) == [40, 40, 20]
@@ -123,7 +124,7 @@ async def test_a_stream_is_bounded_and_goes_on_where_its_checkpoint_stands(spark
     assert sorted((row.partition, row.sequence_number) for row in rows) == expected
 
     server.recreate_hub(HUB)
-    with pytest.raises(Exception, match="was created anew since the stream's checkpoint"):
+    with pytest.raises(InputError, match="was created anew since the stream's checkpoint"), input_errors():
         await asyncio.to_thread(run)
 
 
@@ -131,13 +132,13 @@ STREAM = """
     import sys
     from spark_jobs.session import spark_session
     from spark_jobs.sources.event_hubs import stream_event_hub
+    from tests.spark.source_support import finished
 
     connection, hub, folder = sys.argv[1:]
     spark = spark_session("stream", cores=1, memory="512m", extra={"spark.sql.shuffle.partitions": "1"})
     options = {"hub": hub, "connectionString": connection, "maxEventsPerTrigger": "50"}
     writer = stream_event_hub(spark, options).writeStream.format("parquet")
-    query = writer.option("checkpointLocation", folder + "/checkpoint").start(folder + "/out")
-    query.awaitTermination()
+    finished(lambda: writer.option("checkpointLocation", folder + "/checkpoint").start(folder + "/out"))
 """
 
 
@@ -173,7 +174,7 @@ async def test_a_killed_stream_gives_each_event_exactly_once(spark, server, tmp_
         writer = frame.writeStream.format("parquet").option(
             "checkpointLocation", str(tmp_path / "checkpoint")
         )
-        writer.trigger(availableNow=True).start(str(out)).awaitTermination()
+        finished(lambda: writer.trigger(availableNow=True).start(str(out)))
         return spark.read.parquet(str(out)).collect()
 
     rows = await asyncio.to_thread(finish)
