@@ -148,10 +148,8 @@ def _raw_and_corrected(report: Report, found: Findings) -> None:
     question, analysis = found.question, found.analysis
     report.figure(
         _curves(found, found.analysis.count, sums=False),
-        caption=(
-            "Events as stored, and times itemCount (band: two standard errors). Thin line: what the weekdays before the "
-            "first break would have gone on to give."
-        ),
+        caption="Events as stored, and times itemCount (band: two standard errors)."
+        + (" Dotted: how the weekdays would have gone on without a break." if analysis.count.breaks else ""),
         name="count",
     )
     if question.measurement is not None:
@@ -251,15 +249,16 @@ def _table(report: Report, found: Findings) -> None:
     measured = found.question.measurement is not None
     headers = ["from", "stored", "corrected", "± (one standard error)", "sampling rate, %"]
     headers += ["raw sum", "corrected sum", "± (one standard error)"] if measured else []
-    rows = [_row(each, measured=measured) for each in found.bins[-ROWS_SHOWN:]]
+    days = not found.question.bin % timedelta(days=1)
+    rows = [_row(each, measured=measured, days=days) for each in found.bins[-ROWS_SHOWN:]]
     whole = len(found.bins) <= ROWS_SHOWN
     which = f"All {len(found.bins)}" if whole else f"The last {ROWS_SHOWN} of {len(found.bins)}"
     report.table(headers, rows, caption=f"{which}; the table 'bins' beside this page has all of them.")
 
 
-def _row(each: Bin, *, measured: bool) -> tuple[object, ...]:
+def _row(each: Bin, *, measured: bool, days: bool) -> tuple[object, ...]:
     counts = (
-        f"{each.bin_start:%Y-%m-%d %H:%M}",
+        f"{each.bin_start:%Y-%m-%d}" if days else f"{each.bin_start:%Y-%m-%d %H:%M}",
         each.rows,
         each.corrected_count,
         each.corrected_count_error,

@@ -1,0 +1,115 @@
+"""The reconciliation's page: what it says of a gate that is open or closed."""
+
+import random
+from datetime import datetime, timedelta
+
+from consumer.model import Checkpoint
+from spark_jobs.reconciliation.page import Findings, build
+from spark_jobs.reconciliation.schemas import Identity, Status
+
+T0 = datetime(2026, 11, 20, 10)  # noqa: DTZ001 - as Spark gives times of a UTC session
+
+
+def hour(partition, place, events=1000, **counts):
+    row = {"partition": partition, "hour": T0 + timedelta(hours=place), "events": events, "duplicates": 0}
+    return {**row, **{status.value: 0 for status in Status}, **counts}
+
+
+def findings(**more):
+    given = {
+        "hub": "flights",
+        "source": "capture files in capture/",
+        "identity": Identity.POSITION,
+        "counts": {Status.WRITTEN: 4000},
+        "copies": 0,
+        "hours": [hour(str(partition), place, written=1000) for partition in range(2) for place in range(2)],
+        "unsettled": [],
+        "duplicates": [],
+        "duplicates_total": 0,
+        "gaps": [],
+        "gaps_total": 0,
+        "missing": 0,
+        "marks": {"0": Checkpoint("0", 1999, "")},
+        "closed": False,
+    }
+    return Findings(**{**given, **more})
+
+
+def lost(number, body='<script>alert("x")</script>'):
+    return {
+        "partition": "0",
+        "sequence_number": number,
+        "enqueued_at": T0,
+        "status": "lost",
+        "document_id": body,
+        "rejection": None,
+        "file": "a.avro",
+    }
+
+
+def a_bad_day(seed=3):
+    """Sixteen partitions, three days; an hour was lost in some of them, and a file of another is missing."""
+    rng = random.Random(seed)
+    hours = []
+    for partition in range(16):
+        for place in range(72):
+            gone = rng.randrange(1, 300) if place in {30, 31} and partition in {3, 4, 11} else 0
+            count = 800 + rng.randrange(400)
+            hours.append(hour(str(partition), place, count, written=count - gone, lost=gone))
+    missing = sum(row["lost"] for row in hours)
+    events = sum(row["events"] for row in hours)
+    gap = {
+        "partition": "7",
+        "first": 9000,
+        "last": 9299,
+        "missing": 300,
+        "settled": 0,
+        "kind": "between files",
+        "enqueued_after": T0,
+        "enqueued_before": T0 + timedelta(minutes=15),
+    }
+    return findings(
+        counts={Status.WRITTEN: events - missing, Status.LOST: missing},
+        hours=hours,
+        unsettled=[lost(n) for n in range(200)],
+        gaps=[gap],
+        gaps_total=1,
+        missing=300,
+        closed=True,
+    )
+
+
+def test_an_open_gate_says_so_and_shows_no_findings():
+    page = build(findings()).html()
+
+    assert "Every event that is due is in Cosmos DB or kept as a dead letter." in page
+    assert "<dd>open</dd>" in page
+    assert "Not settled</h2>" not in page
+    assert "Not settled though due" not in page
+
+
+def test_a_closed_gate_names_the_events_their_places_and_how_many_more_there_are():
+    found = a_bad_day()
+    page = build(found).html()
+    total = found.counts[Status.LOST]
+
+    assert "<dd>closed</dd>" in page
+    assert f"{total:,} events are due and not settled; 300 sequence numbers are nowhere." in page
+    assert f"The first 200 of {total:,}; the table" in page
+    assert "9000 to 9299" in page
+    assert "<script>alert" not in page  # ids are the senders' text
+    assert "&lt;script&gt;" in page
+
+
+def test_no_event_at_all_is_told_as_that():
+    page = build(findings(counts={}, hours=[], marks=None)).html()
+
+    assert "There is no event in what was read." in page
+    assert "no events" in page
+
+
+def test_how_exact_the_answer_is_follows_from_the_consumers_ids():
+    exact, guessed = (build(findings(identity=each)).html() for each in (Identity.META, Identity.BODY))
+
+    assert "an earlier event of the same id is superseded" in exact
+    assert "CONSUMER_META=true makes the answer exact" in guessed
