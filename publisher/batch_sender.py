@@ -36,6 +36,7 @@ from publisher.send_call import (
     finished,
     new_report,
     not_opened,
+    parts_of,
     remaining,
 )
 from publisher.send_errors import ClaimCheckError
@@ -199,8 +200,10 @@ class BigBatchSender:
         async with self._lock:
             call = await self._call(before)
             if isinstance(messages, Collection):
-                taken = call.sending.measure_all(messages)
-                source = Source(remaining(messages, taken))
+                for part in parts_of(messages):
+                    call.sending.measure_ahead(part)
+                    await asyncio.sleep(0)  # other tasks have their turn
+                source = Source(remaining(messages, call.sending.next_index))
             elif isinstance(messages, AsyncIterable):
                 source = Source(aiter(messages))
             else:

@@ -14,7 +14,7 @@ from publisher.message_sizes import Encoder
 from publisher.packing import Limits
 from publisher.send_errors import PartiallySentError
 from publisher.send_report import Indices, SendReport
-from publisher.sending import Answer, Busy, Progress, Sending
+from publisher.sending import READ_AT_ONCE, Answer, Busy, Progress, Sending
 
 DEFAULT_TIMEOUT = 60.0  # seconds for one transfer; the SDK's own default is to wait for ever
 
@@ -94,6 +94,13 @@ def check_iterable(messages: object) -> None:
         raise PublishSettingsError(
             f"messages is a {type(messages).__name__}, accepted: an iterable of messages, such as a list"
         )
+
+
+def parts_of(messages: Collection[Any]) -> Iterator[list[Any]]:
+    """A collection in parts that take a few milliseconds to measure."""
+    iterator = iter(messages)
+    while part := list(islice(iterator, READ_AT_ONCE)):
+        yield part
 
 
 def remaining(messages: Collection[Any], taken: int) -> Iterator[Any]:

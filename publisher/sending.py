@@ -183,6 +183,7 @@ class Sending:
         self._unknown = list(self._before.unknown)
         self._refused = list(self._before.refused)
         self._next_index = self._before.next_index
+        self._measured = 0  # of a collection, ahead
         self._exhausted = self._before.exhausted
         self._tally = _Tally()
         self._steps: Generator[Effect, Any, None] = self._run()
@@ -195,21 +196,22 @@ class Sending:
         except StopIteration:
             return None
 
-    def measure_all(self, messages: Iterable[Any]) -> int:
-        """Measure a collection before anything is sent, keeping what fits into the look-ahead; how many were kept.
+    def measure_ahead(self, messages: Iterable[Any]) -> None:
+        """Measure the next part of a collection before anything is sent; what fits into the look-ahead is kept.
 
         Raises OversizedMessageError or UnsendableMessageError for the first message that cannot be sent.
         """
-        kept = 0
-        keeping = True
-        for index, message in enumerate(messages):
-            item = self._measure(message, index, self.limits)
-            keeping = keeping and self._lanes.size < self._window()
-            if keeping:
+        for message in messages:
+            item = self._measure(message, self._measured, self.limits)
+            if self._next_index == self._measured and self._lanes.size < self._window():
                 self._lanes.add(item, self.limits)
-                kept += 1
-        self._next_index = kept
-        return kept
+                self._next_index += 1
+            self._measured += 1
+
+    @property
+    def next_index(self) -> int:
+        """Of the first message that was not taken: the source has to go on from there."""
+        return self._next_index
 
     def report(self, rest: Any = None) -> SendReport:
         """What became of every message so far; `rest` is the iterator over those that were not taken."""

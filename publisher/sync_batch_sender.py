@@ -35,6 +35,7 @@ from publisher.send_call import (
     finished,
     new_report,
     not_opened,
+    parts_of,
     remaining,
 )
 from publisher.send_errors import ClaimCheckError
@@ -188,8 +189,9 @@ class SyncBigBatchSender:
         with self._lock:
             call = self._call(before)
             if isinstance(messages, Collection):
-                taken = call.sending.measure_all(messages)
-                source = Source(remaining(messages, taken))
+                for part in parts_of(messages):
+                    call.sending.measure_ahead(part)
+                source = Source(remaining(messages, call.sending.next_index))
             else:
                 source = Source(iter(messages))
             return self._carry_out(call, source, on_progress)

@@ -193,7 +193,19 @@ def test_what_is_too_large_in_a_stream_stops_it_with_everything_accounted_for():
 def test_a_collection_is_measured_before_anything_is_sent():
     sending = Sending(measure, ANNOUNCED, SendPolicy(look_ahead=0))
     with pytest.raises(OversizedMessageError, match="message 1000 "):
-        sending.measure_all([10] * 1000 + [500])
+        sending.measure_ahead([10] * 1000 + [500])
+
+
+@given(st.lists(st.integers(1, 40), max_size=80), st.integers(1, 9))
+def test_a_collection_measured_in_parts_is_sent_once_and_whole(messages, part):
+    sending = Sending(measure, ANNOUNCED, SendPolicy(look_ahead=0, mixed=True))
+    for start in range(0, len(messages), part):
+        sending.measure_ahead(messages[start : start + part])
+    service = Service([], hidden=100)
+    report = carry_out(sending, iter(messages[sending.next_index :]), service)
+
+    assert report.complete
+    assert service.stored == list(range(len(messages)))
 
 
 def test_a_body_is_stored_once_however_often_its_message_is_sent():

@@ -132,6 +132,7 @@ def test_the_blocking_front_is_the_asynchronous_one_without_waiting():
         text = (ROOT / "publisher" / name).read_text()
         body = text[text.index("BigBatchSender:") :]
         for waiting, blocking in (
+            ("                    await asyncio.sleep(0)  # other tasks have their turn\n", ""),
             ("async ", ""),
             ("await ", ""),
             ("asyncio.sleep", "time.sleep"),
