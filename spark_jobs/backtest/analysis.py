@@ -9,10 +9,10 @@ import numpy as np
 from msgspec import Struct
 
 from scaling.policy import PolicySpec
-from spark_jobs.backtest.fleet import Model
 from spark_jobs.backtest.grid import BASELINE, Candidate, Plan, Targets, metric_of
 from spark_jobs.backtest.history import HistoryError
 from spark_jobs.backtest.recommend import Choice, Judged, choose, choose_for_all, judge, judge_all
+from spark_jobs.backtest.toml_text import changes_text
 from spark_jobs.backtest.variation import GridError
 from spark_jobs.backtest.work import Comparison, Row, Settings
 
@@ -93,7 +93,6 @@ class Analysis(Struct, frozen=True):
     """All that a report shows. `everywhere` is the one candidate for all targets, where there are several."""
 
     job: Job
-    models: dict[str, Model]
     choices: dict[str, Choice]
     judged: dict[str, Judged]
     comparisons: dict[str, Comparison]
@@ -120,8 +119,6 @@ def analyse(
     job: Job,
     choices: dict[str, Choice],
     comparisons: Sequence[Comparison],
-    models: dict[str, Model],
-    evaluations: int,
 ) -> Analysis:
     """Judges every recommendation on its held-out part."""
     judged: dict[str, Judged] = {}
@@ -137,4 +134,67 @@ def analyse(
             everywhere.recommended, list(choices.values()), np.random.default_rng(SEED)
         )
     by_target = {c.target: c for c in comparisons}
-    return Analysis(job, models, choices, judged, by_target, everywhere, judged_everywhere, evaluations)
+    return Analysis(
+        job,
+        choices,
+        judged,
+        by_target,
+        everywhere,
+        judged_everywhere,
+        sum(evaluations(job, comparison) for comparison in comparisons),
+    )
+
+
+def evaluations(job: Job, comparison: Comparison) -> int:
+    """Ticks of all candidates of one target: what production would have evaluated."""
+    seconds, metric = comparison.end - comparison.begin, job.metric(comparison.target)
+    return sum(
+        int(seconds // spec.metrics[metric].window.interval) + 1
+        for _, spec in job.policies(comparison.target)
+    )
+
+
+class Advice(Struct, frozen=True):
+    """One line of the table of recommendations; scores are of the held-out part."""
+
+    target: str
+    recommended: str
+    verdict: str
+    late_share: float
+    late_share_running: float
+    cost: float
+    cost_running: float
+    actions: int
+    actions_running: int
+    changes: str
+
+
+def advice(found: Analysis) -> list[Advice]:
+    """What to set for each target, and what the held-out part says of it."""
+    lines = []
+    for target, choice in found.choices.items():
+        new, old = choice.held_out[choice.recommended], choice.held_out[BASELINE]
+        lines.append(
+            Advice(
+                target,
+                choice.recommended,
+                found.judged[target].verdict.value,
+                new.late_share,
+                old.late_share,
+                new.cost,
+                old.cost,
+                new.actions,
+                old.actions,
+                changes_of(found, choice),
+            )
+        )
+    return lines
+
+
+def changes_of(found: Analysis, choice: Choice) -> str:
+    """The recommended changes as TOML; empty for the running policy."""
+    known = found.job.candidates
+    base = found.job.base_of(choice.target)
+    candidates = known.get(base) or next(iter(known.values()))
+    wanted = next(c for c in candidates if c.name == choice.recommended)
+    return changes_text(base if base in known else "each target", wanted.changes) if wanted.changes else ""

@@ -24,6 +24,7 @@ from spark_jobs.backtest import work
 from spark_jobs.backtest.analysis import (
     Analysis,
     Job,
+    advice,
     analyse,
     block_of,
     blocks_per_target,
@@ -37,7 +38,7 @@ from spark_jobs.backtest.history import HistoryError
 from spark_jobs.backtest.reading import Readings, merged, read_arrivals, read_log
 from spark_jobs.backtest.recommend import VERDICTS
 from spark_jobs.backtest.variation import GridError
-from spark_jobs.backtest.work import Comparison, Prepared, Replayer, Row
+from spark_jobs.backtest.work import Comparison, Prepared, Replayer, Row, flat
 from spark_jobs.errors import InputError, JobError
 
 console = Console()
@@ -112,8 +113,7 @@ def backtest(
             comparisons = list(run("comparing", _compare, pairs))
         except HistoryError as error:
             raise InputError(str(error)) from error
-    models = {target: found.model for target, found in prepared.items()}
-    return analyse(job, choices, comparisons, models, _evaluations(job, prepared)), rows
+    return analyse(job, choices, comparisons), rows
 
 
 def _prepared(readings: Readings, job: Job) -> dict[str, Prepared]:
@@ -131,16 +131,6 @@ def _prepared(readings: Readings, job: Job) -> dict[str, Prepared]:
         more = f"; and {len(problems) - 5} more targets" if len(problems) > 5 else ""
         raise InputError("; ".join(problems[:5]) + more)
     return found
-
-
-def _evaluations(job: Job, prepared: dict[str, Prepared]) -> int:
-    """Ticks of all candidates: what production would have evaluated."""
-    total = 0
-    for target, found in prepared.items():
-        seconds = found.history.end - found.history.start
-        for _, spec in job.policies(target):
-            total += int(seconds // spec.metrics[job.metric(target)].window.interval) + 1
-    return total
 
 
 @contextmanager
@@ -172,23 +162,14 @@ def _pool(processes: int) -> Iterator[Any]:
             executor.shutdown(cancel_futures=True)
 
 
-def write_rows(rows: Iterable[Row], path: Path) -> None:
-    """Scores as one Parquet file, complete or absent."""
+def write_rows(rows: Iterable[Any], path: Path) -> None:
+    """Rows as one Parquet file, complete or absent."""
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - the command's help needs neither
     from pyarrow import parquet  # noqa: PLC0415
 
-    flat = [
-        {
-            "target": row.target,
-            "candidate": row.candidate,
-            "part": row.part,
-            **msgspec.structs.asdict(row.score),
-        }
-        for row in rows
-    ]
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_suffix(".part")
-    parquet.write_table(pa.Table.from_pylist(flat), half)
+    parquet.write_table(pa.Table.from_pylist(list(rows)), half)
     half.replace(path)
 
 
@@ -225,7 +206,8 @@ def command(
         raise typer.Exit(1) from None
     from spark_jobs.backtest.page import report_of  # noqa: PLC0415 - matplotlib takes a second
 
-    write_rows(rows, output / "scores.parquet")
+    write_rows(map(flat, rows), output / "scores.parquet")
+    write_rows(map(msgspec.structs.asdict, advice(found)), output / "recommendations.parquet")
     page = report_of(found).write(output)
     show(found)
     console.print(f"report: {page}", markup=False, soft_wrap=True)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spark_jobs.backtest import charts
-from spark_jobs.backtest.analysis import Analysis
+from spark_jobs.backtest.analysis import Analysis, changes_of
 from spark_jobs.backtest.grid import BASELINE
 from spark_jobs.backtest.recommend import VERDICTS, Choice, Difference, Judged, Verdict
 from spark_jobs.backtest.score import Score
-from spark_jobs.backtest.toml_text import changes_text
 from spark_jobs.report import Report
 
 BEST = 12
@@ -66,7 +65,7 @@ def report_of(found: Analysis) -> Report:
             charts.pareto(choice, budget=rules.late_budget), caption=caption, name=f"pareto-{number}"
         )
         report.figure(
-            charts.over_time(comparison, service_rate=found.models[comparison.target].service_rate),
+            charts.over_time(comparison, service_rate=comparison.service_rate),
             caption="Replayed with the running and with the recommended policy; the queue answers what each decides.",
             name=f"over-time-{number}",
         )
@@ -116,7 +115,7 @@ def _told(report: Report, choice: Choice, judged: Judged, found: Analysis, *, bl
             f"Per block: {_interval(judged.late, 'late messages')}, {_interval(judged.cost, 'cost')} "
             f"(difference to the running policy, 95 % interval, resampling {blocks})."
         )
-    changes = _changes(choice, found)
+    changes = changes_of(found, choice)
     if changes:
         report.code(changes, language="toml", caption="What to change")
 
@@ -126,15 +125,6 @@ def _in_words(judged: Judged) -> str:
     if judged.verdict in {Verdict.BETTER, Verdict.TRADE_OFF, Verdict.WORSE}:
         return f"On the held-out part it is {text}."
     return f"{text[0].upper()}{text[1:]}."
-
-
-def _changes(choice: Choice, found: Analysis) -> str:
-    known = found.job.candidates
-    base = found.job.base_of(choice.target)
-    candidates = known.get(base) or next(iter(known.values()))
-    wanted = next(c for c in candidates if c.name == choice.recommended)
-    where = base if base in known else "each target"
-    return changes_text(where, wanted.changes) if wanted.changes else ""
 
 
 def _interval(difference: Difference, unit: str) -> str:
@@ -193,5 +183,5 @@ def _assumptions(found: Analysis) -> str:
 
 
 def _rates(found: Analysis) -> str:
-    rates = sorted({model.service_rate for model in found.models.values()})
+    rates = sorted({comparison.service_rate for comparison in found.comparisons.values()})
     return f"{rates[0]:.4g}" if len(rates) == 1 else f"{rates[0]:.4g} to {rates[-1]:.4g}"

@@ -13,11 +13,14 @@ from typing import Any
 
 import msgspec
 
-from scaling.model import LogEntry, LogKind
+from scaling.model import LogEntry, LogKind, Reason
 from spark_jobs.backtest.work import Reading
 from spark_jobs.errors import InputError
 
 TIME_COLUMNS = ("t", "at", "time", "timestamp")
+
+UNREAD = frozenset({Reason.COLLECT_FAILED.value, Reason.STALE_METRIC.value, Reason.INVALID_METRIC.value})
+"""Reasons of decisions whose newest value of a metric is an old one: the reading of that time is not known."""
 
 Readings = dict[str, list[Reading]]
 """Readings by target."""
@@ -114,7 +117,9 @@ def _entries(file: Path) -> list[LogEntry]:
 def from_entries(entries: Iterable[LogEntry], metric: str | None) -> Readings:
     """One reading per decision: the metrics it saw, the capacity it found. A later copy of an entry counts."""
     newest: dict[tuple[str, float], LogEntry] = {
-        (entry.target, entry.at): entry for entry in entries if entry.kind is LogKind.DECISION
+        (entry.target, entry.at): entry
+        for entry in entries
+        if entry.kind is LogKind.DECISION and entry.reason not in UNREAD
     }
     found: Readings = {}
     for (target, at), entry in sorted(newest.items()):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -55,6 +55,16 @@ class Row(Struct, frozen=True):
     candidate: str
     part: Part
     score: Score
+
+
+def flat(row: Row) -> dict[str, Any]:
+    """A row as one line of a table."""
+    return {
+        "target": row.target,
+        "candidate": row.candidate,
+        "part": row.part,
+        **msgspec.structs.asdict(row.score),
+    }
 
 
 class Prepared(Struct, frozen=True):
@@ -162,7 +172,9 @@ class Comparison(Struct, frozen=True):
     """The baseline and the recommended candidate of one target, side by side. `series` only where asked for."""
 
     target: str
-    block: float
+    begin: float
+    end: float
+    service_rate: float
     baseline: Blocks
     recommended: Blocks
     split: float
@@ -180,7 +192,9 @@ def compare(
     series = [_series(replayer.load(spec)[0], run) for spec, run in runs] if plot else None
     return Comparison(
         history.target,
-        block,
+        history.start,
+        history.end,
+        replayer.model.service_rate,
         blocks[0],
         blocks[1],
         replayer.split,

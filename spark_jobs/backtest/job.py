@@ -1,0 +1,219 @@
+"""`tidemark spark backtest`: the backtest over many targets.
+
+spark-submit --py-files tidemark.whl entry_point.py backtest grid.toml --arrivals abfss://.../arrivals --config ...
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import typer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+
+from scaling.config_reader import ConfigError
+from spark_jobs import cli
+from spark_jobs.backtest.analysis import (
+    Analysis,
+    Job,
+    advice,
+    analyse,
+    blocks_per_target,
+    choices_of,
+    plan_job,
+    plotted,
+    sliced,
+)
+from spark_jobs.backtest.grid import BASELINE
+from spark_jobs.backtest.history import HistoryError
+from spark_jobs.backtest.local import read_settings
+from spark_jobs.backtest.page import report_of
+from spark_jobs.backtest.recommend import Choice
+from spark_jobs.backtest.schemas import PLANS, RECOMMENDATIONS, SCORES
+from spark_jobs.backtest.tasks import Comparing, Scoring, comparison_of, encoded, rows_of
+from spark_jobs.backtest.transforms import arrivals_as_readings, histories, log_as_readings, replayed
+from spark_jobs.backtest.variation import GridError
+from spark_jobs.backtest.work import Comparison, Row, flat
+from spark_jobs.errors import InputError
+from spark_jobs.output import check_format, write_table
+from spark_jobs.progress import watch
+from spark_jobs.report_files import write_report
+from spark_jobs.session import spark_session
+from spark_jobs.sources.telemetry import read_decisions
+
+NAME = "backtest"
+
+HISTORIES_PER_BATCH = "16"
+"""Rows handed to a worker at once: a row holds a whole history, and 10,000 of them, the default, no worker could."""
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Paths: `grid` and `config` are read by the driver, `arrivals` and `log` by Spark."""
+
+    grid: Path
+    config: Path
+    arrivals: str | None = None
+    log: str | None = None
+    output: str = cli.default_output(NAME)
+    fmt: str = "parquet"
+    quarantine: str | None = None
+
+
+def run(spark: SparkSession, settings: Settings) -> str:
+    """Extract, transform, load; returns the report's path. Raises InputError."""
+    check_format(settings.fmt)
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", HISTORIES_PER_BATCH)
+    plan, targets = read_settings(settings.grid, settings.config, os.environ)
+    recorded = histories(extract(spark, settings)).persist()
+    try:
+        with watch(spark, "reading the history"):
+            names = [row.target for row in recorded.select("target").collect()]
+        try:
+            job = plan_job(plan, targets, names)
+        except (ConfigError, GridError, HistoryError) as error:
+            raise InputError(str(error)) from error
+        found, rows = backtest(spark, job, recorded, names)
+    finally:
+        recorded.unpersist()
+    return load(spark, settings, found, rows)
+
+
+def extract(spark: SparkSession, settings: Settings) -> DataFrame:
+    """READINGS of all inputs. Raises InputError when none is given."""
+    frames: list[DataFrame] = []
+    if settings.arrivals is not None:
+        frames.append(arrivals_as_readings(_table(spark, settings.arrivals)))
+    if settings.log is not None:
+        frames.append(log_as_readings(read_decisions(spark, settings.log, quarantine=settings.quarantine)))
+    if not frames:
+        raise InputError("no history: give --arrivals, --log or both")
+    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+
+
+def _table(spark: SparkSession, path: str) -> DataFrame:
+    """A Parquet table, or CSV files as texts with the column `file`, the name of each without its ending."""
+    try:
+        if path.rstrip("/").endswith(".parquet"):
+            return spark.read.parquet(path)
+        name = F.regexp_replace(F.col("_metadata.file_name"), r"\.csv(\.gz)?$", "")
+        texts = spark.read.option("recursiveFileLookup", "true").csv(path, header=True)
+        return texts.select("*", name.alias("file"))
+    except Exception as error:
+        raise InputError(f"--arrivals {path} cannot be read: {str(error).splitlines()[0]}") from error
+
+
+def backtest(
+    spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str]
+) -> tuple[Analysis, list[Row]]:
+    """The same as `local.backtest`, over histories that are in Spark. Raises InputError."""
+    workers = spark.sparkContext.defaultParallelism
+    with watch(spark, f"replaying {len(names)} targets"):
+        plans = list(_scorings(job, names, workers))
+        scored = _results(spark, recorded, plans, workers, rows_of)
+        order = {name: place for place, (name, _) in enumerate(job.policies(names[0]))}
+        rows = sorted(
+            (row for found in scored for row in found),
+            key=lambda row: (row.target, order.get(row.candidate, 0), row.part == "held_out"),
+        )
+    choices = choices_of(rows, job)
+    with watch(spark, "comparing with the running policies"):
+        pairs = list(_comparings(job, choices))
+        comparisons: list[Comparison] = _results(spark, recorded, pairs, workers, comparison_of)
+    return analyse(job, choices, comparisons), rows
+
+
+def _scorings(job: Job, names: Iterable[str], workers: int) -> Iterable[tuple[str, int, bytes]]:
+    names = sorted(names)
+    for target in names:
+        policies = job.policies(target)
+        blocks = blocks_per_target(len(policies), len(names), workers)
+        for number, (first, last) in enumerate(sliced(len(policies), blocks)):
+            task = Scoring(job.settings, job.metric(target), job.interval(target), policies[first:last])
+            yield target, number, encoded(task)
+
+
+def _comparings(job: Job, choices: dict[str, Choice]) -> Iterable[tuple[str, int, bytes]]:
+    drawn = set(plotted(choices))
+    for target, choice in choices.items():
+        both = job.policy(target, BASELINE), job.policy(target, choice.recommended)
+        task = Comparing(job.settings, job.metric(target), job.interval(target), *both, target in drawn)
+        yield target, 0, encoded(task)
+
+
+def _results(
+    spark: SparkSession,
+    recorded: DataFrame,
+    plans: list[tuple[str, int, bytes]],
+    workers: int,
+    decode: Callable[[bytes], _Result],
+) -> list[_Result]:
+    """What every plan gave, in no order. Raises InputError with the problems of all targets."""
+    frame = spark.createDataFrame(plans, PLANS)
+    partitions = min(len(plans), 4 * workers)
+    found = replayed(recorded, frame, partitions=partitions).collect()
+    problems = sorted({row.problem for row in found if row.problem is not None})
+    if problems:
+        more = f"; and {len(problems) - 5} more targets" if len(problems) > 5 else ""
+        raise InputError("; ".join(problems[:5]) + more)
+    return [decode(bytes(row.result)) for row in found]
+
+
+def load(spark: SparkSession, settings: Settings, found: Analysis, rows: Sequence[Row]) -> str:
+    """Writes scores, recommendations and the report; returns the report's path."""
+    lines: list[dict[str, Any]] = [flat(row) for row in rows]
+    write_table(spark.createDataFrame(lines, SCORES), f"{settings.output}/scores", fmt=settings.fmt)
+    advised = [msgspec.structs.asdict(line) for line in advice(found)]
+    write_table(
+        spark.createDataFrame(advised, RECOMMENDATIONS),
+        f"{settings.output}/recommendations",
+        fmt=settings.fmt,
+    )
+    return write_report(spark, report_of(found), settings.output)
+
+
+def command(
+    grid: Annotated[
+        Path, typer.Argument(help="TOML file of the parameters to try; see docs/backtesting.md.")
+    ],
+    arrivals: Annotated[
+        str | None,
+        typer.Option(help="Arrivals as CSV or .parquet: t, arrivals and, for several targets, target."),
+    ] = None,
+    log: Annotated[
+        str | None, typer.Option(help="Scaling log: folder of JSON lines, or table://<connection>.")
+    ] = None,
+    config: Annotated[Path, typer.Option(help="The configuration with the running policies.")] = Path(
+        "tidemark.toml"
+    ),
+    output: cli.Output = None,
+    format_: cli.Format = "parquet",
+    quarantine: cli.Quarantine = None,
+    cores: cli.Cores = None,
+    memory: cli.Memory = "2g",
+) -> None:
+    """Recorded metrics against a grid of rules: late messages, cost, actions, and what to set.
+
+    The decisions are made by the product's own code; a queueing model answers them. Writes the tables scores and
+    recommendations, and a report. For a few targets `tidemark backtest` does the same without Spark.
+    """
+    settings = Settings(
+        grid, config, arrivals, log, output or cli.default_output(NAME), check_format(format_), quarantine
+    )
+    spark = spark_session(NAME, cores=cores, memory=memory)
+    typer.echo(run(spark, settings))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    cli.run_command(command, argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What Spark's workers do: one target's history in, results out as bytes. Runs where the executors are; no Spark here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+from msgspec import Struct
+
+from scaling.policy import PolicySpec
+from spark_jobs.backtest.analysis import block_of
+from spark_jobs.backtest.history import HistoryError
+from spark_jobs.backtest.reading import of_metrics
+from spark_jobs.backtest.work import Comparison, Reading, Replayer, Row, Settings, compare, prepare
+
+
+class Scoring(Struct, frozen=True, tag="scoring"):
+    """Score some candidates. `interval` is the running policy's, in seconds."""
+
+    settings: Settings
+    metric: str
+    interval: float
+    candidates: list[tuple[str, PolicySpec]]
+
+
+class Comparing(Struct, frozen=True, tag="comparing"):
+    """Compare the running policy with the recommended one."""
+
+    settings: Settings
+    metric: str
+    interval: float
+    baseline: PolicySpec
+    recommended: PolicySpec
+    plot: bool
+
+
+Work = Scoring | Comparing
+
+_encoder = msgspec.msgpack.Encoder()
+_work = msgspec.msgpack.Decoder(Work)
+rows_of: Callable[[bytes], list[Row]] = msgspec.msgpack.Decoder(list[Row]).decode
+comparison_of: Callable[[bytes], Comparison] = msgspec.msgpack.Decoder(Comparison).decode
+
+ARROW = pa.schema([("target", pa.string()), ("result", pa.binary()), ("problem", pa.string())])
+"""`schemas.OUTCOMES`."""
+
+
+def encoded(work: Work) -> bytes:
+    return _encoder.encode(work)
+
+
+def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For mapInArrow: TASKS in, OUTCOMES out. What is wrong with a history becomes a problem, not a failed task."""
+    for batch in batches:
+        for task in batch.to_pylist():
+            yield pa.RecordBatch.from_pylist([_outcome(task)], schema=ARROW)
+
+
+def _outcome(task: Mapping[str, Any]) -> dict[str, Any]:
+    target = task["target"]
+    try:
+        result = _done(target, _work.decode(task["work"]), task["readings"])
+    except HistoryError as error:
+        return {"target": target, "result": None, "problem": str(error)}
+    return {"target": target, "result": _encoder.encode(result), "problem": None}
+
+
+def _done(target: str, work: Work, recorded: Sequence[Mapping[str, Any]]) -> list[Row] | Comparison:
+    readings = readings_of(recorded, work.metric)
+    prepared = prepare(target, readings, work.settings, interval=work.interval)
+    replayer = Replayer(prepared, work.metric, work.settings.rules)
+    if isinstance(work, Scoring):
+        return replayer.rows(work.candidates)
+    block = block_of(replayer.history.end - replayer.split)
+    return compare(replayer, work.baseline, work.recommended, block=block, plot=work.plot)
+
+
+def readings_of(recorded: Sequence[Mapping[str, Any]], metric: str) -> list[Reading]:
+    """READINGS of one target in their order in time. Of several entries of one decision the last one counts, by its
+    content: rows come in no order.
+    """
+    found: dict[tuple[bool, float], Reading] = {}
+    twice: list[Reading] = []
+    for row in sorted(recorded, key=_order):
+        if row["arrivals"] is not None:
+            reading: Reading | None = Reading(row["at"], arrivals=row["arrivals"])
+            if (True, row["at"]) in found and reading is not None:
+                twice.append(reading)
+        else:
+            reading = of_metrics(row["at"], dict(row["metrics"] or ()), row["instances"], metric)
+        if reading is not None:
+            found[(row["arrivals"] is not None, row["at"])] = reading
+    return [*found.values(), *twice]
+
+
+def _order(row: Mapping[str, Any]) -> tuple[float, float, int, str]:
+    arrivals = -1.0 if row["arrivals"] is None else row["arrivals"]
+    instances = -1 if row["instances"] is None else row["instances"]
+    return row["at"], arrivals, instances, str(sorted(dict(row["metrics"] or ()).items()))

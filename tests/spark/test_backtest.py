@@ -1,0 +1,171 @@
+"""The backtest through Spark: the same answers as on one machine, whatever the cut, and clear errors."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import StructType
+
+from scaling import registry
+from spark_jobs.backtest import job as job_module
+from spark_jobs.backtest import local
+from spark_jobs.backtest.grid import Targets, read_grid
+from spark_jobs.backtest.job import Settings, run
+from spark_jobs.backtest.reading import merged, read_arrivals, read_log
+from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
+from spark_jobs.backtest.work import flat
+from spark_jobs.errors import InputError
+
+CONFIG = """
+version = 1
+
+[targets.plan]
+scaler = "app_service_plan"
+resource_id = "%PLAN_ID%"
+minimum = 1
+maximum = 10
+
+[targets.plan.metrics.backlog]
+collector = "service_bus_queue"
+connection = "Bus"
+queue = "orders"
+window = "5m"
+
+[[targets.plan.rules]]
+type = "threshold"
+metric = "backlog"
+scale_out_above = 500
+scale_in_below = 100
+"""
+
+GRID = """
+base = "plan"
+idle_utilization = 0.5
+
+[model]
+service_rate = 2
+slo = "2m"
+price = 0.2
+
+[vary]
+rules.threshold.scale_out_above = [200, 500]
+out.cooldown = ["2m", "10m"]
+"""
+
+
+@pytest.fixture
+def given(tmp_path):
+    """Two targets with arrivals, one of which has a gap and one bin unknown, and a third with a log only."""
+    (tmp_path / "tidemark.toml").write_text(CONFIG)
+    (tmp_path / "grid.toml").write_text(GRID)
+    arrivals = tmp_path / "arrivals"
+    arrivals.mkdir()
+    lines = ["t,arrivals,target"]
+    for minute in range(900):
+        busy = 700 if minute // 90 % 2 else 60
+        lines.append(f"{1_800_000_000 + minute * 60},{busy + minute % 7},north")
+        if not 300 <= minute < 320:
+            value = "" if minute == 500 else busy // 2 + minute % 11
+            lines.append(f"{1_800_000_000 + minute * 60},{value},south")
+    (arrivals / "counts.csv").write_text("\n".join(lines) + "\n")
+    log = tmp_path / "log"
+    log.mkdir()
+    entries = [entry(minute) for minute in range(700)]
+    (log / "log.jsonl").write_text("\n".join([*entries, entries[-1]]) + "\n")
+    return tmp_path
+
+
+def entry(minute):
+    failed = minute == 400
+    return json.dumps(
+        {
+            "target": "east",
+            "at": 1_800_000_000.0 + minute * 60,
+            "kind": "decision",
+            "key": "decision",
+            "line": "",
+            "reason": "collect_failed" if failed else "within_target",
+            "current": 2 + minute // 200,
+            "desired": 2,
+            "metrics": {"backlog": float(max(minute % 120 - 60, 0) * 40)},
+        }
+    )
+
+
+def settings(folder: Path, output: str = "out") -> Settings:
+    return Settings(
+        folder / "grid.toml",
+        folder / "tidemark.toml",
+        str(folder / "arrivals"),
+        str(folder / "log"),
+        str(folder / output),
+    )
+
+
+def table(path: Path, schema: StructType):
+    found = pq.read_table(path).to_pylist()
+    assert [*found[0]] == schema.fieldNames()
+    return sorted(found, key=lambda row: json.dumps(row, sort_keys=True))
+
+
+def test_spark_and_one_machine_give_the_same_scores_and_recommendations(spark, given):
+    page = run(spark, settings(given))
+
+    plan = read_grid(GRID, name="grid.toml")
+    targets = Targets(CONFIG, name="tidemark.toml", settings={}, plug_ins=registry)
+    readings = merged(read_arrivals(given / "arrivals"), read_log(given / "log", None))
+    found, rows = local.backtest(readings, plan, targets, processes=1)
+    expected = sorted((flat(row) for row in rows), key=lambda row: json.dumps(row, sort_keys=True))
+    assert table(given / "out/scores", SCORES) == expected
+    assert len(expected) == 3 * 5 * 2
+    advised = table(given / "out/recommendations", RECOMMENDATIONS)
+    assert [row["recommended"] for row in advised] == [
+        found.choices[row["target"]].recommended for row in advised
+    ]
+    assert [row["verdict"] for row in advised] == [found.judged[row["target"]].verdict for row in advised]
+    text = Path(page).read_text()
+    assert "east" in text
+    assert "half" not in found.comparisons["north"].notes
+    assert any("arrivals are recovered" in note for note in found.comparisons["east"].notes)
+
+
+def test_a_run_that_was_killed_and_started_again_writes_the_same(spark, given, monkeypatch):
+    def killed(*_args, **_options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job_module, "analyse", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(spark, settings(given))
+    assert not (given / "out/scores").exists()
+
+    run(spark, settings(given))
+    run(spark, settings(given, "again"))
+
+    assert table(given / "out/scores", SCORES) == table(given / "again/scores", SCORES)
+    assert (given / "out/backtest.html").read_bytes() == (given / "again/backtest.html").read_bytes()
+
+
+def test_bad_histories_are_told_by_their_targets_and_nothing_is_written(spark, given):
+    (given / "arrivals/more.csv").write_text("t,arrivals,target\n0,5,west\n0,6,west\n60,1,far\n90,x,far\n")
+
+    with pytest.raises(InputError) as told:
+        run(spark, settings(given))
+
+    assert "west: 1 bins are given twice" in str(told.value)
+    assert "far: nan arrivals at 90" in str(told.value)
+    assert not (given / "out").exists()
+
+
+def test_an_empty_history_and_wrong_columns_are_errors(spark, given):
+    (given / "arrivals/counts.csv").write_text("t,arrivals,target\n")
+    only = Settings(
+        given / "grid.toml", given / "tidemark.toml", str(given / "arrivals"), None, str(given / "out")
+    )
+
+    with pytest.raises(InputError, match="the history is empty"):
+        run(spark, only)
+    (given / "arrivals/counts.csv").write_text("when,many\n1,2\n")
+    with pytest.raises(InputError, match="--arrivals has the columns when, many, file; accepted: t or at"):
+        run(spark, only)

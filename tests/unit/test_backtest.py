@@ -1,0 +1,645 @@
+"""The parts of the backtest: histories, the queue, scores, grids, recommendations, reading, the command."""
+
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from scaling import registry
+from scaling.config_reader import ConfigError
+from scaling.model import Reason
+from scaling.policy import Pace, RuleSpec
+from spark_jobs.backtest import local
+from spark_jobs.backtest.fleet import Fleet, Model
+from spark_jobs.backtest.grid import BASELINE, Targets, metric_of, read_grid
+from spark_jobs.backtest.history import (
+    History,
+    HistoryError,
+    Observation,
+    estimate_service_rate,
+    from_arrivals,
+    from_backlog,
+)
+from spark_jobs.backtest.load import Load, Waiting
+from spark_jobs.backtest.quiet import quiet
+from spark_jobs.backtest.reading import from_entries, read_arrivals, read_log
+from spark_jobs.backtest.recommend import Verdict, bootstrap, choose, judge, pareto_front, verdict_of
+from spark_jobs.backtest.score import Score, scores
+from spark_jobs.backtest.simulate import simulate
+from spark_jobs.backtest.toml_text import as_toml
+from spark_jobs.backtest.variation import GridError
+from spark_jobs.backtest.work import Blocks, Reading, Row
+from spark_jobs.errors import InputError
+from tests.runner_support import NOW, THRESHOLD, metric, policy
+
+# Histories
+
+
+def test_bins_that_are_not_there_are_unknown_not_zero():
+    history = from_arrivals("plan", [(0, 5), (60, 7), (240, 1)])
+
+    assert history.step == 60
+    assert history.arrivals[:2] == [5, 7]
+    assert [math.isnan(value) for value in history.arrivals] == [False, False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ([], "the history is empty"),
+        ([(0, 1)], "one bin at 0"),
+        ([(0, 1), (0, 2)], "1 bins are given twice"),
+        ([(0, 1), (60, -2)], "-2 arrivals at 60"),
+        ([(0, 1), (60, math.inf)], "inf arrivals"),
+        ([(0, 1), (60, 1), (150, 1)], "does not lie on the grid of 60 s"),
+    ],
+)
+def test_a_bad_list_of_arrivals_is_told(counts, told):
+    with pytest.raises(HistoryError, match=told):
+        from_arrivals("plan", counts)
+
+
+def seen(backlogs, instances=2):
+    return [
+        Observation(60.0 * index, value, instances)
+        for index, value in enumerate(backlogs)
+        if value is not None
+    ]
+
+
+def test_arrivals_are_what_the_backlog_grew_by_and_what_was_served():
+    history = from_backlog("plan", seen([100, 400, 300]), step=60, service_rate=2)
+
+    assert history.arrivals == [300 + 240, -100 + 240]
+    assert history.backlog == 100
+    assert history.instances == 2
+
+
+def test_idle_bins_need_an_assumption_and_say_it():
+    with pytest.raises(HistoryError, match=r"nothing waited in 2 of 3 bins.*Give idle_utilization"):
+        from_backlog("plan", seen([0, 0, 300, 100]), step=60, service_rate=2)
+
+    history = from_backlog("plan", seen([0, 0, 300, 100]), step=60, service_rate=2, idle_utilization=0.25)
+
+    assert history.arrivals == [60, 300 + 60, -200 + 240]
+    assert "2 of 3 bins" in history.notes[1]
+
+
+def test_a_reading_that_is_missing_makes_both_of_its_bins_unknown():
+    history = from_backlog("plan", seen([9, None, 9, 9]), step=60, service_rate=1)
+
+    assert [math.isnan(value) for value in history.arrivals] == [True, True, False]
+
+
+def test_the_recovered_arrivals_replay_to_the_same_backlog():
+    rng = np.random.default_rng(1)
+    arrivals = [float(value) for value in rng.integers(130, 900, 50)]
+    fleet = Fleet(3, 500.0, Model(service_rate=2.0), start=0.0, step=60.0)
+    fleet.serve(arrivals)
+
+    history = from_backlog("plan", seen(fleet.backlog, 3), step=60, service_rate=2, idle_utilization=0.0)
+
+    again = Fleet(3, 500.0, Model(service_rate=2.0), start=0.0, step=60.0)
+    again.serve(history.arrivals)
+    assert again.backlog == pytest.approx(fleet.backlog)
+
+
+def test_the_service_rate_is_estimated_from_bins_in_which_nobody_was_idle():
+    arrivals = [400.0 if index % 40 < 25 else 0.0 for index in range(120)]
+    fleet = Fleet(2, 0.0, Model(service_rate=1.5), start=0.0, step=60.0)
+    fleet.serve(arrivals)
+    history = History("plan", 0.0, 60.0, arrivals)
+
+    found = estimate_service_rate("plan", history, seen(fleet.backlog))
+
+    assert (found.rate, found.low, found.high) == pytest.approx((1.5, 1.5, 1.5))
+    assert found.bins >= 20
+    with pytest.raises(HistoryError, match=r"all instances were busy in 0 bins, 20 are needed"):
+        estimate_service_rate("plan", history, seen([0.0] * 121))
+
+
+# The fleet and the load
+
+
+def test_added_instances_are_billed_at_once_and_serve_after_scaling_and_start_up():
+    fleet = Fleet(1, 1000.0, Model(service_rate=1.0, scaling_time=30.0, start_up=60.0), start=0.0, step=60.0)
+
+    assert fleet.order(0.0, 3) == 30.0
+    fleet.serve([0.0] * 3)
+
+    assert fleet.billed == [(0.0, 1), (0.0, 3)]
+    assert fleet.backlog == [1000.0, 940.0, 940.0 - 30 - 90, 820.0 - 180]
+
+
+def test_removed_instances_serve_and_are_billed_until_the_effect_and_starting_ones_go_first():
+    fleet = Fleet(2, 1000.0, Model(service_rate=1.0, scaling_time=30.0, start_up=600.0), start=0.0, step=60.0)
+    fleet.order(0.0, 3)
+    fleet.arrive(3)
+    fleet.order(60.0, 1)
+
+    fleet.serve([0.0] * 3)
+
+    assert fleet.backlog == [1000.0, 880.0, 880.0 - 60 - 30, 790.0 - 60]
+    assert fleet.billed[-1] == (90.0, 1)
+
+
+def test_steps_fit_bins_and_ticks_and_a_tick_after_a_gap_is_not_reported():
+    load = Load(History("plan", NOW, 90.0, [90.0, math.nan, 90.0, 90.0]), 60.0)
+
+    assert load.step == 30.0
+    assert load.ticks == 6
+    assert load.reported == [1, 2, 0, 0, 1, 2, 3]
+
+
+def test_a_history_shorter_than_an_interval_is_refused():
+    with pytest.raises(HistoryError, match="at least one collection interval of 300 s"):
+        Load(History("plan", NOW, 60.0, [1.0, 1.0]), 300.0)
+
+
+# Replays
+
+
+def test_a_gap_makes_windows_incomplete_so_that_nothing_is_scaled_in_until_they_are_whole():
+    """Idle at 3 instances: the first scale-in comes after five minutes, and again five minutes after the gap."""
+    history = History("plan", NOW, 60.0, [0.0] * 3 + [math.nan] * 4 + [0.0] * 12)
+    run = simulate(
+        Load(history, 60.0), policy(), Model(service_rate=1.0), metric="backlog", initial=3, keep=True
+    )
+
+    held = [d for d in run.decisions if d.reason is Reason.INCOMPLETE_WINDOW]
+
+    assert run.changes[0].decided_at == NOW + (3 + 4 + 1 + 4) * 60
+    assert len(held) == 4 + 4
+    assert run.ticks == 4 + 12
+
+
+def test_a_metric_that_the_history_lacks_is_named():
+    made = policy(metrics={"backlog": metric(), "load": metric()})
+
+    with pytest.raises(
+        HistoryError, match=r"reads the metric 'load', which the history does not have \(backlog\)"
+    ):
+        simulate(Load(HISTORY, 60.0), made, Model(service_rate=1.0), metric="backlog", initial=1)
+
+
+def test_another_recorded_metric_guards_and_where_it_is_unknown_it_is_a_failed_read():
+    guarded = policy(
+        metrics={"backlog": metric(), "load": metric(min_samples=1)},
+        rules=(
+            THRESHOLD,
+            msg_rule("guard", metric="load", block_out_above=0.5),
+        ),
+    )
+    loads = [0.9] * 20 + [0.1] * 20
+    history = History("plan", NOW, 60.0, [900.0] * 40, metrics={"load": loads})
+
+    run = simulate(Load(history, 60.0), guarded, Model(service_rate=1.0), metric="backlog", initial=1)
+
+    assert quiet(guarded, "backlog") is None
+    assert run.changes[0].decided_at > NOW + 20 * 60
+
+
+def msg_rule(kind, **options):
+    return RuleSpec(type=kind, name=kind, options=options)
+
+
+def test_an_action_that_would_expire_before_its_effect_is_refused():
+    with pytest.raises(HistoryError, match="action_ttl gives an action up after 600 s"):
+        simulate(
+            Load(HISTORY, 60.0),
+            policy(),
+            Model(service_rate=1.0, scaling_time=600.0),
+            metric="backlog",
+            initial=1,
+        )
+
+
+HISTORY = History("plan", NOW, 60.0, [30.0] * 60)
+
+
+def test_long_quiet_stretches_are_not_decided():
+    run = simulate(
+        Load(History("plan", NOW, 60.0, [30.0] * 5000), 60.0),
+        policy(out=Pace(cooldown=600.0), inward=Pace(cooldown=600.0)),
+        Model(service_rate=1.0),
+        metric="backlog",
+        initial=1,
+    )
+
+    assert run.ticks == 5001
+    assert run.decided < 10
+
+
+# Scores
+
+
+def test_a_burst_that_takes_three_minutes_to_drain_makes_two_thirds_of_it_late():
+    """180 messages in the first second, 1 per second served, an objective of 60 s: the first 60 are in time."""
+    history = History("plan", NOW, 1.0, [180.0] + [0.0] * 299)
+    made = policy(
+        metrics={"backlog": metric(span=5.0, interval=1.0)},
+        rules=(msg_rule("threshold", metric="backlog", scale_out_above=1e9),),
+        maximum=1,
+    )
+    given_model = Model(service_rate=1.0, slo=60.0, price=0.1)
+    load = Load(history, 1.0)
+    waiting = Waiting(load, given_model.slo)
+    run = simulate(load, made, given_model, metric="backlog", initial=1)
+
+    (found,) = scores(load, waiting, run, given_model, (NOW, NOW + 300))
+
+    assert found.messages == 180
+    assert found.late == pytest.approx(120, abs=1.5)
+    assert found.missed == pytest.approx(120, abs=1.5)
+    assert found.oldest == pytest.approx(179, abs=1.5)
+    assert found.instance_hours == pytest.approx(300 / 3600)
+    assert found.cost == pytest.approx(0.1 * 300 / 3600)
+    assert found.actions == found.flaps == 0
+
+
+def test_gaps_count_for_nothing():
+    bins = [30.0] * 10
+    whole = History("plan", NOW, 60.0, bins)
+    gappy = History("plan", NOW, 60.0, [*bins[:5], math.nan, math.nan, *bins[5:]])
+
+    assert score_of(whole) == score_of(gappy)
+
+
+def score_of(history):
+    given_model = Model(service_rate=0.4, slo=60.0)
+    load = Load(history, 60.0)
+    waiting = Waiting(load, given_model.slo)
+    run = simulate(load, policy(maximum=1), given_model, metric="backlog", initial=1)
+    return scores(load, waiting, run, given_model, (history.start, history.end))[0]
+
+
+# Recommendations
+
+
+def a_score(late, cost, out=0, messages=1000.0):
+    return Score(messages, late, 0.0, 0.0, cost, cost, out, 0, 0, 24.0)
+
+
+def rows(**by_name):
+    return [
+        Row("plan", name, part, score)
+        for name, (training, held_out) in by_name.items()
+        for part, score in (("training", training), ("held_out", held_out))
+    ]
+
+
+def test_the_cheapest_within_the_budget_is_recommended_by_the_training_part_alone():
+    found = choose(
+        rows(
+            baseline=(a_score(5, 10), a_score(5, 10)),
+            cheap_and_late=(a_score(50, 2), a_score(0, 1)),
+            cheaper=(a_score(9, 7), a_score(900, 99)),
+            calmer=(a_score(9, 8), a_score(0, 1)),
+        ),
+        late_budget=0.01,
+    )["plan"]
+
+    assert found.ranking == ("cheaper", "calmer", "baseline", "cheap_and_late")
+
+
+def test_where_none_keeps_the_budget_the_least_late_is_recommended():
+    found = choose(
+        rows(baseline=(a_score(300, 1), a_score(0, 1)), slow=(a_score(200, 9), a_score(0, 9))),
+        late_budget=0.01,
+    )
+
+    assert found["plan"].recommended == "slow"
+
+
+def test_of_equals_the_running_policy_stays():
+    same = (a_score(0, 5), a_score(0, 5))
+
+    assert choose(rows(aaa=same, baseline=same), late_budget=0.01)["plan"].recommended == BASELINE
+
+
+def test_the_front_has_whom_nobody_beats_in_all_three():
+    front = pareto_front(
+        {
+            "a": a_score(1, 9, 3),
+            "b": a_score(9, 1, 3),
+            "c": a_score(9, 9, 1),
+            "d": a_score(9, 9, 3),
+            "e": a_score(1, 9, 3),
+        }
+    )
+
+    assert front == {"a", "b", "c", "e"}
+
+
+def test_a_difference_that_is_chance_is_no_difference():
+    rng = np.random.default_rng(5)
+    noise = rng.normal(0, 10, 48)
+    noise = list(noise - noise.mean())
+    theirs = Blocks([50.0] * 48, [1.0] * 48)
+
+    chance = judge("x", Blocks([50 + n for n in noise], [1.0] * 48), theirs, np.random.default_rng(0))
+    better = judge("x", Blocks([20 + n for n in noise], [1.0] * 48), theirs, np.random.default_rng(0))
+    mixed = judge("x", Blocks([20 + n for n in noise], [2.0] * 48), theirs, np.random.default_rng(0))
+
+    assert chance.verdict is Verdict.NO_DIFFERENCE
+    assert better.verdict is Verdict.BETTER
+    assert better.late.low < better.late.mean < better.late.high < 0
+    assert mixed.verdict is Verdict.TRADE_OFF
+    short = Blocks([1.0] * 7, [1.0] * 7)
+    assert judge("x", short, short, np.random.default_rng(0)).verdict is Verdict.TOO_SHORT
+    assert judge(BASELINE, theirs, theirs, np.random.default_rng(0)).verdict is Verdict.SAME
+    assert verdict_of(1, 0) is verdict_of(1, 1) is Verdict.WORSE
+
+
+def test_the_interval_holds_the_true_difference_about_as_often_as_it_says():
+    rng = np.random.default_rng(11)
+    held = 0
+    for _ in range(120):
+        found = bootstrap(rng.normal(3.0, 5.0, 40), rng, run=1)
+        held += found.low <= 3.0 <= found.high
+
+    assert 0.86 <= held / 120 <= 1.0
+
+
+# Grids
+
+CONFIG = """
+version = 1
+[defaults]
+scaler = "app_service_plan"
+resource_id = "%PLAN_ID%"
+[targets.plan]
+maximum = 10
+[targets.plan.metrics.backlog]
+collector = "service_bus_queue"
+connection = "Bus"
+queue = "orders"
+window = "5m"
+[[targets.plan.rules]]
+type = "threshold"
+name = "queue"
+metric = "backlog"
+scale_out_above = 500
+scale_in_below = 100
+[targets.plan.out]
+cooldown = "3m"
+"""
+MODEL = "[model]\nservice_rate = 2\n"
+
+
+def targets(text=CONFIG):
+    return Targets(text, name="tidemark.toml", settings={}, plug_ins=registry)
+
+
+def candidates(grid):
+    return targets().candidates("plan", read_grid(MODEL + grid, name="grid.toml"))
+
+
+def test_every_combination_becomes_a_policy_of_the_products_own_reader():
+    found = candidates(
+        '[vary]\nrules.queue.scale_out_above = [300, "90 * instances"]\nout.cooldown = ["1m", "5m"]\n'
+    )
+
+    assert [c.name for c in found] == [
+        "baseline",
+        "scale_out_above=300 cooldown=1m",
+        "scale_out_above=300 cooldown=5m",
+        'scale_out_above="90 * instances" cooldown=1m',
+        'scale_out_above="90 * instances" cooldown=5m',
+    ]
+    assert found[0].spec.out.cooldown == 180
+    assert [c.spec.out.cooldown for c in found[1:]] == [60, 300, 60, 300]
+    assert found[3].spec.rules[0].options["scale_out_above"] == "90 * instances"
+    assert found[3].spec.rules[0].options["scale_in_below"] == 100
+    assert found[1].changes == {"rules.queue.scale_out_above": 300, "out.cooldown": "1m"}
+
+
+def test_a_named_candidate_replaces_tables_and_may_vary_its_own():
+    found = candidates(
+        '[candidates.hpa]\nbehavior = "hpa"\nremove = ["out"]\n'
+        'rules = [{ type = "target_per_unit", metric = "backlog", target = 9 }]\n'
+        'vary = { rules.target_per_unit.target = [5, 50], COLLECT_SCHEDULE = ["*/15 * * * * *"] }\n'
+    )
+
+    assert [c.name for c in found] == [
+        "baseline",
+        'hpa: target=5 COLLECT_SCHEDULE="*/15 * * * * *"',
+        'hpa: target=50 COLLECT_SCHEDULE="*/15 * * * * *"',
+    ]
+    assert found[1].spec.inward.stabilization == 300
+    assert found[1].spec.metrics["backlog"].window.interval == 15
+    assert found[0].spec.metrics["backlog"].window.interval == 60
+    assert found[2].spec.rules[0].options["target"] == 50
+
+
+def test_problems_of_candidates_are_told_in_the_words_of_the_configuration():
+    with pytest.raises(ConfigError) as told:
+        candidates(
+            '[vary]\nrules.queue.step_oat = [1]\nrules.queue.scale_out_above = [1, "x +"]\nmaximum = [0, 5]\n'
+        )
+
+    text = str(told.value)
+    assert "did you mean 'step_out'?" in text
+    assert "targets.plan.maximum: found 0; accepted are whole numbers of 1 or more" in text
+    assert "candidate 'step_oat=1 scale_out_above=1 maximum=0'" in text
+
+
+@pytest.mark.parametrize(
+    ("grid", "told"),
+    [
+        ("", "nothing to try"),
+        ("[vary]\nout.cooldown = 5\n", r"out.cooldown: found 5; a list of values to try"),
+        ("[candidates.baseline]\nmaximum = 3\n", "not called 'baseline'"),
+        ("[vary]\nmaximum = [1]\n[grids]\n", "grids: is not a setting here"),
+        (
+            f"[vary]\nmaximum = {list(range(200))}\nminimum = {list(range(200))}\n",
+            "40,000 combinations; at most 10,000",
+        ),
+    ],
+)
+def test_bad_grids_are_told(grid, told):
+    with pytest.raises(ConfigError, match=told):
+        read_grid(MODEL + grid, name="grid.toml")
+
+
+def test_a_model_without_a_service_rate_and_impossible_shares_are_told_at_once():
+    with pytest.raises(ConfigError) as told:
+        read_grid("holdout = 1\nlate_budget = 2\n[model]\nslo = 0\n[vary]\nmaximum = [3]\n", name="g.toml")
+
+    text = str(told.value)
+    assert "g.toml:1 holdout: found 1; accepted are shares above 0 and below 1" in text
+    assert "late_budget" in text
+    assert "model.service_rate: is missing" in text
+    assert "model.slo" in text
+
+
+@pytest.mark.parametrize(
+    ("grid", "told"),
+    [
+        ("[vary]\nrules.other.step = [2]\n", "0 rules are called 'other'; the target has queue"),
+        ('[vary]\n"rules[3].step" = [2]\n', r"there is no rules\[3\]; the target has 1"),
+        ("[vary]\nmaximum.step = [2]\n", "maximum is 10, no table"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_told(grid, told):
+    with pytest.raises(ConfigError, match=told):
+        candidates(grid)
+
+
+def test_the_queue_among_several_metrics_has_to_be_named():
+    two = policy(
+        metrics={"a": metric(), "b": metric()}, rules=(msg_rule("threshold", metric="a", scale_out_above=1),)
+    )
+
+    assert metric_of(two.spec, "b") == "b"
+    assert metric_of(policy().spec, None) == "backlog"
+    with pytest.raises(GridError, match="no single metric; set `metric` to the one that counts"):
+        metric_of(two.spec, None)
+
+
+def test_changes_are_written_as_toml():
+    assert as_toml({"a b": [1, 2.5, "x"], "c": True}) == '{ "a b" = [1, 2.5, "x"], c = true }'
+
+
+# Reading
+
+
+def test_arrivals_are_read_by_target_with_iso_times_and_unknown_bins(tmp_path):
+    (tmp_path / "north.csv").write_text("t,arrivals\n0,5\n60,\n120,7\n")
+    (tmp_path / "more.csv").write_text("at,arrivals,target\n2026-11-21T00:00:00Z,5,south\n")
+
+    found = read_arrivals(tmp_path)
+
+    assert found["north"] == [Reading(0, 5), Reading(120, 7)]
+    assert found["south"] == [Reading(1_795_219_200, 5)]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("when,many\n1,2\n", "columns when, many; accepted: t or at"),
+        ("t,arrivals\n1,x\n", r"line 2: found '1', 'x'"),
+        ("t,arrivals\n", "no arrivals"),
+    ],
+)
+def test_bad_arrival_files_are_told(tmp_path, text, told):
+    (tmp_path / "a.csv").write_text(text)
+
+    with pytest.raises(InputError, match=told):
+        read_arrivals(tmp_path / "a.csv")
+
+
+def test_a_decision_that_could_not_read_its_metric_says_nothing_of_that_time(tmp_path):
+    entries = [
+        {"target": "p", "at": 60.0 * i, "kind": kind, "key": "decision", "line": "", "reason": reason,
+         "current": 2, "metrics": {"backlog": 5.0, "age": 1.0}}
+        for i, (kind, reason) in enumerate(
+            [("decision", "scale_out"), ("decision", "collect_failed"), ("effect", "applied"), ("decision", "cooling_down")]
+        )
+    ]  # fmt: skip
+    (tmp_path / "log.json").write_text(json.dumps(entries))
+
+    found = read_log(tmp_path / "log.json", None)
+
+    assert [r.at for r in found["p"]] == [0.0, 180.0]
+    assert found["p"][0] == Reading(0.0, backlog=5.0, instances=2, metrics={"age": 1.0})
+    assert from_entries([], None) == {}
+    (tmp_path / "log.json").write_text("[{}]")
+    with pytest.raises(InputError, match="is not a scaling log"):
+        read_log(tmp_path / "log.json", None)
+
+
+# The command
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "tidemark.toml").write_text(CONFIG)
+    (tmp_path / "grid.toml").write_text(
+        'base = "plan"\n'
+        + MODEL
+        + 'slo = "2m"\n[vary]\nrules.queue.scale_out_above = [200, 900]\nout.cooldown = ["1m", "9m"]\n'
+    )
+    (tmp_path / "arrivals").mkdir()
+    for name, scale in (("north", 1.0), ("south", 0.5)):
+        lines = [f"{NOW + 60 * m:.0f},{(700 if m // 90 % 2 else 50) * scale + m % 9}" for m in range(1800)]
+        (tmp_path / "arrivals" / f"{name}.csv").write_text("\n".join(["t,arrivals", *lines]))
+    return tmp_path
+
+
+def ours(folder, **changes):
+    plan, found = local.read_settings(folder / "grid.toml", folder / "tidemark.toml", {})
+    return local.backtest(read_arrivals(folder / "arrivals"), plan, found, **({"processes": 1} | changes))
+
+
+def test_the_number_of_processes_changes_nothing(folder):
+    alone, rows_alone = ours(folder)
+    together, rows_together = ours(folder, processes=2)
+
+    assert rows_alone == rows_together
+    assert alone.judged == together.judged
+    assert alone.comparisons == together.comparisons
+
+
+def invoke(*arguments):
+    app = typer.Typer()
+    app.command()(local.command)
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_the_command_writes_scores_recommendations_and_a_report_with_pictures(folder):
+    out = folder / "out"
+
+    ended = invoke(
+        folder / "grid.toml", "--arrivals", folder / "arrivals", "--config", folder / "tidemark.toml", "--output", out,
+        "--processes", 1,
+    )  # fmt: skip
+
+    assert ended.exit_code == 0, ended.output
+    page = (out / "backtest.html").read_text()
+    assert {p.name for p in out.iterdir()} >= {
+        "scores.parquet",
+        "recommendations.parquet",
+        "pareto-0.png",
+        "over-time-0.png",
+    }
+    assert "rules.queue.scale_out_above" in page
+    assert "held-out part" in page
+    assert "One setting for all targets" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "no history: give --arrivals, --log or both"),
+        (["--arrivals", "nowhere"], "nowhere does not exist"),
+        (["--config", "nowhere.toml"], "nowhere.toml cannot be read"),
+    ],
+)
+def test_what_is_missing_is_one_line_and_status_1(folder, arguments, told):
+    ended = invoke(folder / "grid.toml", "--config", folder / "tidemark.toml", *arguments)
+
+    assert ended.exit_code == 1
+    assert told in ended.output
+    assert "Traceback" not in ended.output
+
+
+def test_targets_without_a_policy_are_named(folder):
+    text = (folder / "grid.toml").read_text().replace('base = "plan"\n', "")
+    (folder / "grid.toml").write_text(text)
+
+    with pytest.raises(InputError, match="north, south: not in the configuration, which has plan.*set base"):
+        ours(folder)
+
+
+def test_the_command_for_one_machine_loads_no_spark():
+    code = (
+        "import sys, spark_jobs.backtest.local, spark_jobs.backtest.page; sys.exit('pyspark' in sys.modules)"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
