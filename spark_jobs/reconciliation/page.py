@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
-from matplotlib.colors import LogNorm
+from matplotlib.colors import LogNorm, Normalize
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -125,11 +125,13 @@ def _maps(report: Report, found: Findings) -> None:
     events = _grid(found.hours, lambda row: row["events"])
     wrong = _grid(found.hours, lambda row: sum(row[status.value] for status in UNSETTLED) + row["duplicates"])
     report.figure(
-        _heat(events, "viridis", "events"), caption="Events by the hour they were enqueued in.", name="events"
+        _heat(events, "viridis", Normalize(0)),
+        caption="Events by the hour they were enqueued in.",
+        name="events",
     )
     if wrong.cells.any():
         report.figure(
-            _heat(wrong, "autumn_r", "events"),
+            _heat(wrong, "autumn_r", LogNorm(1, max(wrong.cells.max(), 2.0))),
             caption="Events not settled though due, or settled twice. Blank: none.",
             name="findings",
         )
@@ -155,14 +157,11 @@ def _grid(rows: Sequence[Mapping[str, Any]], value: Any) -> _Grid:
     return _Grid(partitions, [first + column * width for column in range(columns)], hours, cells)
 
 
-def _heat(grid: _Grid, colours: str, what: str) -> Any:
+def _heat(grid: _Grid, colours: str, scale: Normalize) -> Any:
     rows = len(grid.partitions)
     figure, (axes,) = plots.new_figure(height=min(8.0, 1.4 + 0.22 * rows))
     cells = np.where(grid.cells > 0, grid.cells, np.nan)
-    top = float(np.nanmax(cells))
-    picture = axes.imshow(
-        cells, aspect="auto", cmap=colours, norm=LogNorm(1, max(top, 2.0)), interpolation="nearest"
-    )
+    picture = axes.imshow(cells, aspect="auto", cmap=colours, norm=scale, interpolation="nearest")
     axes.set_ylabel("partition")
     axes.set_yticks(range(rows), grid.partitions if rows <= 32 else [""] * rows)
     step = max(1, len(grid.begins) // 8)
@@ -170,7 +169,7 @@ def _heat(grid: _Grid, colours: str, what: str) -> Any:
     axes.set_xticks(list(shown), [_tick(grid.begins, place, step) for place in shown])
     axes.grid(visible=False)
     per = "hour" if grid.hours == 1 else f"{grid.hours} hours"
-    figure.colorbar(picture, ax=axes, label=f"{what} per {per}")
+    figure.colorbar(picture, ax=axes, label=f"events per {per}")
     return figure
 
 
