@@ -114,20 +114,32 @@ def backtest(
     spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str]
 ) -> tuple[Analysis, list[Row]]:
     """The same as `local.backtest`, over histories that are in Spark. Raises InputError."""
-    workers = spark.sparkContext.defaultParallelism
-    with watch(spark, f"replaying {len(names)} targets"):
-        plans = list(_scorings(job, names, workers))
-        scored = _results(spark, recorded, plans, workers, rows_of)
-        order = {name: place for place, (name, _) in enumerate(job.policies(names[0]))}
-        rows = sorted(
-            (row for found in scored for row in found),
-            key=lambda row: (row.target, order.get(row.candidate, 0), row.part == "held_out"),
-        )
+    rows = score(spark, job, recorded, names)
     choices = choices_of(rows, job)
     with watch(spark, "comparing with the running policies"):
         pairs = list(_comparings(job, choices))
-        comparisons: list[Comparison] = _results(spark, recorded, pairs, workers, comparison_of)
+        comparisons: list[Comparison] = _results(spark, recorded, pairs, comparison_of)
     return analyse(job, choices, comparisons), rows
+
+
+def score(spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str]) -> list[Row]:
+    """Scores of all candidates, by target and in the order of the candidates. Raises InputError."""
+    with watch(spark, f"replaying {len(names)} targets"):
+        plans = list(_scorings(job, names, _workers(spark)))
+        scored = _results(spark, recorded, plans, rows_of)
+    order = {
+        name: place
+        for policies in job.candidates.values()
+        for place, name in enumerate(candidate.name for candidate in policies)
+    }
+    return sorted(
+        (row for found in scored for row in found),
+        key=lambda row: (row.target, order[row.candidate], row.part == "held_out"),
+    )
+
+
+def _workers(spark: SparkSession) -> int:
+    return spark.sparkContext.defaultParallelism
 
 
 def _scorings(job: Job, names: Iterable[str], workers: int) -> Iterable[tuple[str, int, bytes]]:
@@ -152,12 +164,11 @@ def _results(
     spark: SparkSession,
     recorded: DataFrame,
     plans: list[tuple[str, int, bytes]],
-    workers: int,
     decode: Callable[[bytes], _Result],
 ) -> list[_Result]:
     """What every plan gave, in no order. Raises InputError with the problems of all targets."""
     frame = spark.createDataFrame(plans, PLANS)
-    partitions = min(len(plans), 4 * workers)
+    partitions = min(len(plans), 4 * _workers(spark))
     found = replayed(recorded, frame, partitions=partitions).collect()
     problems = sorted({row.problem for row in found if row.problem is not None})
     if problems:

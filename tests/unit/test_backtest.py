@@ -633,7 +633,7 @@ def test_targets_without_a_policy_are_named(folder):
     text = (folder / "grid.toml").read_text().replace('base = "plan"\n', "")
     (folder / "grid.toml").write_text(text)
 
-    with pytest.raises(InputError, match="north, south: not in the configuration, which has plan.*set base"):
+    with pytest.raises(InputError, match=r"north, south: not in the configuration, which has plan.*set base"):
         ours(folder)
 
 
