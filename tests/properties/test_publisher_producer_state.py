@@ -263,6 +263,12 @@ def go_on(shell, one, sets):
             continue
     for set_ in sets[int(one.saved_state.bookmark or 0) :]:
         persist(shell, one, set_)
+        if shell.chance.random() < 0.3:
+            settle(shell, one)
+    settle(shell, one)
+
+
+def settle(shell, one):
     while True:
         try:
             return shell.run(one.settle())
