@@ -72,17 +72,18 @@ class Source:
         """Up to `count` messages; fewer at the end. Raises what the iterable raises."""
         got = self._pushed_back[:count]
         del self._pushed_back[:count]
-        if isinstance(self._iterator, AsyncIterator):
-            while len(got) < count:
-                try:
+        try:
+            if isinstance(self._iterator, AsyncIterator):
+                while len(got) < count:
                     got.append(await anext(self._iterator))
-                except StopAsyncIteration:
-                    break
-                except BaseException:
-                    self._pushed_back[:0] = got
-                    raise
-            return got
-        got.extend(islice(self._iterator, count - len(got)))
+            else:
+                for message in islice(self._iterator, count - len(got)):
+                    got.append(message)
+        except StopAsyncIteration:
+            pass
+        except BaseException:
+            self.push_back(got)
+            raise
         return got
 
     def push_back(self, messages: list[Any]) -> None:

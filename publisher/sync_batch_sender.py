@@ -71,7 +71,12 @@ class Source:
         """Up to `count` messages; fewer at the end. Raises what the iterable raises."""
         got = self._pushed_back[:count]
         del self._pushed_back[:count]
-        got.extend(islice(self._iterator, count - len(got)))
+        try:
+            for message in islice(self._iterator, count - len(got)):
+                got.append(message)
+        except BaseException:
+            self.push_back(got)
+            raise
         return got
 
     def push_back(self, messages: list[Any]) -> None:

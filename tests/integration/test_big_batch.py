@@ -127,6 +127,27 @@ async def test_a_stream_is_read_no_further_than_the_look_ahead(server):
     assert not report.exhausted
 
 
+@pytest.mark.parametrize("kind", ["generator", "async generator"])
+async def test_what_an_iterable_gave_before_it_failed_is_not_lost(server, kind):
+    def failing():
+        for n in range(70):
+            yield b"%04d" % n
+        raise LookupError("the source is gone")
+
+    async def failing_later():
+        for message in failing():
+            yield message
+
+    async with sender_to(server) as sender:
+        with pytest.raises(LookupError):
+            await sender.send(failing() if kind == "generator" else failing_later())
+        assert not sender.last_report.sent
+        report = await sender.resume(sender.last_report)
+
+    assert report.complete
+    assert [body[-4:] for body in stored(server)] == [b"%04d" % n for n in range(70)]
+
+
 async def test_a_batch_filled_to_the_last_byte_is_accepted(server):
     async with sender_to(server) as sender:
         report = await sender.send(bytes(97) for _ in range(10_000))
