@@ -10,7 +10,7 @@ from datetime import datetime
 from msgspec import Struct
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from consumer.config import ConsumerConfig
@@ -22,7 +22,7 @@ from spark_jobs.backfill.failures import reason_of
 from spark_jobs.backfill.replay import Replaying, Unit
 from spark_jobs.backfill.shares import Shares
 from spark_jobs.backfill.story import Backfilled, PartitionPlan
-from spark_jobs.backfill.target import for_executors, forget, open_ledger, read_target
+from spark_jobs.backfill.target import container_id, for_executors, forget, open_ledger, read_target
 from spark_jobs.backfill.task import RESULT, PartitionTask
 from spark_jobs.backfill.transforms import POSITION, in_order, of_hub, only_missing, plan
 from spark_jobs.backfill.view import showing
@@ -80,23 +80,20 @@ def backfill(
     """Replays what is selected of EVENTS and returns when all of it is settled; None when nothing is missing.
 
     `environment` holds the consumer's app settings. `positions` are the same events without their bodies (hub,
-    partition, sequence_number, enqueued_at), where reading those is cheaper. Raises InputError for what cannot be replayed, and JobError when a
-    task failed for good: what was settled until then is saved, and the same call goes on from there.
+    partition, sequence_number, enqueued_at), where reading those is cheaper. Raises InputError for what cannot be
+    replayed, and JobError when a task failed for good: what was settled until then is saved, and the same call goes on
+    from there.
     """
     shares, config = settings.shares(), read_target(environment)
     spark = captured.sparkSession
     missing = None if selection.only_missing is None else _missing(spark, selection.only_missing, config.hub)
     if missing is not None and missing.isEmpty():
         return None
-    positions = captured if positions is None else positions
-    with watch(spark, "looking through the captured events"):
-        places = _choose(positions, selection, config.hub, missing)
-        planned = plan(places).sort("partition").collect()
-        absent = 0 if missing is None else _absent(missing, places)
-    if not planned:
-        raise _nothing(positions, config.hub)
+    container = asyncio.run(container_id(config, environment))
+    planned, absent = _plan(captured if positions is None else positions, selection, config.hub, missing)
     ledgers = {
-        row["partition"]: _ledger(config, settings, f"{row['events']}/{row['digest']}") for row in planned
+        row["partition"]: _ledger(container, config, settings, f"{row['events']}/{row['digest']}")
+        for row in planned
     }
     if settings.again:
         asyncio.run(_forget(config, environment, ledgers))
@@ -115,6 +112,19 @@ def backfill(
     return Backfilled(
         config.hub, target, settings.mode, settings.unit, shares.budget, plans, counts, history, absent
     )
+
+
+def _plan(
+    positions: DataFrame, selection: Selection, hub: str, missing: DataFrame | None
+) -> tuple[list[Row], int]:
+    """Rows of PLAN, and how many of the missing events there are not. Raises InputError when nothing is selected."""
+    with watch(positions.sparkSession, "looking through the captured events"):
+        places = _choose(positions, selection, hub, missing)
+        planned = plan(places).sort("partition").collect()
+        absent = 0 if missing is None else _absent(missing, places)
+    if not planned:
+        raise _nothing(positions, hub)
+    return planned, absent
 
 
 def _choose(captured: DataFrame, selection: Selection, hub: str, missing: DataFrame | None) -> DataFrame:
@@ -179,17 +189,9 @@ def _nothing(captured: DataFrame, hub: str) -> InputError:
     )
 
 
-def _ledger(config: ConsumerConfig, settings: BackfillSettings, events: str) -> str:
-    """The name of a partition's ledger: another one for other events, another target, or other documents."""
-    work = (
-        config.cosmos_database,
-        config.cosmos_container,
-        settings.mode,
-        config.id_from,
-        config.transform,
-        config.meta,
-        events,
-    )
+def _ledger(container: str, config: ConsumerConfig, settings: BackfillSettings, events: str) -> str:
+    """The name of a partition's ledger: another one for other events, another container, or other documents."""
+    work = (container, settings.mode, config.id_from, config.transform, config.meta, events)
     return hashlib.sha256(repr(work).encode()).hexdigest()[:16]
 
 

@@ -8,13 +8,15 @@ from msgspec import structs
 
 from consumer.assembly import Parts
 from consumer.config import ConsumerConfig, SinkKind, read_config
-from consumer.errors import ConsumerError
+from consumer.connections import cosmos_endpoint
+from consumer.errors import ConsumerError, SettingsError
 from consumer.mapping import MappingOptions
 from consumer.model import Batch, Checkpoint, DeadLetter, Outcome, WriteResult
 from consumer.ports import CheckpointStore, DeadLetterStore
 from consumer.sinks.cosmos_bulk import CosmosBulkSink, WriteMode
+from consumer.sinks.cosmos_client import CosmosContainer
 from consumer.transforms import load_transform
-from spark_jobs.errors import InputError
+from spark_jobs.errors import InputError, JobError
 
 _PREFIXES = ("EVENTHUB_", "COSMOS_", "CONSUMER_", "ALLOW_", "BLOB_", "TIDEMARK_")
 
@@ -45,6 +47,25 @@ def for_executors(settings: Mapping[str, str], config: ConsumerConfig) -> dict[s
             for each in connections
         )
     }
+
+
+async def container_id(config: ConsumerConfig, settings: Mapping[str, str]) -> str:
+    """Of the container that is written to: another one for another account, or after it was created anew.
+
+    Raises InputError where there is no such container, JobError when the account does not answer.
+    """
+    container = CosmosContainer(
+        settings, config.cosmos_connection, config.cosmos_database, config.cosmos_container
+    )
+    try:
+        definition = await container.open()
+    except SettingsError as error:
+        raise InputError(str(error)) from error
+    except ConsumerError as error:
+        raise JobError(str(error)) from error
+    finally:
+        await container.aclose()
+    return f"{cosmos_endpoint(settings, config.cosmos_connection).url} {definition.rid}"
 
 
 class BackfillSink(CosmosBulkSink):

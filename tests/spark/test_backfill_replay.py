@@ -6,12 +6,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from consumer.config import read_config
 from consumer.errors import PoisonError
 from consumer.model import Event
 from spark_jobs.backfill import replay as module
 from spark_jobs.backfill.coordinator import Coordinator, UnreachableError
 from spark_jobs.backfill.replay import Replaying, replay
 from spark_jobs.backfill.shares import Shares, SupersededError
+from spark_jobs.backfill.target import container_id
+from spark_jobs.errors import InputError
 from tests.spark.backfill_support import Log, documents, letters, server, settings
 
 
@@ -189,6 +192,18 @@ async def test_who_does_not_know_the_token_gets_no_share(replays, monkeypatch):
             await replays.run({"0": stream("0", 10)}, coordinator)
 
     assert replays.cosmos.document_count("db", "flights") == 0
+
+
+async def test_a_container_created_anew_is_another_one_and_a_missing_one_is_told_at_once(replays):
+    config = read_config(replays.environment)
+    first = await container_id(config, replays.environment)
+
+    assert await container_id(config, replays.environment) == first
+    replays.cosmos.recreate_container("db", "flights")
+    assert await container_id(config, replays.environment) != first
+    missing = {**replays.environment, "COSMOS_CONTAINER": "trains"}
+    with pytest.raises(InputError, match="trains"):
+        await container_id(read_config(missing), missing)
 
 
 async def until(condition, within=30.0):
