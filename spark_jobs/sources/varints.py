@@ -73,6 +73,10 @@ class Reader:
 
     def longs(self, positions: Ints) -> tuple[Ints, Ints]:
         """The numbers at the positions, and behind them. Positions are within the data, and stay so."""
+        byte = self.bytes[positions]
+        if (byte < 0x80).all():  # sizes of names and branches of unions are hardly ever longer
+            small = byte.astype(np.int64)
+            return (small >> 1) ^ -(small & 1), np.minimum(positions + 1, self.behind)
         word = self.words(positions)
         ends = ~word & _CONTINUES
         below = (ends & (~ends + _U(1))) - _U(1)  # all bits below the first byte that does not continue

@@ -2,10 +2,10 @@
 
 from pyspark.errors import StreamingQueryException
 
-_SLOW = "Timed out while waiting for the Python worker to connect back"
+_SLOW = "Python worker failed to connect back"
 
 
-def finished(start, *, attempts=5):
+def finished(start, *, attempts=12):
     """The query that `start` gives, once it has ended.
 
     Spark lets a stream's Python process ten seconds to begin, which no setting changes: a loaded machine is no failure of
