@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -85,6 +86,7 @@ def _managed(name: str, settings: Mapping[str, str]) -> SparkSession:
 
 def _local(name: str, cores: int | None, memory: str, settings: Mapping[str, str]) -> SparkSession:
     ensure_java()
+    _hush_pandas()
     # Executors' Python is this one, also where PATH has another.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     scratch = tempfile.mkdtemp(prefix="tidemark-spark-")
@@ -101,6 +103,13 @@ def _local(name: str, cores: int | None, memory: str, settings: Mapping[str, str
     }
     builder = SparkSession.Builder().appName(name).master(f"local[{cores or '*'}]")
     return _configured(builder, local).getOrCreate()
+
+
+def _hush_pandas() -> None:
+    """Spark 4 warns of pandas 3 in every process; what the jobs use of both is tested together."""
+    text = "PySpark does not yet fully support pandas"
+    warnings.filterwarnings("ignore", message=text, category=FutureWarning)
+    os.environ.setdefault("PYTHONWARNINGS", f"ignore:{text}:FutureWarning")  # for Spark's Python workers
 
 
 def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
