@@ -77,6 +77,7 @@ class Source:
                 while len(got) < count:
                     got.append(await anext(self._iterator))
             else:
+                # One by one: what was read before an error must not be lost.
                 for message in islice(self._iterator, count - len(got)):
                     got.append(message)
         except StopAsyncIteration:

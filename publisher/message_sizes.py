@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus._common.constants import (
     _X_OPT_PARTITION_KEY,
     _X_OPT_SCHEDULED_ENQUEUE_TIME,
@@ -108,6 +108,11 @@ class Encoder:
         else:
             wire = PyamqpTransport.to_outgoing_amqp_message(_annotated(message))
         properties = wire.properties or Properties()
+        if isinstance(message, ServiceBusReceivedMessage):
+            # The SDK decodes texts as bytes, and would send these two, which may be either, as binary.
+            properties = properties._replace(
+                message_id=_text(properties.message_id), correlation_id=_text(properties.correlation_id)
+            )
         if not properties.message_id:
             properties = properties._replace(message_id=f"{self._id_prefix}-{index:010d}")
         if not properties.group_id and self._session_id:
@@ -124,16 +129,16 @@ class Encoder:
     def _outgoing(self, wire: Message, message: Any, index: int, claim: Claim | None = None) -> Outgoing:
         encoded = encode_payload(bytearray(), wire)
         properties = wire.properties or Properties()
-        message_id, session_id = properties.message_id, _text(properties.group_id)
+        message_id, session_id = str(_text(properties.message_id)), _text(properties.group_id)
         partition_key = _partition_key(wire)
         if self._schedule_at is None:
             cost, envelope = framed(len(encoded)), envelope_size(message_id, session_id, partition_key)
         else:
-            entry = scheduling_entry(str(_text(message_id)), session_id, partition_key, encoded)
+            entry = scheduling_entry(message_id, session_id, partition_key, encoded)
             cost, envelope = _size_of(entry), self._request_overhead
         return Outgoing(
             index,
-            str(_text(message_id)),
+            message_id,
             session_id,
             partition_key,
             message,
@@ -173,19 +178,19 @@ def framed(size: int) -> int:
     return size + (5 if size <= 255 else 8)
 
 
-def envelope_size(message_id: Any, session_id: str | None, partition_key: str | None) -> int:
+def envelope_size(message_id: str, session_id: str | None, partition_key: str | None) -> int:
     """What a batch takes beside its messages: the SDK repeats ids of the first one on it.
 
     The SDK's own ServiceBusMessageBatch does not count these bytes.
     """
-    if partition_key is None and isinstance(message_id, str):
+    if partition_key is None:
         return _properties_size(len(message_id.encode()), len(session_id.encode()) if session_id else None)
     return len(
         encode_payload(bytearray(), BatchMessage(*batch_envelope(message_id, session_id, partition_key)))
     )
 
 
-def batch_envelope(message_id: Any, session_id: str | None, partition_key: str | None) -> list[Any]:
+def batch_envelope(message_id: str, session_id: str | None, partition_key: str | None) -> list[Any]:
     """A batch message of the SDK without messages, under the ids of its first."""
     batch: list[Any] = PyamqpTransport.build_batch_message([])
     PyamqpTransport.set_batch_envelope_properties(batch, message_id, session_id, partition_key)

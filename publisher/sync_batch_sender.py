@@ -72,6 +72,7 @@ class Source:
         got = self._pushed_back[:count]
         del self._pushed_back[:count]
         try:
+            # One by one: what was read before an error must not be lost.
             for message in islice(self._iterator, count - len(got)):
                 got.append(message)
         except BaseException:

@@ -101,6 +101,25 @@ async def test_iterables_of_every_kind_and_messages_of_every_kind_are_taken(serv
     assert empty.batches == 0
 
 
+async def test_a_received_message_is_sent_on_as_it_is(server):
+    server.create_queue("next", QueueSettings(limits=STANDARD))
+    original = ServiceBusMessage(
+        b"body", message_id="m", subject="s", session_id="t", application_properties={"a": 1, "b": "text"}
+    )
+    async with sender_to(server) as sender:
+        await sender.send([original])
+    async with (
+        ServiceBusClient.from_connection_string(server.connection_string, keep_alive=0) as client,
+        client.get_queue_receiver("orders") as receiver,
+        sender_to(server, queue="next") as sender,
+    ):
+        (received,) = await receiver.receive_messages(1, max_wait_time=2)
+        await sender.send([received])
+
+    (first,), (second,) = messages_in(server), messages_in(server, "next")
+    assert second.sent.bare == first.sent.bare
+
+
 async def test_a_stream_is_read_no_further_than_the_look_ahead(server):
     taken = 0
 

@@ -72,6 +72,17 @@ messages = st.one_of(
         ),
     ),
     st.builds(
+        lambda data, given: AmqpAnnotatedMessage(
+            data_body=data, properties=AmqpMessageProperties(message_id=given, correlation_id=given)
+        ),
+        st.binary(max_size=300),
+        st.one_of(
+            st.uuids(),
+            st.integers(1, 2**40),
+            st.binary(min_size=1, max_size=20).map(lambda b: b.hex().encode()),
+        ),
+    ),
+    st.builds(
         lambda data, key: ServiceBusMessage(data, partition_key=key),
         st.binary(max_size=300),
         st.text(min_size=1, max_size=128),
