@@ -74,8 +74,9 @@ def moment(text: str | None, option: str) -> datetime | None:
 
 
 def mount(parent: typer.Typer) -> None:
-    """Adds `spark` to the `tidemark` command."""
+    """Adds `spark` and `backtest`, the backtest on one machine, to the `tidemark` command."""
     parent.add_typer(app)
+    _add(parent, "backtest", "spark_jobs.backtest.local", SUMMARIES["backtest"])
 
 
 def run_command(
@@ -94,21 +95,21 @@ def run_command(
         raise SystemExit(1) from None
 
 
-def _add(name: str) -> None:
+def _add(parent: typer.Typer, name: str, module: str, summary: str) -> None:
     # The job parses its own arguments: so the list of jobs and their summaries need none of their libraries.
-    @app.command(
+    @parent.command(
         name,
-        help=SUMMARIES[name],
+        help=summary,
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )
     def run(context: typer.Context) -> None:
-        run_command(_command_of(name), context.args, name=context.command_path)
+        run_command(_command_of(name, module), context.args, name=context.command_path)
 
 
-def _command_of(name: str) -> Callable[..., Any]:
+def _command_of(name: str, module: str) -> Callable[..., Any]:
     try:
-        command: Callable[..., Any] = importlib.import_module(JOBS[name]).command
+        command: Callable[..., Any] = importlib.import_module(module).command
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package == "spark_jobs":
@@ -118,8 +119,8 @@ def _command_of(name: str) -> Callable[..., Any]:
     return command
 
 
-for _name in JOBS:
-    _add(_name)
+for _name, _module in JOBS.items():
+    _add(app, _name, _module, SUMMARIES[_name])
 
 
 def main() -> None:

@@ -39,7 +39,7 @@ from spark_jobs.backtest.reading import Readings, merged, read_arrivals, read_lo
 from spark_jobs.backtest.recommend import VERDICTS
 from spark_jobs.backtest.variation import GridError
 from spark_jobs.backtest.work import Comparison, Prepared, Replayer, Row, flat
-from spark_jobs.errors import InputError, JobError
+from spark_jobs.errors import InputError
 
 console = Console()
 errors = Console(stderr=True)
@@ -197,13 +197,9 @@ def command(
     The decisions are made by the product's own code; a queueing model answers them. The last part of the history is
     held out: what is recommended is judged there against the running policy.
     """
-    try:
-        plan, targets = read_settings(grid, config, os.environ)
-        readings = _read(arrivals, log, plan)
-        found, rows = backtest(readings, plan, targets, processes=processes or os.cpu_count() or 1)
-    except JobError as error:
-        errors.print(f"error: {error}", markup=False, soft_wrap=True)
-        raise typer.Exit(1) from None
+    plan, targets = read_settings(grid, config, os.environ)
+    readings = _read(arrivals, log, plan)
+    found, rows = backtest(readings, plan, targets, processes=processes or os.cpu_count() or 1)
     from spark_jobs.backtest.page import report_of  # noqa: PLC0415 - matplotlib takes a second
 
     write_rows(map(flat, rows), output / "scores.parquet")
