@@ -113,7 +113,7 @@ def test_only_what_is_listed_as_missing_is_written_and_what_no_file_holds_is_tol
         backfill(frame, Selection(partitions=("7",)), FAST, world.settings)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_a_job_whose_worker_and_then_whose_driver_is_killed_ends_with_the_same_documents(
     world, start, tmp_path
 ):
@@ -122,18 +122,17 @@ def test_a_job_whose_worker_and_then_whose_driver_is_killed_ends_with_the_same_d
     slow = start("--records-per-second", "150")
     until(lambda: world.count() > 100, slow)
     os.kill(worker_of(slow.pid), signal.SIGKILL)
-    _, errors = slow.communicate(timeout=200)
+    _, errors = slow.communicate(timeout=400)
     assert slow.returncode == 1
     assert "the same command goes on from there" in errors
 
     slow = start("--records-per-second", "150")
-    before = world.count()
-    until(lambda: world.count() > before + 100, slow)
+    before = world.operations()
+    until(lambda: world.operations() > before + 100, slow)
     os.killpg(slow.pid, signal.SIGKILL)
     slow.communicate()
-    assert world.count() < 500
 
-    told, errors = start("--records-per-second", "100000").communicate(timeout=200)
+    told, errors = start("--records-per-second", "100000").communicate(timeout=400)
     assert world.documents() == latest(rows), errors
     skipped = int(told.split(" settled before")[0].split()[-1].replace(",", ""))
     assert 0 < skipped < 1_200
@@ -183,7 +182,7 @@ def start(world, tmp_path):
         process.communicate()
 
 
-def until(condition, process, within=240.0):
+def until(condition, process, within=400.0):
     deadline = time.monotonic() + within
     while not condition():
         assert process.poll() is None, process.communicate()
