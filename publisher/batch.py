@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from publisher.errors import AlreadyPublishedError, MessageTooLargeError, PublishError
 from publisher.link_hooks import PublishableEvent, encode_event, size_in_batch
@@ -159,3 +160,25 @@ def set_of(
             f"the {len(events)} events take {size} bytes, a message has room for {max_size}; use create_batch"
         )
     return SentSet(events, encoded, bookmark)
+
+
+class Published(NamedTuple):
+    """A set that was published; the number of the first event, the others follow."""
+
+    partition_id: str
+    events: tuple[PublishableEvent, ...]
+    starting_sequence_number: int | None
+
+
+class FailedEvent(NamedTuple):
+    """An event that was not published; `error.outcome` says whether it may be stored nevertheless."""
+
+    event: PublishableEvent
+    error: PublishError
+
+
+class Unpublished(NamedTuple):
+    """Events that were not published, each with its error."""
+
+    partition_id: str
+    failures: tuple[FailedEvent, ...]

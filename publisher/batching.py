@@ -1,4 +1,4 @@
-"""Which events wait for each other, and how long (pure): the buffer of one partition."""
+"""Which events wait for each other, and how long (pure): the buffer of one partition, and its limits."""
 
 from __future__ import annotations
 
@@ -25,6 +25,27 @@ class BatchLimits(Struct, frozen=True):
                 f"max_bytes {self.max_bytes}, max_events {self.max_events}, max_wait {self.max_wait}; accepted: 1 or "
                 "more, 1 or more, seconds from 0 on"
             )
+
+
+class BufferLimits(Struct, frozen=True):
+    """`max_wait` seconds, `max_events` per set (None: as many as fit), and how much may be buffered altogether before
+    `enqueue` waits.
+
+    1 s is the .NET client's default; its 1,500 events per partition are about a full set of the bytes here.
+    """
+
+    max_wait: float = 1.0
+    max_events: int | None = None
+    max_buffered_events: int = 20_000
+    max_buffered_bytes: int = 32 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        if self.max_wait < 0:
+            raise PublishSettingsError(f"max_wait is {self.max_wait}, accepted: seconds from 0 on")
+        for name in ("max_events", "max_buffered_events", "max_buffered_bytes"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise PublishSettingsError(f"{name} is {value}, accepted: 1 or more")
 
 
 class _Waiting(NamedTuple, Generic[_Event]):

@@ -10,10 +10,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from msgspec import Struct
-
-from publisher.batch import SentSet
-from publisher.batching import BatchLimits, PartitionBuffer
+from publisher.batch import FailedEvent, Published, SentSet, Unpublished
+from publisher.batching import BatchLimits, BufferLimits, PartitionBuffer
 from publisher.errors import (
     FlushTimeoutError,
     InvalidProducerStateError,
@@ -32,49 +30,6 @@ _log = logging.getLogger(__name__)
 
 _FINAL = ProducerDisconnectedError, InvalidProducerStateError
 _TOO_LATE = "the buffered producer was closed before the event was sent"
-
-
-class BufferLimits(Struct, frozen=True):
-    """`max_wait` seconds, `max_events` per set (None: as many as fit), and how much may be buffered altogether before
-    `enqueue` waits.
-
-    1 s is the .NET client's default; its 1,500 events per partition are about a full set of the bytes here.
-    """
-
-    max_wait: float = 1.0
-    max_events: int | None = None
-    max_buffered_events: int = 20_000
-    max_buffered_bytes: int = 32 * 1024 * 1024
-
-    def __post_init__(self) -> None:
-        if self.max_wait < 0:
-            raise PublishSettingsError(f"max_wait is {self.max_wait}, accepted: seconds from 0 on")
-        for name in ("max_events", "max_buffered_events", "max_buffered_bytes"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise PublishSettingsError(f"{name} is {value}, accepted: 1 or more")
-
-
-class Published(NamedTuple):
-    """A set that was published; the number of the first event, the others follow."""
-
-    partition_id: str
-    events: tuple[PublishableEvent, ...]
-    starting_sequence_number: int | None
-
-
-class FailedEvent(NamedTuple):
-    """An event that was not published; `error.outcome` says whether it may be stored nevertheless."""
-
-    event: PublishableEvent
-    error: PublishError
-
-
-class Unpublished(NamedTuple):
-    """Events that were not published, each with its error."""
-
-    partition_id: str
-    failures: tuple[FailedEvent, ...]
 
 
 OnPublished = Callable[[Published], Awaitable[None] | None]

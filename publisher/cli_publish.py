@@ -134,7 +134,7 @@ async def _publish(
     quiet: bool,
     settings: Mapping[str, str],
 ) -> Counts:
-    from publisher.buffered_producer import BufferLimits  # noqa: PLC0415 - the SDK takes half a second; --help needs none
+    from publisher.batching import BufferLimits  # noqa: PLC0415 - the SDK takes half a second; --help needs none
     from publisher.publishing_run import LineOptions, publish_lines  # noqa: PLC0415 - as above
 
     if key is not None and partition is not None:

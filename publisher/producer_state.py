@@ -16,12 +16,10 @@ The rules, from the design proposal for idempotent publishing and from what its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from itertools import count
-from typing import NoReturn, Protocol
-
-from msgspec import Struct
+from typing import NoReturn
 
 from publisher.errors import (
     InvalidProducerStateError,
@@ -35,6 +33,7 @@ from publisher.errors import (
     PublishUnavailableError,
     UnsupportedPublishingError,
 )
+from publisher.event_sets import EventSet, NumberedSet
 from publisher.model import (
     Claims,
     PartitionPublishingOptions,
@@ -74,37 +73,6 @@ _FATAL: dict[FailureKind, type[PublishError]] = {
 }
 
 
-class EventSet(Protocol):
-    """Events that are sent as one."""
-
-    @property
-    def sources(self) -> Sequence[object]:
-        """The callers' objects: the same ones again are the same set."""
-
-    @property
-    def bookmark(self) -> str | None: ...
-
-    def digest(self) -> str:
-        """Of the content."""
-
-
-class _Unresolved(Struct, frozen=True):
-    """A set that may be stored. Without `sources` it is from before a restart."""
-
-    first: int
-    count: int
-    sources: Sequence[object] | None
-    digest: str | None
-    bookmark: str | None
-
-    def is_(self, events: EventSet) -> bool:
-        if self.count != len(events.sources):
-            return False
-        if self.sources is not None:
-            return all(mine is theirs for mine, theirs in zip(self.sources, events.sources, strict=True))
-        return self.bookmark == events.bookmark and self.digest == events.digest()
-
-
 class PartitionPublisher:
     """See the module. `writer` names this producer in the saved state; None: nothing is loaded or saved."""
 
@@ -124,7 +92,7 @@ class PartitionPublisher:
         self._writer = writer
         self._known = Claims()  # what is agreed with the service; its number is the last one published
         self._is_open = False
-        self._unresolved: _Unresolved | None = None
+        self._unresolved: NumberedSet | None = None
         self._bookmark: str | None = None
         self._ended: tuple[type[PublishError], str] | None = None
         self._loaded = writer is None
@@ -148,7 +116,7 @@ class PartitionPublisher:
 
     @property
     def _pending(self) -> PendingSet | None:
-        return None if self._unresolved is None else _pending(self._unresolved)
+        return None if self._unresolved is None else self._unresolved.pending
 
     # --- what is done
 
@@ -226,7 +194,7 @@ class PartitionPublisher:
             return failed or (yield from self._transfer(None))
         set_ = self._numbered(events)
         if self._writer is not None:
-            failed = yield from self._save(_pending(set_))
+            failed = yield from self._save(set_.pending)
         if failed is not None:
             return failed
         failed = yield from self._transfer(set_)
@@ -237,7 +205,7 @@ class PartitionPublisher:
     def _prepare(self) -> Steps[Failed | None]:
         return (yield from self._load()) or (yield from self._raise_level()) or (yield from self._open())
 
-    def _transfer(self, set_: _Unresolved | None) -> Steps[Failed | None]:
+    def _transfer(self, set_: NumberedSet | None) -> Steps[Failed | None]:
         group, level, _ = self._known
         stamp = None
         if set_ is not None and group is not None and level is not None:
@@ -251,7 +219,7 @@ class PartitionPublisher:
             self._unresolved = set_
         return failed
 
-    def _numbered(self, events: EventSet) -> _Unresolved:
+    def _numbered(self, events: EventSet) -> NumberedSet:
         """The events with their numbers: those they had, else the next ones."""
         if self._unresolved is not None:
             return self._unresolved
@@ -259,18 +227,18 @@ class PartitionPublisher:
         if last is None:
             raise AssertionError("numbers are given after the link was opened")
         digest = None if self._writer is None else events.digest()
-        return _Unresolved(
+        return NumberedSet(
             following(last), len(events.sources), tuple(events.sources), digest, events.bookmark
         )
 
-    def _confirm(self, set_: _Unresolved) -> None:
+    def _confirm(self, set_: NumberedSet) -> None:
         self._first = set_.first
         self._known = self._known._replace(last_sequence_number=last_of(set_.first, set_.count))
         self._unresolved = None
         self._bookmark = self._bookmark if set_.bookmark is None else set_.bookmark
         self._unsaved = self._writer is not None
 
-    def _leave_behind(self, set_: _Unresolved) -> None:
+    def _leave_behind(self, set_: NumberedSet) -> None:
         """Something else is to be sent than the set whose outcome is unknown."""
         if set_.sources is None:
             raise InvalidProducerStateError(
@@ -366,7 +334,7 @@ class PartitionPublisher:
         self._bookmark, self._revision, self._began = record.bookmark, record.revision, True
         pending = record.pending
         if pending is not None:
-            self._unresolved = _Unresolved(
+            self._unresolved = NumberedSet(
                 pending.first, pending.count, None, pending.digest, pending.bookmark
             )
 
@@ -446,10 +414,6 @@ class PartitionPublisher:
         if in_doubt:
             raise OutcomeUnknownError(f"{story}; it is unknown whether the {in_doubt} events were stored")
         raise PublishUnavailableError(story)
-
-
-def _pending(set_: _Unresolved) -> PendingSet:
-    return PendingSet(set_.first, set_.count, set_.digest or "", set_.bookmark)
 
 
 def _failure(answer: object) -> Failed:

@@ -11,7 +11,9 @@ from azure.eventhub import EventData
 from msgspec import Struct
 
 from consumer.rate_limiter import RateLimiter
-from publisher.buffered_producer import BufferedProducer, BufferLimits, Published, Unpublished
+from publisher.batch import Published, Unpublished
+from publisher.batching import BufferLimits
+from publisher.buffered_producer import BufferedProducer
 from publisher.errors import PublishError
 from publisher.idempotent_producer import IdempotentProducer
 from publisher.input_lines import Bookmark, InputLine, key_of, read_bookmark, read_lines, write_bookmark

@@ -6,7 +6,8 @@ import logging
 import pytest
 
 from publisher.batch import published_sequence_number
-from publisher.buffered_producer import BufferedProducer, BufferLimits
+from publisher.batching import BufferLimits
+from publisher.buffered_producer import BufferedProducer
 from publisher.errors import (
     FlushTimeoutError,
     InvalidProducerStateError,

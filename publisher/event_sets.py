@@ -1,0 +1,46 @@
+"""Sets of events as a PartitionPublisher sees them (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from publisher.model import PendingSet
+
+
+class EventSet(Protocol):
+    """Events that are sent as one."""
+
+    @property
+    def sources(self) -> Sequence[object]:
+        """The callers' objects: the same ones again are the same set."""
+
+    @property
+    def bookmark(self) -> str | None: ...
+
+    def digest(self) -> str:
+        """Of the content."""
+
+
+class NumberedSet(Struct, frozen=True):
+    """A set that has its numbers. Without `sources` it is from before a restart."""
+
+    first: int
+    count: int
+    sources: Sequence[object] | None
+    digest: str | None
+    bookmark: str | None
+
+    def is_(self, events: EventSet) -> bool:
+        if self.count != len(events.sources):
+            return False
+        if self.sources is not None:
+            return all(mine is theirs for mine, theirs in zip(self.sources, events.sources, strict=True))
+        return self.bookmark == events.bookmark and self.digest == events.digest()
+
+    @property
+    def pending(self) -> PendingSet:
+        """As it is saved."""
+        return PendingSet(self.first, self.count, self.digest or "", self.bookmark)
