@@ -145,9 +145,13 @@ class Aside:
     """Where what cannot be read goes: to the quarantine, or, without one, into an InputError."""
 
     def __init__(
-        self, source: Folder, quarantine: str | None, storage: Mapping[str, Any] | None = None
+        self, source: Folder | str, quarantine: str | None, storage: Mapping[str, Any] | None = None
     ) -> None:
-        self._quarantine = Quarantine(quarantine, source, storage) if quarantine else None
+        """`source` is where the files are; its URL will do, and matters only with a quarantine."""
+        self._quarantine: Quarantine | None = None
+        if quarantine:
+            folder = Folder(source, storage) if isinstance(source, str) else source
+            self._quarantine = Quarantine(quarantine, folder, storage)
 
     def file(self, name: str, data: memoryview, reason: str) -> None:
         if self._quarantine is None:
@@ -187,7 +191,7 @@ def read_records(
         options["storage"] = json.dumps(dict(storage))
     settings = RecordSettings.of(source.NAME, source.ENDINGS, options)
     settings.files()
-    Aside(Folder(path, storage), quarantine, storage)
+    Aside(path, quarantine, storage)
     return spark.read.format(source.NAME).options(**options).load()
 
 
@@ -208,8 +212,7 @@ def stream_lines(
     Spark lists and reads the files: `path` is for its file systems. Raises InputError as `read_records`, but the
     folder may be empty yet.
     """
-    folder = Folder(path)
-    Aside(folder, quarantine)
+    Aside(path, quarantine)
     reader = spark.readStream.format("text").option("recursiveFileLookup", "true")
     if max_files_per_trigger is not None:
         reader = reader.option("maxFilesPerTrigger", str(max_files_per_trigger))
@@ -221,7 +224,7 @@ def stream_lines(
 def _parse_lines(
     batches: Iterable[pa.RecordBatch], read: ReadRow, schema: pa.Schema, path: str, quarantine: str | None
 ) -> Iterator[pa.RecordBatch]:
-    aside = Aside(Folder(path), quarantine)
+    aside = Aside(path, quarantine)
     for batch in batches:
         by_file: dict[str, list[bytes]] = {}
         for line, url in zip(

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from devstack.event_hubs.capture import CapturedEvent, write_capture
 from spark_jobs.errors import InputError
 from spark_jobs.sources import capture_decoder
 from spark_jobs.sources.avro_container import (
@@ -278,6 +279,42 @@ def test_a_lost_sync_marker_is_told_with_its_place_and_the_events_so_far():
     ) as caught:
         decoded(bytes(whole))
     assert caught.value.events == count == sizes[0][0]
+
+
+def test_files_of_the_local_event_hubs_are_read_and_placed(tmp_path, fallbacks):
+    sent = [
+        CapturedEvent(
+            str(number % 2),
+            number // 2,
+            str(number * 90),
+            START + timedelta(seconds=number),
+            b"body %d" % number,
+            {"n": number, "ratio": 0.5, "none": None},
+            {"x-opt-partition-key": "k"},
+        )
+        for number in range(900)
+    ]
+    files = write_capture(tmp_path, "orders", sent, namespace="ns", every_seconds=60)
+
+    rows = []
+    for file in files:
+        place = CaptureLayout().place(str(file))
+        source = Source(place.hub, place.partition, str(file))
+        rows += [
+            row for batch in decode_file(memoryview(file.read_bytes()), source) for row in batch.to_pylist()
+        ]
+
+    assert len(files) == 2 * 15
+    assert not fallbacks
+    assert sorted(
+        (row["partition"], row["sequence_number"], row["body"], row["enqueued_at"]) for row in rows
+    ) == sorted((each.partition, each.sequence_number, each.body, each.enqueued_at) for each in sent)
+    assert {row["hub"] for row in rows} == {"orders"}
+    assert all(
+        dict(row["properties"])
+        == {"n": str(2 * row["sequence_number"] + int(row["partition"])), "ratio": "0.5", "none": None}
+        for row in rows
+    )
 
 
 def test_the_default_layout_gives_hub_partition_and_time():
