@@ -39,10 +39,7 @@ class Mark:
 class Incremental:
     """One dataset's state below `folder`; `step` is for foreachBatch. `late` in microseconds."""
 
-    def __init__(
-        self, spark: SparkSession, dataset: Dataset, folder: str, *, late: int, late_folder: str
-    ) -> None:
-        self._spark = spark
+    def __init__(self, dataset: Dataset, folder: str, *, late: int, late_folder: str) -> None:
         self._dataset = dataset
         self._folder = f"{folder}/{dataset.name}"
         self._late = late
@@ -57,7 +54,8 @@ class Incremental:
             rows.unpersist()
 
     def _take(self, rows: DataFrame, number: int) -> None:
-        before = self._mark(number - 1)
+        spark = rows.sparkSession  # the stream's own: foreachBatch runs in a copy of the job's
+        before = self._mark(spark, number - 1)
         at, valid = micros("at"), self._dataset.valid
         is_late = valid & (at < before.closed)
         counted = rows.select(
@@ -71,7 +69,7 @@ class Incremental:
         closed = max(before.closed, (newest - self._late) // MINUTE * MINUTE)
         live = rows.where(valid & (at >= before.closed))
         if number > 0:
-            live = live.unionByName(read_table(self._spark, self._path("open", number - 1)))
+            live = live.unionByName(read_table(spark, self._path("open", number - 1)))
         kept = distinct(live, self._dataset.keys).persist()
         try:
             duplicates = live.count() - kept.count()
@@ -82,7 +80,7 @@ class Incremental:
         if counted["late"]:
             write_table(rows.where(is_late), f"{self._late_folder}/batch={number}")
         mark = Mark(newest, closed, counted["read"], duplicates, counted["late"], counted["invalid"])
-        self._write_mark(mark, number)
+        self._write_mark(spark, mark, number)
         self._forget(number - 2)
 
     def _write_states(self, kept: DataFrame, since: int, until: int, number: int) -> None:
@@ -99,15 +97,15 @@ class Incremental:
     def _path(self, table: str, number: int) -> str:
         return f"{self._folder}/{table}/batch={number}"
 
-    def _mark(self, number: int) -> Mark:
+    def _mark(self, spark: SparkSession, number: int) -> Mark:
         if number < 0:
             return Mark()
-        row = read_table(self._spark, self._path("marks", number)).first()
+        row = read_table(spark, self._path("marks", number)).first()
         return Mark() if row is None else Mark(**row.asDict())
 
-    def _write_mark(self, mark: Mark, number: int) -> None:
+    def _write_mark(self, spark: SparkSession, mark: Mark, number: int) -> None:
         columns = [F.lit(getattr(mark, name)).cast("long").alias(name) for name in Mark.__slots__]
-        write_table(self._spark.range(1).coalesce(1).select(*columns), self._path("marks", number))
+        write_table(spark.range(1).coalesce(1).select(*columns), self._path("marks", number))
 
     def _forget(self, number: int) -> None:
         """Open records of two batches ago: no rerun needs them."""

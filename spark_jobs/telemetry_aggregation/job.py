@@ -9,13 +9,14 @@ from functools import reduce
 from typing import Annotated
 
 import typer
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.streaming.query import StreamingQuery
 
 from scaling.config_reader import parse_duration
 from spark_jobs import cli
-from spark_jobs.errors import InputError
+from spark_jobs.errors import InputError, JobError
 from spark_jobs.output import check_format, read_table, write_table
 from spark_jobs.progress import watch
 from spark_jobs.report_files import write_report
@@ -62,8 +63,7 @@ def run(spark: SparkSession, settings: Settings) -> str:
             "--from and --to choose what a batch reads; a stream reads all that is new since its checkpoint"
         )
     with watch(spark, "taking what is new"):
-        for query in start(spark, settings):
-            query.awaitTermination()
+        _finish(start(spark, settings))
     return publish(spark, settings)
 
 
@@ -150,7 +150,6 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
     queries = []
     for dataset in datasets(settings):
         taken = Incremental(
-            spark,
             dataset,
             f"{settings.checkpoint}/state",
             late=round(settings.late * MICROS),
@@ -165,6 +164,21 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
             .start()
         )
     return queries
+
+
+def _finish(queries: Sequence[StreamingQuery]) -> None:
+    """Waits for all; the first failure stops the others, which go on where they were with the next run."""
+    try:
+        for query in queries:
+            query.awaitTermination()
+    except StreamingQueryException as error:
+        first = str(error).strip().splitlines()[0]
+        raise JobError(
+            f"the stream of {query.name} failed, the next run goes on from its checkpoint: {first}"
+        ) from error
+    finally:
+        for query in queries:
+            query.stop()
 
 
 def publish(spark: SparkSession, settings: Settings) -> str:

@@ -270,7 +270,7 @@ def test_batches_in_any_split_give_the_minutes_of_one_batch_and_late_records_are
     parts[2].append(straggler)
 
     stream = Incremental(
-        spark, dataset, str(tmp_path / "state"), late=600 * MICROS, late_folder=str(tmp_path / "late")
+        dataset, str(tmp_path / "state"), late=600 * MICROS, late_folder=str(tmp_path / "late")
     )
     for number, part in enumerate(parts):
         batch = spark.createDataFrame(rows_of(DECISIONS, part), DECISIONS)
