@@ -12,7 +12,7 @@ from spark_jobs.errors import InputError
 from spark_jobs.sampling_report.job import Settings, main, run
 from spark_jobs.sampling_report.verdicts import Kind
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 FIRST = datetime(2017, 5, 6, tzinfo=UTC)  # a Saturday
 WEEK = [0.3, 0.25, 1.0, 1.05, 1.02, 1.0, 0.95]

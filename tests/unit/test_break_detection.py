@@ -90,6 +90,20 @@ def test_a_stop_of_all_events_is_a_loss():
     assert kinds(days) == [(FIRST + timedelta(days=16), Kind.LOST)]
 
 
+def test_of_a_stop_all_that_was_expected_is_missing():
+    days = [day if place < 16 else Day(day.day, None, 0.0) for place, day in enumerate(story(rate=100.0))]
+    analysis = analyse(days)
+    expected = sum(day.corrected for day in story(rate=100.0, holiday=False)[16:])
+
+    assert lost_events(days, analysis.count, analysis.findings[0]) == pytest.approx(expected, rel=0.1)
+
+
+def test_a_stop_of_small_values_is_a_fall_and_no_rise():
+    [found] = fit_breaks([1e-3] * 15 + [0.0] * 10, seasonal=False).breaks
+
+    assert (found.index, found.fell) == (15, True)
+
+
 def test_a_week_more_or_less_of_sampling_before_a_loss_tells_them_apart():
     days = story(days=42)
     days = [
@@ -160,7 +174,10 @@ def test_days_of_which_nothing_is_known_are_no_zeros():
 def test_what_sampling_alone_makes_uncertain_is_not_taken_for_a_loss():
     """At a tenth of a percent the corrected count jumps by itself, and its standard error says so."""
     days = story(rate=100.0, kept=0.75, holiday=False, noise=0.0)
-    rough = [Day(day.day, day.rate, day.corrected, error=day.corrected * 0.3) for day in days]
+    rough = [
+        Day(day.day, day.rate, day.corrected, error=day.corrected * (0.3 if day.day >= UPGRADE else 0))
+        for day in days
+    ]
 
     assert kinds(days) == [(UPGRADE, Kind.LOST)]
     assert kinds(rough) == []
