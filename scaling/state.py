@@ -199,8 +199,11 @@ def record_effect(state: TargetState, effect: Effect) -> TargetState:
         state = replace(state, pending=None, pending_level=None)
     if effect.outcome in MOVED and effect.reached is not None:
         record = EffectRecord(effect.at, effect.from_capacity, effect.reached, level, effect.action_id)
-        moved = (*state.effects, record) if effect.reached != effect.from_capacity else state.effects
-        moved = tuple(sorted(moved, key=lambda known: known.at))  # clocks of instances differ
+        moved = state.effects
+        if effect.reached != effect.from_capacity:
+            moved = (*moved, record)
+            if len(moved) > 1 and record.at < moved[-2].at:  # clocks of instances differ
+                moved = tuple(sorted(moved, key=lambda known: known.at))
         return replace(state, expected=effect.reached, effects=moved[-EFFECTS_KEPT:], foreign=None)
     if effect.outcome is EffectOutcome.FOREIGN_HAND and effect.reached is not None:
         expected = state.expected if state.expected is not None else effect.from_capacity
