@@ -1,4 +1,4 @@
-"""What HTTP and the command line show of consumers, as typed JSON. Pure.
+"""What HTTP and the command line show of consumers, as typed JSON. Values in, values out.
 
 Times are epoch seconds; a number that is not known is null.
 """

@@ -6,11 +6,11 @@ One row stands for `itemCount` events; a record that does not say how many is re
 from __future__ import annotations
 
 import csv
-import io
 import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from io import StringIO
 from math import isfinite
 from typing import Any
 
@@ -68,7 +68,7 @@ def _csv_records(data: bytes) -> Iterator[Record]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RejectedError(f"the file is not UTF-8: {error}") from None
-    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    rows = csv.reader(StringIO(text, newline=""), strict=True)
     try:
         names = [re.sub(r"\s*\[.*\]$", "", name) for name in next(rows, [])]
         for number, row in enumerate(rows, start=2):
