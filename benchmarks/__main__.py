@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-BENCHMARKS = ("decisions", "function_path", "consumer")
+BENCHMARKS = ("decisions", "function_path", "consumer", "publisher", "service_bus_sender", "spark")
 
 for name in sys.argv[1:] or BENCHMARKS:
     print(f"\nbenchmarks.{name}")
