@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
@@ -10,8 +11,10 @@ from pyspark.sql.types import StructType
 from scaling import registry
 from spark_jobs.backtest import job as job_module
 from spark_jobs.backtest import local
+from spark_jobs.backtest.analysis import advice
 from spark_jobs.backtest.grid import Targets, read_grid
 from spark_jobs.backtest.job import Settings, run
+from spark_jobs.backtest.page import report_of
 from spark_jobs.backtest.reading import merged, read_arrivals, read_log
 from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
 from spark_jobs.backtest.work import flat
@@ -108,45 +111,33 @@ def settings(folder: Path, output: str = "out") -> Settings:
 def table(path: Path, schema: StructType):
     found = pq.read_table(path).to_pylist()
     assert [*found[0]] == schema.fieldNames()
-    return sorted(found, key=lambda row: json.dumps(row, sort_keys=True))
+    return sorted(found, key=lambda row: (row["target"], json.dumps(row, sort_keys=True)))
 
 
-def test_spark_and_one_machine_give_the_same_scores_and_recommendations(spark, given):
+def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_kill(spark, given, monkeypatch):
+    def killed(*_args, **_options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job_module, "choices_of", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(spark, settings(given))
+    assert not (given / "out").exists()
+
     page = run(spark, settings(given))
 
     plan = read_grid(GRID, name="grid.toml")
     targets = Targets(CONFIG, name="tidemark.toml", settings={}, plug_ins=registry)
     readings = merged(read_arrivals(given / "arrivals"), read_log(given / "log", None))
     found, rows = local.backtest(readings, plan, targets, processes=1)
-    expected = sorted((flat(row) for row in rows), key=lambda row: json.dumps(row, sort_keys=True))
+    expected = sorted(map(flat, rows), key=lambda row: (row["target"], json.dumps(row, sort_keys=True)))
     assert table(given / "out/scores", SCORES) == expected
     assert len(expected) == 3 * 5 * 2
-    advised = table(given / "out/recommendations", RECOMMENDATIONS)
-    assert [row["recommended"] for row in advised] == [
-        found.choices[row["target"]].recommended for row in advised
+    assert table(given / "out/recommendations", RECOMMENDATIONS) == [
+        msgspec.structs.asdict(line) for line in advice(found)
     ]
-    assert [row["verdict"] for row in advised] == [found.judged[row["target"]].verdict for row in advised]
-    text = Path(page).read_text()
-    assert "east" in text
-    assert "half" not in found.comparisons["north"].notes
+    assert Path(page).read_text() == report_of(found).html()
     assert any("arrivals are recovered" in note for note in found.comparisons["east"].notes)
-
-
-def test_a_run_that_was_killed_and_started_again_writes_the_same(spark, given, monkeypatch):
-    def killed(*_args, **_options):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(job_module, "analyse", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run(spark, settings(given))
-    assert not (given / "out/scores").exists()
-
-    run(spark, settings(given))
-    run(spark, settings(given, "again"))
-
-    assert table(given / "out/scores", SCORES) == table(given / "again/scores", SCORES)
-    assert (given / "out/backtest.html").read_bytes() == (given / "again/backtest.html").read_bytes()
 
 
 def test_bad_histories_are_told_by_their_targets_and_nothing_is_written(spark, given):
