@@ -155,17 +155,46 @@ def test_times_within_bodies_are_told_from_times_of_events(fallbacks):
     assert not fallbacks
 
 
+def varint(number):
+    number, out = number << 1, b""
+    while number >= 0x80:
+        out, number = out + bytes([number & 0x7F | 0x80]), number >> 7
+    return out + bytes([number])
+
+
+def test_blocks_that_do_not_end_with_their_last_record_are_refused():
+    """Though all blocks together hold as many records as they say."""
+    whole = avro([record(n, offset="7") for n in range(8)], block=100_000)
+    header = read_header(memoryview(whole))
+    (block,) = blocks(memoryview(whole), header)
+    half = len(block.payload) // 2
+
+    def file(first, second):
+        head, tail = block.payload[:half], block.payload[half:]
+        parts = (
+            varint(first),
+            varint(half),
+            head,
+            header.sync,
+            varint(second),
+            varint(len(tail)),
+            tail,
+            header.sync,
+        )
+        return whole[: header.end] + b"".join(parts)
+
+    assert len(block.payload) % 8 == 0  # eight records of equal sizes: four end at the half
+    assert decoded(file(4, 4)) == expected(whole)
+    with pytest.raises(CorruptFileError, match="bytes behind its 3 records") as caught:
+        decoded(file(3, 5))
+    assert caught.value.events == 8
+
+
 def test_snappy_blocks_are_read_and_their_checksum_is_minded():
     plain = avro([record(n) for n in range(50)], block=100_000)
     header = read_header(memoryview(plain))
     (block,) = blocks(memoryview(plain), header)
     packed = pa.compress(block.payload, codec="snappy", asbytes=True)
-
-    def varint(number):
-        number, out = number << 1, b""
-        while number >= 0x80:
-            out, number = out + bytes([number & 0x7F | 0x80]), number >> 7
-        return out + bytes([number])
 
     def file(checksum):
         body = packed + checksum
