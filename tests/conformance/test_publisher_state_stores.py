@@ -20,7 +20,7 @@ from tests.postgres_support import new_database
 from tests.publisher_support import FakeWorld, event, events
 
 KEY = StateKey("Acme.servicebus.windows.net", "Flights", "loader", "0")
-PENDING = PendingSet(8, 3, "d1ge57", "line 12 – „ü“")
+PENDING = PendingSet(8, 3, "d1ge57", "line 12: „ü“")
 RECORD = ProducerRecord(2**40, 3, 7, "line 9", PENDING, "me", 4)
 
 
@@ -122,7 +122,7 @@ class StateStoreContract:
         await place.store().save(KEY, RECORD, None, deadline=soon())
         await place.spoil()
 
-        with pytest.raises(InvalidProducerStateError, match="delete it|remove it"):
+        with pytest.raises(InvalidProducerStateError, match=r"delete it|remove it"):
             await place.store().load(KEY, deadline=soon())
 
     async def test_a_producer_goes_on_where_the_one_before_it_ended(self, place):
@@ -231,7 +231,7 @@ class TestMemoryStateStore(StateStoreContract):
     @pytest.fixture
     async def place(self):
         store = MemoryStateStore()
-        yield Place(lambda: store, None)
+        return Place(lambda: store, None)
 
     test_a_state_that_cannot_be_read_is_an_error_and_not_a_fresh_start = None  # it holds values, not text
     test_a_namespace_and_hub_in_other_letters_are_the_same = None
