@@ -221,6 +221,20 @@ def test_an_action_that_would_expire_before_its_effect_is_refused():
 HISTORY = History("plan", NOW, 60.0, [30.0] * 60)
 
 
+def test_what_was_proposed_before_an_effect_was_the_capacity_of_then():
+    """Quiet ticks while an action is under way propose the old capacity; so scaling in waits for no more than the
+    scale-out's own proposal to leave the window.
+    """
+    made = policy(metrics={"backlog": metric(span=60.0, min_samples=1)}, inward=Pace(stabilization=300.0))
+    load = Load(History("plan", NOW, 60.0, [2100.0, 600.0, 1200.0, 1200.0] + [0.0] * 10), 60.0)
+    given_model = Model(service_rate=10.0, scaling_time=200.0, start_up=0.0)
+
+    run = simulate(load, made, given_model, metric="backlog", initial=2)
+
+    assert run.backlog[1:5] == [900.0, 300.0, 300.0, 300.0]
+    assert [(c.decided_at - NOW, c.to_capacity) for c in run.changes[:2]] == [(60, 3), (360, 2)]
+
+
 def test_long_quiet_stretches_are_not_decided():
     run = simulate(
         Load(History("plan", NOW, 60.0, [30.0] * 5000), 60.0),
