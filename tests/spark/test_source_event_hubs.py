@@ -20,7 +20,7 @@ from spark_jobs.sources.failures import input_errors
 from tests.event_hubs_support import HUB, producing, running_server, until
 from tests.spark.source_support import finished
 
-pytestmark = [pytest.mark.wire, pytest.mark.timeout(500)]
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(1500)]
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ async def test_a_killed_stream_gives_each_event_exactly_once(spark, server, tmp_
                 subprocess.Popen, argv, env=environment, stdout=log, stderr=log, start_new_session=True
             )
         try:
-            await until(lambda before=before: committed() >= before + 2, timeout_s=300)
+            await until(lambda before=before: committed() >= before + 2, timeout_s=450)
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
