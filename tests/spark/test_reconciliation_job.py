@@ -1,0 +1,250 @@
+"""The reconciliation from capture files, a local Cosmos DB and Azurite to its report and its exit status."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from datetime import UTC, datetime, timedelta
+
+import pyarrow.parquet as pq
+import pytest
+from azure.cosmos import CosmosClient
+
+from consumer.assembly import Parts
+from consumer.config import read_config
+from consumer.mapping import DocumentMapper, MappingOptions
+from consumer.model import Checkpoint, DeadLetter, Event, Rejection
+from devstack.cosmos import CosmosServer
+from devstack.event_hubs.capture import CapturedEvent, write_capture
+from devstack.threaded import running_in_thread
+from spark_jobs.errors import InputError, JobError
+from spark_jobs.reconciliation.job import OnGap, Settings, main, run
+from spark_jobs.reconciliation.schemas import Status
+
+pytestmark = [
+    pytest.mark.wire,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
+
+HUB = "flights"
+T0 = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
+EACH = 20  # events in each of two partitions
+
+
+class Place:
+    """A hub's capture, a container with documents, dead letters and checkpoints."""
+
+    def __init__(self, azurite, cosmos, folder):
+        self.cosmos = cosmos
+        self.folder = folder
+        self.capture = folder / "capture"
+        self.settings = {
+            "EventHubConnection": "Endpoint=sb://hub.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b",
+            "EVENTHUB_NAME": HUB,
+            "CosmosConnection": cosmos.connection_string,
+            "COSMOS_DATABASE": "db",
+            "COSMOS_CONTAINER": HUB,
+            "AzureWebJobsStorage": azurite,
+            "BLOB_CONTAINER": f"checkpoints-{uuid.uuid4().hex[:12]}",
+            "CONSUMER_DEAD_LETTER_CONTAINER": f"letters-{uuid.uuid4().hex[:12]}",
+            "CONSUMER_META": "true",
+        }
+        self.config = read_config(self.settings)
+        self.mapper = DocumentMapper(MappingOptions(HUB, meta=True), ("/dest",))
+        self.bodies = {
+            (partition, n): json.dumps({"id": f"f{partition}-{n}", "dest": f"D{n % 5}"}).encode()
+            for partition in ("0", "1")
+            for n in range(EACH)
+        }
+        self.bodies["0", 5] = b"{broken"
+
+    def event(self, partition, n):
+        return Event(partition, n, str(n), self.at(n).timestamp(), self.bodies[partition, n])
+
+    def at(self, n):
+        return T0 + timedelta(minutes=3 * n)
+
+    def capture_files(self, left_out=()):
+        events = [
+            CapturedEvent(partition, n, str(n), self.at(n), body)
+            for (partition, n), body in sorted(self.bodies.items())
+            if (partition, n) not in left_out
+        ]
+        write_capture(self.capture, HUB, events, every_seconds=900)
+
+    def write(self, positions):
+        """Documents of these events, as the consumer's mapping makes them."""
+        url, _, key = self.cosmos.connection_string.removeprefix("AccountEndpoint=").partition(";AccountKey=")
+        with CosmosClient(url, key.rstrip(";")) as client:
+            container = client.get_database_client("db").get_container_client(HUB)
+            for partition, n in positions:
+                container.upsert_item(json.loads(self.mapper.prepare(self.event(partition, n)).payload))
+
+    def settle(self, marks, letters=()):
+        """Stores checkpoints, by partition, and dead letters."""
+
+        async def work():
+            parts = Parts(self.config, self.settings)
+            store, checkpoints = parts.letters(), parts.checkpoints()
+            deadline = asyncio.get_running_loop().time() + 60
+            try:
+                await store.open()
+                await store.put(
+                    [
+                        DeadLetter(
+                            HUB,
+                            "$Default",
+                            self.event(*each),
+                            Rejection("json", "ends early"),
+                            1,
+                            time.time(),
+                        )
+                        for each in letters
+                    ],
+                    deadline=deadline,
+                )
+                for partition, mark in marks.items():
+                    await checkpoints.put(Checkpoint(partition, mark, str(mark)), deadline=deadline)
+            finally:
+                await store.aclose()
+                await checkpoints.aclose()
+
+        asyncio.run(work())
+
+    def job(self, name, **options):
+        return Settings(
+            consumer=self.settings, capture=str(self.capture), output=str(self.folder / name), **options
+        )
+
+
+@pytest.fixture
+def place(azurite, tmp_path):
+    with running_in_thread(CosmosServer) as threaded:
+        threaded.call(lambda: threaded.server.create_container("db", HUB, "/dest", throughput=20_000))
+        yield Place(azurite, threaded.server, tmp_path)
+
+
+def tables(folder):
+    """The results' rows as they are; the extracts are evidence, not results."""
+    return {
+        name: sorted((tuple(row.values()) for row in pq.read_table(folder / name).to_pylist()), key=repr)
+        for name in ("events", "unsettled", "duplicates", "hours", "gaps")
+    }
+
+
+def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monkeypatch):
+    """Two lost, one unreadable and kept, one written twice over, the last five of a partition not consumed yet."""
+    every = [each for each in place.bodies if each != ("0", 5)]
+    place.capture_files()
+    place.write(each for each in every if each not in {("0", 7), ("1", 3)} and each[1] < 15)
+    place.settle({"0": 14, "1": 14}, letters=[("0", 5), ("1", 2)])
+    summary = run(place.job("first"), spark)
+
+    assert summary.counts == {
+        Status.WRITTEN: 27,
+        Status.DEAD_LETTERED: 1,
+        Status.LOST: 2,
+        Status.PENDING: 10,
+    }
+    assert (summary.events, summary.unsettled, summary.duplicates, summary.missing) == (40, 2, 1, 0)
+    assert summary.closed
+    found = tables(place.folder / "first")
+    assert [row[:2] for row in found["unsettled"]] == [("0", 7), ("1", 3)]
+    assert [(row[0], row[1], row[3]) for row in found["duplicates"]] == [("1", 2, "document and dead letter")]
+    page = (place.folder / "first" / "reconciliation-flights.html").read_text()
+    assert "2 events are due and not settled; 1 are settled twice" in page
+    assert "f0-7" in page
+    assert (place.folder / "first" / "findings.png").stat().st_size > 1000
+
+    place.write(every)
+    place.settle({"0": 19, "1": 19})
+    for name, value in place.settings.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        main(["--capture", str(place.capture), "--output", str(place.folder / "second")])
+    told = capsys.readouterr().out
+    assert ended.value.code == 3  # the letter beside the document is still there
+    assert "40 events: 1 dead lettered, 39 written; 1 settled twice; 0 sequence numbers missing" in told
+    assert "gate closed" in told
+
+
+def test_a_missing_capture_file_is_a_gap_unless_its_events_are_known_elsewhere(spark, place):
+    place.capture_files(left_out={*(("0", n) for n in range(5, 10)), *(("1", n) for n in range(10, 15))})
+    place.write(each for each in place.bodies if each[0] == "1" or each[1] not in range(5, 10))
+    reported = run(place.job("gaps", checkpoints=False, on_gap=OnGap.REPORT), spark)
+    rows = {row[0]: (row[1:6], row[-1]) for row in tables(place.folder / "gaps")["gaps"]}
+
+    assert rows == {
+        "0": ((5, 9, 5, 0, "between files"), True),
+        "1": ((10, 14, 5, 5, "between files"), False),
+    }
+    assert (reported.missing, reported.closed) == (5, False)
+
+
+def test_what_cannot_be_told_is_an_error_and_not_an_open_gate(spark, place):
+    place.capture_files()
+    with pytest.raises(InputError, match="EVENTHUB_NAME is 'others', the events are of 'flights'"):
+        run(
+            Settings(
+                consumer={**place.settings, "EVENTHUB_NAME": "others"},
+                capture=str(place.capture),
+                output=str(place.folder / "x"),
+            ),
+            spark,
+        )
+    with pytest.raises(InputError, match="no container 'nowhere'"):
+        run(
+            Settings(
+                consumer={**place.settings, "COSMOS_CONTAINER": "nowhere"},
+                capture=str(place.capture),
+                output=str(place.folder / "x"),
+            ),
+            spark,
+        )
+    with pytest.raises(InputError, match="--consumer-group is '\\$Default', the consumer's own"):
+        run(Settings(consumer=place.settings, output=str(place.folder / "x")), spark)
+    broken = {**place.settings, "BLOB_CONTAINER": "UPPER"}
+    with pytest.raises(JobError, match="InvalidResourceName"):
+        run(Settings(consumer=broken, capture=str(place.capture), output=str(place.folder / "x")), spark)
+
+
+def test_a_hub_that_was_made_anew_is_told_and_not_mixed_up(spark, place):
+    place.capture_files()
+    again = [CapturedEvent("0", 3, "3", T0 + timedelta(days=1), b'{"id": "new", "dest": "x"}')]
+    write_capture(place.capture, HUB, again, every_seconds=900)
+    with pytest.raises(InputError, match="partition 0 has several events of number 3"):
+        run(place.job("lives", checkpoints=False), spark)
+
+
+def test_a_job_that_was_killed_gives_the_same_result_when_it_is_run_again(spark, place):
+    place.capture_files()
+    place.write(each for each in place.bodies if each != ("0", 5) and each[1] % 7)
+    clean = run(place.job("clean", checkpoints=False), spark)
+    output = place.folder / "killed"
+    command = [sys.executable, "-m", "spark_jobs.reconciliation.job", "--capture", str(place.capture)]
+    job = subprocess.Popen(
+        [*command, "--no-checkpoints", "--output", str(output), "--cores", "1", "--memory", "1g"],
+        env={**os.environ, **place.settings},
+        start_new_session=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 200
+        while not (output / "extract" / "events" / "_SUCCESS").exists():
+            assert job.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    assert not (output / "hours").exists()
+    again = run(place.job("killed", checkpoints=False), spark)
+
+    assert (again.counts, again.duplicates) == (clean.counts, clean.duplicates)
+    assert tables(output) == tables(place.folder / "clean")
