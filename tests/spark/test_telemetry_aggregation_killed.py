@@ -21,7 +21,7 @@ FILES = 4
 
 
 def settings(folder: Path, output: str, checkpoint: str | None = None) -> job.Settings:
-    inputs = Inputs(metrics=str(folder / "in"), files_per_batch=0 if checkpoint else None)
+    inputs = Inputs(metrics=str(folder / "in"), files_per_batch=1 if checkpoint else None)
     return job.Settings(inputs=inputs, output=str(folder / output), checkpoint=checkpoint, late=120.0)
 
 
