@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
@@ -106,7 +107,7 @@ def _table(spark: SparkSession, path: str) -> DataFrame:
         name = F.regexp_replace(F.col("_metadata.file_name"), r"\.csv(\.gz)?$", "")
         texts = spark.read.option("recursiveFileLookup", "true").csv(path, header=True)
         return texts.select("*", name.alias("file"))
-    except Exception as error:
+    except AnalysisException as error:
         raise InputError(f"--arrivals {path} cannot be read: {str(error).splitlines()[0]}") from error
 
 
