@@ -24,7 +24,7 @@ DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 def event(
     at, *, weight=1, value=None, operation=None, name="X", dimensions=None, sdk="dotnet:2.1", role="api"
 ):
-    measurements = {} if value is None else {"points": value}
+    measurements = {} if value is None else {"points": float(value)}
     return (at, name, weight, measurements, dimensions or {}, operation, role, sdk, "customEvents")
 
 
