@@ -1,4 +1,7 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests.
+
+`TORTURE=1` also runs the tests marked `torture`, which take minutes; without it they are deselected.
+"""
 
 import os
 from collections.abc import Iterator
@@ -18,6 +21,20 @@ for variable in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE",
 # No deadline for one example: a loaded machine is no failure of the code under test.
 settings.register_profile("tidemark", deadline=None)
 settings.load_profile("tidemark")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "torture: takes minutes; runs with TORTURE=1 only (`make torture`)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    if os.environ.get("TORTURE") == "1":
+        return
+    long = [item for item in items if item.get_closest_marker("torture")]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if not item.get_closest_marker("torture")]
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,13 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.session import spark_session
 
-SETTINGS = {"spark.sql.shuffle.partitions": "1", "spark.default.parallelism": "1"}
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    # The plans are large and the data small: compiling a plan takes longer than running it once.
+    "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1",
+    "spark.sql.codegen.wholeStage": "false",
+}
 
 
 @pytest.fixture(scope="session")

@@ -113,6 +113,7 @@ def test_only_what_is_listed_as_missing_is_written_and_what_no_file_holds_is_tol
         backfill(frame, Selection(partitions=("7",)), FAST, world.settings)
 
 
+@pytest.mark.torture
 @pytest.mark.timeout(1200)
 def test_a_job_whose_worker_and_then_whose_driver_is_killed_ends_with_the_same_documents(
     world, start, tmp_path
@@ -166,7 +167,7 @@ def start(world, tmp_path):
                 str(tmp_path / "out"),
                 *options,
             ],
-            env={**os.environ, **world.settings},
+            env={**os.environ, **world.settings, "CONSUMER_CHECKPOINT_AFTER": "20"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -166,9 +166,18 @@ def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monk
     for name, value in place.settings.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as ended:
-        main(["--capture", str(place.capture), "--output", str(place.folder / "second")])
+        main(
+            [
+                "--capture",
+                str(place.capture),
+                "--output",
+                str(place.folder / "second"),
+                "--root",
+                str(place.folder),
+            ]
+        )
     told = capsys.readouterr().out
-    assert ended.value.code == 3  # the letter beside the document is still there
+    assert ended.value.code == 3, told  # the letter beside the document is still there
     assert "40 events: 1 dead lettered, 39 written; 1 settled twice; 0 sequence numbers missing" in told
     assert "gate closed" in told
 

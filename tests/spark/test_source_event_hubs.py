@@ -142,6 +142,7 @@ STREAM = """
 """
 
 
+@pytest.mark.torture
 async def test_a_killed_stream_gives_each_event_exactly_once(spark, server, tmp_path):
     """Killed with all its processes while it writes, twice; the sink's own log says which files count."""
     script = tmp_path / "stream.py"

@@ -47,6 +47,7 @@ def command(folder: Path) -> list[str]:
     return [*argv, "--cores", "2", "--memory", "512m"]
 
 
+@pytest.mark.torture
 @pytest.mark.timeout(900)  # for loaded machines: three starts of Spark
 def test_a_stream_killed_at_work_and_started_again_gives_the_table_of_the_batch(spark, tmp_path) -> None:
     rng = random.Random(5)
