@@ -45,9 +45,7 @@ def test_every_job_has_a_summary() -> None:
 
 def run(monkeypatch, command, *arguments: str) -> int:
     """Exit status of `spark sampling-report` whose command is replaced."""
-    module = types.SimpleNamespace(command=command)
-    monkeypatch.setitem(cli.JOBS, "sampling-report", "stand.in")
-    monkeypatch.setitem(sys.modules, "stand.in", module)
+    monkeypatch.setitem(sys.modules, cli.JOBS["sampling-report"], types.SimpleNamespace(command=command))
     with pytest.raises(SystemExit) as ended:
         cli.app(["sampling-report", *arguments])
     return ended.value.code
