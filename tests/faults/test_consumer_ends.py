@@ -14,7 +14,7 @@ from tests.consumer_faults import Ledger, Stores, blob_port, consumer_process, s
 from tests.consumer_support import HUB, consumer_world
 from tests.tcp_proxy import TcpProxy
 
-pytestmark = [pytest.mark.wire, pytest.mark.timeout(120), pytest.mark.xdist_group("consumer_ends")]
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(120)]
 
 
 @pytest.fixture

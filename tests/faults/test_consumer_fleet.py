@@ -12,7 +12,7 @@ from consumer.process import ConsumerProcess
 from tests.consumer_faults import QUICK_LEASES, Ledger, Stores, until
 from tests.consumer_support import consumer_world
 
-pytestmark = [pytest.mark.wire, pytest.mark.timeout(150), pytest.mark.xdist_group("consumer_fleet")]
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(150)]
 
 PARTITIONS = 4
 

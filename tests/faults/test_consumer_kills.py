@@ -26,7 +26,7 @@ from tests.consumer_faults import (
 from tests.consumer_support import consumer_world
 from tests.tcp_proxy import TcpProxy
 
-pytestmark = [pytest.mark.wire, pytest.mark.timeout(180), pytest.mark.xdist_group("consumer_kills")]
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(180)]
 
 PARTITIONS = 2
 BATCH = 10

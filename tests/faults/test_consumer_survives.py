@@ -28,7 +28,6 @@ pytestmark = [
     pytest.mark.wire,
     pytest.mark.timeout(90),
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.xdist_group("consumer_survives"),
     # The SDK of Event Hubs forgets the sockets of connections that were cut or went silent; collected, they are closed.
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
 ]

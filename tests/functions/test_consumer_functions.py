@@ -15,7 +15,7 @@ from tests.functions.worker_harness import run_worker
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"COLLECT_SCHEDULE": "0 * * * * *", "VERIFY_SCHEDULE": "30 * * * * *"}
 
-pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("function_app"), pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(90)]
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tests.functions.worker_harness import run_worker
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULES = {"COLLECT_SCHEDULE": "0 * * * * *", "VERIFY_SCHEDULE": "30 * * * * *"}
 
-pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("function_app")]
+pytestmark = pytest.mark.wire
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from devstack.streaming_run import Instance
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("end_to_end"), pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(400)]
 
 
 def start(folder, *options):

@@ -23,7 +23,7 @@ from scaling.cli import app as command_line
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 40.0
 
-pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("end_to_end"), pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(180)]
 
 
 class World:

@@ -17,7 +17,7 @@ ORACLES = Path(__file__).parents[1] / "oracles"
 SEND = f"send:{HUB}/Partitions/0"
 BETA = ["--only-binary", ":all:", "azure-eventhub==5.4.0b1", "uamqp==1.6.11", "six"]
 
-pytestmark = [pytest.mark.wire, pytest.mark.xdist_group("idempotence oracles")]
+pytestmark = pytest.mark.wire
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from spark_jobs.errors import InputError
 from spark_jobs.sources.capture import read_capture
 from tests.spark.backfill_support import documents, flights, latest, letters, row, server, settings
 
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 FAST = BackfillSettings("upsert", records_per_second=100_000)
 
 

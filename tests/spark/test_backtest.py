@@ -20,8 +20,6 @@ from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
 from spark_jobs.backtest.work import flat
 from spark_jobs.errors import InputError
 
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-
 CONFIG = """
 version = 1
 

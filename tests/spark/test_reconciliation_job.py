@@ -28,7 +28,6 @@ from spark_jobs.reconciliation.schemas import Status
 pytestmark = [
     pytest.mark.wire,
     pytest.mark.timeout(600),
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 ]
 
 HUB = "flights"

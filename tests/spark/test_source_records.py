@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from consumer.telemetry.stats_store import TableStatsStore
+from devstack.azurite import Azurite
 from scaling.consumer_stats import ConsumerStats, PartitionStats
 from scaling.decision_log import TableDecisionLog
 from scaling.model import LogEntry, LogKind
@@ -22,9 +23,6 @@ from spark_jobs.sources.telemetry import (
     stream_consumer_telemetry,
 )
 from tests.unit.test_source_records import CHECKPOINT, CLASSIC, INTERVAL, WORKSPACE, entry
-
-# Whichever test first hands a Python function to Spark meets it.
-pytestmark = pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 
 AT = 1_763_712_000.125
 
@@ -83,9 +81,16 @@ def test_telemetry_in_is_telemetry_out_and_aside_batch_and_stream(spark, tmp_pat
     assert sum(path.read_bytes().count(b"\n") for path in (tmp_path / "aside2").rglob("*.rejects")) == 2
 
 
-def test_the_log_is_the_same_from_files_and_from_the_table(spark, tmp_path, azurite, monkeypatch):
+@pytest.fixture
+def own_azurite():
+    """An Azurite whose scaling log and statistics hold what this file's tests write, and nothing else."""
+    with Azurite().running_blocking() as running:
+        yield running.connection_string
+
+
+def test_the_log_is_the_same_from_files_and_from_the_table(spark, tmp_path, own_azurite, monkeypatch):
     prefix = "SparkStorage"
-    monkeypatch.setenv(prefix, azurite)
+    monkeypatch.setenv(prefix, own_azurite)
     entries = [
         entry(at=AT + index, target=f"plan {index % 3}", inputs=b"\x01" * 100_000 if index == 4 else None)
         for index in range(7)
@@ -100,7 +105,10 @@ def test_the_log_is_the_same_from_files_and_from_the_table(spark, tmp_path, azur
     )
 
     async def fill():
-        log, store = TableDecisionLog({prefix: azurite}, prefix), TableStatsStore({prefix: azurite}, prefix)
+        log, store = (
+            TableDecisionLog({prefix: own_azurite}, prefix),
+            TableStatsStore({prefix: own_azurite}, prefix),
+        )
         await log.append(entries)
         await store.put(stats)
         await log.aclose()
