@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from publisher.errors import AlreadyPublishedError, MessageTooLargeError, PublishError
-from publisher.link_hooks import PublishableEvent, encode_event, size_in_batch
+from publisher.event_encoding import PublishableEvent, encode_event, size_in_batch
 from publisher.ports import EncodedEvent
 from publisher.sequencing import numbers_of
 

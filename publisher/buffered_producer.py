@@ -21,8 +21,8 @@ from publisher.errors import (
     PublishError,
     PublishSettingsError,
 )
+from publisher.event_encoding import PublishableEvent, encode_event, partition_of_key, size_in_batch
 from publisher.idempotent_producer import IdempotentProducer
-from publisher.link_hooks import PublishableEvent, encode_event, partition_of_key, size_in_batch
 from publisher.model import SavedState
 from publisher.ports import EncodedEvent
 

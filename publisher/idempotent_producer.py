@@ -13,7 +13,8 @@ from azure.eventhub.aio import EventHubProducerClient
 
 from publisher.batch import PublishingBatch, SentSet, mark_published, set_of
 from publisher.errors import ProducerClosedError, PublishSettingsError, UnsupportedPublishingError
-from publisher.link_hooks import PublishableEvent, SdkLinks
+from publisher.event_encoding import PublishableEvent
+from publisher.link_hooks import SdkLinks
 from publisher.model import (
     PartitionPublishingOptions,
     PartitionPublishingProperties,

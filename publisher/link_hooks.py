@@ -1,5 +1,6 @@
 # ruff: noqa: SLF001 - the private names of the SDK are what this module is for
-"""Idempotent links on the connection stack of azure-eventhub 5.15: all its private names that Tidemark uses are here.
+"""Idempotent links on the connection stack of azure-eventhub 5.15. All its private names that Tidemark uses are here and
+in publisher/event_encoding.py.
 
 The SDK has no idempotent producer: its sender neither asks for the capability nor tells the properties of a link. What
 is used instead is one level below: its AMQP client, to which a sender link is given that does. Tests of the contract
@@ -10,45 +11,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import struct
 from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
 from typing import Any, NoReturn
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError
-from azure.eventhub import EventData
-from azure.eventhub._buffered_producer._partition_resolver import generate_hash_code
 from azure.eventhub._constants import GEOREPLICATION_SYMBOL, TIMEOUT_SYMBOL
-from azure.eventhub._pyamqp._encode import encode_payload
-from azure.eventhub._pyamqp.constants import LinkState
-from azure.eventhub._pyamqp.error import AMQPException, ErrorCondition, MessageException, TokenAuthFailure
-from azure.eventhub._pyamqp.message import BatchMessage, Message
+from azure.eventhub._pyamqp.constants import (
+    SEND_DISPOSITION_ACCEPT,
+    SEND_DISPOSITION_REJECT,
+    LinkDeliverySettleReason,
+    LinkState,
+)
+from azure.eventhub._pyamqp.error import AMQPException, TokenAuthFailure
+from azure.eventhub._pyamqp.message import BatchMessage
 from azure.eventhub._pyamqp.types import TYPE, VALUE, AMQPTypes
-from azure.eventhub._transport._pyamqp_transport import PyamqpTransport
 from azure.eventhub._utils import create_properties
 from azure.eventhub.aio import EventHubProducerClient
-from azure.eventhub.amqp import AmqpAnnotatedMessage
 
 from publisher import failures
+from publisher.cancellation import settled
 from publisher.errors import UnsupportedPublishingError
+from publisher.event_encoding import STAMP_KEYS, stamped_events
 from publisher.model import Claims, Stamp
 from publisher.ports import EncodedEvent, LinkError
-from publisher.sequencing import numbers_of
 from publisher.steps import FailureKind
 
 SDK = "5.15."
 CAPABILITY = b"com.microsoft:idempotent-producer"
-PRODUCER_ID = b"com.microsoft:producer-id"
-EPOCH = b"com.microsoft:producer-epoch"
-NUMBER = b"com.microsoft:producer-sequence-number"
-_KEYS = (PRODUCER_ID, EPOCH, NUMBER)
 _TYPES = (AMQPTypes.long, AMQPTypes.short, AMQPTypes.int)
 _DEFAULT_SIZE = 1024 * 1024  # the service's on the standard tier, where a link does not say
 _CLOSING = 2.0  # seconds for a polite good-bye
 _SERVER_ERRORS = 500  # HTTP status codes from here on may be gone at the next attempt
+_AT_ONCE = 32 * 1024  # bytes that a socket always takes without waiting: half of what asyncio buffers
 _POLL = 0.005  # seconds between two looks at a link that opens; the look itself waits for the socket
-
-PublishableEvent = EventData | AmqpAnnotatedMessage
 
 
 def check_sdk() -> None:
@@ -58,96 +54,6 @@ def check_sdk() -> None:
         raise UnsupportedPublishingError(
             f"azure-eventhub {found} is installed; idempotent publishing is known to work with {SDK}* only"
         )
-
-
-# --- events
-
-
-def _symbol(name: bytes) -> bytes:
-    return b"\xa3" + bytes([len(name)]) + name
-
-
-_NUMBER = struct.Struct(">i")
-_BEFORE_ID, _BEFORE_EPOCH = _symbol(PRODUCER_ID) + b"\x81", _symbol(EPOCH) + b"\x61"
-_BEFORE_NUMBER = _symbol(NUMBER) + b"\x71"
-STAMP_SIZE = len(_BEFORE_ID) + 8 + len(_BEFORE_EPOCH) + 2 + len(_BEFORE_NUMBER) + 4
-"""Bytes of a stamp, whatever its numbers: every one is written at its full width."""
-_ANNOTATIONS = b"\x00\x53\x72"
-
-
-def encode_event(event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
-    """The event as AMQP, encoded once and for good: numbers are put in when it is sent."""
-    raw = event.raw_amqp_message if isinstance(event, EventData) else event
-    message: Message = PyamqpTransport.to_outgoing_amqp_message(raw)  # type: ignore[no-untyped-call]
-    if not stamped:
-        return EncodedEvent(_encoded(message), b"")
-    own = {
-        name: value
-        for name, value in (message.message_annotations or {}).items()
-        if (name.encode() if isinstance(name, str) else name) not in _KEYS  # of an event that is forwarded
-    }
-    pairs, count = _annotations(own)
-    size = STAMP_SIZE + len(pairs)
-    if size < 0xFF and count + 6 <= 0xFF:
-        opening = b"\xc1" + bytes([size + 1, count + 6])
-    else:
-        opening = b"\xd1" + struct.pack(">II", size + 4, count + 6)
-    head = (_encoded(Message(header=message.header)) if message.header else b"") + _ANNOTATIONS + opening
-    return EncodedEvent(head, pairs + _encoded(message._replace(header=None, message_annotations=None)))
-
-
-def _annotations(own: dict[Any, Any]) -> tuple[bytes, int]:
-    """The encoded keys and values of an event's own annotations, and how many those are."""
-    if not own:
-        return b"", 0
-    section = _encoded(Message(message_annotations=own))
-    if section[: len(_ANNOTATIONS)] != _ANNOTATIONS or section[3] not in {0xC1, 0xD1}:
-        raise AssertionError(f"annotations in another encoding: {section[:12]!r}")
-    if section[3] == 0xC1:
-        return section[6:], section[5]
-    return section[12:], int.from_bytes(section[8:12], "big")
-
-
-def _encoded(message: Message) -> bytes:
-    output = bytearray()
-    encode_payload(output, message)
-    return bytes(output)
-
-
-def size_in_batch(event: EncodedEvent, *, stamped: bool) -> int:
-    """Bytes that the event adds to a batch: itself, its stamp, and a data section around both."""
-    size = len(event.head) + len(event.tail) + STAMP_SIZE * stamped
-    return size + (5 if size < 256 else 8)
-
-
-def stamped_events(events: Sequence[EncodedEvent], stamp: Stamp | None) -> list[bytes]:
-    """The events as they are sent."""
-    if stamp is None:
-        return [head for head, _ in events]
-    common = b"".join(
-        (
-            _BEFORE_ID,
-            stamp.producer_group_id.to_bytes(8, "big"),
-            _BEFORE_EPOCH,
-            stamp.owner_level.to_bytes(2, "big"),
-            _BEFORE_NUMBER,
-        )
-    )
-    numbers = numbers_of(stamp.first, len(events))
-    return [
-        b"".join((head, common, _NUMBER.pack(number), tail))
-        for (head, tail), number in zip(events, numbers, strict=True)
-    ]
-
-
-def partition_of_key(key: str, partition_ids: Sequence[str]) -> str:
-    """The partition that the service would choose for a partition key. `partition_ids` in the order of the service."""
-    # The SDK hashes characters where the service hashes bytes.
-    found: int = generate_hash_code(key.encode().decode("latin-1"))  # type: ignore[no-untyped-call]
-    return partition_ids[abs(found % len(partition_ids))]
-
-
-# --- links
 
 
 class SdkLinks:
@@ -243,36 +149,57 @@ class SdkLink:
             await sender._connection.listen(wait=sender._socket_timeout)
         self.max_message_size = link.remote_max_message_size or _DEFAULT_SIZE
         said = link.remote_properties or {}
-        self.claims = Claims(*(said.get(key) for key in _KEYS))
+        self.claims = Claims(*(said.get(key) for key in STAMP_KEYS))
 
     async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
-        message = BatchMessage(data=stamped_events(events, stamp))
+        delivery = _Delivery(stamped_events(events, stamp), timeout)
         try:
-            async with asyncio.timeout(
-                timeout + 1
-            ):  # the SDK's own first; it does not watch the socket's writes
-                await self._sender.send_message_async(message, timeout=timeout)
+            await self._send(delivery)
         except TimeoutError:
-            story = f"no answer within {timeout:g} s"
-            raise LinkError(FailureKind.UNKNOWN, story, link_lost=True) from None
+            _lose(f"no answer within {timeout:g} s")
         except AMQPException as error:
-            self._raise(error)
+            self._lose_link(error)
         except (OSError, AzureError, ValueError) as error:
-            raise LinkError(
-                FailureKind.UNKNOWN, f"the connection was lost: {error}", link_lost=True
-            ) from error
+            _lose(f"the connection was lost: {error}", error)
+        if delivery.reason is LinkDeliverySettleReason.TIMEOUT:
+            _lose(f"no answer within {timeout:g} s")
+        if delivery.reason is LinkDeliverySettleReason.NOT_DELIVERED:
+            self._lose_link(None)
+        if SEND_DISPOSITION_ACCEPT not in delivery.state:
+            _reject(delivery.state)
 
-    def _raise(self, error: AMQPException) -> NoReturn:
-        condition = _condition(error)
-        # The SDK's word for "not delivered", and for an answer that it cannot read, is UnknownError.
-        if isinstance(error, MessageException) and error.condition != ErrorCondition.UnknownError:
-            kind = failures.of_rejection(condition)
-            lost = kind is FailureKind.UNKNOWN
-            raise LinkError(kind, f"rejected: {condition} {_text(error)}", link_lost=lost) from error
+    async def _send(self, delivery: _Delivery) -> None:
+        """Until it is answered, also if the caller is cancelled meanwhile. Raises what the SDK raises."""
+        if delivery.size > _AT_ONCE:
+            await settled(self._deliver(delivery))
+            return
+        try:
+            await self._deliver(delivery)  # a task for each would be a fifth of the work for small ones
+        except asyncio.CancelledError:
+            # The SDK's reads may be cut off anywhere, it does that itself every 0.2 s; its writes may not.
+            if not delivery.is_out:
+                raise
+            await settled(self._answer(delivery))
+
+    async def _deliver(self, delivery: _Delivery) -> None:
+        sender = self._sender
+        async with asyncio.timeout(delivery.timeout + 1):  # the SDK's own first; it does not watch writes
+            await _until(sender.client_ready_async)
+            delivery.pending = await sender._link.send_transfer(
+                delivery.message, on_send_complete=delivery.settle, timeout=delivery.timeout, send_async=True
+            )
+            await self._answer(delivery)
+
+    async def _answer(self, delivery: _Delivery) -> None:
+        while delivery.reason is None:
+            if not await self._sender.do_work_async():
+                raise OSError("it was closed")
+
+    def _lose_link(self, error: AMQPException | None) -> NoReturn:
         cause = getattr(self._sender._link, "_error", None) or error
         condition = _condition(cause)
-        kind = failures.of_loss(condition)
-        raise LinkError(kind, f"the link was lost: {condition} {_text(cause)}", link_lost=True) from error
+        story = f"the link was lost: {condition} {_text(cause)}"
+        raise LinkError(failures.of_loss(condition), story, link_lost=True) from error
 
     async def close(self) -> None:
         with contextlib.suppress(Exception):  # what is left of a broken link
@@ -286,13 +213,49 @@ class SdkLink:
                     await transport.close()
 
 
+class _Delivery:
+    """A message on its way, and what became of it."""
+
+    def __init__(self, events: list[bytes], timeout: float) -> None:
+        self.message = BatchMessage(data=events)
+        self.size = sum(map(len, events))
+        self.timeout = timeout
+        self.pending: Any = None
+        self.reason: LinkDeliverySettleReason | None = None
+        self.state: dict[str, Any] = {}
+
+    async def settle(self, reason: LinkDeliverySettleReason, state: dict[str, Any] | None) -> None:
+        """Called by the SDK."""
+        self.reason, self.state = reason, state or {}
+
+    @property
+    def is_out(self) -> bool:
+        """Whether all of it was written."""
+        return self.pending is not None and bool(self.pending.sent)
+
+
+def _lose(story: str, error: Exception | None = None) -> NoReturn:
+    raise LinkError(FailureKind.UNKNOWN, story, link_lost=True) from error
+
+
+def _reject(state: dict[str, Any]) -> NoReturn:
+    """The service's answer is not that it has the events."""
+    error = (state.get(SEND_DISPOSITION_REJECT) or [None])[0]
+    if error is None:
+        _lose(f"an answer that says nothing: {state!r}")
+    condition = _word(error[0])
+    kind = failures.of_rejection(condition)
+    lost = kind is FailureKind.UNKNOWN
+    raise LinkError(kind, f"rejected: {condition} {_word(error[1] or b'')}", link_lost=lost)
+
+
 def _link_properties(claims: Claims | None) -> dict[bytes, Any]:
     """All three or none; null leaves it to the service."""
     if claims is None:
         return {}
     return {
         key: None if value is None else {TYPE: kind, VALUE: value}
-        for key, kind, value in zip(_KEYS, _TYPES, claims, strict=True)
+        for key, kind, value in zip(STAMP_KEYS, _TYPES, claims, strict=True)
     }
 
 
@@ -320,14 +283,13 @@ def _refuse(error: BaseException, claims: Claims | None, doing: str) -> NoReturn
 
 
 def _condition(error: Any) -> str:
-    return _condition_text(getattr(error, "condition", None))
-
-
-def _condition_text(condition: Any) -> str:
-    value = getattr(condition, "value", condition)
-    return value.decode() if isinstance(value, bytes) else str(value or "amqp:unknown")
+    condition = getattr(error, "condition", None)
+    return _word(getattr(condition, "value", condition) or "amqp:unknown")
 
 
 def _text(error: Any) -> str:
-    story = getattr(error, "description", None) or getattr(error, "message", None) or ""
-    return story.decode(errors="replace") if isinstance(story, bytes) else str(story)
+    return _word(getattr(error, "description", None) or getattr(error, "message", None) or "")
+
+
+def _word(value: Any) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
 from consumer.errors import UnavailableError
 from publisher.batch import SentSet
+from publisher.cancellation import cancellations, settled
 from publisher.errors import InvalidProducerStateError, PublishError, PublishUnavailableError
 from publisher.model import RetryPolicy, SavedState, StateKey
 from publisher.ports import Link, LinkError, Links, ProducerStateStore, StateConflictError
@@ -37,10 +37,6 @@ def _nothing(*_: object) -> None:
     """Nobody wants to know."""
 
 
-SETTLING = 5.0
-"""Seconds that a transfer or a save may still take after its caller was cancelled: until it has ended, nobody can say
-what it did. Afterwards the outcome is unknown.
-"""
 STORE_TIMEOUT = 10.0
 """Seconds for one request to the state store."""
 
@@ -99,17 +95,17 @@ class PartitionShell:
         """
         deadline = _deadline(timeout)
         async with self._one_at_a_time:
-            events, settled = begin(), False
+            events, is_published = begin(), False
 
             def published(first: int | None) -> None:
-                nonlocal settled
-                settled = True
+                nonlocal is_published
+                is_published = True
                 end(first)
 
             try:
                 await self._run(self.publisher.publish(events, deadline), deadline, events, published)
             finally:
-                if not settled:
+                if not is_published:
                     withdraw()
 
     async def settle(self, deadline: float) -> None:
@@ -163,31 +159,28 @@ class PartitionShell:
     async def _take(
         self, step: Step, deadline: float | None, events: SentSet | None
     ) -> tuple[Answer, asyncio.CancelledError | None]:
-        task = asyncio.ensure_future(self._perform(step, deadline, events))
+        before = cancellations()
         try:
-            return await asyncio.shield(task), None
+            answer = await self._perform(step, deadline, events)
         except asyncio.CancelledError as error:
-            await _ended(task, SETTLING if isinstance(step, Transfer | Save) else 0.0)
-            if not task.cancelled():
-                return task.result(), error
+            if not isinstance(step, Transfer):
+                return Failed(FailureKind.NOT_STORED, "cancelled", self._now()), error
             await self.close_link()  # nobody knows where in a frame it was
-            kind = FailureKind.UNKNOWN if isinstance(step, Transfer) else FailureKind.NOT_STORED
-            return Failed(kind, "cancelled", self._now(), link_lost=True), error
+            return Failed(FailureKind.UNKNOWN, "cancelled", self._now(), link_lost=True), error
+        return answer, asyncio.CancelledError() if cancellations() > before else None
 
     async def _perform(self, step: Step, deadline: float | None, events: SentSet | None) -> Answer:
+        """Raises CancelledError where the step was cut off. A transfer and a save are waited for instead."""
         try:
             match step:
-                case Load() | Save():
-                    return await self._use_store(step, deadline)
-                case Open():
-                    await self.close_link()
-                    if self._is_closed:
-                        return Failed(FailureKind.REFUSED, "the producer was closed", self._now())
-                    timeout = self._within(self._retry.open_timeout, deadline)
-                    self._link = await self._links.open(self._key.partition_id, step.claims, timeout=timeout)
-                    return Opened(self._link.claims)
                 case Transfer():
                     return await self._transfer(step, deadline, events)
+                case Load():
+                    return await self._use_store(step, deadline)
+                case Save():
+                    return await settled(self._use_store(step, deadline))
+                case Open():
+                    return await settled(self._open(step, deadline), grace=0.0)
                 case Pause():
                     await asyncio.sleep(step.seconds)
                     return Done()
@@ -203,6 +196,14 @@ class PartitionShell:
             events.encoded, step.stamp, timeout=self._within(self._retry.attempt_timeout, deadline)
         )
         return Done()
+
+    async def _open(self, step: Open, deadline: float | None) -> Answer:
+        await self.close_link()
+        if self._is_closed:
+            return Failed(FailureKind.REFUSED, "the producer was closed", self._now())
+        timeout = self._within(self._retry.open_timeout, deadline)
+        self._link = await self._links.open(self._key.partition_id, step.claims, timeout=timeout)
+        return Opened(self._link.claims)
 
     async def _use_store(self, step: Load | Save, deadline: float | None) -> Answer:
         store = self._store
@@ -227,15 +228,6 @@ class PartitionShell:
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-async def _ended(task: asyncio.Future[Answer], grace: float) -> None:
-    """The task ends by itself within the grace, or is ended; a second cancellation ends it at once."""
-    with contextlib.suppress(asyncio.CancelledError):  # it is on its way already
-        await asyncio.wait({task}, timeout=grace)
-    if not task.done():
-        task.cancel()
-        await asyncio.wait({task})
 
 
 def _as_cancelled(answer: Answer) -> Answer:

@@ -26,13 +26,17 @@ class LinkError(Exception):
 
 
 class Link(Protocol):
-    """A link to one partition. One transfer at a time. Cancelled in the middle of one, it can only be closed."""
+    """A link to one partition. One transfer at a time."""
 
     claims: Claims
     max_message_size: int
 
     async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
-        """Returns once the service has the events. Raises LinkError."""
+        """Returns once the service has the events. Raises LinkError.
+
+        Cancelled, it still ends as it would, if the answer comes within publisher.cancellation.SETTLING. Else it
+        raises CancelledError, and the link can only be closed.
+        """
 
     async def close(self) -> None:
         """Never raises, and takes seconds at most."""

@@ -15,9 +15,9 @@ from publisher.batch import Published, Unpublished
 from publisher.batching import BufferLimits
 from publisher.buffered_producer import BufferedProducer
 from publisher.errors import PublishError
+from publisher.event_encoding import partition_of_key
 from publisher.idempotent_producer import IdempotentProducer
 from publisher.input_lines import Bookmark, InputLine, key_of, read_bookmark, read_lines, write_bookmark
-from publisher.link_hooks import partition_of_key
 
 _AT_ONCE = 500  # lines that are read in one turn of a thread
 

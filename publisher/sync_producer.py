@@ -10,8 +10,8 @@ from typing import Any, Self, TypeVar
 
 from publisher.batch import PublishingBatch, SentSet
 from publisher.errors import ProducerClosedError
+from publisher.event_encoding import PublishableEvent
 from publisher.idempotent_producer import IdempotentProducer
-from publisher.link_hooks import PublishableEvent
 from publisher.model import PartitionPublishingProperties, SavedState
 
 _Result = TypeVar("_Result")

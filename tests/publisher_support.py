@@ -10,8 +10,9 @@ from azure.eventhub._pyamqp._decode import decode_payload
 from devstack.event_hubs import Idempotence
 from devstack.faults import Fault
 from publisher import failures
+from publisher.cancellation import settled
+from publisher.event_encoding import stamped_events
 from publisher.idempotent_producer import IdempotentProducer
-from publisher.link_hooks import stamped_events
 from publisher.model import Claims, RetryPolicy
 from publisher.ports import LinkError
 from publisher.sequencing import following, last_of
@@ -157,7 +158,7 @@ class FakeLink:
         now = service.in_flight[partition] = service.in_flight.get(partition, 0) + 1
         service.most_in_flight[partition] = max(now, service.most_in_flight.get(partition, 0))
         try:
-            await self._transfer(encoded, stamp)
+            await settled(self._transfer(encoded, stamp))
         finally:
             service.in_flight[partition] -= 1
 

@@ -7,7 +7,9 @@ import inspect
 
 import pytest
 
+from devstack.faults import Fault
 from publisher.batch import published_sequence_number
+from publisher.cancellation import SETTLING
 from publisher.errors import (
     AlreadyPublishedError,
     InvalidProducerStateError,
@@ -571,6 +573,21 @@ class CancellationContract:
         assert world.bodies() == []
         batch.add(event("b"))  # it is not locked any more
 
+    async def test_cancelled_between_two_attempts_the_producer_can_go_on(self, world):
+        producer = world.producer(retry=RetryPolicy(max_attempts=4, busy_delay=30.0))
+        batch = await batch_of(producer, "a")
+        world.fault("error", condition="com.microsoft:server-busy")
+        sending = asyncio.create_task(producer.send_batch(batch))
+        await until_locked(batch)
+        await asyncio.sleep(0.3)
+
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        await producer.send_batch(batch)
+
+        assert (world.bodies(), world.numbers()) == (["a"], [1])
+
     async def test_cancelled_while_another_operation_is_under_way_nothing_is_sent(self, world):
         producer = world.producer()
         first, second = await batch_of(producer, "a"), await batch_of(producer, "b")
@@ -688,6 +705,26 @@ class TestOnAServiceInMemory(PublisherContract, CancellationContract):
         assert batch.starting_published_sequence_number == 1
         assert await last_number(producer) == 1
 
+    async def test_cancelled_twice_the_answer_is_not_waited_for_and_the_numbers_are_kept(self, world):
+        producer = world.producer()
+        world.service.gate.clear()
+        batch = await batch_of(producer, "a")
+        sending = asyncio.create_task(producer.send_batch(batch))
+        await world.service.arrived.wait()
+        while not world.bodies():  # noqa: ASYNC110 - the next turn of the loop matters
+            await asyncio.sleep(0)
+
+        sending.cancel()
+        await asyncio.sleep(0.01)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            async with asyncio.timeout(SETTLING - 1):
+                await sending
+        world.service.gate.set()
+        await producer.send_batch(batch)
+
+        assert (world.bodies(), world.numbers()) == (["a"], [1])
+
 
 class TestBlockingOnAServiceInMemory(PublisherContract):
     @pytest.fixture
@@ -703,6 +740,24 @@ class TestOnTheWire(PublisherContract, CancellationContract):
     async def world(self, tmp_path):
         async with wire_world(tmp_path) as world:
             yield world
+
+    @pytest.mark.parametrize("size", [10, 300_000], ids=["small", "of_many_frames"])
+    async def test_cancelled_in_the_middle_of_a_transfer_the_link_stays_of_use(self, world, size):
+        producer = world.producer()
+        batch = await batch_of(producer, "x" * size)
+        world.server.faults.add(Fault("send:*", "latency", seconds=0.4))
+        sending = asyncio.create_task(producer.send_batch(batch))
+        await until_locked(batch)
+        await asyncio.sleep(0.1)
+
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        world.refuse_attach("amqp:not-allowed")  # no link is opened any more
+        await producer.send_events(events("b"), partition_id="0")
+
+        assert batch.starting_published_sequence_number == 1
+        assert world.numbers() == [1, 2]
 
 
 @pytest.mark.wire

@@ -20,7 +20,7 @@ from publisher.errors import (
     PublishRefusedError,
     PublishSettingsError,
 )
-from publisher.link_hooks import partition_of_key
+from publisher.event_encoding import partition_of_key
 from publisher.model import RetryPolicy
 from publisher.states.memory import MemoryStateStore
 from tests.publisher_support import FakeWorld, event, events

@@ -8,9 +8,11 @@ from azure.eventhub._pyamqp._decode import decode_payload
 from azure.eventhub._pyamqp._encode import encode_payload
 from azure.eventhub._pyamqp.aio import SendClientAsync
 from azure.eventhub._pyamqp.aio._link_async import Link as SdkLinkAsync
-from azure.eventhub._pyamqp.aio._sender_async import SenderLink
+from azure.eventhub._pyamqp.aio._sender_async import PendingDelivery, SenderLink
 from azure.eventhub._pyamqp.aio._session_async import Session
+from azure.eventhub._pyamqp.aio._transport_async import AsyncTransportMixin
 from azure.eventhub._pyamqp.message import BatchMessage
+from azure.eventhub._transport._pyamqp_transport import PyamqpTransport
 from azure.eventhub.aio import EventHubProducerClient
 from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageHeader
 from hypothesis import given, settings
@@ -19,18 +21,16 @@ from hypothesis import strategies as st
 from devstack.event_hubs.partition_keys import partition_of
 from publisher import link_hooks
 from publisher.errors import UnsupportedPublishingError
-from publisher.link_hooks import (
-    CAPABILITY,
+from publisher.event_encoding import (
     EPOCH,
     NUMBER,
     PRODUCER_ID,
-    SdkLinks,
-    check_sdk,
     encode_event,
     partition_of_key,
     size_in_batch,
     stamped_events,
 )
+from publisher.link_hooks import CAPABILITY, SdkLinks, check_sdk
 from publisher.model import MAX_SEQUENCE_NUMBER, Claims, Stamp
 
 CONNECTION = (
@@ -81,7 +81,7 @@ async def test_the_client_has_what_a_link_is_made_of(client):
             "_link_properties",
         ),
         *("_session", "_connection", "_link", "_socket_timeout", "open_async", "auth_complete_async"),
-        *("client_ready_async", "send_message_async", "close_async"),
+        *("client_ready_async", "do_work_async", "close_async"),
     ):
         assert hasattr(sender, name), name
     assert isinstance(sender, SendClientAsync)
@@ -102,6 +102,17 @@ def test_a_sender_link_takes_capabilities_and_properties_and_tells_those_of_the_
 
 def test_a_ready_client_makes_no_link_if_there_is_one():
     assert "if not self._link:" in inspect.getsource(SendClientAsync._client_ready_async)
+
+
+def test_the_sdk_reads_so_that_it_can_be_cut_off_anywhere_and_tells_what_is_written_and_answered():
+    """What a transfer without a task of its own relies on, when its caller is cancelled."""
+    assert "asyncio.CancelledError" in inspect.getsource(AsyncTransportMixin.read)
+    assert "self._read_buffer = read_frame_buffer" in inspect.getsource(AsyncTransportMixin.read)
+    assert not PendingDelivery().sent
+    source = inspect.getsource(SenderLink.send_transfer)
+    assert "self._pending_deliveries.append(delivery)" in source
+    assert 'kwargs.get("on_send_complete")' in source
+    assert "update_pending_deliveries" in inspect.getsource(SendClientAsync._client_run_async)
 
 
 def test_claims_are_link_properties_of_their_types_all_three_or_none():
@@ -147,6 +158,43 @@ def test_an_event_arrives_whole_with_its_stamp():
 
 def test_a_plain_event_is_encoded_as_the_sdk_does():
     assert sent(full_event(x="y"), None).message_annotations == {b"x": b"y"}
+
+
+PROPERTIES = st.fixed_dictionaries(
+    {}, optional={"message_id": st.text(max_size=3), "content_type": st.text(max_size=3)}
+)
+HEADERS = st.fixed_dictionaries({}, optional={"priority": st.integers(0, 9), "durable": st.booleans()})
+BODIES = st.sampled_from([0, 1, 254, 255, 256, 70_000]).map(bytes) | st.text(max_size=5)
+
+
+@settings(max_examples=60)
+@given(
+    bodies=st.lists(BODIES, min_size=1, max_size=3),
+    header=HEADERS | st.none(),
+    properties=PROPERTIES | st.none(),
+    application=st.dictionaries(st.text(min_size=1, max_size=3), st.integers(0, 9), max_size=2) | st.none(),
+    footer=st.dictionaries(st.text(min_size=1, max_size=3), st.integers(0, 9), max_size=1) | st.none(),
+)
+def test_any_event_is_encoded_byte_by_byte_as_the_sdk_does_with_or_without_a_stamp(
+    bodies, header, properties, application, footer
+):
+    given = {"header": header, "properties": properties}
+    raw = AmqpAnnotatedMessage(
+        data_body=bodies,
+        application_properties=application,
+        footer=footer,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+    def by_the_sdk(**annotations):
+        message = PyamqpTransport.to_outgoing_amqp_message(raw)
+        output = bytearray()
+        encode_payload(output, message._replace(message_annotations=annotations or None))
+        return decode_payload(memoryview(output)) if annotations else bytes(output)
+
+    assert stamped_events([encode_event(raw, stamped=False)], None) == [by_the_sdk()]
+    stamp = {PRODUCER_ID.decode(): 1, EPOCH.decode(): 2, NUMBER.decode(): 3}
+    assert sent(raw, Stamp(1, 2, 3)) == by_the_sdk(**stamp)
 
 
 def test_an_events_own_annotations_stay_and_a_stamp_it_came_with_goes():
