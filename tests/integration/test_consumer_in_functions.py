@@ -51,7 +51,7 @@ def hosting(monkeypatch, world, caplog):
         monkeypatch.delitem(sys.modules, "consumer.functions", raising=False)
         app = func.FunctionApp()
         app.register_functions(importlib.import_module("consumer.functions").blueprint)
-        monkeypatch.delitem(sys.modules, "consumer.functions")
+        del sys.modules["consumer.functions"]  # not by monkeypatch, which would put it back for later tests
         return FunctionHost(app, settings=settings, host_json=HOST_JSON)
 
     return host

@@ -307,12 +307,13 @@ async def test_a_silent_link_is_replaced_when_the_partition_has_more(server):
         fill(server, 10)
         await until(lambda: len(taken.events) == 20)
 
-        assert receiver.statistics().stuck == 1
+        replaced = receiver.statistics().stuck
+        assert replaced >= 1  # more on a machine too busy to open a link within the time after which it is stuck
         idle_before = taken.idle
         await until(lambda: taken.idle > idle_before + 5)
 
     assert taken.numbers == list(range(20))
-    assert receiver.statistics().stuck == 1, "an idle partition is not a stuck one"
+    assert receiver.statistics().stuck == replaced, "an idle partition is not a stuck one"
 
 
 async def test_an_attach_that_is_never_answered_is_given_up(server):
