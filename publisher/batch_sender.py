@@ -41,19 +41,8 @@ from publisher.send_call import (
 )
 from publisher.send_errors import ClaimCheckError
 from publisher.send_report import SendReport
-from publisher.sending import (
-    Accepted,
-    Answer,
-    Busy,
-    Effect,
-    Pause,
-    Read,
-    Rejected,
-    Sending,
-    SendPolicy,
-    Store,
-    Transfer,
-)
+from publisher.send_steps import Accepted, Answer, Busy, Effect, Pause, Read, Rejected, Store, Transfer
+from publisher.sending import Sending, SendPolicy
 from publisher.service_bus_link import AsyncLink, announced, request_overhead
 
 Credential = AsyncTokenCredential | AzureSasCredential | AzureNamedKeyCredential

@@ -14,7 +14,8 @@ from publisher.message_sizes import Encoder
 from publisher.packing import Limits
 from publisher.send_errors import PartiallySentError
 from publisher.send_report import Indices, SendReport
-from publisher.sending import READ_AT_ONCE, Answer, Busy, Progress, Sending
+from publisher.send_steps import Answer, Busy
+from publisher.sending import READ_AT_ONCE, Progress, Sending
 
 DEFAULT_TIMEOUT = 60.0  # seconds for one transfer; the SDK's own default is to wait for ever
 

@@ -1,13 +1,8 @@
 """How the messages of one call are sent: what to do next, and what the answers mean.
 
-Pure: no I/O, no clock. `Sending.next` gives an effect, the caller carries it out and gives back what came of it.
+Pure: no I/O, no clock. `Sending.next` gives an effect (publisher.send_steps), the caller carries it out and gives back
+what came of it.
 The asynchronous and the synchronous sender do nothing else, so that both behave alike.
-
-    Read       take so many messages from the iterable             -> list of messages, shorter at its end
-    Store      put a body into its blob                            -> Accepted, Busy or Rejected
-    Transfer   send a batch, or one message singly, or a request   -> Accepted, TooLarge, Busy, Rejected or Unknown
-               that schedules
-    Pause      wait                                                -> None
 
 What is known to be refused is tried again, or reported as not sent; what may have been accepted is never sent again
 unless `resend_unknown` is set, and then in the same batch with the same message ids.
@@ -24,75 +19,22 @@ from consumer.retry import delay
 from publisher.packing import Lanes, Limits, learned, learned_singly
 from publisher.send_errors import OversizedMessageError, UnsendableMessageError
 from publisher.send_report import Indices, Outgoing, Refused, SendReport
+from publisher.send_steps import (
+    Accepted,
+    Answer,
+    Busy,
+    Effect,
+    Pause,
+    Read,
+    Rejected,
+    Store,
+    TooLarge,
+    Transfer,
+    Unknown,
+)
 
 READ_AT_ONCE = 64  # messages; encoding them takes the loop a few milliseconds
 
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    item: Outgoing
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """`singly`: the one item goes as a message of its own, not as a batch."""
-
-    items: tuple[Outgoing, ...]
-    singly: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    seconds: float
-
-
-Effect = Read | Store | Transfer | Pause
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The service has it. `numbers` are the sequence numbers of messages that were scheduled."""
-
-    numbers: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TooLarge:
-    """Refused for its size; `said` and `allowed` in bytes, as far as the service tells."""
-
-    story: str
-    said: int | None = None
-    allowed: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Busy:
-    """Certainly not accepted, and worth another attempt."""
-
-    story: str
-    retry_after: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """Certainly not accepted, and it will not be."""
-
-    story: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unknown:
-    """It was transferred, and no answer came."""
-
-    story: str
-
-
-Answer = Accepted | TooLarge | Busy | Rejected | Unknown
 
 Measure = Callable[[Any, int, Limits], Outgoing]
 """A message of the caller at its index, measured. Raises OversizedMessageError or UnsendableMessageError."""
@@ -152,8 +94,9 @@ class _Tally:
 class Sending:
     """One call, or what the report `before` of an earlier one left over.
 
-    `resend_unknown` sends what the report calls unknown once more. `limits` afterwards are what was learned. `report` may be asked for at any time, also after the caller gave up in
-    the middle of an effect: a transfer that was not answered is unknown.
+    `resend_unknown` sends what the report calls unknown once more. `limits` afterwards are what was learned. `report`
+    may be asked for at any time, also after the caller gave up in the middle of an effect: a transfer that was not
+    answered is unknown.
     """
 
     def __init__(

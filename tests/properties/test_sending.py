@@ -7,19 +7,8 @@ from hypothesis import strategies as st
 from publisher.packing import Limits
 from publisher.send_errors import OversizedMessageError
 from publisher.send_report import Outgoing
-from publisher.sending import (
-    Accepted,
-    Busy,
-    Pause,
-    Read,
-    Rejected,
-    Sending,
-    SendPolicy,
-    Store,
-    TooLarge,
-    Transfer,
-    Unknown,
-)
+from publisher.send_steps import Accepted, Busy, Pause, Read, Rejected, Store, TooLarge, Transfer, Unknown
+from publisher.sending import Sending, SendPolicy
 
 ANNOUNCED = Limits(batch=100, message=120)
 OUTCOMES = ("ok", "busy", "lost request", "lost answer", "refused", "too large")

@@ -18,7 +18,8 @@ from azure.servicebus.exceptions import (
 from publisher.errors import PublishSettingsError
 from publisher.packing import Limits
 from publisher.send_call import LearnedLimits, check_iterable
-from publisher.sending import Busy, Rejected, SendPolicy, TooLarge, Unknown
+from publisher.send_steps import Busy, Rejected, TooLarge, Unknown
+from publisher.sending import SendPolicy
 from publisher.service_bus_link import answer_to, not_sent
 
 ROOT = Path(__file__).parents[2]
