@@ -248,7 +248,8 @@ class BigBatchSender:
             if refused is None:
                 return
             if not isinstance(refused, Busy) or attempt == self._policy.attempts:
-                raise not_opened(refused, self._link.sender.entity_name, attempt)
+                sender = self._link.sender
+                raise not_opened(refused, sender.entity_name, sender.fully_qualified_namespace, attempt)
             await asyncio.sleep(self._policy.wait(refused.retry_after, random.random))
 
     async def _carry_out(self, call: Call, source: Source, on_progress: OnProgress | None) -> SendReport:

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from consumer.cli.consume import settings_of
 from consumer.errors import ConsumerError
-from publisher.errors import PublishError, PublishSettingsError
+from publisher.errors import PublishError, PublishRefusedError, PublishSettingsError, PublishUnavailableError
 from scaling.assembly import ROOT
 from scaling.connections import ConnectionSettingsError, event_hubs_endpoint, tls_context
 
@@ -37,7 +37,12 @@ or a database stay below; with a saved state a later start goes on anyway.
 def publish(
     hub: Annotated[str, typer.Option("--hub", help="The event hub.")],
     file: Annotated[
-        Path, typer.Option("--file", "-f", help="Each line becomes an event; - is standard input.")
+        Path,
+        typer.Option(
+            "--file",
+            "-f",
+            help="Each line becomes an event, each row of a .csv a JSON one; - is standard input.",
+        ),
     ],
     connection: Annotated[
         str, typer.Option("--connection", help="App setting of the Event Hubs connection.")
@@ -45,7 +50,8 @@ def publish(
     partition_key: Annotated[
         str | None,
         typer.Option(
-            "--partition-key", help="Field of the JSON lines that decides on the partition; else in turn."
+            "--partition-key",
+            help="Field of the JSON lines or CSV rows that decides on the partition; else in turn.",
         ),
     ] = None,
     partition: Annotated[
@@ -105,6 +111,8 @@ def publish(
         )
     except (PublishError, ConsumerError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        if isinstance(error, PublishRefusedError | PublishUnavailableError):
+            console.print(f"look at --hub {escape(hub)} and at the app setting {escape(connection)}")
         raise typer.Exit(error.exit_status) from None
     except (ConnectionSettingsError, OSError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
@@ -113,8 +121,20 @@ def publish(
         again = "; start it again with the same --state to go on" if state is not None else ""
         console.print(f"stopped{again}")
         raise typer.Exit(130) from None
-    before = f"; those up to line {counts.after:,} were before" if counts.after else ""
-    console.print(f"{counts.published:,} line{'s' * (counts.published != 1)} published{before}")
+    console.print(_summary(counts))
+
+
+def _summary(counts: Counts) -> str:
+    if counts.published == 0:
+        if counts.before == 0:
+            return "nothing to publish: the input has no lines"
+        return f"nothing left: all {_lines(counts.before)} were published before"
+    before = f"; {_lines(counts.before)} before, by earlier runs" if counts.before else ""
+    return f"{_lines(counts.published)} published{before}"
+
+
+def _lines(count: int) -> str:
+    return f"{count:,} line{'s' * (count != 1)}"
 
 
 async def _publish(
@@ -144,7 +164,8 @@ async def _publish(
     if state is not None and not idempotent:
         raise PublishSettingsError("--state needs --idempotent: there is no state to save without it")
     limits = BufferLimits(max_wait=max_wait, max_events=max_events)
-    options = LineOptions(key, partition, rate, saves=state is not None)
+    csv = str(file) if file.suffix.lower() == ".csv" else None
+    options = LineOptions(key, partition, rate, saves=state is not None, csv=csv)
     task = asyncio.current_task()
     for number in (signal.SIGINT, signal.SIGTERM):
         if task is not None:

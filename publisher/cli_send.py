@@ -24,7 +24,8 @@ from rich.progress import Progress as Bar
 
 from consumer.cli.consume import settings_of
 from consumer.errors import ConsumerError
-from publisher.errors import PublishError, PublishSettingsError
+from publisher.csv_rows import read_as_json_lines
+from publisher.errors import PublishError, PublishRefusedError, PublishSettingsError, PublishUnavailableError
 from publisher.line_messages import (
     Format,
     LineMessages,
@@ -94,7 +95,12 @@ class _Order:
 
 def send(
     file: Annotated[
-        Path, typer.Option("--file", "-f", help="Each line becomes a message; - is standard input.")
+        Path,
+        typer.Option(
+            "--file",
+            "-f",
+            help="Each line becomes a message, each row of a .csv a JSON one; - is standard input.",
+        ),
     ],
     queue: Annotated[str | None, typer.Option("--queue", help="The queue.")] = None,
     topic: Annotated[str | None, typer.Option("--topic", help="Or the topic.")] = None,
@@ -102,7 +108,10 @@ def send(
         str, typer.Option("--connection", help="App setting of the Service Bus connection.")
     ] = "ServiceBusConnection",
     format_: Annotated[
-        str, typer.Option("--format", help="lines, or jsonl: a JSON document in every line.")
+        str,
+        typer.Option(
+            "--format", help="lines, or jsonl: a JSON document in every line; a .csv is always jsonl."
+        ),
     ] = "lines",
     session_field: Annotated[
         str | None, typer.Option("--session-field", help="Field of the JSON lines that is the session id.")
@@ -161,7 +170,7 @@ def send(
             topic,
             file,
             connection,
-            LineOptions(_format(format_), session_field, id_field),
+            LineOptions("jsonl" if _is_csv(file) else _format(format_), session_field, id_field),
             session_id,
             _time(schedule_at),
             claim_check,
@@ -177,6 +186,9 @@ def send(
         summary = asyncio.run(_send(order, settings_of(root)))
     except (PublishError, ConsumerError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        if isinstance(error, PublishRefusedError | PublishUnavailableError):
+            name = f"--queue {queue}" if queue is not None else f"--topic {topic}"
+            console.print(f"look at {escape(name)} and at the app setting {escape(connection)}")
         raise typer.Exit(error.exit_status) from None
     except (ConnectionSettingsError, OSError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
@@ -197,17 +209,17 @@ async def _send(order: _Order, settings: Mapping[str, str]) -> Summary:
     id_prefix = before.id_prefix if before is not None else uuid.uuid4().hex[:16]
     with _input(order.file) as source:
         if before is not None and source.seekable():
-            check_same_input(source, before, str(order.file))
+            check_same_input(_lines(order.file, source), before, str(order.file))
             source.seek(0)
         lines = LineMessages(
-            source,
+            _lines(order.file, source),
             order.lines,
             resume=before,
             resend_unknown=order.resend_unknown,
             id_prefix=id_prefix,
         )
         async with _sender(order, settings) as sender:
-            with _bar(order.file, lines, quiet=order.quiet) as on_progress:
+            with _bar(order.file, source, lines, quiet=order.quiet) as on_progress:
                 return await _carry_out(order, sender, lines, before, on_progress)
 
 
@@ -312,8 +324,16 @@ def _input(file: Path) -> Iterator[BinaryIO]:
         yield source
 
 
+def _lines(file: Path, source: BinaryIO) -> Iterator[bytes]:
+    return read_as_json_lines(source, str(file)) if _is_csv(file) else iter(source)
+
+
+def _is_csv(file: Path) -> bool:
+    return file.suffix.lower() == ".csv"
+
+
 @contextlib.contextmanager
-def _bar(file: Path, lines: LineMessages, *, quiet: bool) -> Iterator[Any]:
+def _bar(file: Path, source: BinaryIO, lines: LineMessages, *, quiet: bool) -> Iterator[Any]:
     """What to call with the sender's progress."""
     total = None if str(file) == "-" else file.stat().st_size
     columns = (
@@ -327,7 +347,8 @@ def _bar(file: Path, lines: LineMessages, *, quiet: bool) -> Iterator[Any]:
         task = bar.add_task("sending", total=total, sent=0, batches=0)
 
         def show(progress: Progress) -> None:
-            bar.update(task, completed=lines.bytes_read, sent=progress.sent, batches=progress.batches)
+            read = source.tell() if source.seekable() else lines.bytes_read
+            bar.update(task, completed=read, sent=progress.sent, batches=progress.batches)
 
         yield show
 

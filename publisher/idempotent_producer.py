@@ -12,7 +12,13 @@ from typing import Any, NoReturn, Self
 from azure.eventhub.aio import EventHubProducerClient
 
 from publisher.batch import PublishingBatch, SentSet, mark_published, set_of
-from publisher.errors import ProducerClosedError, PublishSettingsError, UnsupportedPublishingError
+from publisher.errors import (
+    ProducerClosedError,
+    PublishRefusedError,
+    PublishSettingsError,
+    PublishUnavailableError,
+    UnsupportedPublishingError,
+)
 from publisher.event_encoding import PublishableEvent
 from publisher.link_hooks import SdkLinks
 from publisher.model import (
@@ -23,8 +29,9 @@ from publisher.model import (
     StateKey,
 )
 from publisher.partition_shell import PartitionShell
-from publisher.ports import Links, ProducerStateStore
+from publisher.ports import LinkError, Links, ProducerStateStore
 from publisher.producer_state import PartitionPublisher
+from publisher.steps import FailureKind
 
 
 class IdempotentProducer:
@@ -158,10 +165,14 @@ class IdempotentProducer:
         return self._is_closed
 
     async def get_partition_ids(self) -> list[str]:
-        """Raises what the SDK raises."""
+        """In the order of the service. Raises PublishRefusedError and PublishUnavailableError."""
         self._require_open()
         if self._known_ids is None:
-            self._known_ids = await self._links.partition_ids()
+            try:
+                self._known_ids = await self._links.partition_ids()
+            except LinkError as error:
+                refused = error.kind is FailureKind.REFUSED
+                raise (PublishRefusedError if refused else PublishUnavailableError)(str(error)) from error
         return list(self._known_ids)
 
     async def get_partition_publishing_properties(self, partition_id: str) -> PartitionPublishingProperties:

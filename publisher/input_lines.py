@@ -8,22 +8,29 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
+from publisher.csv_rows import read_rows
 from publisher.errors import InvalidProducerStateError, PublishSettingsError
 
 
 class InputLine(Struct, frozen=True):
-    """A line without its end; its number from 1, and where the next one begins, in bytes."""
+    """A line without its end; its number from 1, where the next one begins, in bytes, and how many lines that are not
+    blank the input has up to its end.
+    """
 
     body: bytes
     number: int
     end: int
+    count: int
 
 
 class Bookmark(Struct, frozen=True):
-    """How far the input of one partition was published, and by what it is dealt out to partitions."""
+    """How far the input of one partition was published, and by what it is dealt out to partitions. `count` as of an
+    InputLine.
+    """
 
     offset: int
     line: int
+    count: int
     partitions: int
     key: str | None
 
@@ -38,7 +45,7 @@ def read_bookmark(text: str | None, partitions: int, key: str | None) -> Bookmar
     Raises InvalidProducerStateError if the input is dealt out otherwise now: lines would be skipped, or be doubled.
     """
     if text is None:
-        return Bookmark(0, 0, partitions, key)
+        return Bookmark(0, 0, 0, partitions, key)
     try:
         found = msgspec.json.decode(text, type=Bookmark)
     except msgspec.MsgspecError as error:
@@ -56,16 +63,25 @@ def read_bookmark(text: str | None, partitions: int, key: str | None) -> Bookmar
 
 def read_lines(file: BinaryIO, start: Bookmark) -> Iterator[InputLine]:
     """The lines from the bookmark on that are not blank. A file that cannot seek is read from its beginning."""
-    offset, number = 0, 0
+    offset, number, count = 0, 0, 0
     if file.seekable():
         file.seek(start.offset)
-        offset, number = start.offset, start.line
+        offset, number, count = start.offset, start.line, start.count
     for line in file:
         offset += len(line)
         number += 1
         body = line.rstrip(b"\r\n")
-        if offset > start.offset and body.strip():
-            yield InputLine(body, number, offset)
+        if body.strip():
+            count += 1
+            if offset > start.offset:
+                yield InputLine(body, number, offset, count)
+
+
+def read_csv(file: BinaryIO, name: str, start: Bookmark) -> Iterator[InputLine]:
+    """The rows of a CSV file from the bookmark on, as JSON. The number of a row is that of its last line."""
+    rows = read_rows(file, name, offset=start.offset, line=start.line)
+    for count, row in enumerate(rows, start.count + 1):
+        yield InputLine(row.body, row.line, row.end, count)
 
 
 def key_of(line: InputLine, field: str) -> str:

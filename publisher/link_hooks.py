@@ -28,6 +28,7 @@ from azure.eventhub._pyamqp.message import BatchMessage
 from azure.eventhub._pyamqp.types import TYPE, VALUE, AMQPTypes
 from azure.eventhub._utils import create_properties
 from azure.eventhub.aio import EventHubProducerClient
+from azure.eventhub.exceptions import EventHubError
 
 from publisher import failures
 from publisher.cancellation import settled
@@ -43,6 +44,10 @@ _TYPES = (AMQPTypes.long, AMQPTypes.short, AMQPTypes.int)
 _DEFAULT_SIZE = 1024 * 1024  # the service's on the standard tier, where a link does not say
 _CLOSING = 2.0  # seconds for a polite good-bye
 _SERVER_ERRORS = 500  # HTTP status codes from here on may be gone at the next attempt
+_NAMES = "check the hub's name and the namespace of the connection"
+_RIGHTS = (
+    "check the connection's key or identity: publishing needs the right Send (Azure Event Hubs Data Sender)"
+)
 _AT_ONCE = 32 * 1024  # bytes that a socket always takes without waiting: half of what asyncio buffers
 _POLL = 0.005  # seconds between two looks at a link that opens; the look itself waits for the socket
 
@@ -70,8 +75,12 @@ class SdkLinks:
         self.hub: str = client.eventhub_name
 
     async def partition_ids(self) -> list[str]:
-        """Raises what the SDK raises."""
-        return await self._client.get_partition_ids()
+        try:
+            return await self._client.get_partition_ids()
+        except EventHubError as error:
+            _refuse(
+                error.__context__ or error, None, f"asking {self.namespace} for the partitions of {self.hub}"
+            )
 
     async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> SdkLink:
         link = None
@@ -84,7 +93,7 @@ class SdkLinks:
         except BaseException as error:  # noqa: BLE001 - told apart below; nothing is swallowed
             if link is not None:
                 await link.close()
-            _refuse(error, claims, f"opening the link to {self.hub}/Partitions/{partition_id}")
+            _refuse(error, claims, f"opening a link to {self.hub} of {self.namespace}")
 
     def _sender(self, partition_id: str, auth: Any) -> Any:
         client = self._client
@@ -276,8 +285,11 @@ def _refuse(error: BaseException, claims: Claims | None, doing: str) -> NoReturn
         kind = failures.of_attach(condition, with_state=with_state)
         if isinstance(error, TokenAuthFailure) and int(error.status_code or 500) < _SERVER_ERRORS:
             kind = FailureKind.REFUSED
-        raise LinkError(kind, f"{doing}: {condition} {_text(error)}", link_lost=True) from error
-    if isinstance(error, OSError | AzureError):
+        story = f"{doing}: {_said(error)} ({condition})"
+        if kind is FailureKind.REFUSED:
+            story += f"; {_NAMES if condition == 'amqp:not-found' else _RIGHTS}"
+        raise LinkError(kind, story, link_lost=True) from error
+    if isinstance(error, OSError | AzureError | EventHubError):
         raise LinkError(FailureKind.NOT_STORED, f"{doing}: {error}", link_lost=True) from error
     raise error
 
@@ -289,6 +301,11 @@ def _condition(error: Any) -> str:
 
 def _text(error: Any) -> str:
     return _word(getattr(error, "description", None) or getattr(error, "message", None) or "")
+
+
+def _said(error: AMQPException) -> str:
+    """On one line, without an end: what is appended goes on with the sentence."""
+    return " ".join((_text(error) or str(error)).split()).rstrip(". ")
 
 
 def _word(value: Any) -> str:

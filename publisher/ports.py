@@ -48,7 +48,8 @@ class Links(Protocol):
     namespace: str
     hub: str
 
-    async def partition_ids(self) -> list[str]: ...
+    async def partition_ids(self) -> list[str]:
+        """Raises LinkError."""
 
     async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> Link:
         """A link with these claims, None for one without idempotence. Raises LinkError."""

@@ -14,29 +14,38 @@ from consumer.rate_limiter import RateLimiter
 from publisher.batch import Published, Unpublished
 from publisher.batching import BufferLimits
 from publisher.buffered_producer import BufferedProducer
-from publisher.errors import PublishError
+from publisher.errors import PublishError, PublishSettingsError
 from publisher.event_encoding import partition_of_key
 from publisher.idempotent_producer import IdempotentProducer
-from publisher.input_lines import Bookmark, InputLine, key_of, read_bookmark, read_lines, write_bookmark
+from publisher.input_lines import (
+    Bookmark,
+    InputLine,
+    key_of,
+    read_bookmark,
+    read_csv,
+    read_lines,
+    write_bookmark,
+)
 
 _AT_ONCE = 500  # lines that are read in one turn of a thread
 
 
 class LineOptions(Struct, frozen=True):
     """`key`: the field of the partition key; `partition`: all lines go there; None: in turn. `rate` in lines per
-    second. `saves`: the producer has a state store.
+    second. `saves`: the producer has a state store. `csv`: the name of the file, if its rows are the lines.
     """
 
     key: str | None = None
     partition: str | None = None
     rate: float | None = None
     saves: bool = False
+    csv: str | None = None
 
 
 class Progress(Struct):
-    """What has become of the lines so far. All lines up to number `after` were published before; `offset` in bytes."""
+    """What has become of the lines so far, and how many were published `before`; `offset` in bytes."""
 
-    after: int = 0
+    before: int = 0
     published: int = 0
     offset: int = 0
 
@@ -87,8 +96,9 @@ class _Run:
         try:
             await self._find_starts()
             start = min(self._starts.values(), key=lambda start: start.offset)
-            self._progress.after = start.line
-            lines = read_lines(self._file, start)
+            self._progress.before = start.count
+            name = self._options.csv
+            lines = read_lines(self._file, start) if name is None else read_csv(self._file, name, start)
             async for some in _in_threads(lines):
                 await self._enqueue(some)
         except PublishError as error:
@@ -104,6 +114,10 @@ class _Run:
     async def _find_starts(self) -> None:
         self._ids = await self._producer.get_partition_ids()
         chosen = self._options.partition
+        if chosen is not None and chosen not in self._ids:
+            raise PublishSettingsError(
+                f"--partition is {chosen}, accepted: {', '.join(self._ids)}, the partitions of {self._producer.eventhub_name}"
+            )
         ids = self._ids if chosen is None else [chosen]
         for id_ in ids:
             saved = (await self._buffered.resume(id_)).bookmark if self._options.saves else None
@@ -123,9 +137,10 @@ class _Run:
             self._progress.offset = line.end
             id_ = self._partition(line)
             if line.end <= self._starts[id_].offset:
+                self._progress.before += 1
                 continue
             await self._pace()
-            bookmark = Bookmark(line.end, line.number, len(self._ids), self._key)
+            bookmark = Bookmark(line.end, line.number, line.count, len(self._ids), self._key)
             await self._buffered.enqueue(
                 EventData(line.body), partition_id=id_, bookmark=write_bookmark(bookmark)
             )

@@ -121,12 +121,13 @@ def finished(sending: Sending, report: SendReport) -> SendReport:
     raise PartiallySentError(report) from sending.error
 
 
-def not_opened(answer: Answer, entity: str, attempts: int) -> Exception:
+def not_opened(answer: Answer, entity: str, namespace: str, attempts: int) -> Exception:
     """The error for a link that could not be attached."""
-    story = getattr(answer, "story", "")
+    story = f"cannot send to '{entity}' of {namespace}: {getattr(answer, 'story', '')}"
     if isinstance(answer, Busy):
-        return PublishUnavailableError(f"{entity}: {story} ({attempts} attempts); nothing was sent")
-    return PublishRefusedError(f"{entity}: {story}; nothing was sent")
+        times = f"{attempts} attempt" + "s" * (attempts > 1)
+        return PublishUnavailableError(f"{story} ({times}); nothing was sent")
+    return PublishRefusedError(f"{story}; nothing was sent")
 
 
 def entity_options(queue_name: str | None, topic_name: str | None) -> tuple[str, str]:

@@ -24,7 +24,7 @@ from azure.servicebus._common.constants import (
 )
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._pyamqp.constants import ConnectionState, LinkState
-from azure.servicebus._pyamqp.error import ErrorCondition, MessageException
+from azure.servicebus._pyamqp.error import ErrorCondition, MessageException, TokenAuthFailure
 from azure.servicebus._pyamqp.message import Message, Properties
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
@@ -57,12 +57,16 @@ _PASSING = frozenset(
         "amqp:internal-error",
     )
 )
-_NEVER = (
-    ServiceBusAuthenticationError,
-    ServiceBusAuthorizationError,
-    MessagingEntityNotFoundError,
-    MessagingEntityDisabledError,
+_RIGHTS = (
+    "check the connection's key or identity: sending needs the right Send (Azure Service Bus Data Sender)"
 )
+_NEVER = {
+    ServiceBusAuthenticationError: _RIGHTS,
+    ServiceBusAuthorizationError: _RIGHTS,
+    MessagingEntityNotFoundError: "check the name, and the namespace of the connection",
+    MessagingEntityDisabledError: "enable the entity for sending",
+}
+"""Refusals for good, and what is to be done about them."""
 
 
 class _Anything(Protocol):
@@ -203,7 +207,7 @@ def request_overhead(sender: _Anything, timeout: float) -> int:
 
 def answer_to(error: ServiceBusError) -> Answer:
     """What an error after the transfer says: only a refusal by the service proves that nothing was accepted."""
-    story = str(error)
+    story = _story(error)
     if isinstance(error, MessageSizeExceededError):
         return TooLarge(story, _number(_SIZE, story), _number(_LIMIT, story))
     if not _refused_by_service(error) or isinstance(error, OperationTimeoutError):
@@ -215,10 +219,21 @@ def answer_to(error: ServiceBusError) -> Answer:
 
 def not_sent(error: ServiceBusError) -> Answer:
     """What an error says that came while the link was attached: nothing was sent."""
-    story = str(error)
-    if isinstance(error, _NEVER):
+    story = _story(error)
+    if isinstance(error, tuple(_NEVER)):
         return Rejected(story)
     return Busy(story, _seconds(story))
+
+
+def _story(error: ServiceBusError) -> str:
+    """What the SDK says, as a sentence: it appends the condition, and leaves out what it was told of a refused token."""
+    text = str(error).partition(" Error condition:")[0]
+    inner = error.inner_exception
+    if isinstance(inner, TokenAuthFailure):
+        text = " ".join(str(inner).split())
+    condition = _condition(error)
+    advice = next((advice for kind, advice in _NEVER.items() if isinstance(error, kind)), None)
+    return text.rstrip(". ") + (f" ({condition})" if condition else "") + (f"; {advice}" if advice else "")
 
 
 def _take_over(sender: _Anything) -> None:

@@ -1,5 +1,6 @@
 """`tidemark send` against the local Service Bus."""
 
+import csv
 import json
 import signal
 import subprocess
@@ -74,6 +75,44 @@ def test_json_lines_from_a_pipe_get_session_and_message_id(threaded, queue, send
     assert result.exit_code == 0
     assert summary["batches"] == 2
     assert [(each.message_id, each.session_id) for each in ids] == [("1", "a"), ("2", "b")]
+
+
+def test_rows_of_a_csv_are_json_messages_and_what_is_left_of_them_is_sent_later(
+    threaded, queue, send, tmp_path
+):
+    file, left = tmp_path / "rows.csv", tmp_path / "left.json"
+    rows = [{"id": str(n), "note": f"a\n{n:0300}"} for n in range(1000)]
+    with file.open("w", newline="") as text:
+        writer = csv.DictWriter(text, ["id", "note"])
+        writer.writeheader()
+        writer.writerows(rows)
+    threaded.call(lambda: threaded.server.faults.add(Fault(f"send:{queue}", "drop_ack")))
+    options = ("-f", str(file), "--id-field", "id", "--timeout", "1")
+    result, _ = send(*options, "--resume-file", str(left))
+    assert result.exit_code == 3
+    assert "unknown, the first of them line 3" in result.stderr  # the first row has lines 2 and 3
+
+    result, _ = send(*options, "--resume", str(left), "--resend-unknown")
+    assert result.exit_code == 0
+    found = stored(threaded, queue)
+    assert [identity(bare).message_id for bare in found] == [row["id"] for row in rows]
+    for bare, row in zip(found, rows, strict=True):
+        assert json.dumps(row, separators=(",", ":")).encode() in bare
+
+    file.write_text("id,note\n1\n")
+    result, _ = send(*options)
+    assert (result.exit_code, "rows.csv, line 2: it has 1 fields" in result.stderr) == (2, True)
+
+
+def test_a_queue_that_is_not_there_is_named_with_the_settings_to_look_at(threaded, queue, send):
+    result, _ = send("-f", "-", "--queue", "nothing", input=b"a\n")
+    said = " ".join(result.stderr.split())
+
+    assert result.exit_code == 1
+    assert "cannot send to 'nothing' of localhost:" in said
+    assert "could not be found (amqp:not-found); check the name, and the namespace of the connection;" in said
+    assert "Error condition" not in said
+    assert "look at --queue nothing and at the app setting ServiceBusConnection" in said
 
 
 def test_what_is_left_is_sent_with_the_resume_file(threaded, queue, send, tmp_path):

@@ -67,12 +67,12 @@ def test_a_file_is_published_by_key_in_order_and_only_once_although_answers_are_
         assert bodies(server, id_) == mine
 
     # Once more: all of it was published before. With another line: that one.
-    status, said = publish(server, tmp_path, *options)
-    assert (status, said.partition(";")[0]) == (0, "0 lines published")
+    found = publish(server, tmp_path, *options)
+    assert found == (0, "nothing left: all 300 lines were published before")
     with file.open("a") as more:
         more.write('{"plane": "N1", "id": "new"}')
-    status, said = publish(server, tmp_path, *options)
-    assert (status, said.partition(";")[0]) == (0, "1 line published")
+    found = publish(server, tmp_path, *options)
+    assert found == (0, "1 line published; 300 lines before, by earlier runs")
     assert len(bodies(server, "0") + bodies(server, "1")) == 301
     # Dealt out by something else, a line would go elsewhere.
     status, said = publish(server, tmp_path, *where)
@@ -89,6 +89,43 @@ def test_standard_input_is_published_in_turn_and_at_a_rate(server, tmp_path):
     assert time.monotonic() - began >= 1.0
     assert sorted(bodies(server, "0") + bodies(server, "1")) == sorted(lines_of(60))
     assert len(bodies(server, "0")) == 30
+
+
+def test_rows_of_a_csv_are_json_events_and_are_published_once(server, tmp_path):
+    file, state = tmp_path / "planes.CSV", tmp_path / "state.json"
+    file.write_text('plane,note\nN1,"two\nlines"\n\nN2,x\n')
+    options = ("--file", file, "--partition-key", "plane", "--idempotent", "--state", state)
+
+    assert publish(server, tmp_path, *options) == (0, "2 lines published")
+    with file.open("a") as more:
+        more.write('N1,"again\n"\n')
+    assert publish(server, tmp_path, *options) == (0, "1 line published; 2 lines before, by earlier runs")
+
+    found = [json.loads(body) for id_ in IDS for body in bodies(server, id_)]
+    assert [one["note"] for one in found if one["plane"] == "N1"] == ["two\nlines", "again\n"]
+    assert {"plane": "N2", "note": "x"} in found
+    with file.open("a") as more:
+        more.write("N1\n")
+    status, said = publish(server, tmp_path, *options)
+    assert (status, "line 8: it has 1 fields, the first row 2" in said) == (2, True)
+
+
+def test_an_empty_input_is_told(server, tmp_path):
+    assert publish(server, tmp_path, "--file", "-") == (0, "nothing to publish: the input has no lines")
+
+
+def test_a_hub_that_is_not_there_is_named_with_the_settings_to_look_at(server, tmp_path):
+    file = tmp_path / "events.jsonl"
+    file.write_text("{}")
+
+    status, said = publish(server, tmp_path, "--hub", "nothub", "--file", file)
+
+    assert status == 1
+    assert "asking localhost:" in said
+    assert "for the partitions of nothub: " in said
+    assert "could not be found" in said
+    assert "(amqp:not-found); check the hub's name and the namespace of the connection" in said
+    assert "look at --hub nothub and at the app setting EventHubConnection" in said
 
 
 def test_a_line_without_the_key_ends_the_command_and_names_it(server, tmp_path):
@@ -113,6 +150,7 @@ def test_a_line_without_the_key_ends_the_command_and_names_it(server, tmp_path):
         (["--file", "{file}", "--state", "s.json"], "--state needs --idempotent"),
         (["--file", "{file}.missing"], "No such file"),
         (["--file", "{file}", "--connection", "Nothing"], "set Nothing to a connection string"),
+        (["--file", "{file}", "--partition", "9"], "--partition is 9, accepted: 0, 1, the partitions of"),
     ],
 )
 def test_impossible_options_are_refused_by_name(server, tmp_path, options, story):

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from azure.servicebus._pyamqp.error import AMQPLinkError, ErrorCondition, MessageException
+from azure.servicebus._pyamqp.error import AMQPLinkError, ErrorCondition, MessageException, TokenAuthFailure
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.exceptions import (
     MessagingEntityNotFoundError,
@@ -88,6 +88,17 @@ def test_what_breaks_after_the_transfer_leaves_the_outcome_unknown(error):
 )
 def test_what_breaks_before_the_transfer_is_tried_again_or_final_but_never_unknown(error, answer):
     assert type(not_sent(error)) is answer
+
+
+def test_a_refused_token_is_told_in_one_sentence_with_what_to_check():
+    error = ServiceBusAuthenticationError(
+        error=TokenAuthFailure(401, b"InvalidSignature: no"), condition=ErrorCondition.ClientError
+    )
+
+    assert not_sent(error).story == (
+        "CBS Token authentication failed. Status code: 401 Description: InvalidSignature: no (amqp:client-error); "
+        "check the connection's key or identity: sending needs the right Send (Azure Service Bus Data Sender)"
+    )
 
 
 def test_limits_are_learned_per_kind_of_transfer_and_forgotten_with_a_new_announcement():

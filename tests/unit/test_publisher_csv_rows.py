@@ -1,0 +1,84 @@
+"""Rows of a CSV file as JSON."""
+
+import csv
+import io
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from publisher.csv_rows import read_as_json_lines, read_rows
+from publisher.errors import PublishSettingsError
+
+TEXTS = st.text(st.sampled_from('aö,"\n \r;'), max_size=4)
+
+
+def file_of(text):
+    return io.BytesIO(text.encode())
+
+
+def rows(text, **start):
+    return [(json.loads(row.body), row.line) for row in read_rows(file_of(text), "f.csv", **start)]
+
+
+def test_the_first_row_names_the_fields_and_the_others_are_objects_of_texts():
+    text = '\ufeffplane,"delay, in minutes"\r\nN1,5\r\n\r\n"N""2""",\r\n'
+
+    assert rows(text) == [
+        ({"plane": "N1", "delay, in minutes": "5"}, 2),
+        ({"plane": 'N"2"', "delay, in minutes": ""}, 4),
+    ]
+
+
+def test_a_quoted_line_end_belongs_to_its_field():
+    assert rows('a,b\n"1\n\n2",x\n3,y') == [({"a": "1\n\n2", "b": "x"}, 4), ({"a": "3", "b": "y"}, 5)]
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n", "\n\n"])
+def test_without_rows_there_is_nothing(text):
+    assert rows(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "story"),
+    [
+        ("a,b\n1,2\n3\n", "f.csv, line 3: it has 1 fields, the first row 2"),
+        ('a,b\n"1\n2",x,y\n', "f.csv, line 3: it has 3 fields, the first row 2"),
+        ("a,a\n1,2\n", "f.csv, line 1: the first row has the names of the fields, each once; it has a, a"),
+        ("a,\n1,2\n", "f.csv, line 1: the first row has the names"),
+        ('a,b\n1,"2\n', "f.csv, line 2: it is no CSV: unexpected end of data"),
+        ('a,b\n1,2\n"1"x,2\n', "f.csv, line 3: it is no CSV"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_and_line(text, story):
+    with pytest.raises(PublishSettingsError) as refused:
+        rows(text)
+
+    assert story in str(refused.value)
+
+
+def test_another_encoding_is_refused_by_its_line():
+    with pytest.raises(PublishSettingsError, match=r"f\.csv, line 2: it is no UTF-8"):
+        list(read_rows(io.BytesIO("a\nö\n".encode("latin-1")), "f.csv"))
+
+
+@settings(max_examples=50)
+@given(table=st.lists(st.tuples(TEXTS, TEXTS), max_size=6), end=st.sampled_from(["\n", "\r\n"]))
+def test_reading_goes_on_after_any_row_where_it_ended(table, end):
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator=end, quoting=csv.QUOTE_ALL)
+    writer.writerows([("a", "b"), *table])
+    file = file_of(written.getvalue())
+
+    found = list(read_rows(file, "f.csv"))
+
+    assert [tuple(json.loads(row.body).values()) for row in found] == table
+    for place, row in enumerate(found):
+        assert list(read_rows(file, "f.csv", offset=row.end, line=row.line)) == found[place + 1 :]
+
+
+def test_as_json_lines_every_row_keeps_the_number_of_its_last_line():
+    lines = list(read_as_json_lines(file_of('a\n"1\n2"\n\n3\n'), "f.csv"))
+
+    assert lines == [b"\n", b"\n", b'{"a":"1\\n2"}\n', b"\n", b'{"a":"3"}\n']
