@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from spark_jobs import class_archive
 from spark_jobs.errors import InputError
 from spark_jobs.java import ensure_java
 from spark_jobs.sources import register
@@ -85,17 +86,22 @@ def _managed(name: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def _local(name: str, cores: int | None, memory: str, settings: Mapping[str, str]) -> SparkSession:
-    ensure_java()
+    home = ensure_java()
     _hush_pandas()
     # Executors' Python is this one, also where PATH has another.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     scratch = tempfile.mkdtemp(prefix="tidemark-spark-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     log4j = Path(__file__).parent / "log4j2.properties"
+    options = (
+        f"-Dlog4j2.configurationFile={log4j.as_uri()}",
+        f"-Dderby.system.home={scratch}",
+        class_archive.java_options(home),
+    )
     local = {
         **_LOCAL,
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Dderby.system.home={scratch}",
+        "spark.driver.extraJavaOptions": " ".join(options).strip(),
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.local.dir": scratch,
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS_PER_CORE * (cores or os.cpu_count() or 1)),
