@@ -30,8 +30,8 @@ from rich.progress import track
 from rich.table import Table
 
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from publisher.message_sizes import Encoder
-from publisher.packing import Limits
+from publisher.service_bus.message_sizes import Encoder
+from publisher.service_bus.packing import Limits
 from publisher.sync_batch_sender import SyncBigBatchSender
 
 QUEUE = "orders"

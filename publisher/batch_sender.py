@@ -4,7 +4,7 @@
         report = await sender.send(messages)
 
 `publisher.sync_batch_sender` has the same for code that blocks. What is sent when, and what an error means, is
-decided in `publisher.sending` for both.
+decided in `publisher.service_bus.sending` for both.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from publisher.claim_check import ClaimCheck
 from publisher.errors import PublishSettingsError
-from publisher.message_sizes import Encoder
-from publisher.packing import Limits
-from publisher.send_call import (
+from publisher.send_errors import ClaimCheckError
+from publisher.service_bus.message_sizes import Encoder
+from publisher.service_bus.packing import Limits
+from publisher.service_bus.send_call import (
     DEFAULT_TIMEOUT,
     Call,
     LearnedLimits,
@@ -39,11 +40,20 @@ from publisher.send_call import (
     parts_of,
     remaining,
 )
-from publisher.send_errors import ClaimCheckError
-from publisher.send_report import SendReport
-from publisher.send_steps import Accepted, Answer, Busy, Effect, Pause, Read, Rejected, Store, Transfer
-from publisher.sending import Sending, SendPolicy
-from publisher.service_bus_link import AsyncLink, announced, request_overhead
+from publisher.service_bus.send_report import SendReport
+from publisher.service_bus.send_steps import (
+    Accepted,
+    Answer,
+    Busy,
+    Effect,
+    Pause,
+    Read,
+    Rejected,
+    Store,
+    Transfer,
+)
+from publisher.service_bus.sending import Sending, SendPolicy
+from publisher.service_bus.service_bus_link import AsyncLink, announced, request_overhead
 
 Credential = AsyncTokenCredential | AzureSasCredential | AzureNamedKeyCredential
 

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from publisher.batch import FailedEvent, Published, SentSet, Unpublished
 from publisher.batching import BatchLimits, BufferLimits, PartitionBuffer
 from publisher.errors import (
     FlushTimeoutError,
@@ -21,10 +20,16 @@ from publisher.errors import (
     PublishError,
     PublishSettingsError,
 )
-from publisher.event_encoding import PublishableEvent, encode_event, partition_of_key, size_in_batch
+from publisher.event_hubs.batch import FailedEvent, Published, SentSet, Unpublished
+from publisher.event_hubs.event_encoding import (
+    PublishableEvent,
+    encode_event,
+    partition_of_key,
+    size_in_batch,
+)
+from publisher.event_hubs.ports import EncodedEvent
 from publisher.idempotent_producer import IdempotentProducer
 from publisher.model import SavedState
-from publisher.ports import EncodedEvent
 
 _log = logging.getLogger(__name__)
 

@@ -3,7 +3,7 @@
     claim_check = ClaimCheck.from_connection_string(storage, "claims")
     body = await claim_check.restore(message)
 
-The properties that mark a message are those of `publisher.claims`. A blob is written before its message is sent, so
+The properties that mark a message are those of `publisher.service_bus.claims`. A blob is written before its message is sent, so
 that a receiver never sees a message without its body; one that was never sent after all stays behind. Blobs have no
 time to live of their own: give the container a lifecycle rule that deletes blobs older than the messages can get.
 """
@@ -24,10 +24,10 @@ from azure.servicebus.aio import ServiceBusReceiver as AsyncServiceBusReceiver
 from azure.storage.blob import ContainerClient
 from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 
-from publisher.claims import ClaimSettings, Reference, reference_of, verified
 from publisher.errors import PublishSettingsError
 from publisher.send_errors import ClaimCheckError, ClaimMissingError
-from publisher.send_report import Claim
+from publisher.service_bus.claims import ClaimSettings, Reference, reference_of, verified
+from publisher.service_bus.send_report import Claim
 
 _REFUSED = frozenset({400, 401, 403, 404, 411, 413, 415})
 

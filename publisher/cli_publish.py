@@ -23,8 +23,8 @@ from scaling.assembly import ROOT
 from scaling.connections import ConnectionSettingsError, event_hubs_endpoint, tls_context
 
 if TYPE_CHECKING:
+    from publisher.event_hubs.publishing_run import Progress as Counts
     from publisher.idempotent_producer import IdempotentProducer
-    from publisher.publishing_run import Progress as Counts
 
 console = Console(stderr=True)
 
@@ -155,7 +155,7 @@ async def _publish(
     settings: Mapping[str, str],
 ) -> Counts:
     from publisher.batching import BufferLimits  # noqa: PLC0415 - the SDK takes half a second; --help needs none
-    from publisher.publishing_run import LineOptions, publish_lines  # noqa: PLC0415 - as above
+    from publisher.event_hubs.publishing_run import LineOptions, publish_lines  # noqa: PLC0415 - as above
 
     if key is not None and partition is not None:
         raise PublishSettingsError(

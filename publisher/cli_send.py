@@ -26,7 +26,8 @@ from consumer.cli.consume import settings_of
 from consumer.errors import ConsumerError
 from publisher.csv_rows import read_as_json_lines
 from publisher.errors import PublishError, PublishRefusedError, PublishSettingsError, PublishUnavailableError
-from publisher.line_messages import (
+from publisher.send_errors import PartiallySentError
+from publisher.service_bus.line_messages import (
     Format,
     LineMessages,
     LineOptions,
@@ -34,15 +35,14 @@ from publisher.line_messages import (
     check_same_input,
     read_resume,
 )
-from publisher.send_errors import PartiallySentError
-from publisher.send_report import SendReport
+from publisher.service_bus.send_report import SendReport
 from scaling.assembly import ROOT
 from scaling.connections import ConnectionSettingsError, blob_container, service_bus_endpoint, tls_context
 
 if TYPE_CHECKING:
     from publisher.batch_sender import BigBatchSender
     from publisher.claim_check import ClaimCheck
-    from publisher.sending import Progress
+    from publisher.service_bus.sending import Progress
 
 console = Console(stderr=True)
 
@@ -274,7 +274,7 @@ def _keep(order: _Order, lines: LineMessages, before: Resume | None, report: Sen
 @contextlib.asynccontextmanager
 async def _sender(order: _Order, settings: Mapping[str, str]) -> AsyncIterator[BigBatchSender]:
     from publisher.batch_sender import BigBatchSender  # noqa: PLC0415 - the SDK takes half a second; --help needs none
-    from publisher.sending import SendPolicy  # noqa: PLC0415 - as above
+    from publisher.service_bus.sending import SendPolicy  # noqa: PLC0415 - as above
 
     endpoint = service_bus_endpoint(settings, order.connection)
     async with contextlib.AsyncExitStack() as stack:

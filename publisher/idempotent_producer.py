@@ -11,7 +11,6 @@ from typing import Any, NoReturn, Self
 
 from azure.eventhub.aio import EventHubProducerClient
 
-from publisher.batch import PublishingBatch, SentSet, mark_published, set_of
 from publisher.errors import (
     ProducerClosedError,
     PublishRefusedError,
@@ -19,8 +18,13 @@ from publisher.errors import (
     PublishUnavailableError,
     UnsupportedPublishingError,
 )
-from publisher.event_encoding import PublishableEvent
-from publisher.link_hooks import SdkLinks
+from publisher.event_hubs.batch import PublishingBatch, SentSet, mark_published, set_of
+from publisher.event_hubs.event_encoding import PublishableEvent
+from publisher.event_hubs.link_hooks import SdkLinks
+from publisher.event_hubs.partition_shell import PartitionShell
+from publisher.event_hubs.ports import LinkError, Links, ProducerStateStore
+from publisher.event_hubs.producer_state import PartitionPublisher
+from publisher.event_hubs.steps import FailureKind
 from publisher.model import (
     PartitionPublishingOptions,
     PartitionPublishingProperties,
@@ -28,10 +32,6 @@ from publisher.model import (
     SavedState,
     StateKey,
 )
-from publisher.partition_shell import PartitionShell
-from publisher.ports import LinkError, Links, ProducerStateStore
-from publisher.producer_state import PartitionPublisher
-from publisher.steps import FailureKind
 
 
 class IdempotentProducer:

@@ -3,7 +3,7 @@
     with SyncBigBatchSender.from_connection_string(connection, queue_name="orders") as sender:
         report = sender.send(messages)
 
-It carries out what `publisher.sending` decides, as `publisher.batch_sender` does, where the contracts are told.
+It carries out what `publisher.service_bus.sending` decides, as `publisher.batch_sender` does, where the contracts are told.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from azure.servicebus import ServiceBusClient, ServiceBusSender
 
 from publisher.claim_check import SyncClaimCheck
 from publisher.errors import PublishSettingsError
-from publisher.message_sizes import Encoder
-from publisher.packing import Limits
-from publisher.send_call import (
+from publisher.send_errors import ClaimCheckError
+from publisher.service_bus.message_sizes import Encoder
+from publisher.service_bus.packing import Limits
+from publisher.service_bus.send_call import (
     DEFAULT_TIMEOUT,
     Call,
     LearnedLimits,
@@ -38,11 +39,20 @@ from publisher.send_call import (
     parts_of,
     remaining,
 )
-from publisher.send_errors import ClaimCheckError
-from publisher.send_report import SendReport
-from publisher.send_steps import Accepted, Answer, Busy, Effect, Pause, Read, Rejected, Store, Transfer
-from publisher.sending import Sending, SendPolicy
-from publisher.service_bus_link import SyncLink, announced, request_overhead
+from publisher.service_bus.send_report import SendReport
+from publisher.service_bus.send_steps import (
+    Accepted,
+    Answer,
+    Busy,
+    Effect,
+    Pause,
+    Read,
+    Rejected,
+    Store,
+    Transfer,
+)
+from publisher.service_bus.sending import Sending, SendPolicy
+from publisher.service_bus.service_bus_link import SyncLink, announced, request_overhead
 
 Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from publisher.batch import PublishingBatch, SentSet
 from publisher.errors import ProducerClosedError
-from publisher.event_encoding import PublishableEvent
+from publisher.event_hubs.batch import PublishingBatch, SentSet
+from publisher.event_hubs.event_encoding import PublishableEvent
 from publisher.idempotent_producer import IdempotentProducer
 from publisher.model import PartitionPublishingProperties, SavedState
 

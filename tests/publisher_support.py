@@ -9,14 +9,14 @@ from azure.eventhub._pyamqp._decode import decode_payload
 
 from devstack.event_hubs import Idempotence
 from devstack.faults import Fault
-from publisher import failures
-from publisher.cancellation import settled
-from publisher.event_encoding import stamped_events
+from publisher.event_hubs import failures
+from publisher.event_hubs.cancellation import settled
+from publisher.event_hubs.event_encoding import stamped_events
+from publisher.event_hubs.ports import LinkError
+from publisher.event_hubs.sequencing import following, last_of
+from publisher.event_hubs.steps import FailureKind
 from publisher.idempotent_producer import IdempotentProducer
 from publisher.model import Claims, RetryPolicy
-from publisher.ports import LinkError
-from publisher.sequencing import following, last_of
-from publisher.steps import FailureKind
 from publisher.sync_producer import SyncIdempotentProducer
 from tests.event_hubs_support import HUB, running_server
 

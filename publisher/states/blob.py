@@ -8,8 +8,8 @@ from azure.storage.blob import ContentSettings
 from azure.storage.blob.aio import ContainerClient
 
 from consumer.blob_service import CONFLICT, answered, container_is_missing, ensure_container
+from publisher.event_hubs.ports import StateConflictError
 from publisher.model import ProducerRecord, StateKey
-from publisher.ports import StateConflictError
 from publisher.states import layout
 
 

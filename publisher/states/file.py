@@ -14,8 +14,8 @@ import msgspec
 
 from consumer.errors import UnavailableError
 from publisher.errors import InvalidProducerStateError
+from publisher.event_hubs.ports import StateConflictError
 from publisher.model import ProducerRecord, StateKey
-from publisher.ports import StateConflictError
 from publisher.states.layout import name_of
 
 _T = TypeVar("_T")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
+from publisher.event_hubs.ports import StateConflictError
 from publisher.model import ProducerRecord, StateKey
-from publisher.ports import StateConflictError
 
 
 class MemoryStateStore:

@@ -20,8 +20,8 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from consumer.sql.database import SqlDatabase
+from publisher.event_hubs.ports import StateConflictError
 from publisher.model import ProducerRecord, StateKey
-from publisher.ports import StateConflictError
 from publisher.states import layout
 
 STATES = Table(

@@ -8,8 +8,6 @@ import inspect
 import pytest
 
 from devstack.faults import Fault
-from publisher.batch import published_sequence_number
-from publisher.cancellation import SETTLING
 from publisher.errors import (
     AlreadyPublishedError,
     InvalidProducerStateError,
@@ -24,6 +22,8 @@ from publisher.errors import (
     PublishUnavailableError,
     UnsupportedPublishingError,
 )
+from publisher.event_hubs.batch import published_sequence_number
+from publisher.event_hubs.cancellation import SETTLING
 from publisher.idempotent_producer import IdempotentProducer
 from publisher.model import PartitionPublishingOptions, RetryPolicy
 from publisher.sync_producer import SyncIdempotentProducer

@@ -9,8 +9,8 @@ from sqlalchemy import update
 from consumer.errors import UnavailableError
 from consumer.sql.database import SqlDatabase
 from publisher.errors import InvalidProducerStateError, ProducerDisconnectedError
+from publisher.event_hubs.ports import StateConflictError
 from publisher.model import PartitionPublishingOptions, PendingSet, ProducerRecord, StateKey
-from publisher.ports import StateConflictError
 from publisher.states.blob import BlobStateStore
 from publisher.states.file import FileStateStore
 from publisher.states.memory import MemoryStateStore

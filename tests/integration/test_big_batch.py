@@ -14,9 +14,9 @@ from devstack.service_bus.messages import identity
 from devstack.threaded import running_in_thread
 from publisher.batch_sender import BigBatchSender
 from publisher.errors import PublishRefusedError, PublishSettingsError
-from publisher.message_sizes import plain_message
 from publisher.send_errors import OversizedMessageError, PartiallySentError
-from publisher.sending import SendPolicy
+from publisher.service_bus.message_sizes import plain_message
+from publisher.service_bus.sending import SendPolicy
 from publisher.sync_batch_sender import SyncBigBatchSender
 
 pytestmark = pytest.mark.wire

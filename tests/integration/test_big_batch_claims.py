@@ -12,9 +12,9 @@ from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
 from devstack.threaded import running_in_thread
 from publisher.batch_sender import BigBatchSender
 from publisher.claim_check import ClaimCheck, SyncClaimCheck, restore
-from publisher.claims import ClaimSettings
 from publisher.send_errors import ClaimDamagedError, ClaimMissingError, PartiallySentError
-from publisher.sending import SendPolicy
+from publisher.service_bus.claims import ClaimSettings
+from publisher.service_bus.sending import SendPolicy
 from publisher.sync_batch_sender import SyncBigBatchSender
 
 pytestmark = pytest.mark.wire

@@ -16,7 +16,7 @@ from devstack.event_hubs import EventHubsServer
 from devstack.faults import Fault
 from devstack.threaded import running_in_thread
 from publisher.cli_publish import publish as command
-from publisher.event_encoding import partition_of_key
+from publisher.event_hubs.event_encoding import partition_of_key
 from tests.event_hubs_support import HUB, running_server, until
 from tests.publisher_support import read
 

@@ -15,10 +15,9 @@ from publisher.errors import (
     ProducerDisconnectedError,
     PublishUnavailableError,
 )
-from publisher.model import Claims, PartitionPublishingOptions, RetryPolicy
-from publisher.producer_state import PartitionPublisher
-from publisher.sequencing import following, last_of, numbers_of
-from publisher.steps import (
+from publisher.event_hubs.producer_state import PartitionPublisher
+from publisher.event_hubs.sequencing import following, last_of, numbers_of
+from publisher.event_hubs.steps import (
     Done,
     Failed,
     FailureKind,
@@ -31,6 +30,7 @@ from publisher.steps import (
     Saved,
     Transfer,
 )
+from publisher.model import Claims, PartitionPublishingOptions, RetryPolicy
 
 NUMBERS = 2**31
 

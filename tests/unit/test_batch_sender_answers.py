@@ -16,11 +16,11 @@ from azure.servicebus.exceptions import (
 )
 
 from publisher.errors import PublishSettingsError
-from publisher.packing import Limits
-from publisher.send_call import LearnedLimits, check_iterable
-from publisher.send_steps import Busy, Rejected, TooLarge, Unknown
-from publisher.sending import SendPolicy
-from publisher.service_bus_link import answer_to, not_sent
+from publisher.service_bus.packing import Limits
+from publisher.service_bus.send_call import LearnedLimits, check_iterable
+from publisher.service_bus.send_steps import Busy, Rejected, TooLarge, Unknown
+from publisher.service_bus.sending import SendPolicy
+from publisher.service_bus.service_bus_link import answer_to, not_sent
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,8 +2,17 @@
 
 import pytest
 
-from publisher.claims import BLOB, SHA256, SIZE, ClaimSettings, claim_of, marked, reference_of, verified
 from publisher.send_errors import ClaimDamagedError
+from publisher.service_bus.claims import (
+    BLOB,
+    SHA256,
+    SIZE,
+    ClaimSettings,
+    claim_of,
+    marked,
+    reference_of,
+    verified,
+)
 
 EMPTY_SHA = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 

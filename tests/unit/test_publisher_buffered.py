@@ -5,7 +5,6 @@ import logging
 
 import pytest
 
-from publisher.batch import published_sequence_number
 from publisher.batching import BufferLimits
 from publisher.buffered_producer import BufferedProducer
 from publisher.errors import (
@@ -20,7 +19,8 @@ from publisher.errors import (
     PublishRefusedError,
     PublishSettingsError,
 )
-from publisher.event_encoding import partition_of_key
+from publisher.event_hubs.batch import published_sequence_number
+from publisher.event_hubs.event_encoding import partition_of_key
 from publisher.model import RetryPolicy
 from publisher.states.memory import MemoryStateStore
 from tests.publisher_support import FakeWorld, event, events

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devstack.event_hubs.partition_keys import partition_of
-from publisher import link_hooks
 from publisher.errors import UnsupportedPublishingError
-from publisher.event_encoding import (
+from publisher.event_hubs import link_hooks
+from publisher.event_hubs.event_encoding import (
     EPOCH,
     NUMBER,
     PRODUCER_ID,
@@ -30,7 +30,7 @@ from publisher.event_encoding import (
     size_in_batch,
     stamped_events,
 )
-from publisher.link_hooks import CAPABILITY, SdkLinks, check_sdk
+from publisher.event_hubs.link_hooks import CAPABILITY, SdkLinks, check_sdk
 from publisher.model import MAX_SEQUENCE_NUMBER, Claims, Stamp
 
 CONNECTION = (

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from publisher.errors import PublishSettingsError
-from publisher.line_messages import (
+from publisher.plain_message import PlainMessage
+from publisher.service_bus.line_messages import (
     LineMessages,
     LineOptions,
     Resume,
@@ -16,8 +17,7 @@ from publisher.line_messages import (
     done_lines,
     read_resume,
 )
-from publisher.plain_message import PlainMessage
-from publisher.send_report import Indices, Outgoing, Refused, SendReport
+from publisher.service_bus.send_report import Indices, Outgoing, Refused, SendReport
 from tidemark.__main__ import app
 
 JSONL = LineOptions("jsonl", session_field="customer", id_field="id")

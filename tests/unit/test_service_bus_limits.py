@@ -9,7 +9,7 @@ from devstack.service_bus.broker import Broker
 from devstack.service_bus.messages import Sent, identity
 from devstack.service_bus.sessions import Sessions
 from devstack.service_bus.transfers import check_transfer
-from publisher.message_sizes import plain_message
+from publisher.service_bus.message_sizes import plain_message
 
 
 class Clock:

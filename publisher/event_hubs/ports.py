@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from publisher.event_hubs.steps import FailureKind
 from publisher.model import Claims, ProducerRecord, Stamp, StateKey
-from publisher.steps import FailureKind
 
 
 class EncodedEvent(NamedTuple):
@@ -34,7 +34,7 @@ class Link(Protocol):
     async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
         """Returns once the service has the events. Raises LinkError.
 
-        Cancelled, it still ends as it would, if the answer comes within publisher.cancellation.SETTLING. Else it
+        Cancelled, it still ends as it would, if the answer comes within publisher.event_hubs.cancellation.SETTLING. Else it
         raises CancelledError, and the link can only be closed.
         """
 

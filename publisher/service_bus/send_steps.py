@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from publisher.send_report import Outgoing
+from publisher.service_bus.send_report import Outgoing
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Which messages share a batch: contiguous runs, as long as the limit allows, and what a refusal teaches.
 
-Pure. Sizes are bytes on the wire, as measured by the SDK's own codec (`publisher.message_sizes`).
+Pure. Sizes are bytes on the wire, as measured by the SDK's own codec (`publisher.service_bus.message_sizes`).
 
 Taking each run as long as it fits (next fit, in order) gives the fewest batches that any cutting of the sequence into
 contiguous runs can have, provided that the envelope does not grow when a batch begins at a later message. With ids of

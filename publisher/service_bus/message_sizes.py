@@ -29,11 +29,11 @@ from azure.servicebus._pyamqp.message import BatchMessage, Message, Properties
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from publisher.claims import ClaimSettings, claim_of, marked
-from publisher.packing import Limits
 from publisher.plain_message import PlainMessage
 from publisher.send_errors import OversizedMessageError, UnsendableMessageError
-from publisher.send_report import Claim, Outgoing
+from publisher.service_bus.claims import ClaimSettings, claim_of, marked
+from publisher.service_bus.packing import Limits
+from publisher.service_bus.send_report import Claim, Outgoing
 
 JSON = "application/json"
 

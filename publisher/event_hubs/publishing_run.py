@@ -11,13 +11,12 @@ from azure.eventhub import EventData
 from msgspec import Struct
 
 from consumer.rate_limiter import RateLimiter
-from publisher.batch import Published, Unpublished
 from publisher.batching import BufferLimits
 from publisher.buffered_producer import BufferedProducer
 from publisher.errors import PublishError, PublishSettingsError
-from publisher.event_encoding import partition_of_key
-from publisher.idempotent_producer import IdempotentProducer
-from publisher.input_lines import (
+from publisher.event_hubs.batch import Published, Unpublished
+from publisher.event_hubs.event_encoding import partition_of_key
+from publisher.event_hubs.input_lines import (
     Bookmark,
     InputLine,
     key_of,
@@ -26,6 +25,7 @@ from publisher.input_lines import (
     read_lines,
     write_bookmark,
 )
+from publisher.idempotent_producer import IdempotentProducer
 
 _AT_ONCE = 500  # lines that are read in one turn of a thread
 

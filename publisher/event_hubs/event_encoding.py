@@ -1,4 +1,4 @@
-# ruff: noqa: SLF001 - see publisher/link_hooks.py: the private names of the SDK are what this module is for
+# ruff: noqa: SLF001 - see publisher/event_hubs/link_hooks.py: the private names of the SDK are what this module is for
 """Events as they are sent, on the codec of azure-eventhub 5.15: encoded when they are added, stamped when they go out."""
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from azure.eventhub.amqp import (
     AmqpMessageProperties,
 )
 
+from publisher.event_hubs.ports import EncodedEvent
+from publisher.event_hubs.sequencing import numbers_of
 from publisher.model import Stamp
-from publisher.ports import EncodedEvent
-from publisher.sequencing import numbers_of
 
 PRODUCER_ID = b"com.microsoft:producer-id"
 EPOCH = b"com.microsoft:producer-epoch"

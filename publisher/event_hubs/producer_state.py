@@ -1,7 +1,7 @@
 """What the producer of one partition knows, and every decision about it (pure).
 
 A `PartitionPublisher` sends one set of events after the other. Its methods are generators: they yield the steps that
-a shell takes (`publisher.steps`) and are sent the answers; they raise PublishErrors. The shell runs one at a time.
+a shell takes (`publisher.event_hubs.steps`) and are sent the answers; they raise PublishErrors. The shell runs one at a time.
 
 The rules, from the design proposal for idempotent publishing and from what its clients do:
 
@@ -33,19 +33,9 @@ from publisher.errors import (
     PublishUnavailableError,
     UnsupportedPublishingError,
 )
-from publisher.event_sets import EventSet, NumberedSet
-from publisher.model import (
-    Claims,
-    PartitionPublishingOptions,
-    PartitionPublishingProperties,
-    PendingSet,
-    ProducerRecord,
-    RetryPolicy,
-    SavedState,
-    Stamp,
-)
-from publisher.sequencing import following, last_of
-from publisher.steps import (
+from publisher.event_hubs.event_sets import EventSet, NumberedSet
+from publisher.event_hubs.sequencing import following, last_of
+from publisher.event_hubs.steps import (
     Done,
     Failed,
     FailureKind,
@@ -58,6 +48,16 @@ from publisher.steps import (
     Saved,
     Steps,
     Transfer,
+)
+from publisher.model import (
+    Claims,
+    PartitionPublishingOptions,
+    PartitionPublishingProperties,
+    PendingSet,
+    ProducerRecord,
+    RetryPolicy,
+    SavedState,
+    Stamp,
 )
 
 _TERMINAL: dict[FailureKind, type[PublishError]] = {

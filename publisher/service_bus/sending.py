@@ -1,6 +1,6 @@
 """How the messages of one call are sent: what to do next, and what the answers mean.
 
-Pure: no I/O, no clock. `Sending.next` gives an effect (publisher.send_steps), the caller carries it out and gives back
+Pure: no I/O, no clock. `Sending.next` gives an effect (publisher.service_bus.send_steps), the caller carries it out and gives back
 what came of it.
 The asynchronous and the synchronous sender do nothing else, so that both behave alike.
 
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from consumer.retry import delay
-from publisher.packing import Lanes, Limits, learned, learned_singly
 from publisher.send_errors import OversizedMessageError, UnsendableMessageError
-from publisher.send_report import Indices, Outgoing, Refused, SendReport
-from publisher.send_steps import (
+from publisher.service_bus.packing import Lanes, Limits, learned, learned_singly
+from publisher.service_bus.send_report import Indices, Outgoing, Refused, SendReport
+from publisher.service_bus.send_steps import (
     Accepted,
     Answer,
     Busy,

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from publisher.errors import AlreadyPublishedError, MessageTooLargeError, PublishError
-from publisher.event_encoding import PublishableEvent, encode_event, size_in_batch
-from publisher.ports import EncodedEvent
-from publisher.sequencing import numbers_of
+from publisher.event_hubs.event_encoding import PublishableEvent, encode_event, size_in_batch
+from publisher.event_hubs.ports import EncodedEvent
+from publisher.event_hubs.sequencing import numbers_of
 
 _ATTRIBUTE = "published_sequence_number"
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from publisher.send_errors import ClaimDamagedError
-from publisher.send_report import Claim
+from publisher.service_bus.send_report import Claim
 
 BLOB, SHA256, SIZE = "tidemark-claim", "tidemark-claim-sha256", "tidemark-claim-size"
 

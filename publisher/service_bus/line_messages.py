@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from publisher.errors import PublishSettingsError
 from publisher.plain_message import PlainMessage
-from publisher.send_report import Indices, SendReport
+from publisher.service_bus.send_report import Indices, SendReport
 
 Format = Literal["lines", "jsonl"]
 

@@ -5,7 +5,7 @@ Sources: the .NET client (AmqpError), the SDK (NO_RETRY_ERRORS), and live tests 
 
 from __future__ import annotations
 
-from publisher.steps import FailureKind
+from publisher.event_hubs.steps import FailureKind
 
 _SEQUENCING = {
     "com.microsoft:producer-epoch-stolen": FailureKind.DISCONNECTED,

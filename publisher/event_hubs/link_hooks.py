@@ -1,6 +1,6 @@
 # ruff: noqa: SLF001 - the private names of the SDK are what this module is for
 """Idempotent links on the connection stack of azure-eventhub 5.15. All its private names that Tidemark uses are here and
-in publisher/event_encoding.py.
+in publisher/event_hubs/event_encoding.py.
 
 The SDK has no idempotent producer: its sender neither asks for the capability nor tells the properties of a link. What
 is used instead is one level below: its AMQP client, to which a sender link is given that does. Tests of the contract
@@ -30,13 +30,13 @@ from azure.eventhub._utils import create_properties
 from azure.eventhub.aio import EventHubProducerClient
 from azure.eventhub.exceptions import EventHubError
 
-from publisher import failures
-from publisher.cancellation import settled
 from publisher.errors import UnsupportedPublishingError
-from publisher.event_encoding import STAMP_KEYS, stamped_events
+from publisher.event_hubs import failures
+from publisher.event_hubs.cancellation import settled
+from publisher.event_hubs.event_encoding import STAMP_KEYS, stamped_events
+from publisher.event_hubs.ports import EncodedEvent, LinkError
+from publisher.event_hubs.steps import FailureKind
 from publisher.model import Claims, Stamp
-from publisher.ports import EncodedEvent, LinkError
-from publisher.steps import FailureKind
 
 SDK = "5.15."
 CAPABILITY = b"com.microsoft:idempotent-producer"

@@ -39,10 +39,10 @@ from azure.servicebus.exceptions import (
 )
 
 from publisher.errors import PublishSettingsError
-from publisher.message_sizes import Encoder, batch_envelope, scheduling_entry
-from publisher.packing import Limits
-from publisher.send_report import Outgoing
-from publisher.send_steps import Accepted, Answer, Busy, Rejected, TooLarge, Transfer, Unknown
+from publisher.service_bus.message_sizes import Encoder, batch_envelope, scheduling_entry
+from publisher.service_bus.packing import Limits
+from publisher.service_bus.send_report import Outgoing
+from publisher.service_bus.send_steps import Accepted, Answer, Busy, Rejected, TooLarge, Transfer, Unknown
 
 _SIZE = re.compile(r"size:\s*(\d+) bytes")
 _LIMIT = re.compile(r"limit \((\d+) bytes\)")

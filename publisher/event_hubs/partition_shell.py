@@ -7,13 +7,12 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from consumer.errors import UnavailableError
-from publisher.batch import SentSet
-from publisher.cancellation import cancellations, settled
 from publisher.errors import InvalidProducerStateError, PublishError, PublishUnavailableError
-from publisher.model import RetryPolicy, SavedState, StateKey
-from publisher.ports import Link, LinkError, Links, ProducerStateStore, StateConflictError
-from publisher.producer_state import PartitionPublisher
-from publisher.steps import (
+from publisher.event_hubs.batch import SentSet
+from publisher.event_hubs.cancellation import cancellations, settled
+from publisher.event_hubs.ports import Link, LinkError, Links, ProducerStateStore, StateConflictError
+from publisher.event_hubs.producer_state import PartitionPublisher
+from publisher.event_hubs.steps import (
     Answer,
     Done,
     Failed,
@@ -29,6 +28,7 @@ from publisher.steps import (
     Steps,
     Transfer,
 )
+from publisher.model import RetryPolicy, SavedState, StateKey
 
 _Result = TypeVar("_Result")
 

@@ -1,4 +1,4 @@
-"""What the asynchronous and the synchronous big-batch sender share around `publisher.sending`."""
+"""What the asynchronous and the synchronous big-batch sender share around `publisher.service_bus.sending`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from itertools import islice
 from typing import Any
 
 from publisher.errors import PublishRefusedError, PublishSettingsError, PublishUnavailableError
-from publisher.message_sizes import Encoder
-from publisher.packing import Limits
 from publisher.send_errors import PartiallySentError
-from publisher.send_report import Indices, SendReport
-from publisher.send_steps import Answer, Busy
-from publisher.sending import READ_AT_ONCE, Progress, Sending
+from publisher.service_bus.message_sizes import Encoder
+from publisher.service_bus.packing import Limits
+from publisher.service_bus.send_report import Indices, SendReport
+from publisher.service_bus.send_steps import Answer, Busy
+from publisher.service_bus.sending import READ_AT_ONCE, Progress, Sending
 
 DEFAULT_TIMEOUT = 60.0  # seconds for one transfer; the SDK's own default is to wait for ever
 

@@ -1,0 +1,1 @@
+"""What is behind the producers for Event Hubs."""

@@ -1,0 +1,1 @@
+"""What is behind the sender for Service Bus."""
