@@ -167,13 +167,13 @@ class SdkLink:
         except TimeoutError:
             _lose(f"no answer within {timeout:g} s")
         except AMQPException as error:
-            self._lose_link(error)
+            self._lose_link(delivery, error)
         except (OSError, AzureError, ValueError) as error:
             _lose(f"the connection was lost: {error}", error)
         if delivery.reason is LinkDeliverySettleReason.TIMEOUT:
             _lose(f"no answer within {timeout:g} s")
         if delivery.reason is LinkDeliverySettleReason.NOT_DELIVERED:
-            self._lose_link(None)
+            self._lose_link(delivery)
         if SEND_DISPOSITION_ACCEPT not in delivery.state:
             _reject(delivery.state)
 
@@ -193,7 +193,6 @@ class SdkLink:
     async def _deliver(self, delivery: _Delivery) -> None:
         sender = self._sender
         async with asyncio.timeout(delivery.timeout + 1):  # the SDK's own first; it does not watch writes
-            await _until(sender.client_ready_async)
             delivery.pending = await sender._link.send_transfer(
                 delivery.message, on_send_complete=delivery.settle, timeout=delivery.timeout, send_async=True
             )
@@ -204,11 +203,14 @@ class SdkLink:
             if not await self._sender.do_work_async():
                 raise OSError("it was closed")
 
-    def _lose_link(self, error: AMQPException | None) -> NoReturn:
+    def _lose_link(self, delivery: _Delivery, error: AMQPException | None = None) -> NoReturn:
         cause = getattr(self._sender._link, "_error", None) or error
         condition = _condition(cause)
+        kind = failures.of_loss(condition)
+        if kind is FailureKind.UNKNOWN and delivery.pending is None:
+            kind = FailureKind.NOT_STORED  # it was lost before
         story = f"the link was lost: {condition} {_text(cause)}"
-        raise LinkError(failures.of_loss(condition), story, link_lost=True) from error
+        raise LinkError(kind, story, link_lost=True) from error
 
     async def close(self) -> None:
         with contextlib.suppress(Exception):  # what is left of a broken link

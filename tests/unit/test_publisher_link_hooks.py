@@ -11,6 +11,8 @@ from azure.eventhub._pyamqp.aio._link_async import Link as SdkLinkAsync
 from azure.eventhub._pyamqp.aio._sender_async import PendingDelivery, SenderLink
 from azure.eventhub._pyamqp.aio._session_async import Session
 from azure.eventhub._pyamqp.aio._transport_async import AsyncTransportMixin
+from azure.eventhub._pyamqp.constants import LinkDeliverySettleReason as Settled
+from azure.eventhub._pyamqp.error import AMQPLinkError, ErrorCondition
 from azure.eventhub._pyamqp.message import BatchMessage
 from azure.eventhub._transport._pyamqp_transport import PyamqpTransport
 from azure.eventhub.aio import EventHubProducerClient
@@ -30,7 +32,9 @@ from publisher.event_hubs.event_encoding import (
     size_in_batch,
     stamped_events,
 )
-from publisher.event_hubs.link_hooks import CAPABILITY, SdkLinks, check_sdk
+from publisher.event_hubs.link_hooks import CAPABILITY, SdkLink, SdkLinks, check_sdk
+from publisher.event_hubs.ports import LinkError
+from publisher.event_hubs.steps import FailureKind
 from publisher.model import MAX_SEQUENCE_NUMBER, Claims, Stamp
 
 CONNECTION = (
@@ -141,6 +145,71 @@ async def test_the_sdks_other_amqp_stack_is_refused(client, monkeypatch):
 
     with pytest.raises(UnsupportedPublishingError, match="uamqp_transport"):
         SdkLinks(client)
+
+
+# --- answers
+
+
+class Sender:
+    """An AMQP client of the SDK that has sent a message and gets this answer; None: its link is gone already."""
+
+    def __init__(self, *answer, runs=True):
+        self._answer = answer
+        self._runs = runs
+        self._link = self
+        self._error = None
+
+    async def send_transfer(self, message, *, on_send_complete, timeout, send_async):
+        if not self._answer:
+            raise AMQPLinkError(condition=ErrorCondition.ClientError, description="Link is not attached.")
+        self._settle = on_send_complete
+        return PendingDelivery()
+
+    async def do_work_async(self):
+        if self._runs:
+            await self._settle(*self._answer)
+        return self._runs
+
+
+def rejected(condition):
+    return Settled.DISPOSITION_RECEIVED, {"rejected": [[condition, b"a story", None]]}
+
+
+async def test_an_accepted_transfer_returns():
+    link = SdkLink(Sender(Settled.DISPOSITION_RECEIVED, {"accepted": []}))
+
+    assert await link.transfer([], None, timeout=5) is None
+
+
+@pytest.mark.parametrize(
+    ("sender", "kind", "lost", "story"),
+    [
+        (Sender(*rejected(b"com.microsoft:server-busy")), FailureKind.BUSY, False, "server-busy a story"),
+        (Sender(*rejected(b"amqp:unheard-of")), FailureKind.UNKNOWN, True, "unheard-of a story"),
+        (
+            Sender(Settled.DISPOSITION_RECEIVED, {"rejected": None}),
+            FailureKind.UNKNOWN,
+            True,
+            "that says nothing",
+        ),
+        (
+            Sender(Settled.DISPOSITION_RECEIVED, {"released": []}),
+            FailureKind.UNKNOWN,
+            True,
+            "that says nothing",
+        ),
+        (Sender(Settled.DISPOSITION_RECEIVED, None), FailureKind.UNKNOWN, True, "that says nothing"),
+        (Sender(Settled.TIMEOUT, None), FailureKind.UNKNOWN, True, "no answer within 5 s"),
+        (Sender(Settled.NOT_DELIVERED, None), FailureKind.UNKNOWN, True, "the link was lost"),
+        (Sender(Settled.TIMEOUT, None, runs=False), FailureKind.UNKNOWN, True, "it was closed"),
+        (Sender(), FailureKind.NOT_STORED, True, "Link is not attached"),
+    ],
+)
+async def test_any_other_answer_is_told_for_what_it_is(sender, kind, lost, story):
+    with pytest.raises(LinkError, match=story) as told:
+        await SdkLink(sender).transfer([], None, timeout=5)
+
+    assert (told.value.kind, told.value.link_lost) == (kind, lost)
 
 
 # --- events on the wire
