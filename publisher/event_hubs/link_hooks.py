@@ -171,6 +171,8 @@ class SdkLink:
         except (OSError, AzureError, ValueError) as error:
             _lose(f"the connection was lost: {error}", error)
         if delivery.reason is LinkDeliverySettleReason.TIMEOUT:
+            if not delivery.is_out:  # the SDK looks at the time before it sends
+                raise LinkError(FailureKind.NOT_STORED, f"not sent within {timeout:g} s", link_lost=True)
             _lose(f"no answer within {timeout:g} s")
         if delivery.reason is LinkDeliverySettleReason.NOT_DELIVERED:
             self._lose_link(delivery)

@@ -153,8 +153,9 @@ async def test_the_sdks_other_amqp_stack_is_refused(client, monkeypatch):
 class Sender:
     """An AMQP client of the SDK that has sent a message and gets this answer; None: its link is gone already."""
 
-    def __init__(self, *answer, runs=True):
+    def __init__(self, *answer, runs=True, sent=True):
         self._answer = answer
+        self._sent = sent
         self._runs = runs
         self._link = self
         self._error = None
@@ -163,7 +164,9 @@ class Sender:
         if not self._answer:
             raise AMQPLinkError(condition=ErrorCondition.ClientError, description="Link is not attached.")
         self._settle = on_send_complete
-        return PendingDelivery()
+        pending = PendingDelivery()
+        pending.sent = self._sent
+        return pending
 
     async def do_work_async(self):
         if self._runs:
@@ -200,6 +203,7 @@ async def test_an_accepted_transfer_returns():
         ),
         (Sender(Settled.DISPOSITION_RECEIVED, None), FailureKind.UNKNOWN, True, "that says nothing"),
         (Sender(Settled.TIMEOUT, None), FailureKind.UNKNOWN, True, "no answer within 5 s"),
+        (Sender(Settled.TIMEOUT, None, sent=False), FailureKind.NOT_STORED, True, "not sent within 5 s"),
         (Sender(Settled.NOT_DELIVERED, None), FailureKind.UNKNOWN, True, "the link was lost"),
         (Sender(Settled.TIMEOUT, None, runs=False), FailureKind.UNKNOWN, True, "it was closed"),
         (Sender(), FailureKind.NOT_STORED, True, "Link is not attached"),
