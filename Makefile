@@ -12,6 +12,7 @@ demo: setup  ## Scale a local App Service Plan on a real load trace, with everyt
 	@exec $(BIN)/python -m devstack demo
 
 demo-spark: setup  ## All five Spark jobs on larger data
+	@$(BIN)/python -m spark_jobs.java
 	@exec $(BIN)/python -m devstack demo-spark
 
 test: setup  ## Run all tests

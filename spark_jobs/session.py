@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs import class_archive
 from spark_jobs.errors import InputError
-from spark_jobs.java import ensure_java
+from spark_jobs.java import ensure_java, started_by_spark
 from spark_jobs.sources import register
 
 # Needed for right results or workable speed wherever a job runs; all may be set on a running session.
@@ -108,7 +108,8 @@ def _local(name: str, cores: int | None, memory: str, settings: Mapping[str, str
         **settings,
     }
     builder = SparkSession.Builder().appName(name).master(f"local[{cores or '*'}]")
-    return _configured(builder, local).getOrCreate()
+    with started_by_spark(home, Path(scratch)):
+        return _configured(builder, local).getOrCreate()
 
 
 def _hush_pandas() -> None:

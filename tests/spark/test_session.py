@@ -1,7 +1,11 @@
 """The session a job gets."""
 
+import os
+from pathlib import Path
+
 import pytest
 
+from spark_jobs.class_archive import java_options
 from spark_jobs.errors import InputError
 from spark_jobs.session import SETTINGS, is_managed, spark_session
 
@@ -15,6 +19,12 @@ def test_an_active_session_is_used_as_it_is_but_for_what_the_jobs_need(spark) ->
     assert spark.sparkContext.master == "local[2]"
     assert {key: spark.conf.get(key) for key in SETTINGS} == SETTINGS
     assert spark.sql("select current_timezone()").first()[0] == "UTC"
+
+
+def test_a_local_session_uses_the_archive_of_its_classes_where_there_is_one(spark) -> None:
+    options = java_options(Path(os.environ["JAVA_HOME"]))
+
+    assert options in spark.conf.get("spark.driver.extraJavaOptions")
 
 
 def test_no_cores_are_an_error(spark) -> None:

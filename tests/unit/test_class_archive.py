@@ -70,6 +70,14 @@ def test_what_was_built_is_found_and_java_uses_it(home, cache) -> None:
     assert "shared objects file (top)" in answer.stdout
 
 
+@pytest.mark.parametrize("setting", ["HADOOP_CONF_DIR", "PYSPARK_SUBMIT_ARGS", "SPARK_DIST_CLASSPATH"])
+def test_a_class_path_of_the_users_own_is_left_as_it_is(home, monkeypatch, setting) -> None:
+    class_archive.build(home)
+    monkeypatch.setenv(setting, "/jars")
+
+    assert class_archive.java_options(home) == ""
+
+
 def test_a_second_build_does_nothing(home, monkeypatch) -> None:
     first = class_archive.build(home)
     monkeypatch.setattr(class_archive, "_run_training", lambda file: pytest.fail("trained again"))

