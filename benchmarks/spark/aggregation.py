@@ -119,20 +119,23 @@ def polars_cell(kind: str, data: Path, result: Path, cores: int) -> float:
 
 
 def tidemark_cell(kind: str, data: Path, result: Path, cores: int) -> float:
-    from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
-
     from spark_jobs.session import spark_session
-    from spark_jobs.telemetry_aggregation import transforms
-    from spark_jobs.telemetry_aggregation.percentiles import percentiles
-    from spark_jobs.telemetry_aggregation.windows import WINDOWS
+    from spark_jobs.telemetry_aggregation.cells import WINDOWS
+    from spark_jobs.telemetry_aggregation.gauges import gauges
+    from spark_jobs.telemetry_aggregation.sample_files import states_of_files
 
     spark = spark_session("benchmark", cores=cores)
     started = cpu_seconds()
-    samples = transforms.samples_of_metrics(spark.read.parquet(str(data)))
+    states = states_of_files(spark.read.parquet(str(data)))
     if kind == "sums":
-        table = transforms.gauge_sums(samples).withColumn("mean", F.col("total") / F.col("samples"))
+        table = states.selectExpr(
+            *("subject", "metric", "minute", "samples", "total", "total / samples as mean", "min", "max")
+        )
     else:
-        table = percentiles(transforms.bucket_counts(samples, WINDOWS["1h"]), [*transforms.SERIES, "minute"])
+        hours = gauges(states, {"1h": WINDOWS["1h"]})
+        table = hours.selectExpr(
+            *("subject", "metric", "unix_micros(window_start) as minute", "samples", "p50", "p95", "p99")
+        )
     table.write.parquet(f"{result}.parquet")
     return started
 

@@ -9,14 +9,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.telemetry_aggregation.capacity import carried, scaling_states
+from spark_jobs.telemetry_aggregation.gauges import gauge_states
 from spark_jobs.telemetry_aggregation.transforms import (
     AMOUNTS,
     COUNTERS,
     INSTANCE_GAUGES,
-    bucket_counts,
     flow_states,
-    gauge_states,
-    is_finite,
     samples_of_decisions,
     samples_of_metrics,
     samples_of_telemetry,
@@ -24,7 +22,7 @@ from spark_jobs.telemetry_aggregation.transforms import (
 from spark_jobs.telemetry_aggregation.windows import micros
 
 States = Mapping[str, DataFrame]
-"""By table: gauges, buckets, flows, scaling."""
+"""By table: gauges, flows, scaling."""
 
 DECISION_COLUMNS = (
     "target",
@@ -77,11 +75,11 @@ def metrics() -> Dataset:
     """Samples as METRICS."""
     return Dataset(
         name="metrics",
-        tables=("gauges", "buckets"),
+        tables=("gauges",),
         keys=("target", "metric", "at"),
         prepare=lambda frame: frame.select("target", "metric", "at", "value"),
-        valid=is_finite(F.col("value")),
-        states=lambda records, _since, _until: _of_samples(samples_of_metrics(records)),
+        valid=_is_finite(F.col("value")),
+        states=lambda records, _since, _until: {"gauges": gauge_states(samples_of_metrics(records))},
     )
 
 
@@ -89,11 +87,11 @@ def telemetry() -> Dataset:
     """The consumer's records as TELEMETRY."""
 
     def states(records: DataFrame, _since: Column, _until: Column) -> States:
-        return {**_of_samples(samples_of_telemetry(records)), "flows": flow_states(records)}
+        return {"gauges": gauge_states(samples_of_telemetry(records)), "flows": flow_states(records)}
 
     return Dataset(
         name="telemetry",
-        tables=("gauges", "buckets", "flows"),
+        tables=("gauges", "flows"),
         keys=("kind", "consumer", "instance", "partition", "at"),
         prepare=lambda frame: frame.select(*TELEMETRY_COLUMNS),
         valid=F.expr("true"),
@@ -109,11 +107,11 @@ def decisions(*, hold: int, with_samples: bool) -> Dataset:
         if not with_samples:
             return scaling
         new = records.where(micros("at") >= since)
-        return {**_of_samples(samples_of_decisions(new)), **scaling}
+        return {"gauges": gauge_states(samples_of_decisions(new)), **scaling}
 
     return Dataset(
         name="decisions",
-        tables=("gauges", "buckets", "scaling") if with_samples else ("scaling",),
+        tables=("gauges", "scaling") if with_samples else ("scaling",),
         keys=("target", "at", "kind", "key"),
         # Maps cannot be compared, and copies are: entries in the order of their names can.
         prepare=lambda frame: frame.select(
@@ -125,5 +123,6 @@ def decisions(*, hold: int, with_samples: bool) -> Dataset:
     )
 
 
-def _of_samples(samples: DataFrame) -> dict[str, DataFrame]:
-    return {"gauges": gauge_states(samples), "buckets": bucket_counts(samples)}
+def _is_finite(value: Column) -> Column:
+    """False for null, NaN and the infinities."""
+    return F.coalesce(F.abs(value) < F.lit(float("inf")), F.expr("false"))

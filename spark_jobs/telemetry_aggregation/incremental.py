@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.output import is_local, local, read_table, write_table
+from spark_jobs.telemetry_aggregation.cells import MINUTE
 from spark_jobs.telemetry_aggregation.datasets import Dataset
 from spark_jobs.telemetry_aggregation.transforms import distinct
-from spark_jobs.telemetry_aggregation.windows import MINUTE, micros
+from spark_jobs.telemetry_aggregation.windows import micros
 
 BEGINNING = -(1 << 62)  # before every record, in microseconds
 

@@ -23,12 +23,15 @@ from spark_jobs.report_files import write_report
 from spark_jobs.session import spark_session
 from spark_jobs.telemetry_aggregation import page
 from spark_jobs.telemetry_aggregation.capacity import scaling
-from spark_jobs.telemetry_aggregation.datasets import Dataset, decisions, metrics, telemetry
+from spark_jobs.telemetry_aggregation.cells import MICROS
+from spark_jobs.telemetry_aggregation.datasets import Dataset, States, decisions, metrics, telemetry
+from spark_jobs.telemetry_aggregation.gauges import gauges
 from spark_jobs.telemetry_aggregation.incremental import BEGINNING, Incremental, written
 from spark_jobs.telemetry_aggregation.inputs import Inputs, read, stream
+from spark_jobs.telemetry_aggregation.sample_files import states_of_files
 from spark_jobs.telemetry_aggregation.schemas import QUALITY
-from spark_jobs.telemetry_aggregation.transforms import distinct, flows, gauges
-from spark_jobs.telemetry_aggregation.windows import MICROS, micros
+from spark_jobs.telemetry_aggregation.transforms import distinct, flows
+from spark_jobs.telemetry_aggregation.windows import micros
 
 NAME = "telemetry-aggregation"
 
@@ -88,12 +91,17 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
     quality: list[tuple[object, ...]] = []
     cached: list[DataFrame] = []
     for dataset in datasets(settings):
-        frame = _between(read(spark, dataset.name, settings.inputs), settings)
+        frame = read(spark, dataset.name, settings.inputs)
         with watch(spark, f"reading {dataset.name}"):
-            kept, newest, counts = _kept(dataset, frame)
+            if dataset.name == "metrics":  # as many as there are: aggregated where they are read
+                kept, counts = _kept_samples(frame, settings)
+                states: States = {"gauges": kept}
+            else:
+                kept, newest, counts = _kept(dataset, _between(frame, settings))
+                states = dataset.states(kept, F.lit(BEGINNING), F.lit(newest))
         cached.append(kept)
         quality.append((dataset.name, *counts))
-        parts.append(dict(dataset.states(kept, F.lit(BEGINNING), F.lit(newest))))
+        parts.append(dict(states))
     tables = tables_of(parts, settings)
     return _load(spark, tables, spark.createDataFrame(quality, QUALITY), settings, cached)
 
@@ -125,6 +133,15 @@ def _kept(dataset: Dataset, frame: DataFrame) -> tuple[DataFrame, int, tuple[int
     )
 
 
+def _kept_samples(frame: DataFrame, settings: Settings) -> tuple[DataFrame, tuple[int, int, int, int]]:
+    """As `_kept`, but already the states of minutes."""
+    states = states_of_files(frame, settings.since, settings.until).persist()
+    row = states.agg(*(F.sum(name).alias(name) for name in ("samples", "copies", "invalid"))).first()
+    if row is None or not row.samples:
+        raise InputError("--metrics holds no valid record in the time asked for")
+    return states, (row.samples + row.copies + row.invalid, row.copies, 0, row.invalid)
+
+
 def tables_of(parts: Sequence[Mapping[str, DataFrame]], settings: Settings) -> dict[str, DataFrame]:
     """The tables of all windows from states of minutes, which may come from several inputs."""
     states: dict[str, DataFrame] = {}
@@ -133,7 +150,7 @@ def tables_of(parts: Sequence[Mapping[str, DataFrame]], settings: Settings) -> d
             states[name] = states[name].unionByName(frame) if name in states else frame
     tables = {}
     if "gauges" in states:
-        tables["gauges"] = gauges(states["gauges"], states["buckets"])
+        tables["gauges"] = gauges(states["gauges"])
     if "flows" in states:
         tables["flows"] = flows(states["flows"])
     if "scaling" in states:

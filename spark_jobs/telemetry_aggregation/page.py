@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.report import Report, number
-from spark_jobs.telemetry_aggregation.percentiles import RELATIVE_ERROR
+from spark_jobs.telemetry_aggregation.buckets import RELATIVE_ERROR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

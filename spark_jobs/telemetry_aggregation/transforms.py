@@ -1,21 +1,20 @@
-"""From records to states of a minute, and from states to the tables of all windows. DataFrame in, DataFrame out.
+"""From records to samples and to states of a minute, and from states to windows. DataFrame in, DataFrame out.
 
-States of a minute are sums, counts, extremes and bucket counts: adding up those of an hour gives the hour's. So batch
-and stream, minute and day go through the same functions and agree.
+States of a minute add up: those of an hour's minutes give the hour's. So batch and stream, minute and day go through
+the same functions and agree. Gauges are in `gauges`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, GroupedData
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.telemetry_aggregation.percentiles import PERCENTS, bucket, percentiles
-from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SAMPLES
-from spark_jobs.telemetry_aggregation.windows import MICROS, MINUTE, floor_to, in_windows, micros, starts
+from spark_jobs.telemetry_aggregation.cells import MICROS, MINUTE
+from spark_jobs.telemetry_aggregation.schemas import FLOWS, SAMPLES
+from spark_jobs.telemetry_aggregation.windows import floor_to, in_windows, micros, starts
 
-SERIES = ("subject", "part", "metric")
 PIPELINE = ("consumer", "hub", "consumer_group")
 COUNTERS = (
     "received",
@@ -93,100 +92,6 @@ def _gauges(frame: DataFrame, part: Column, names: dict[str, str]) -> DataFrame:
     return laid.select("subject", "part", "sample.metric", "at", "sample.value").where(
         F.col("value").isNotNull()
     )
-
-
-def is_finite(value: Column) -> Column:
-    """False for null, NaN and the infinities."""
-    return F.coalesce(F.abs(value) < F.lit(float("inf")), F.expr("false"))
-
-
-# -- gauges
-
-
-def _sums() -> tuple[Column, ...]:
-    return (
-        F.count("value").alias("samples"),
-        F.sum("value").alias("total"),
-        F.min("value").alias("min"),
-        F.max("value").alias("max"),
-    )
-
-
-def gauge_sums(samples: DataFrame, width: int = MINUTE) -> DataFrame:
-    """Count, sum and extremes per series and window of `width` microseconds, whose beginning is `minute`."""
-    return _grouped(samples, width).agg(*_sums())
-
-
-def gauge_states(samples: DataFrame, width: int = MINUTE) -> DataFrame:
-    """`gauge_sums` with the first and the last sample."""
-    at, value = micros("at"), F.col("value")
-    return _grouped(samples, width).agg(
-        *_sums(),
-        F.min(at).alias("first_at"),
-        F.min_by(value, at).alias("first"),
-        F.max(at).alias("last_at"),
-        F.max_by(value, at).alias("last"),
-    )
-
-
-def _grouped(samples: DataFrame, width: int) -> GroupedData:
-    return samples.groupBy(*SERIES, floor_to(micros("at"), width).alias("minute"))
-
-
-def bucket_counts(samples: DataFrame, width: int = MINUTE) -> DataFrame:
-    """Samples per series, window of `width` microseconds and bucket."""
-    minute = floor_to(micros("at"), width).alias("minute")
-    return samples.groupBy(*SERIES, minute, bucket(F.col("value")).alias("bucket")).agg(
-        F.count("value").alias("n")
-    )
-
-
-def gauges(states: DataFrame, counts: DataFrame) -> DataFrame:
-    """The table GAUGES from minutes."""
-    keys = ["window", "start", *SERIES]
-    summed = (
-        in_windows(states)
-        .groupBy(*keys)
-        .agg(
-            F.sum("samples").alias("samples"),
-            F.sum("total").alias("total"),
-            F.min("min").alias("min"),
-            F.max("max").alias("max"),
-            F.min("first_at").alias("first_at"),
-            F.min_by("first", "first_at").alias("first"),
-            F.max("last_at").alias("last_at"),
-            F.max_by("last", "last_at").alias("last"),
-        )
-    )
-    merged = in_windows(counts).groupBy(*keys, "bucket").agg(F.sum("n").alias("n"))
-    joined = summed.join(percentiles(merged, keys).drop("n"), on=keys, how="left")
-    bounded = (
-        F.greatest(F.col("min"), F.least(F.col("max"), F.col(f"p{p}"))).alias(f"p{p}") for p in PERCENTS
-    )
-    elapsed = (F.col("last_at") - F.col("first_at")) / F.lit(MICROS)
-    drain = F.when(elapsed > 0, (F.col("first") - F.col("last")) / elapsed)
-    laid = joined.select(
-        "window",
-        starts(),
-        *SERIES,
-        "samples",
-        (F.col("total") / F.col("samples")).alias("mean"),
-        "min",
-        *bounded,
-        "max",
-        F.timestamp_micros("first_at").alias("first_at"),
-        "first",
-        F.timestamp_micros("last_at").alias("last_at"),
-        "last",
-        drain.alias("drain_per_s"),
-    )
-    drained = laid.withColumn("time_to_drain_s", _time_to_drain())
-    return drained.select(*(F.col(field.name).alias(field.name, metadata=field.metadata) for field in GAUGES))
-
-
-def _time_to_drain() -> Column:
-    falling = F.when(F.col("drain_per_s") > 0, F.col("last") / F.col("drain_per_s"))
-    return F.when(F.col("last") == 0, F.lit(0.0)).otherwise(falling)
 
 
 # -- flows

@@ -5,10 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-MICROS = 1_000_000
-MINUTE = 60 * MICROS
-WINDOWS: dict[str, int] = {"1m": MINUTE, "1h": 60 * MINUTE, "1d": 24 * 60 * MINUTE}
-"""Name to microseconds. Each is a multiple of a minute and begins at a multiple of itself since the epoch, in UTC."""
+from spark_jobs.telemetry_aggregation.cells import WINDOWS
 
 
 def micros(at: Column | str) -> Column:

@@ -15,12 +15,12 @@ from pyspark.sql.types import StructType
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY
 from spark_jobs.telemetry_aggregation import job
+from spark_jobs.telemetry_aggregation.buckets import RELATIVE_ERROR
+from spark_jobs.telemetry_aggregation.cells import MICROS
 from spark_jobs.telemetry_aggregation.datasets import decisions, telemetry
 from spark_jobs.telemetry_aggregation.incremental import BEGINNING, Incremental, written
 from spark_jobs.telemetry_aggregation.inputs import Inputs
-from spark_jobs.telemetry_aggregation.percentiles import RELATIVE_ERROR
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SCALING
-from spark_jobs.telemetry_aggregation.windows import MICROS
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data
 HOLD = 900

@@ -1,0 +1,64 @@
+"""Percentiles from counts per bucket: mergeable, the same in any order. Pure.
+
+Buckets grow geometrically, as in DDSketch (Masson, Rim, Lee, VLDB 2019): positive values between g^(i-1) and g^i share
+bucket i, and 2 g^i / (g + 1) is within (g - 1) / (g + 1) of each of them. Zero has a bucket of its own, negative values
+mirror the positive. Counts are whole numbers, so that a day from minutes is the day from records, digit for digit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+RELATIVE_ERROR = 0.01
+"""DDSketch's own default: an hour of a log-normal backlog (sigma 1) needs about 150 buckets, a constant one needs 1."""
+
+PERCENTS = (50, 95, 99)
+
+BITS = 18
+"""Bucket numbers and `MIDDLE` added to them are below 2^BITS."""
+
+MIDDLE = 1 << (BITS - 1)
+_GROWTH = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
+_PER_OCTAVE = 1 / math.log2(_GROWTH)
+# Doubles reach from 2^-1074 to 2^1024, which is 37,213 buckets below one: shifted so, no positive value has bucket 0.
+_SHIFT = 40_000
+
+Longs = NDArray[np.int64]
+Doubles = NDArray[np.float64]
+
+
+def buckets(values: Doubles) -> Longs:
+    """The bucket of each finite value; their order is the values'."""
+    with np.errstate(divide="ignore"):
+        octaves = np.log2(np.abs(values))
+    octaves[values == 0] = 0.0
+    found: Longs = (np.ceil(octaves * _PER_OCTAVE).astype(np.int64) + _SHIFT) * np.sign(values).astype(
+        np.int64
+    )
+    return found
+
+
+def middles(numbers: Longs) -> Doubles:
+    """The value that stands for each bucket: within RELATIVE_ERROR of everything in it."""
+    exponents = (np.abs(numbers) - _SHIFT).astype(np.float64)
+    with np.errstate(over="ignore"):  # of the greatest doubles; callers bound it by the greatest sample
+        sizes = 2 / (_GROWTH + 1) * np.power(_GROWTH, exponents)
+    return np.sign(numbers) * np.where(numbers == 0, 0.0, sizes)
+
+
+def percentiles(groups: Longs, numbers: Longs, counts: Longs) -> Iterator[Doubles]:
+    """Per percent of PERCENTS, the percentile of each group by nearest rank.
+
+    One entry per group and bucket, in the order of both; groups are numbered from 0 and none is empty.
+    """
+    ends = np.append(np.flatnonzero(np.diff(groups)), len(groups) - 1)
+    until = np.cumsum(counts)  # of all groups, one after the other
+    totals = np.diff(until[ends], prepend=0)
+    before = until[ends] - totals
+    for percent in PERCENTS:
+        ranks = (totals * percent + 99) // 100
+        yield middles(numbers[np.searchsorted(until, before + ranks)])

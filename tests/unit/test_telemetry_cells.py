@@ -1,0 +1,144 @@
+"""States of cells and windows against the same in plain Python."""
+
+import math
+from collections import defaultdict
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spark_jobs.telemetry_aggregation import cells
+from spark_jobs.telemetry_aggregation.buckets import PERCENTS, RELATIVE_ERROR, buckets, middles
+from spark_jobs.telemetry_aggregation.cells import MINUTE, WINDOWS
+
+np = pytest.importorskip("numpy")
+
+BEGIN = 1_763_769_420_000_000  # 23:57 UTC: an hour and a day end within the samples
+# Quarters, so that sums are the same in any order.
+VALUES = st.integers(-400, 40_000).map(lambda quarters: quarters / 4)
+TIMES = st.one_of(
+    st.integers(BEGIN, BEGIN + 6 * MINUTE), st.sampled_from([BEGIN, BEGIN + 1, BEGIN + 3 * MINUTE])
+)
+SAMPLES = st.lists(
+    st.tuples(
+        st.sampled_from(["plan-a", "plan-b"]), st.sampled_from(["", "0"]), st.just("backlog"), TIMES, VALUES
+    ),
+    max_size=60,
+)
+BAD = st.lists(
+    st.sampled_from(
+        [
+            ("plan-a", "", "backlog", BEGIN, float("nan")),
+            ("plan-a", "", "backlog", BEGIN, float("-inf")),
+            ("plan-a", "", "backlog", BEGIN, None),
+            ("plan-a", "", "backlog", None, 1.0),
+            (None, "", "backlog", BEGIN, 1.0),
+        ]
+    ),
+    max_size=3,
+)
+
+
+def table(samples):
+    columns = list(zip(*samples, strict=True)) or [[]] * 5
+    return pa.table(columns, schema=cells.SAMPLES)
+
+
+def kept(samples):
+    """Per identity the greatest value."""
+    found = {}
+    for *identity, value in samples:
+        found[tuple(identity)] = max(value, found.get(tuple(identity), -math.inf))
+    return [(*identity, value) for identity, value in found.items()]
+
+
+def extremes(values):
+    return min(value for _, value in values), max(value for _, value in values)
+
+
+def grouped(samples, width):
+    found = defaultdict(list)
+    for subject, part, metric, at, value in samples:
+        found[subject, part, metric, at - at % width].append((at, value))
+    return {key: sorted(values) for key, values in found.items()}
+
+
+@given(samples=SAMPLES, bad=BAD, distinct=st.booleans())
+def test_states_are_what_plain_python_makes_of_the_samples(samples, bad, distinct):
+    states = cells.states_of(table([*samples, *bad]), distinct=distinct).to_pylist()
+
+    unique = kept(samples) if distinct else samples
+    wanted = {
+        key: (len(values), sum(v for _, v in values), *extremes(values), *values[0], *values[-1])
+        for key, values in grouped(unique, MINUTE).items()
+    }
+    names = ("samples", "total", "min", "max", "first_at", "first", "last_at", "last")
+    found = {
+        (row["subject"], row["part"], row["metric"], row["minute"]): tuple(row[name] for name in names)
+        for row in states
+        if row["minute"] is not None
+    }
+    assert found == wanted
+    assert sum(row["copies"] for row in states) == len(samples) - len(unique)
+    assert sum(row["invalid"] for row in states) == len(bad)
+
+
+@given(samples=SAMPLES, cuts=st.lists(st.integers(0, 7), max_size=3))
+def test_windows_are_what_plain_python_makes_of_the_samples_however_the_minutes_were_split(samples, cuts):
+    parts = [[], *([] for _ in cuts)]
+    for sample in samples:
+        minute = (sample[3] - BEGIN) // MINUTE
+        parts[sum(minute >= cut for cut in cuts)].append(sample)
+    states = pa.Table.from_batches([cells.states_of(table(part), distinct=False) for part in parts])
+
+    found = cells.windows_of(states).to_pylist()
+
+    assert len(found) == sum(len(grouped(samples, width)) for width in WINDOWS.values())
+    for row in found:
+        start = round(row["window_start"].timestamp() * 1_000_000)
+        own = grouped(samples, WINDOWS[row["window"]])[row["subject"], row["part"], row["metric"], start]
+        values = sorted(value for _, value in own)
+        assert (row["samples"], row["min"], row["max"]) == (len(values), values[0], values[-1])
+        assert row["mean"] == pytest.approx(sum(values) / len(values), abs=1e-9)
+        assert (row["first"], row["last"]) == (own[0][1], own[-1][1])
+        elapsed = (own[-1][0] - own[0][0]) / 1e6
+        drain = (own[0][1] - own[-1][1]) / elapsed if elapsed else None
+        assert row["drain_per_s"] == pytest.approx(drain)
+        lasting = own[-1][1] / drain if drain and drain > 0 else None
+        assert row["time_to_drain_s"] == (0.0 if own[-1][1] == 0 else pytest.approx(lasting))
+        for percent in PERCENTS:
+            exact = values[math.ceil(len(values) * percent / 100) - 1]
+            assert abs(row[f"p{percent}"] - exact) <= RELATIVE_ERROR * abs(exact) * (1 + 1e-9)
+
+
+@given(samples=SAMPLES)
+def test_numbers_too_great_to_be_packed_give_the_same(samples):
+    usual = cells.states_of(table(samples), distinct=True)
+    wide = cells.windows_of(pa.Table.from_batches([usual]))
+    word, cells._WORD = cells._WORD, 9
+    try:
+        narrow = cells.states_of(table(samples), distinct=True)
+        rows = cells.windows_of(pa.Table.from_batches([narrow]))
+    finally:
+        cells._WORD = word
+
+    assert sorted(map(str, narrow.to_pylist())) == sorted(map(str, usual.to_pylist()))
+    assert sorted(map(str, rows.to_pylist())) == sorted(map(str, wide.to_pylist()))
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_a_buckets_middle_is_within_the_bound_of_all_its_values(value):
+    (middle,) = middles(buckets(np.array([value])))
+
+    tiny = 2.3e-308  # below, doubles have fewer digits than the bound asks for
+    if abs(value) < 1.7e308:
+        assert abs(middle - value) <= max(
+            RELATIVE_ERROR * abs(value) * (1 + 1e-9), tiny * (0 < abs(value) < tiny)
+        )
+
+
+def test_buckets_are_in_the_order_of_the_values():
+    values = np.array([-1e300, -2.0, -1e-300, 0.0, 5e-324, 1.0, 1.5, 1.7976931348623157e308])
+
+    assert (np.diff(buckets(values)) > 0).all()
