@@ -308,7 +308,9 @@ async def test_a_silent_link_is_replaced_when_the_partition_has_more(server):
         await until(lambda: len(taken.events) == 20)
 
         replaced = receiver.statistics().stuck
-        assert replaced >= 1  # more on a machine too busy to open a link within the time after which it is stuck
+        assert (
+            replaced >= 1
+        )  # more on a machine too busy to open a link within the time after which it is stuck
         idle_before = taken.idle
         await until(lambda: taken.idle > idle_before + 5)
 
