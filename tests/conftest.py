@@ -3,6 +3,7 @@
 `TORTURE=1` also runs the tests marked `torture`, which take minutes; without it they are deselected.
 """
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -35,6 +36,12 @@ def pytest_collection_modifyitems(config, items):
     if long:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if not item.get_closest_marker("torture")]
+
+
+def pytest_collection_finish():
+    """What collecting thousands of tests leaves lives to the end: no garbage collection is to look through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,6 @@ SETTINGS = {
     # The plans are large and the data small: compiling a plan takes longer than running it once.
     "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 
