@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 from devstack.azurite import Azurite
 from tests.postgres_support import running_server
@@ -19,6 +20,8 @@ os.environ["COLUMNS"] = "200"
 for variable in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
     os.environ.pop(variable, None)
 
+SPARK = "tests/spark/"
+
 # No deadline for one example: a loaded machine is no failure of the code under test.
 settings.register_profile("tidemark", deadline=None)
 settings.load_profile("tidemark")
@@ -28,8 +31,23 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "torture: takes minutes; runs with TORTURE=1 only (`make torture`)")
 
 
+class FilesAndOneSpark(LoadFileScheduling):
+    """A file goes to a worker whole, and all of Spark's to one: a session takes a minute to start and to get warm."""
+
+    def _split_scope(self, nodeid):
+        return SPARK if nodeid.startswith(SPARK) else super()._split_scope(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    if config.getvalue("dist") == "loadfile":
+        return FilesAndOneSpark(config, log)
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
+    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))  # the longest piece of work begins first
     if os.environ.get("TORTURE") == "1":
         return
     long = [item for item in items if item.get_closest_marker("torture")]

@@ -237,7 +237,7 @@ def test_a_job_that_was_killed_gives_the_same_result_when_it_is_run_again(spark,
     command = [sys.executable, "-m", "spark_jobs.reconciliation.job", "--capture", str(place.capture)]
     job = subprocess.Popen(
         [*command, "--no-checkpoints", "--output", str(output), "--cores", "1", "--memory", "1g"],
-        env={**os.environ, **place.settings},
+        env={**os.environ, **place.settings, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"},
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
