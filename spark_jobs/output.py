@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -59,6 +60,17 @@ def read_table(spark: SparkSession, path: str, fmt: str = "parquet") -> DataFram
     if has_delta(spark):
         return spark.read.format("delta").load(path)
     return spark.read.parquet(*_delta_files(path))
+
+
+def is_delta(spark: SparkSession, path: str) -> bool:
+    """True where the table at `path` is one of Delta Lake: it has a log."""
+    if is_local(path):
+        return Path(local(path), "_delta_log").is_dir()
+    try:
+        _ = spark.read.text(f"{path}/_delta_log").schema
+    except PySparkException:
+        return False
+    return True
 
 
 def is_local(path: str) -> bool:
@@ -137,10 +149,16 @@ def _write_deltalake(frame: DataFrame, folder: Path, mode: Mode, partition_by: S
 
 
 def _delta_files(path: str) -> list[str]:
+    import pyarrow as pa  # noqa: PLC0415 - only here
+
     try:
         import deltalake  # noqa: PLC0415 - an extra
     except ModuleNotFoundError:
         raise JobError(
             f"{path}: reading Delta needs a jar in Spark or pip install 'tidemark[delta]'"
         ) from None
-    return [str(uri) for uri in deltalake.DeltaTable(local(path)).file_uris()]
+    folder = Path(local(path))
+    files = deltalake.DeltaTable(folder).get_add_actions()
+    return [
+        str(folder / unquote(file)) for file in pa.table(files)["path"].to_pylist()
+    ]  # the log quotes its names

@@ -22,11 +22,13 @@ from spark_jobs.backfill.failures import reason_of
 from spark_jobs.backfill.replay import Replaying, Unit
 from spark_jobs.backfill.shares import Shares
 from spark_jobs.backfill.story import Backfilled, PartitionPlan
-from spark_jobs.backfill.target import container_id, for_executors, forget, open_ledger, read_target
+from spark_jobs.backfill.target import container_id, forget, open_ledger, read_target
 from spark_jobs.backfill.task import RESULT, PartitionTask
 from spark_jobs.backfill.transforms import POSITION, in_order, of_hub, only_missing, plan
 from spark_jobs.backfill.view import showing
 from spark_jobs.errors import InputError, JobError
+from spark_jobs.executor_settings import for_executors
+from spark_jobs.output import is_delta, read_table
 from spark_jobs.progress import watch
 
 LEDGER_WITHIN = 30.0
@@ -159,7 +161,7 @@ def _replay(
 
 def _missing(spark: SparkSession, path: str, hub: str) -> DataFrame:
     try:
-        found = spark.read.parquet(path)
+        found = read_table(spark, path, "delta") if is_delta(spark, path) else spark.read.parquet(path)
     except PySparkException as error:
         raise InputError(f"--only-missing {path}: {reason_of(error)}") from error
     lacking = [name for name in POSITION[1:] if name not in found.columns]

@@ -18,8 +18,6 @@ from consumer.sinks.cosmos_client import CosmosContainer
 from consumer.transforms import load_transform
 from spark_jobs.errors import InputError, JobError
 
-_PREFIXES = ("EVENTHUB_", "COSMOS_", "CONSUMER_", "ALLOW_", "BLOB_", "TIDEMARK_")
-
 
 def read_target(settings: Mapping[str, str]) -> ConsumerConfig:
     """The consumer that the settings describe. Raises InputError when a backfill cannot write for it."""
@@ -33,20 +31,6 @@ def read_target(settings: Mapping[str, str]) -> ConsumerConfig:
     if config.dry_run:
         raise InputError("COSMOS_WRITE is false: nothing would be written; a backfill needs it unset or true")
     return config
-
-
-def for_executors(settings: Mapping[str, str], config: ConsumerConfig) -> dict[str, str]:
-    """The settings that a task needs, and no others: connections are secrets, and the environment has more of them."""
-    connections = (config.hub_connection, config.cosmos_connection, config.storage_connection)
-    return {
-        name: value
-        for name, value in settings.items()
-        if name.upper().startswith(_PREFIXES)
-        or any(
-            name.lower() == each.lower() or name.lower().startswith((f"{each}__".lower(), f"{each}:".lower()))
-            for each in connections
-        )
-    }
 
 
 async def container_id(config: ConsumerConfig, settings: Mapping[str, str]) -> str:

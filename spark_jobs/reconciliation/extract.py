@@ -23,8 +23,8 @@ from consumer.assembly import Parts
 from consumer.config import ConsumerConfig, SinkKind, read_config
 from consumer.errors import ConsumerError
 from consumer.model import NOTHING_SETTLED, Checkpoint
-from spark_jobs.backfill.target import for_executors
 from spark_jobs.errors import InputError, JobError
+from spark_jobs.executor_settings import for_executors
 from spark_jobs.output import read_table, write_table
 from spark_jobs.progress import watch
 from spark_jobs.reconciliation.keys import META_FIELDS, Mapping, document_keys, event_keys

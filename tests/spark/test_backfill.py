@@ -16,6 +16,7 @@ from devstack.threaded import running_in_thread
 from spark_jobs.backfill.job import save
 from spark_jobs.backfill.run import BackfillSettings, Selection, backfill
 from spark_jobs.errors import InputError
+from spark_jobs.output import write_table
 from spark_jobs.sources.capture import read_capture
 from tests.spark.backfill_support import documents, flights, latest, letters, row, server, settings
 
@@ -102,6 +103,9 @@ def test_only_what_is_listed_as_missing_is_written_and_what_no_file_holds_is_tol
 
     assert sorted(world.documents()) == ["p0-3", "p1-7", "p1-9"]
     assert done.lines[-1] == "1 of the missing events are in no capture file"
+    write_table(spark.read.parquet(str(tmp_path / "lost")), str(tmp_path / "lost in delta"), fmt="delta")
+    in_delta = Selection(only_missing=str(tmp_path / "lost in delta"))
+    assert backfill(frame, in_delta, FAST, world.settings).lines[-1] == done.lines[-1]
     spark.createDataFrame([], "hub string, partition string, sequence_number long").write.parquet(
         str(tmp_path / "none")
     )

@@ -23,7 +23,7 @@ def rows(spark):
 
 @pytest.mark.parametrize("fmt", ["parquet", "delta"])
 def test_a_table_is_replaced_appended_to_and_read_back(spark, rows, tmp_path, fmt) -> None:
-    path = str(tmp_path / "deep" / "table")
+    path = str(tmp_path / "a folder" / "table")
     write_table(rows, path, fmt=fmt)
     write_table(rows.where("id > 1"), path, fmt=fmt)
     write_table(rows.where("id = 1"), path, fmt=fmt, mode="append")
@@ -31,7 +31,9 @@ def test_a_table_is_replaced_appended_to_and_read_back(spark, rows, tmp_path, fm
     assert sorted(read_table(spark, path, fmt).collect()) == sorted(rows.collect())
     write_table(rows.select(F.col("id").alias("other")), path, fmt=fmt)
     assert read_table(spark, path, fmt).columns == ["other"]
-    assert [entry.name for entry in (tmp_path / "deep").iterdir()] == ["table"]  # nothing is left beside it
+    assert [entry.name for entry in (tmp_path / "a folder").iterdir()] == [
+        "table"
+    ]  # nothing is left beside it
 
 
 def test_a_write_that_fails_leaves_the_old_table(spark, rows, tmp_path) -> None:

@@ -4,8 +4,9 @@ import pytest
 
 from spark_jobs.backfill.failures import reason_of
 from spark_jobs.backfill.run import BackfillSettings
-from spark_jobs.backfill.target import for_executors, read_target
+from spark_jobs.backfill.target import read_target
 from spark_jobs.errors import InputError
+from spark_jobs.executor_settings import for_executors
 
 CONSUMER = {
     "EventHubConnection": "Endpoint=sb://orders.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=s",
