@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from spark_jobs.errors import InputError, JobError
+from spark_jobs import option_values
+from spark_jobs.errors import JobError
 
 JOBS: dict[str, str] = {
     "telemetry-aggregation": "spark_jobs.telemetry_aggregation.job",
@@ -61,16 +62,8 @@ app = typer.Typer(
 
 
 def moment(text: str | None, option: str) -> datetime | None:
-    """The time of --from or --to, with its zone; UTC where it names none. Raises InputError."""
-    if text is None:
-        return None
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise InputError(
-            f"{option} is '{text}'; accepted: ISO 8601, for example 2026-11-21 or 2026-11-21T08:00:00Z"
-        ) from None
-    return time if time.tzinfo else time.replace(tzinfo=UTC)
+    """The time of --from or --to, in UTC. Raises InputError."""
+    return option_values.moment(option, text)
 
 
 def mount(parent: typer.Typer) -> None:
@@ -84,15 +77,29 @@ def run_command(
 ) -> None:
     """Runs one job's command as a program and ends it: for `python -m spark_jobs.<job>.job` and spark-submit.
 
-    A JobError becomes one line on stderr and exit status 1.
+    A JobError becomes one line on stderr and exit status 1, also where a task of Spark raised it.
     """
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command()(command)
     try:
         single(args=list(sys.argv[1:] if argv is None else argv), prog_name=name)
-    except JobError as error:
-        typer.echo(f"error: {error}", err=True)
+    except Exception as error:
+        told = _told(error)
+        if told is None:
+            raise
+        typer.echo(f"error: {told}", err=True)
         raise SystemExit(1) from None
+
+
+def _told(error: Exception) -> JobError | None:
+    """The error that is for people: itself, or the one of a task that Spark's exception carries; None if neither."""
+    if isinstance(error, JobError):
+        return error
+    if "pyspark" not in sys.modules:  # some commands do without, and start faster so
+        return None
+    from spark_jobs.sources.failures import input_error_of  # noqa: PLC0415
+
+    return input_error_of(error)
 
 
 def _add(parent: typer.Typer, name: str, module: str, summary: str) -> None:

@@ -22,7 +22,13 @@ def input_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        raised = _RAISED.search(str(error))
+        raised = input_error_of(error)
         if raised is None:
             raise
-        raise InputError(raised[1].strip()) from error
+        raise raised from error
+
+
+def input_error_of(error: Exception) -> InputError | None:
+    """The InputError that Spark's exception tells of; None if it tells of none, or is not Spark's."""
+    raised = _RAISED.search(str(error)) if isinstance(error, PySparkException | Py4JJavaError) else None
+    return None if raised is None else InputError(raised[1].strip())

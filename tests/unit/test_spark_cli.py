@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 import typer
+from pyspark.errors import PySparkException
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError
@@ -70,6 +71,22 @@ def test_a_job_error_is_one_line_and_status_1(monkeypatch, capsys) -> None:
 
     assert run(monkeypatch, command) == 1
     assert capsys.readouterr().err == "error: --metrics x: not there; accepted: Parquet\n"
+
+
+def test_an_input_error_of_a_task_is_one_line_and_status_1_and_other_errors_of_spark_are_themselves(
+    monkeypatch, capsys
+) -> None:
+    def fail_with(text):
+        def command() -> None:
+            raise PySparkException(text)
+
+        return command
+
+    trace = "Traceback (most recent call last):\n  ...\nspark_jobs.errors.InputError: a.avro: it is cut off\n\n at org"
+    assert run(monkeypatch, fail_with(trace)) == 1
+    assert capsys.readouterr().err == "error: a.avro: it is cut off\n"
+    with pytest.raises(PySparkException, match="no space left"):
+        run(monkeypatch, fail_with("no space left"))
 
 
 def test_a_format_comes_from_the_environment_where_no_option_names_it(monkeypatch, capsys) -> None:
