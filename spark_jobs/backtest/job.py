@@ -49,6 +49,7 @@ from spark_jobs.sources.telemetry import read_decisions
 
 NAME = "backtest"
 
+BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 HISTORIES_PER_BATCH = "16"
 """Rows handed to a worker at once: a row holds a whole history, and 10,000 of them, the default, no worker could."""
 
@@ -71,9 +72,10 @@ class Settings:
 def run(spark: SparkSession, settings: Settings) -> str:
     """Extract, transform, load; returns the report's path. Raises InputError."""
     check_format(settings.fmt)
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", HISTORIES_PER_BATCH)
     plan, targets = read_settings(settings.grid, settings.config, os.environ)
     recorded = histories(extract(spark, settings)).persist()
+    before = str(spark.conf.get(BATCH_SETTING))
+    spark.conf.set(BATCH_SETTING, HISTORIES_PER_BATCH)
     try:
         with watch(spark, "reading the history"):
             names = [row.target for row in recorded.select("target").collect()]
@@ -83,6 +85,7 @@ def run(spark: SparkSession, settings: Settings) -> str:
             raise InputError(str(error)) from error
         found, rows = backtest(spark, job, recorded, names)
     finally:
+        spark.conf.set(BATCH_SETTING, before)  # the session may be a notebook's
         recorded.unpersist()
     return load(spark, settings, found, rows)
 

@@ -122,7 +122,9 @@ def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_ki
             run(spark, settings(given))
     assert not (given / "out").exists()
 
+    batches = spark.conf.get(job_module.BATCH_SETTING)
     page = run(spark, settings(given))
+    assert spark.conf.get(job_module.BATCH_SETTING) == batches
 
     plan = read_grid(GRID, name="grid.toml")
     targets = Targets(CONFIG, name="tidemark.toml", settings={}, plug_ins=registry)
