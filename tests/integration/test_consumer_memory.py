@@ -14,8 +14,8 @@ from tests.consumer_support import consumer_world
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(150)]
 
 EVENTS, HELD = 12_000, 4_000
-WARM_UP, THROTTLED = 8.0, 20.0  # seconds
-GROWTH = 3_000_000  # bytes; what is held takes 20 MB, and 0.1 MB was measured
+WARM_UP, THROTTLED = 6.0, 13.0  # seconds
+GROWTH = 2_000_000  # bytes; what is held takes 20 MB, and 0.1 MB was measured
 
 
 async def test_total_throttling_costs_a_bounded_amount_of_memory_and_no_record(azurite, tmp_path):
