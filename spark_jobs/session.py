@@ -34,6 +34,7 @@ _LOCAL: dict[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.catalogImplementation": "in-memory",
+    "spark.python.daemon.module": "spark_jobs.python_daemon",
     # Throughput counts here, pauses do not.
     "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC",
     # More tasks than the default's 128 MB give: both cores end together, and each task's groups fit its memory.

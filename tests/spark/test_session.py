@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pyarrow as pa
+import pyspark
 import pytest
 
 from spark_jobs.class_archive import java_options
@@ -44,3 +46,13 @@ def test_no_cores_are_an_error(spark) -> None:
 )
 def test_the_master_is_ours_only_where_nobody_else_chose_it(environment, managed) -> None:
     assert is_managed(environment) == managed
+
+
+def test_workers_import_pyspark_where_pip_put_it_and_not_from_the_archive_without_bytecode(spark):
+    def where(batches):
+        for _ in batches:
+            yield pa.record_batch({"file": [pyspark.__file__]})
+
+    (row,) = spark.range(1).coalesce(1).mapInArrow(where, "file string").collect()
+
+    assert row.file == pyspark.__file__
