@@ -97,7 +97,8 @@ def test_the_local_host_sees_the_same_bindings_as_the_worker():
     assert {f.name: (list(f.raw_bindings), f.is_async) for f in host.functions} == reported
 
 
-def test_collecting_in_the_worker_reports_backlog_and_capacity(settings):
+def test_collecting_in_the_worker_reports_backlog_and_capacity(settings, stack):
+    plan = stack.call(lambda: stack.server.resource_manager.plan(stack.plan_id))  # another test scales it
     answer = run_worker(ROOT, [{"function": "collect_metrics", "timer": {"IsPastDue": False}}], settings)
 
     (invocation,) = answer["invocations"]
@@ -106,7 +107,7 @@ def test_collecting_in_the_worker_reports_backlog_and_capacity(settings):
     report = json.loads(message)["body"]
     assert report["target"] == "plan-orders"
     assert [(s["metric"], s["value"]) for s in report["samples"]] == [("backlog", 0.0)]
-    assert (report["capacity"]["current"], report["capacity"]["ceiling"]) == (1, 30)
+    assert (report["capacity"]["current"], report["capacity"]["ceiling"]) == (plan.capacity, 30)
 
 
 def test_reports_become_an_action_and_the_action_moves_the_plan(settings, stack):
