@@ -161,7 +161,7 @@ def test_messages_are_scheduled(threaded, queue, send):
 
 def test_a_run_that_is_stopped_leaves_a_resume_file(threaded, queue, send, tmp_path):
     file, left = tmp_path / "lines.txt", tmp_path / "left.json"
-    file.write_text("".join(f"{n:0200}\n" for n in range(5_000)))
+    file.write_text("".join(f"{n:0200}\n" for n in range(20_000)))
     threaded.call(
         lambda: threaded.server.faults.add(Fault(f"send:{queue}", "latency", seconds=1.0, count=None))
     )
@@ -193,4 +193,4 @@ def test_a_run_that_is_stopped_leaves_a_resume_file(threaded, queue, send, tmp_p
     threaded.call(threaded.server.faults.clear)
     result, _ = send("-f", str(file), "--resume", str(left), "--resend-unknown")
     assert result.exit_code == 0
-    assert len(stored(threaded, queue)) == 5_000
+    assert len(stored(threaded, queue)) == 20_000
