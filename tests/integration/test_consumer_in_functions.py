@@ -157,7 +157,7 @@ async def test_the_trigger_writes_every_event_and_a_restarted_host_none_again(wo
     async with hosting("trigger") as host:
         await world.until(lambda: len(world.ids()) == 301 and all_ended(host))
         assert all(record.succeeded for record in host.invocations), host.invocations[0].error
-        assert len(host.invocations) >= 3
+        assert len(host.invocations) >= 2  # at least one for each partition
     async with hosting("trigger") as again:
         world.produce(10, first=300, partitions=2)
         await world.until(lambda: len(world.ids()) == 311 and all_ended(again))

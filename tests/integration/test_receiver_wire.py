@@ -42,7 +42,7 @@ async def a_receiver(server, *, hub=HUB, group="$Default", tls=False, **options)
 
 
 class Taken:
-    """What `on_events` got. It waits while `gate` is closed."""
+    """What `on_events` got. With events it waits while `gate` is closed."""
 
     def __init__(self):
         self.events = []
@@ -55,7 +55,8 @@ class Taken:
         self.events += events
         self.idle += not events
         self.last_enqueued.append(last_enqueued)
-        await self.gate.wait()
+        if events:
+            await self.gate.wait()
 
     @property
     def numbers(self):

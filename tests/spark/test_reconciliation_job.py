@@ -235,17 +235,18 @@ def test_a_job_that_was_killed_gives_the_same_result_when_it_is_run_again(spark,
     clean = run(place.job("clean", checkpoints=False), spark)
     output = place.folder / "killed"
     command = [sys.executable, "-m", "spark_jobs.reconciliation.job", "--capture", str(place.capture)]
-    job = subprocess.Popen(
-        [*command, "--no-checkpoints", "--output", str(output), "--cores", "1", "--memory", "1g"],
-        env={**os.environ, **place.settings, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"},
-        start_new_session=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    with (place.folder / "killed.log").open("wb") as said:
+        job = subprocess.Popen(
+            [*command, "--no-checkpoints", "--output", str(output), "--cores", "1", "--memory", "1g"],
+            env={**os.environ, **place.settings, "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"},
+            start_new_session=True,
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+        )
     try:
         deadline = time.monotonic() + 200
         while not (output / "extract" / "events" / "_SUCCESS").exists():
-            assert job.poll() is None
+            assert job.poll() is None, (place.folder / "killed.log").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.02)
     finally:
