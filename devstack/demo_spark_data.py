@@ -44,7 +44,7 @@ SAMPLED_TO, KEPT = 3, 0.65
 """One record in three is sent from day 12 on; from day 21 on a third of the events is lost, too."""
 
 # load
-LOADS, THINNED = 20, 10
+LOADS, THINNED = 20, 40  # the largest peak needs 9.6 of at most 10 instances
 GRID = """\
 base = "plan-orders"
 
