@@ -27,7 +27,7 @@ from spark_jobs.telemetry_aggregation.cells import MICROS
 from spark_jobs.telemetry_aggregation.datasets import Dataset, States, decisions, metrics, telemetry
 from spark_jobs.telemetry_aggregation.gauges import gauges
 from spark_jobs.telemetry_aggregation.incremental import BEGINNING, Incremental, written
-from spark_jobs.telemetry_aggregation.inputs import Inputs, read, stream
+from spark_jobs.telemetry_aggregation.inputs import Inputs, between, read, stream
 from spark_jobs.telemetry_aggregation.sample_files import states_of_files
 from spark_jobs.telemetry_aggregation.schemas import QUALITY
 from spark_jobs.telemetry_aggregation.transforms import distinct, flows
@@ -97,19 +97,13 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
                 kept, counts = _kept_samples(frame, settings)
                 states: States = {"gauges": kept}
             else:
-                kept, newest, counts = _kept(dataset, _between(frame, settings))
+                kept, newest, counts = _kept(dataset, between(frame, settings.since, settings.until))
                 states = dataset.states(kept, F.lit(BEGINNING), F.lit(newest))
         cached.append(kept)
         quality.append((dataset.name, *counts))
         parts.append(dict(states))
     tables = tables_of(parts, settings)
     return _load(spark, tables, spark.createDataFrame(quality, QUALITY), settings, cached)
-
-
-def _between(frame: DataFrame, settings: Settings) -> DataFrame:
-    if settings.since is not None:
-        frame = frame.where(F.col("at") >= F.lit(settings.since))
-    return frame if settings.until is None else frame.where(F.col("at") < F.lit(settings.until))
 
 
 def _kept(dataset: Dataset, frame: DataFrame) -> tuple[DataFrame, int, tuple[int, int, int, int]]:

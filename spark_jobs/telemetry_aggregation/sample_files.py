@@ -23,8 +23,8 @@ from spark_jobs.schemas import METRICS
 from spark_jobs.telemetry_aggregation import cells
 from spark_jobs.telemetry_aggregation.cells import MINUTE
 from spark_jobs.telemetry_aggregation.gauges import STATES, gauge_states
+from spark_jobs.telemetry_aggregation.inputs import between
 from spark_jobs.telemetry_aggregation.transforms import samples_of_metrics
-from spark_jobs.telemetry_aggregation.windows import micros
 
 ROWS_PER_TASK = 4_000_000
 """About 500 MB in a task's process."""
@@ -67,9 +67,7 @@ def states_of_files(
     groups = _row_groups_of(frame)
     tasks = None if groups is None else tasks_of(groups, bounds)
     if not tasks:
-        at = micros("at")
-        inside = frame if bounds == ALWAYS else frame.where((at >= bounds.begin) & (at < bounds.end))
-        return gauge_states(samples_of_metrics(inside), distinct=True)
+        return gauge_states(samples_of_metrics(between(frame, since, until)), distinct=True)
     numbers = frame.sparkSession.range(0, len(tasks), 1, len(tasks))
     return numbers.mapInArrow(partial(_read, tasks=tasks), STATES)
 
