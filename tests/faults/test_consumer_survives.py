@@ -486,6 +486,26 @@ async def test_a_receiver_with_a_higher_epoch_takes_the_partition_without_a_hot_
     await one.settles()
 
 
+@contextlib.asynccontextmanager
+async def kept(leases, lease, owner):
+    """The lease is renewed by its owner, and released in the end."""
+
+    async def renew():
+        nonlocal lease
+        while True:
+            await asyncio.sleep(1)
+            lease = await leases.claim(lease, owner, deadline=soon())
+
+    renewing = asyncio.create_task(renew())
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await renewing
+        await leases.release(lease, deadline=soon())
+
+
 async def test_a_stolen_lease_ends_the_claim_and_the_thief_is_not_disturbed(one):
     stolen = None
     while stolen is None:  # the owner renews at the same time
@@ -493,14 +513,13 @@ async def test_a_stolen_lease_ends_the_claim_and_the_thief_is_not_disturbed(one)
         lease = next(each for each in leases if each.partition == "3")
         stolen = await one.stores.leases.claim(lease, "thief", deadline=soon())
     claim = await one.stores.store.claim("3", "thief", deadline=soon())
+    async with kept(one.stores.leases, stolen, "thief"):
+        one.send()
 
-    one.send()
-
-    await until(lambda: "3" not in one.process.consumer.ownership.owned)
-    await until(lambda: {partition for partition, _ in one.missing()} <= {"3"})
-    left = (await one.stores.checkpoints())["3"]
-    assert (left.epoch, left.sequence_number) == (claim.epoch, claim.checkpoint.sequence_number)
-    await one.stores.leases.release(stolen, deadline=soon())
+        await until(lambda: "3" not in one.process.consumer.ownership.owned)
+        await until(lambda: {partition for partition, _ in one.missing()} <= {"3"})
+        left = (await one.stores.checkpoints())["3"]
+        assert (left.epoch, left.sequence_number) == (claim.epoch, claim.checkpoint.sequence_number)
     await one.settles()
     assert (await one.stores.checkpoints())["3"].epoch > claim.epoch
 
