@@ -1,12 +1,14 @@
 """Telemetry aggregation against DuckDB and Polars on the same Parquet files, each cell in a process of its own.
 
-    python -m benchmarks.spark.aggregation [--rows 50000000] [--cache DIR]
+    python -m benchmarks.spark.aggregation [--rows 50000000] [--rounds 3] [--cache DIR]
 
 `sums`: count, sum, mean, minimum and maximum per series and minute. `percentiles`: count, p50, p95 and p99 per
 series and hour; DuckDB's and Polars's are exact, ours within the stated bound, which is checked. A day of 800 series
 (100 targets of 8 metrics); 50 million rows are 43 samples a minute. Ours also finds the first and last sample of each minute and
 drops duplicates (of which the data has none); the peers do not. CPU seconds are user and system time of the whole
-process tree, the start of Python and Java included; `work` leaves the start out: of imports and of the session.
+process tree, the start of Python and Java included; `work` leaves the start out: of imports and of the session. A cell on
+one core is confined to it by the operating system, with all its threads. Figures are medians of the rounds, in each of which
+every cell runs once.
 """
 
 # ruff: noqa: PLC0415 - a cell loads its own engine and no other
@@ -15,10 +17,12 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 
 from benchmarks.spark.usage import cpu_seconds, peak_megabytes
@@ -27,6 +31,7 @@ MINUTE = 60_000_000
 FILES = 16
 SERIES = 800
 KINDS = ("sums", "percentiles")
+PEERS = ("duckdb", "polars")
 
 
 def generate(folder: Path, rows: int) -> None:
@@ -155,10 +160,16 @@ def run_cell(engine: str, kind: str, data: Path, result: Path, cores: int) -> No
 
 def measure(engine: str, kind: str, data: Path, scratch: Path, cores: int) -> dict[str, float]:
     result = scratch / f"{engine}-{kind}-{cores}"
+    shutil.rmtree(f"{result}.parquet", ignore_errors=True)  # of the round before
     argv = [sys.executable, "-m", "benchmarks.spark.aggregation", "--cell", engine, kind]
     argv += ["--data", str(data), "--result", str(result), "--cores", str(cores)]
     environment = {**os.environ, "POLARS_MAX_THREADS": str(cores)}
-    done = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    all_cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(all_cores)[:cores])  # of the children, too: Java's compiler and collector
+    try:
+        done = subprocess.run(argv, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    finally:
+        os.sched_setaffinity(0, all_cores)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -203,8 +214,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rows", type=int, default=50_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--cache", type=Path, help="where the data is kept for the next run")
-    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--cores", type=int, default=2, help=argparse.SUPPRESS)
     parser.add_argument("--cell", nargs=2, metavar=("ENGINE", "KIND"), help=argparse.SUPPRESS)
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--result", type=Path, help=argparse.SUPPRESS)
@@ -213,29 +225,50 @@ def main() -> None:
         run_cell(*given.cell, given.data, given.result, given.cores)
         return
     with tempfile.TemporaryDirectory() as scratch:
-        compare(data_of(given.cache or Path(scratch), given.rows), Path(scratch), given.rows)
+        compare(data_of(given.cache or Path(scratch), given.rows), Path(scratch), given.rows, given.rounds)
 
 
-def compare(data: Path, scratch: Path, rows: int) -> None:
+def compare(data: Path, scratch: Path, rows: int, rounds: int) -> None:
     size = sum(file.stat().st_size for file in data.iterdir()) / 1e6
-    print(f"{rows:,} rows, {size:.0f} MB of Parquet; CPU seconds of the whole process tree")
+    print(
+        f"{rows:,} rows, {size:.0f} MB of Parquet; CPU seconds of the whole process tree, medians of {rounds}"
+    )
     for kind in KINDS:
-        found = {engine: measure(engine, kind, data, scratch, 2) for engine in CELLS}
-        fastest = min(found["duckdb"]["cpu"], found["polars"]["cpu"])
-        fastest_work = min(found["duckdb"]["work"], found["polars"]["work"])
-        print(f"\n{kind}: {check(kind, scratch, 2)}")
-        print(f"  {'':10}{'CPU s':>9}{'ratio':>8}{'work':>9}{'ratio':>8}{'wall s':>9}{'peak MB':>9}")
-        for engine, cell in found.items():
-            ratio, work = cell["cpu"] / fastest, cell["work"] / fastest_work
-            print(
-                f"  {engine:10}{cell['cpu']:9.1f}{ratio:8.2f}{cell['work']:9.1f}{work:8.2f}{cell['wall']:9.1f}{cell['mb']:9.0f}",
-                flush=True,
-            )
-        single = measure("tidemark", kind, data, scratch, 1)
-        gain, gain_work = (single[name] / found["tidemark"][name] for name in ("wall", "wall_work"))
+        measured: dict[tuple[str, int], list[dict[str, float]]] = defaultdict(list)
+        for _ in range(rounds):
+            for engine in CELLS:
+                for cores in (2, 1):
+                    measured[engine, cores].append(measure(engine, kind, data, scratch, cores))
+            checked = check(kind, scratch, 2)
+        print(f"\n{kind}: {checked}")
+        found = {cell: median(of) for cell, of in measured.items()}
+        print_cells({engine: found[engine, 2] for engine in CELLS})
+        print_scaling(found)
+
+
+def median(cells: list[dict[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(cell[name] for cell in cells) for name in cells[0]}
+
+
+def print_cells(found: dict[str, dict[str, float]]) -> None:
+    fastest, fastest_work = (min(found[peer][name] for peer in PEERS) for name in ("cpu", "work"))
+    print(f"  {'':10}{'CPU s':>9}{'ratio':>8}{'work':>9}{'ratio':>8}{'wall s':>9}{'peak MB':>9}")
+    for engine, cell in found.items():
+        ratio, work = cell["cpu"] / fastest, cell["work"] / fastest_work
         print(
-            f"  tidemark on 1 core: {single['wall']:.1f} s of wall time, {single['wall_work']:.1f} of them work;"
-            f" 2 cores are {gain:.2f} times as fast, {gain_work:.2f} times in the work"
+            f"  {engine:10}{cell['cpu']:9.1f}{ratio:8.2f}{cell['work']:9.1f}{work:8.2f}{cell['wall']:9.1f}{cell['mb']:9.0f}",
+            flush=True,
+        )
+
+
+def print_scaling(found: dict[tuple[str, int], dict[str, float]]) -> None:
+    for engine in CELLS:
+        one, two = found[engine, 1], found[engine, 2]
+        gain, gain_work = (one[name] / two[name] for name in ("wall", "wall_work"))
+        print(
+            f"  {engine} on 1 core: {one['wall']:.1f} s of wall time, {one['wall_work']:.1f} of them work;"
+            f" 2 cores are {gain:.2f} times as fast, {gain_work:.2f} times in the work",
+            flush=True,
         )
 
 
