@@ -8,7 +8,7 @@ States are sorted numbers: a stable order of the samples by cell and time is wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -79,6 +79,7 @@ ROWS = pa.schema(
 )
 """The table GAUGES."""
 
+_NEVER = np.iinfo(np.int64)
 _WORD = 63  # bits of a whole number that is not negative
 _PAIR = np.dtype([("bucket", "<i4"), ("count", "<i4")])
 
@@ -112,6 +113,20 @@ def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 # -- samples to states
+
+
+def parts(samples: pa.Table, rows: int) -> Iterator[pa.Table]:
+    """SAMPLES in consecutive parts of `rows` rows or some more, no minute in two of them; one part if times are mixed."""
+    at = samples.column("at")
+    until = np.maximum.accumulate(at.fill_null(_NEVER.min).to_numpy())
+    since = np.minimum.accumulate(at.fill_null(_NEVER.max).to_numpy()[::-1])[::-1]
+    cuts = np.flatnonzero(until[:-1] < since[1:] - since[1:] % MINUTE) + 1
+    begin = 0
+    while begin < len(samples):
+        later = np.searchsorted(cuts, begin + rows)
+        end = int(cuts[later]) if later < len(cuts) else len(samples)
+        yield samples.slice(begin, end - begin)
+        begin = end
 
 
 def states_of(samples: pa.Table, *, distinct: bool) -> pa.RecordBatch:

@@ -29,6 +29,9 @@ from spark_jobs.telemetry_aggregation.transforms import samples_of_metrics
 ROWS_PER_TASK = 4_000_000
 """About 500 MB in a task's process."""
 
+ROWS_AT_ONCE = 200_000
+"""They and all that is computed from them fit a core's cache: half the processor time of 4 million at once."""
+
 READ_AT_MOST = 1.6
 """Rows read by all tasks for each row there is: above, reading through Spark is cheaper."""
 
@@ -152,7 +155,8 @@ def _read(batches: Iterable[pa.RecordBatch], tasks: Sequence[Task]) -> Iterator[
         for number in batch.column(0).to_pylist():
             task = tasks[number]
             samples = pa.concat_tables(_samples(group, task.own) for group in task.groups)
-            yield cells.states_of(samples, distinct=True)
+            for part in cells.parts(samples, ROWS_AT_ONCE):
+                yield cells.states_of(part, distinct=True)
 
 
 def _samples(group: RowGroup, own: Span) -> pa.Table:

@@ -84,6 +84,28 @@ def test_states_are_what_plain_python_makes_of_the_samples(samples, bad, distinc
     assert sum(row["invalid"] for row in states) == len(bad)
 
 
+@given(samples=SAMPLES, timeless=st.integers(0, 3), in_order=st.booleans(), rows=st.integers(1, 20))
+def test_parts_are_all_samples_and_share_no_minute(samples, timeless, in_order, rows):
+    if in_order:
+        samples = sorted(samples, key=lambda sample: sample[3])
+    without = [("plan-a", "", "backlog", None, 1.0)] * timeless
+    given_ = table([*samples[:20], *without, *samples[20:]])
+
+    parts = [part.to_pylist() for part in cells.parts(given_, rows)]
+
+    assert [row for part in parts for row in part] == given_.to_pylist()
+    minutes = [{row["at"] // MINUTE for row in part if row["at"] is not None} for part in parts]
+    assert sum(map(len, minutes)) == len(set().union(*minutes))
+    assert all(len(part) >= rows for part in parts[:-1])
+    if in_order:
+        last = [max(own, default=None) for own in minutes]
+        sizes = [
+            sum(row["at"] is not None and row["at"] // MINUTE != minute for row in part)
+            for part, minute in zip(parts, last, strict=True)
+        ]
+        assert all(size < rows for size in sizes)
+
+
 @given(samples=SAMPLES, cuts=st.lists(st.integers(0, 7), max_size=3))
 def test_windows_are_what_plain_python_makes_of_the_samples_however_the_minutes_were_split(samples, cuts):
     parts = [[], *([] for _ in cuts)]
