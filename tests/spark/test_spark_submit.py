@@ -1,0 +1,66 @@
+"""What `make dist` builds, given to spark-submit: a Java process of its own runs the tasks, as on a cluster."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pyspark
+import pytest
+
+from spark_jobs import entry_point
+from spark_jobs.java import ensure_java
+from tests.unit.test_source_records import AT, entry
+
+MINUTES = 30
+
+
+@pytest.fixture
+def spark_home(tmp_path) -> Path:
+    """The installed Spark in a folder of this test, below which the cluster writes."""
+    home = tmp_path / "spark"
+    home.mkdir()
+    for part in Path(pyspark.__file__).parent.iterdir():
+        (home / part.name).symlink_to(part)
+    return home
+
+
+@pytest.mark.timeout(400)
+def test_a_job_runs_on_executors_that_are_processes_of_their_own(spark_home, tmp_path) -> None:
+    (tmp_path / "log").mkdir()
+    (tmp_path / "log" / "0.jsonl").write_bytes(
+        b"".join(msgspec.json.encode(entry(at=AT + 60 * minute)) + b"\n" for minute in range(MINUTES))
+    )
+    done = subprocess.run(
+        [
+            spark_home / "bin" / "spark-submit",
+            *("--master", "local-cluster[1,2,1024]", "--driver-memory", "512m"),
+            *("--conf", "spark.executor.memory=512m", "--conf", "spark.ui.enabled=false"),
+            *("--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.driver.host=127.0.0.1"),
+            *(entry_point.__file__, "telemetry-aggregation", "--decisions", tmp_path / "log"),
+            *("--output", tmp_path / "out", "--cores", "7"),  # which a cluster does not heed
+        ],
+        env={
+            **os.environ,
+            "JAVA_HOME": str(ensure_java()),
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_HOME": str(spark_home),
+        },
+        cwd=tmp_path,  # the executor's Python finds the jobs where they are installed
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert done.stdout.splitlines()[-1] == str(tmp_path / "out" / "telemetry-aggregation.html")
+    assert Path(done.stdout.splitlines()[-1]).exists()
+    gauges = pq.read_table(tmp_path / "out" / "gauges").to_pylist()
+    backlog = [row for row in gauges if row["metric"] == "backlog"]
+    assert Counter(row["window"] for row in backlog)["1m"] == MINUTES
+    assert {row["p95"] for row in backlog} == {120.0}
+    assert [each.name for each in (spark_home / "work").iterdir()]  # it was not the driver who worked
