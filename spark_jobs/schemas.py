@@ -178,8 +178,9 @@ APP_EVENTS = StructType(
         StructField("role", _TEXT),
         StructField("sdk_version", _TEXT),
         StructField("source", _TEXT),
+        StructField("item_id", _TEXT),
     ]
 )
 """Custom events of Application Insights; each stands for `item_count` events that happened. `source` is the table:
-"customEvents" (classic) or "AppEvents" (workspace).
+"customEvents" (classic) or "AppEvents" (workspace). `item_id` is the stored record's own, null where the export leaves it out.
 """

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from msgspec import Struct
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 from rich.console import Console
@@ -28,7 +28,16 @@ from spark_jobs.sampling_report.breaks import Break, BreakSettings
 from spark_jobs.sampling_report.changes import Change, Share, changes
 from spark_jobs.sampling_report.kql import Question
 from spark_jobs.sampling_report.page import Bin
-from spark_jobs.sampling_report.transforms import Scope, bin_start, binned, chosen, filled, names, shares
+from spark_jobs.sampling_report.transforms import (
+    Scope,
+    bin_start,
+    binned,
+    chosen,
+    filled,
+    names,
+    once,
+    shares,
+)
 from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Finding, analyse, lost_events
 from spark_jobs.session import spark_session
 from spark_jobs.sources.app_insights import read_app_insights
@@ -84,15 +93,18 @@ class Settings(Struct, frozen=True):
 class Summary(Struct, frozen=True):
     event: str
     rows: int
+    copies: int
+    """Of these rows, in other files of the export; they are counted once."""
     findings: tuple[Finding, ...]
     report: str
 
 
 class _Found(Struct, frozen=True):
-    """What the extract holds: the event's name, its table, and from when to when the whole export goes."""
+    """What the extract holds: the event's name, its table, if its rows have ids, and the whole export's time."""
 
     event: str
     source: str
+    with_ids: bool
     first: datetime
     last: datetime
 
@@ -108,15 +120,23 @@ def report_on(spark: SparkSession, events: DataFrame, settings: Settings) -> Sum
     """Judges APP_EVENTS and reports, whatever they were read from. Raises JobError."""
     with watch(spark, "looking for the event"):
         found = _choose(names(events).collect(), settings)
-        kept = chosen(events, Scope(found.event, settings.since, settings.until)).persist()
+        seen = Observation()
+        stored = chosen(events, Scope(found.event, settings.since, settings.until))
+        stored = stored.observe(seen, F.count(F.lit(1)).alias("rows"))
+        kept = (once(stored) if found.with_ids else stored).persist()
     try:
+        rows = kept.count()
+        if not rows:
+            raise InputError(f"{settings.input} holds none of the events between --from and --to")
         _check_measurement(kept, settings)
-        return _judged(spark, kept, found, settings)
+        return _judged(spark, kept, found, settings, copies=seen.get["rows"] - rows)
     finally:
         kept.unpersist()
 
 
-def _judged(spark: SparkSession, kept: DataFrame, found: _Found, settings: Settings) -> Summary:
+def _judged(
+    spark: SparkSession, kept: DataFrame, found: _Found, settings: Settings, *, copies: int
+) -> Summary:
     with watch(spark, "counting and correcting"):
         bins = _bins(kept, found, settings, settings.bin).persist()
         rows = _collected(bins)
@@ -131,14 +151,14 @@ def _judged(spark: SparkSession, kept: DataFrame, found: _Found, settings: Setti
         if (missing := lost_events(days, analysis.count, finding)) is not None
     }
     question = Question(found.event, settings.measurement, settings.bin, settings.since, settings.until)
-    report = page.build(page.Findings(question, found.source, rows, days, analysis, changed, lost))
+    report = page.build(page.Findings(question, found.source, rows, copies, days, analysis, changed, lost))
     with watch(spark, f"writing {settings.output}"):
         write_table(bins, f"{settings.output}/bins", fmt=settings.fmt)
         table = spark.createDataFrame(_rows(analysis, changed, lost), FINDINGS)
         write_table(table.coalesce(1), f"{settings.output}/findings", fmt=settings.fmt)
         path = write_report(spark, report, settings.output)
     bins.unpersist()
-    return Summary(found.event, sum(each.rows for each in rows), analysis.findings, path)
+    return Summary(found.event, sum(each.rows for each in rows), copies, analysis.findings, path)
 
 
 def _choose(rows: Sequence[Any], settings: Settings) -> _Found:
@@ -155,14 +175,13 @@ def _choose(rows: Sequence[Any], settings: Settings) -> _Found:
     return _Found(
         event,
         max(own, key=lambda row: row["rows"])["source"],
+        any(row["with_id"] for row in own),
         min(row["first"] for row in rows).replace(tzinfo=UTC),
         max(row["last"] for row in rows).replace(tzinfo=UTC),
     )
 
 
 def _check_measurement(kept: DataFrame, settings: Settings) -> None:
-    if kept.isEmpty():
-        raise InputError(f"{settings.input} holds none of the events between --from and --to")
     if (
         settings.measurement is None
         or not kept.where(F.col("measurements")[F.lit(settings.measurement)].isNotNull()).isEmpty()
@@ -330,6 +349,11 @@ def command(
         console.print(f"  {finding.sentence()}", markup=False, highlight=False, soft_wrap=True)
     if not summary.findings:
         console.print("no break found")
+    if summary.copies:
+        console.print(
+            f"{summary.copies:,} rows are in more than one file of the export; each counts once",
+            highlight=False,
+        )
     console.print(f"report: {summary.report}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -46,6 +46,7 @@ class Findings(Struct, frozen=True):
     question: Question
     source: str
     bins: Sequence[Bin]
+    copies: int
     days: Sequence[Day]
     analysis: Analysis
     changes: Mapping[int, Sequence[Change]]
@@ -83,6 +84,8 @@ def _facts(found: Findings) -> dict[str, str]:
     }
     if found.lost:
         facts["events missing"] = f"about {number(round(sum(found.lost.values())))}"
+    if found.copies:
+        facts["copies left out"] = number(found.copies)
     if without := rows - weighted:
         facts["rows without itemCount"] = number(without)
     return facts

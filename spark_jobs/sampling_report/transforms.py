@@ -70,9 +70,12 @@ class Scope(Struct, frozen=True):
 
 
 def names(events: DataFrame) -> DataFrame:
-    """Rows per event name and table, with the time of the first and the last."""
+    """Rows per event name and table, how many have an id, and the time of the first and the last."""
     return events.groupBy("name", "source").agg(
-        F.count(F.lit(1)).alias("rows"), F.min("timestamp").alias("first"), F.max("timestamp").alias("last")
+        F.count(F.lit(1)).alias("rows"),
+        F.count("item_id").alias("with_id"),
+        F.min("timestamp").alias("first"),
+        F.max("timestamp").alias("last"),
     )
 
 
@@ -84,6 +87,17 @@ def chosen(events: DataFrame, scope: Scope) -> DataFrame:
     if scope.until is not None:
         kept = kept.where(F.col("timestamp") < F.lit(scope.until))
     return kept
+
+
+def once(events: DataFrame) -> DataFrame:
+    """Each record once that has an id, however many files hold it; those without one as they come.
+
+    The time belongs to the key although ids are unique: should a writer's not be, nothing is lost.
+    """
+    row = F.concat(F.lit("row "), F.monotonically_increasing_id())
+    return (
+        events.withColumn("key", F.coalesce("item_id", row)).dropDuplicates(["key", "timestamp"]).drop("key")
+    )
 
 
 def binned(events: DataFrame, width: timedelta, measurement: str | None) -> DataFrame:

@@ -37,6 +37,7 @@ def read_app_insights(
     spark: SparkSession, path: str, *, quarantine: str | None = None, storage: Mapping[str, Any] | None = None
 ) -> DataFrame:
     """APP_EVENTS of all export files below `path`. Raises InputError where there are none; records that cannot be read
-    end the first action, or go to `quarantine`. Files that overlap in time give their events more than once.
+    end the first action, or go to `quarantine`. Files that overlap in time give their events more than once,
+    with the same `item_id`.
     """
     return read_records(spark, AppInsightsSource, path, quarantine, storage)

@@ -29,6 +29,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "operation_id": ("operation_Id", "OperationId"),
     "role": ("cloud_RoleName", "AppRoleName"),
     "sdk_version": ("sdkVersion", "SDKVersion"),
+    "item_id": ("itemId", "_ItemId"),
 }
 _TABLE_OF = ("itemType", "Type", "category", "Category")
 _EVENTS = {"customEvent", "customEvents", "AppEvents", "AppEvent"}
@@ -107,6 +108,7 @@ def _flattened(record: Mapping[str, Any]) -> dict[str, Any]:
             },
             "operation_Id": (context.get("operation") or {}).get("id"),
             "cloud_RoleName": (context.get("device") or {}).get("roleName"),
+            "itemId": ((record.get("internal") or {}).get("data") or {}).get("id"),
         }
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise RejectedError(f"a record of continuous export without {error!r}") from None
@@ -135,7 +137,7 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
             (key, _number(key, value)) for key, value in _measured(found["measurements"]).items()
         ],
         "dimensions": [(key, _text(value)) for key, value in dimensions.items()],
-        **{key: _text(found[key]) or None for key in ("operation_id", "role", "sdk_version")},
+        **{key: _text(found[key]) or None for key in ("operation_id", "role", "sdk_version", "item_id")},
         "source": WORKSPACE if "TimeGenerated" in record or "ItemCount" in record else CLASSIC,
     }
 

@@ -152,6 +152,29 @@ def test_lost_events_of_a_workspace_are_lost_and_hours_are_bins_as_well(spark, t
     assert again == summary
 
 
+def test_files_that_overlap_give_what_they_give_without_the_overlap(spark, tmp_path, capsys):
+    records = [{**record, "itemId": f"i{place}"} for place, record in enumerate(classic(story(4)))]
+    source = export(tmp_path / "export", records[:2000])
+    export(tmp_path / "export" / "more", records[1500:])
+    once = export(tmp_path / "once", records)
+    output = tmp_path / "out"
+    assert len(records) > 2000
+
+    with pytest.raises(SystemExit):
+        main(["--input", source, "--output", str(output)])
+    told = capsys.readouterr().out
+    alone = run(Settings(input=once, output=str(tmp_path / "alone")), spark)
+
+    assert "500 rows are in more than one file of the export; each counts once" in told
+    assert "copies left out" in (output / "sampling-report-eventxreceived.html").read_text()
+    assert (alone.rows, alone.copies) == (len(records), 0)
+    found, expected = (
+        sorted(spark.read.parquet(str(folder / "bins")).collect()) for folder in (output, tmp_path / "alone")
+    )
+    assert len(found) == 22
+    assert found == expected
+
+
 def test_what_is_not_in_the_export_is_named_with_what_is(spark, tmp_path):
     records = classic(story(3)[:5])
     records[0]["name"] = "Other"

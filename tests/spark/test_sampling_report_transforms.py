@@ -13,6 +13,7 @@ from spark_jobs.sampling_report.transforms import (
     binned,
     chosen,
     filled,
+    once,
     shares,
 )
 from spark_jobs.schemas import APP_EVENTS
@@ -22,10 +23,19 @@ DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 
 
 def event(
-    at, *, weight=1, value=None, operation=None, name="X", dimensions=None, sdk="dotnet:2.1", role="api"
+    at,
+    *,
+    weight=1,
+    value=None,
+    operation=None,
+    name="X",
+    dimensions=None,
+    sdk="dotnet:2.1",
+    role="api",
+    item_id=None,
 ):
     measurements = {} if value is None else {"points": float(value)}
-    return (at, name, weight, measurements, dimensions or {}, operation, role, sdk, "customEvents")
+    return (at, name, weight, measurements, dimensions or {}, operation, role, sdk, "customEvents", item_id)
 
 
 def table(spark, rows):
@@ -130,6 +140,21 @@ def test_bins_without_events_are_there_with_zero_rows_and_no_rate(spark):
     assert [row["corrected_count"] for row in found] == [0, 4, 0, 0, None]
     assert [row["sampling_rate"] for row in found] == [None, 25.0, None, None, None]
     assert [row["corrected_sum"] for row in found] == [None, 8.0, None, None, None]
+
+
+def test_a_record_with_an_id_counts_once_and_records_without_one_as_they_come(spark):
+    rows = [
+        *[event(T0, value=1.0, item_id="a", dimensions={"n": "1"})] * 3,
+        event(T0 + HOUR, value=1.0, item_id="a"),  # another record, should an id not be unique
+        event(T0, value=1.0, item_id="b"),
+        *[event(T0, value=1.0)] * 2,
+    ]
+    found = once(table(spark, rows).repartition(3))
+
+    assert sorted((row["timestamp"].hour, row["item_id"] or "") for row in found.collect()) == [
+        *((0, ""), (0, ""), (0, "a"), (0, "b"), (1, "a"))
+    ]
+    assert found.schema == APP_EVENTS
 
 
 def test_no_events_give_no_bins_of_the_same_columns(spark):

@@ -247,6 +247,7 @@ EVENT = {
     "role": "worker",
     "sdk_version": "py3:1.0",
     "source": "customEvents",
+    "item_id": "i-1",
 }
 CLASSIC = {
     "timestamp": "2026-11-21T08:02:14.1234567Z",
@@ -258,6 +259,7 @@ CLASSIC = {
     "operation_Id": "op1",
     "cloud_RoleName": "worker",
     "sdkVersion": "py3:1.0",
+    "itemId": "i-1",
 }
 WORKSPACE = {
     "TimeGenerated": "2026-11-21T08:02:14.1234567Z",
@@ -269,6 +271,7 @@ WORKSPACE = {
     "OperationId": "op1",
     "AppRoleName": "worker",
     "SDKVersion": "py3:1.0",
+    "_ItemId": "i-1",
 }
 CONTINUOUS = {
     "event": [{"name": "Received", "count": 3}],
@@ -281,6 +284,7 @@ CONTINUOUS = {
         "operation": {"id": "op1"},
         "device": {"roleName": "worker"},
     },
+    "internal": {"data": {"id": "i-1", "documentVersion": "1.61"}},
 }
 
 
@@ -345,7 +349,7 @@ def test_a_row_of_csv_with_other_columns_is_rejected_and_the_next_one_read():
     found = parsed(app_event_records(data, "a.csv"), app_event_row, schema)
 
     assert (found.batch.num_rows, [each.number for each in found.rejects]) == (1, [2])
-    assert "7 of 9 columns" in found.rejects[0].reason
+    assert "8 of 10 columns" in found.rejects[0].reason
 
 
 def test_times_of_the_portal_are_read():
