@@ -88,6 +88,10 @@ def backfill(
     """
     shares, config = settings.shares(), read_target(environment)
     spark = captured.sparkSession
+    if spark.conf.get("spark.speculation", "false") == "true":
+        raise InputError(
+            "spark.speculation is true; accepted: false, for a second attempt at a partition would end the first"
+        )
     missing = None if selection.only_missing is None else _missing(spark, selection.only_missing, config.hub)
     if missing is not None and missing.isEmpty():
         return None

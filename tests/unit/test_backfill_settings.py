@@ -1,9 +1,11 @@
 """A backfill's settings, its target, and what it says when something is wrong."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from spark_jobs.backfill.failures import reason_of
-from spark_jobs.backfill.run import BackfillSettings
+from spark_jobs.backfill.run import BackfillSettings, Selection, backfill
 from spark_jobs.backfill.target import read_target
 from spark_jobs.errors import InputError
 from spark_jobs.executor_settings import for_executors
@@ -46,6 +48,13 @@ def test_a_budget_that_is_none_is_refused_by_its_option(budget, told):
 def test_a_target_that_cannot_be_written_is_refused_by_its_setting(setting, told):
     with pytest.raises(InputError, match=told):
         read_target({**CONSUMER, **setting})
+
+
+def test_a_cluster_that_starts_second_attempts_is_refused():
+    captured = SimpleNamespace(sparkSession=SimpleNamespace(conf={"spark.speculation": "true"}))
+
+    with pytest.raises(InputError, match="spark.speculation is true; accepted: false"):
+        backfill(captured, Selection(), BackfillSettings(records_per_second=1), CONSUMER)
 
 
 def test_tasks_get_the_settings_of_the_consumer_and_no_other_secret():
