@@ -53,7 +53,7 @@ def test_a_target_that_cannot_be_written_is_refused_by_its_setting(setting, told
 def test_a_cluster_that_starts_second_attempts_is_refused():
     captured = SimpleNamespace(sparkSession=SimpleNamespace(conf={"spark.speculation": "true"}))
 
-    with pytest.raises(InputError, match="spark.speculation is true; accepted: false"):
+    with pytest.raises(InputError, match=r"spark\.speculation is true; accepted: false"):
         backfill(captured, Selection(), BackfillSettings(records_per_second=1), CONSUMER)
 
 
