@@ -82,7 +82,7 @@ def report_of(done: Backfilled) -> Report:
 
 def _rate(report: Report, done: Backfilled) -> None:
     report.heading("Rate against the budget")
-    steps = [(before, now) for before, now in pairwise(done.history) if now.at > before.at]
+    steps = [(before, now) for before, now in pairwise(_pictures(done.history)) if now.at > before.at]
     if not steps:
         report.text("Nothing was written.")
         return
@@ -106,6 +106,13 @@ def _rate(report: Report, done: Backfilled) -> None:
     report.figure(figure, caption="What was sent per second, and what a record cost", name="backfill-rate")
 
 
+def _pictures(history: Sequence[Told]) -> Sequence[Told]:
+    """Without the one before the last where these two are close: what a moment brought is no rate."""
+    if len(history) > 2 and 2 * (history[-1].at - history[-2].at) < history[-2].at - history[-3].at:
+        return [*history[:-2], history[-1]]
+    return history
+
+
 def _spent(unit: Unit, before: Told, now: Told) -> float:
     spent = now.total - before.total
     return (spent.request_units if unit == "request_units" else spent.attempts) / (now.at - before.at)
@@ -113,17 +120,18 @@ def _spent(unit: Unit, before: Told, now: Told) -> float:
 
 def _partitions(report: Report, done: Backfilled) -> None:
     report.heading("Partitions")
-    headers = (
+    existed = ["Existed"] if done.mode == "create" else []  # of the others nobody knows whose they were
+    headers = [
         "Partition",
         "Events",
         "From",
         "To",
         "First enqueued",
         "Written",
-        "Existed",
+        *existed,
         "Dead letters",
         "Before",
-    )
+    ]
     report.table(
         headers,
         [
@@ -134,7 +142,7 @@ def _partitions(report: Report, done: Backfilled) -> None:
                 each.last_sequence_number,
                 f"{each.first_enqueued_at:%Y-%m-%d %H:%M:%S}",
                 counts.written,
-                counts.existed,
+                *([counts.existed] if existed else []),
                 counts.dead_letters,
                 counts.skipped,
             )

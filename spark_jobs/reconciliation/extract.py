@@ -105,9 +105,11 @@ def extract(
     source = _cosmos_options(config, needed, mapping, request_units)
     paths = partition_key_paths(source)
     with watch(spark, "reading the hub's events"):
-        own = _of_hub(hub_events, config.hub)
+        own = hub_events.where(F.lower("hub") == config.hub.lower())
         events = _kept(spark, distinct_events(event_keys(own, mapping, paths)), f"{folder}/events")
         begin = _begin(events)
+        if begin is None:
+            _check_hub(hub_events, config.hub)
     with watch(spark, "reading the dead letters"):
         letters = read_dead_letters(spark, needed).select(*LETTERS.fieldNames())
         letters = _kept(spark, letters, f"{folder}/dead_letters")
@@ -136,13 +138,11 @@ def _cosmos_options(
     return options
 
 
-def _of_hub(events: DataFrame, hub: str) -> DataFrame:
-    """Those of the consumer's hub. A folder that holds only other hubs is a mistake, not an empty hub."""
-    own = events.where(F.lower("hub") == hub.lower())
-    if own.isEmpty() and not events.isEmpty():
-        others = ", ".join(sorted(f"'{row['hub']}'" for row in events.select("hub").distinct().take(_SHOWN)))
-        raise InputError(f"EVENTHUB_NAME is '{hub}', the events are of {others}")
-    return own
+def _check_hub(events: DataFrame, hub: str) -> None:
+    """A folder that holds only other hubs is a mistake, not an empty hub. Raises InputError."""
+    others = sorted(f"'{row['hub']}'" for row in events.select("hub").distinct().collect())
+    if others:
+        raise InputError(f"EVENTHUB_NAME is '{hub}', the events are of {', '.join(others[:_SHOWN])}")
 
 
 def _kept(spark: SparkSession, frame: DataFrame, path: str) -> DataFrame:

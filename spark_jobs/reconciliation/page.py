@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -185,6 +186,7 @@ def _unsettled(report: Report, found: Findings) -> None:
     if not total:
         return
     report.heading("Not settled")
+    folder = _folder([row["file"] for row in found.unsettled if row["file"]])
     rows = [
         (
             row["partition"],
@@ -193,15 +195,21 @@ def _unsettled(report: Report, found: Findings) -> None:
             _words(row["status"]),
             row["document_id"],
             row["rejection"],
-            row["file"],
+            row["file"] and row["file"].removeprefix(folder),
         )
         for row in found.unsettled
     ]
     report.table(
         ("partition", "sequence number", "enqueued", "status", "document id", "mapping rejects it", "file"),
         rows,
-        caption=_shown(len(rows), total, "unsettled"),
+        caption=_shown(len(rows), total, "unsettled") + (f" Files are in {folder}." if folder else ""),
     )
+
+
+def _folder(files: Sequence[str]) -> str:
+    """What is the same of all paths, up to the last slash."""
+    prefix: str = os.path.commonprefix(files)  # noqa: RUF071 - URLs have two slashes in a row
+    return prefix[: prefix.rfind("/") + 1]
 
 
 def _duplicates(report: Report, found: Findings) -> None:

@@ -2,8 +2,10 @@
 
 from datetime import UTC, datetime
 
+from msgspec.structs import replace
+
 from spark_jobs.backfill.board import Counts, Told
-from spark_jobs.backfill.story import Backfilled, PartitionPlan, report_of
+from spark_jobs.backfill.story import Backfilled, PartitionPlan, _pictures, report_of
 
 AT = datetime(2026, 11, 21, 8, tzinfo=UTC)
 PLAN = (PartitionPlan("0", 120, 5, 124, AT, AT), PartitionPlan("1", 30, 0, 29, AT, AT))
@@ -47,6 +49,21 @@ def test_the_report_tells_what_was_written_what_existed_and_why_events_became_de
     assert page.count("<svg") == 3
     for told in ("flights into db/flights, mode create", "5.00", "<td>json</td>", "4 of the missing events"):
         assert told in page
+
+
+def test_what_existed_is_told_only_where_nothing_is_replaced():
+    done = backfilled([Told(0.0, Counts(), {})], {})
+
+    assert ">Existed<" in report_of(done).html()
+    assert ">Existed<" not in report_of(replace(done, mode="upsert")).html()
+
+
+def test_a_moment_at_the_end_is_no_rate_of_its_own():
+    counts = [Counts(written=n, attempts=n, request_units=float(n)) for n in (0, 400, 800, 850)]
+    history = [Told(at, each, {}) for at, each in zip((0.0, 1.0, 2.0, 2.1), counts, strict=True)]
+
+    assert [each.at for each in _pictures(history)] == [0.0, 1.0, 2.1]
+    assert _pictures(history[:3]) == history[:3]
 
 
 def test_of_a_backfill_that_wrote_nothing_the_report_says_so():

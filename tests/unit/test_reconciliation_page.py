@@ -43,7 +43,7 @@ def lost(number, body='<script>alert("x")</script>'):
         "status": "lost",
         "document_id": body,
         "rejection": None,
-        "file": "a.avro",
+        "file": f"/capture/ns/flights/{number % 2}.avro",
     }
 
 
@@ -97,6 +97,8 @@ def test_a_closed_gate_names_the_events_their_places_and_how_many_more_there_are
     assert f"{total:,} events are due and not settled; 300 sequence numbers are nowhere." in page
     assert f"The first 200 of {total:,}; the table" in page
     assert "9000 to 9299" in page
+    assert "Files are in /capture/ns/flights/." in page
+    assert "<td>1.avro</td>" in page
     assert "<script>alert" not in page  # ids are the senders' text
     assert "&lt;script&gt;" in page
 
