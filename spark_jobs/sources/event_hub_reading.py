@@ -17,6 +17,7 @@ from spark_jobs.sources.event_hub_positions import Range, begin_of, end_of, gone
 
 _PREFETCH, _BATCH = 3000, 500  # as the consumer's receiver, which says why
 _ATTEMPTS = 5  # connections in a row that give nothing
+_SILENT = 2  # of them, where no event ever came: the SDK says nothing of a consumer group that is not there
 _BACKOFF = 0.5  # seconds, doubled each time
 _CLOSING = 3.0  # seconds
 _STOLEN = "link:stolen"
@@ -56,6 +57,7 @@ class RangeReader:
         self._next = wanted.first
         self._link: Link | None = None
         self._failures = 0
+        self._began = False
 
     async def next_batch(self) -> pa.RecordBatch | None:
         """Some of the events that are left; None when all were given.
@@ -66,7 +68,7 @@ class RangeReader:
         while self._next <= self._wanted.last:
             events = self._fresh(await self._take())
             if events:
-                self._failures = 0
+                self._failures, self._began = 0, True
                 return batch_of(
                     map(_row, events), _Place(self._access.hub, self._wanted.partition), EVENT_COLUMNS
                 )
@@ -104,7 +106,7 @@ class RangeReader:
         try:
             events = await self._link.take(self._access.receive_timeout)
         except LinkLostError as error:
-            await self._reconnect(error)
+            await self._reconnect(error, _ATTEMPTS)
             return ()
         if not events:
             await self._examine()
@@ -130,8 +132,8 @@ class RangeReader:
             ),
         )
 
-    async def _reconnect(self, error: LinkLostError) -> None:
-        """Raises InputError where trying again is of no use."""
+    async def _reconnect(self, error: LinkLostError, attempts: int) -> None:
+        """Raises InputError where trying again is of no use: this was the last of so many attempts, or no place for us."""
         await self.close()
         self._failures += 1
         where = f"event hub '{self._access.hub}', partition {self._wanted.partition}"
@@ -140,8 +142,11 @@ class RangeReader:
                 f"{where}: a reader that owns its partitions reads in consumer group"
                 f" '{self._access.consumer_group}' and shuts others out; give consumerGroup one of its own: {error}"
             ) from error
-        if self._failures >= _ATTEMPTS:
-            raise InputError(f"{where}: {_ATTEMPTS} connections in a row gave nothing: {error}") from error
+        if self._failures >= attempts:
+            hint = "" if self._began else f"; does the consumer group '{self._access.consumer_group}' exist?"
+            raise InputError(
+                f"{where}: {self._failures} connections in a row gave nothing: {error}{hint}"
+            ) from error
         await asyncio.sleep(_BACKOFF * 2.0 ** (self._failures - 1))
 
     async def _examine(self) -> None:
@@ -152,7 +157,7 @@ class RangeReader:
             self._lose(self._wanted.last)
             return
         timeout = LinkLostError(TimeoutError(f"no event came in {self._access.receive_timeout} s"))
-        await self._reconnect(timeout)
+        await self._reconnect(timeout, _ATTEMPTS if self._began else _SILENT)
 
 
 def _row(event: Event) -> EventRow:

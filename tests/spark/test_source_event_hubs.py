@@ -88,6 +88,15 @@ async def test_a_reader_that_owns_the_partition_is_named_as_what_shuts_others_ou
     server.release_intruders()
 
 
+async def test_of_a_consumer_group_that_is_not_there_is_told_though_the_sdk_says_nothing(server):
+    await send(server, "0", 0, 5)
+
+    with pytest.raises(
+        InputError, match=r"2 connections in a row gave nothing: .*does the consumer group 'nobody' exist"
+    ):
+        await asyncio.to_thread(task, server, "0", 0, 4, consumerGroup="nobody", receiveTimeout="1")
+
+
 async def test_a_batch_is_what_was_sent(spark, server):
     await send(server, "0", 0, 300)
     await send(server, "1", 0, 40)
