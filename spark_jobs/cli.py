@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from spark_jobs import option_values
-from spark_jobs.errors import JobError
+from spark_jobs.errors import InputError, JobError
 
 JOBS: dict[str, str] = {
     "telemetry-aggregation": "spark_jobs.telemetry_aggregation.job",
@@ -44,8 +44,22 @@ Quarantine = Annotated[
     str | None,
     typer.Option("--quarantine", help="Folder for what cannot be read; without it, that is an error."),
 ]
+Root = Annotated[
+    Path, typer.Option("--root", help="Folder of local.settings.json; the environment wins over it.")
+]
 Since = Annotated[str | None, typer.Option("--from", help="Only from this time on, ISO 8601, UTC.")]
 Until = Annotated[str | None, typer.Option("--to", help="Only before this time, ISO 8601, UTC.")]
+
+
+def app_settings(root: Path) -> dict[str, str]:
+    """The app's settings: local.settings.json and `.env` in `root`, then the environment. Raises InputError."""
+    from consumer.cli.consume import settings_of  # noqa: PLC0415 - a library of those jobs that need it
+    from consumer.errors import SettingsError  # noqa: PLC0415
+
+    try:
+        return settings_of(root)
+    except SettingsError as error:
+        raise InputError(str(error)) from None
 
 
 def default_output(job: str) -> str:

@@ -9,7 +9,6 @@ from typing import Annotated, cast
 import typer
 from pyspark.sql import SparkSession
 
-from consumer.cli.consume import settings_of
 from consumer.sinks.cosmos_bulk import WriteMode
 from spark_jobs.backfill.run import BackfillSettings, Selection, backfill
 from spark_jobs.backfill.story import Backfilled, report_of
@@ -21,8 +20,10 @@ from spark_jobs.cli import (
     Memory,
     Output,
     Quarantine,
+    Root,
     Since,
     Until,
+    app_settings,
     default_output,
     run_command,
 )
@@ -65,9 +66,7 @@ def command(
             "--only-missing", help="Only the events that this table of the job reconciliation lists."
         ),
     ] = None,
-    root: Annotated[
-        Path, typer.Option("--root", help="Folder of local.settings.json; the environment wins over it.")
-    ] = Path(),
+    root: Root = Path(),
     again: Annotated[  # noqa: FBT002 - an option
         bool,
         typer.Option("--again", help="Write once more what earlier runs of the same events have settled."),
@@ -91,7 +90,7 @@ def command(
     settings = BackfillSettings(_mode(mode), ru_per_second, records_per_second, again, coordinator_port)
     names = tuple(name.strip() for name in partitions.split(",") if name.strip())
     selection = Selection(moment("--from", since), moment("--to", until), names, missing)
-    environment = settings_of(root)
+    environment = app_settings(root)
     settings.shares()
     read_target(environment)
     check_format(fmt)

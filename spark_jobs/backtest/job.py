@@ -6,8 +6,8 @@ spark-submit --py-files tidemark.whl entry_point.py backtest grid.toml --arrival
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -67,12 +67,14 @@ class Settings:
     output: str = cli.default_output(NAME)
     fmt: str = "parquet"
     quarantine: str | None = None
+    app_settings: Mapping[str, str] | None = field(default=None, repr=False)
+    """What the configuration and the scaling log's table refer to; None: the environment."""
 
 
 def run(spark: SparkSession, settings: Settings) -> str:
     """Extract, transform, load; returns the report's path. Raises InputError."""
     check_format(settings.fmt)
-    plan, targets = read_settings(settings.grid, settings.config, os.environ)
+    plan, targets = read_settings(settings.grid, settings.config, settings.app_settings or os.environ)
     recorded = histories(extract(spark, settings)).persist()
     before = str(spark.conf.get(BATCH_SETTING))
     spark.conf.set(BATCH_SETTING, HISTORIES_PER_BATCH)
@@ -96,7 +98,10 @@ def extract(spark: SparkSession, settings: Settings) -> DataFrame:
     if settings.arrivals is not None:
         frames.append(arrivals_as_readings(_table(spark, settings.arrivals)))
     if settings.log is not None:
-        frames.append(log_as_readings(read_decisions(spark, settings.log, quarantine=settings.quarantine)))
+        entries = read_decisions(
+            spark, settings.log, quarantine=settings.quarantine, settings=settings.app_settings
+        )
+        frames.append(log_as_readings(entries))
     if not frames:
         raise InputError("no history: give --arrivals, --log or both")
     return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
@@ -208,6 +213,7 @@ def command(
     config: Annotated[Path, typer.Option(help="The configuration with the running policies.")] = Path(
         "tidemark.toml"
     ),
+    root: cli.Root = Path(),
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     quarantine: cli.Quarantine = None,
@@ -220,7 +226,14 @@ def command(
     recommendations, and a report. For a few targets `tidemark backtest` does the same without Spark.
     """
     settings = Settings(
-        grid, config, arrivals, log, output or cli.default_output(NAME), check_format(format_), quarantine
+        grid,
+        config,
+        arrivals,
+        log,
+        output or cli.default_output(NAME),
+        check_format(format_),
+        quarantine,
+        cli.app_settings(root),
     )
     spark = spark_session(NAME, cores=cores, memory=memory)
     typer.echo(run(spark, settings))

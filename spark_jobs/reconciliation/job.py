@@ -20,9 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 from rich.console import Console
 
-from consumer.cli.consume import settings_of
 from consumer.config import ConsumerConfig
-from consumer.errors import SettingsError
 from scaling.connections import connection_string
 from spark_jobs import cli
 from spark_jobs.errors import GATE_CLOSED, InputError
@@ -232,9 +230,7 @@ def command(
     consumer_group: Annotated[
         str, typer.Option(help="To read the hub itself with; not the consumer's own.")
     ] = "$Default",
-    root: Annotated[
-        Path, typer.Option("--root", help="Folder of local.settings.json; the environment wins over it.")
-    ] = Path(),
+    root: cli.Root = Path(),
     since: cli.Since = None,
     until: cli.Until = None,
     grace: Annotated[
@@ -265,7 +261,7 @@ def command(
     """
     summary = run(
         Settings(
-            consumer=_app_settings(root),
+            consumer=cli.app_settings(root),
             capture=capture,
             consumer_group=consumer_group,
             since=moment("--from", since),
@@ -298,13 +294,6 @@ def command(
     console.print(f"report: {summary.report}", markup=False, highlight=False, soft_wrap=True)
     if summary.closed:
         raise typer.Exit(GATE_CLOSED)
-
-
-def _app_settings(root: Path) -> dict[str, str]:
-    try:
-        return settings_of(root)
-    except SettingsError as error:
-        raise InputError(str(error)) from None
 
 
 def main(argv: Sequence[str] | None = None) -> None:

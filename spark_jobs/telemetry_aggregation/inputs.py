@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from pyspark.errors import AnalysisException
@@ -22,6 +23,8 @@ class Inputs:
     metrics: str | None = None
     quarantine: str | None = None
     files_per_batch: int | None = None
+    settings: Mapping[str, str] | None = field(default=None, repr=False)
+    """With the connection of the scaling log's table; None: the environment."""
 
 
 def read(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
@@ -38,7 +41,9 @@ def read(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
 
     if name == "telemetry":
         return telemetry.read_consumer_telemetry(spark, _path(inputs.telemetry), quarantine=inputs.quarantine)
-    return telemetry.read_decisions(spark, _path(inputs.decisions), quarantine=inputs.quarantine)
+    return telemetry.read_decisions(
+        spark, _path(inputs.decisions), quarantine=inputs.quarantine, settings=inputs.settings
+    )
 
 
 def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import reduce
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -260,6 +261,7 @@ def command(
     currency: Annotated[str, typer.Option(help="The currency of the prices, for the report.")] = "",
     since: cli.Since = None,
     until: cli.Until = None,
+    root: cli.Root = Path(),
     quarantine: cli.Quarantine = None,
     files_per_batch: Annotated[
         int | None, typer.Option(min=1, help="With --checkpoint: files of a micro-batch at most.")
@@ -272,7 +274,7 @@ def command(
     Windows of a minute, an hour and a day. Writes the tables gauges, flows, scaling and quality, and a report.
     """
     settings = Settings(
-        inputs=Inputs(telemetry, decisions, metrics, quarantine, files_per_batch),
+        inputs=Inputs(telemetry, decisions, metrics, quarantine, files_per_batch, cli.app_settings(root)),
         output=output or cli.default_output(NAME),
         fmt=check_format(format_),
         since=cli.moment(since, "--from"),

@@ -1,5 +1,6 @@
 """`tidemark spark`: its list needs no Spark, its errors are one line."""
 
+import json
 import subprocess
 import sys
 import types
@@ -11,6 +12,7 @@ from pyspark.errors import PySparkException
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError
+from spark_jobs.telemetry_aggregation import inputs
 
 HIDDEN = """
 import sys
@@ -107,3 +109,30 @@ def test_times_are_utc_unless_they_say_otherwise() -> None:
     assert east == datetime(2026, 11, 21, 8, tzinfo=timezone(timedelta(hours=2)))
     with pytest.raises(InputError, match="--from is 'noon'; accepted: ISO 8601"):
         cli.moment("noon", "--from")
+
+
+def test_the_apps_settings_come_from_the_root_and_the_environment_wins(tmp_path, monkeypatch):
+    values = {"IsEncrypted": False, "Values": {"LogStorage": "of the file", "TIDEMARK_X": "of the file"}}
+    (tmp_path / "local.settings.json").write_text(json.dumps(values))
+    monkeypatch.setenv("TIDEMARK_X", "of the environment")
+
+    found = cli.app_settings(tmp_path)
+    assert (found["LogStorage"], found["TIDEMARK_X"]) == ("of the file", "of the environment")
+
+    (tmp_path / "local.settings.json").write_text("{")
+    with pytest.raises(InputError, match=r"local\.settings\.json"):
+        cli.app_settings(tmp_path)
+
+
+def test_the_scaling_logs_table_is_looked_up_in_the_settings_of_the_job(monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        "spark_jobs.sources.telemetry.read_decisions", lambda *_, settings, **__: given.append(settings)
+    )
+
+    inputs.read(
+        None, "decisions", inputs.Inputs(decisions="table://LogStorage", settings={"LogStorage": "x"})
+    )
+
+    assert given == [{"LogStorage": "x"}]
+    assert "LogStorage" not in repr(inputs.Inputs(settings={"LogStorage": "secret"}))
