@@ -57,7 +57,6 @@ class RangeReader:
         self._next = wanted.first
         self._link: Link | None = None
         self._failures = 0
-        self._began = False
 
     async def next_batch(self) -> pa.RecordBatch | None:
         """Some of the events that are left; None when all were given.
@@ -68,11 +67,16 @@ class RangeReader:
         while self._next <= self._wanted.last:
             events = self._fresh(await self._take())
             if events:
-                self._failures, self._began = 0, True
+                self._failures = 0
                 return batch_of(
                     map(_row, events), _Place(self._access.hub, self._wanted.partition), EVENT_COLUMNS
                 )
         return None
+
+    @property
+    def _began(self) -> bool:
+        """Whether the range's events, or a gap in front of them, were ever seen."""
+        return self._next > self._wanted.first
 
     async def close(self) -> None:
         link, self._link = self._link, None
