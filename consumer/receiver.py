@@ -13,7 +13,7 @@ import logging
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from azure.eventhub.aio import EventHubConsumerClient
@@ -32,6 +32,8 @@ partition is idle.
 """
 
 _log = logging.getLogger("tidemark.consumer")
+
+_Result = TypeVar("_Result")
 
 _STOLEN = "link:stolen"
 _NOT_FOUND = "not-found"
@@ -138,7 +140,7 @@ class HubReceiver:
         self._management: EventHubConsumerClient | None = None
         self._statistics = ReceiverStatistics()
         self._receiving = 0
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[Any]] = set()
 
     def statistics(self) -> ReceiverStatistics:
         return self._statistics
@@ -336,22 +338,35 @@ class HubReceiver:
         )
 
     async def _ask(
-        self, request: Callable[[EventHubConsumerClient], Awaitable[dict[str, Any]]]
+        self, request: Callable[[EventHubConsumerClient], Coroutine[Any, Any, dict[str, Any]]]
     ) -> dict[str, Any]:
         if self._management is None:
             self._management = await self._client()
+        # In a task of its own: the SDK awaits by asyncio.wait_for, which in Python 3.11 now and then swallows the
+        # cancellation that would end whoever asks.
+        asking = self._spawn(request(self._management))
         try:
-            async with asyncio.timeout(_REQUEST_TIMEOUT):
-                return await request(self._management)
+            await asyncio.wait({asking}, timeout=_REQUEST_TIMEOUT)
+            if not asking.done():
+                raise TimeoutError(f"no answer within {_REQUEST_TIMEOUT:g} s")
+            return asking.result()
         except (EventHubError, OSError) as error:  # a timeout is an OSError
             if self.created_at is None and _NOT_FOUND in (getattr(error, "error", None) or ""):
                 raise SettingsError(f"there is no event hub '{self._hub}': {network_story(error)}") from error
             raise UnavailableError(f"event hub '{self._hub}': {network_story(error)}") from error
+        finally:
+            asking.cancel()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
         task = asyncio.create_task(work)
         self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._background.discard(task)
+        if not task.cancelled():
+            task.exception()  # seen, also when nobody waits for it any more
 
     def _count(self, *, last_error: str | None = None, **more: int) -> None:
         found = self._statistics

@@ -9,6 +9,7 @@ import pytest
 from azure.eventhub import EventData
 from azure.eventhub._pyamqp._decode import decode_payload
 from azure.eventhub._pyamqp.aio import _receiver_async
+from azure.eventhub.aio import EventHubConsumerClient
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
 from consumer.errors import FencedError, PositionError, SettingsError, UnavailableError
@@ -109,6 +110,28 @@ async def test_a_refused_or_silent_management_node_is_unavailable(server, monkey
             server.faults.clear()
 
         assert await receiver.partitions() == ["0", "1"]
+
+
+async def test_a_request_that_swallows_its_cancellation_holds_up_nobody(server, monkeypatch):
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def swallowing(_client, _partition):
+        asked.set()
+        with suppress(asyncio.CancelledError):
+            await answer.wait()
+        await answer.wait()
+
+    monkeypatch.setattr(EventHubConsumerClient, "get_partition_properties", swallowing)
+    async with a_receiver(server) as receiver:
+        asking = asyncio.create_task(receiver.state("0"))
+        await asked.wait()
+        asking.cancel()
+        await asyncio.wait({asking}, timeout=5)
+        ended = asking.done()
+        answer.set()
+
+        assert ended
+        assert asking.cancelled()
 
 
 @pytest.mark.parametrize("shortcut", [True, False])
