@@ -32,8 +32,8 @@ lint: $(READY)  ## Check style and types
 bench: setup  ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
-torture: setup  ## Thousands of fleets in virtual time, and hundreds of real kills (more than an hour)
-	TORTURE=1 TORTURE_SEEDS=5000 TORTURE_KILLS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/torture tests/faults tests/spark
+torture: setup  ## Thousands of fleets in virtual time, hundreds of real kills, new examples of every property (more than an hour)
+	TORTURE=1 TORTURE_SEEDS=5000 TORTURE_KILLS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/torture tests/faults tests/spark tests/properties tests/unit
 
 soak: setup  ## Memory of a consumer during five minutes of total throttling
 	$(BIN)/python -m benchmarks.consumer_memory

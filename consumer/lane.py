@@ -10,10 +10,11 @@ Times are seconds of a monotonic clock.
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import islice
+from itertools import islice, takewhile
 
 from msgspec import Struct
 
@@ -103,7 +104,9 @@ class Lane:
 
     def append(self, since: float, work: Work) -> None:
         """The oldest stays in front: it is the one that the flush timer runs for."""
-        if self._queue and since < self._queue[0][0]:
+        if self._ordered:
+            self._place(since, work)
+        elif self._queue and since < self._queue[0][0]:
             self._queue.appendleft((since, work))
         else:
             self._queue.append((since, work))
@@ -114,10 +117,22 @@ class Lane:
         heappush(self._retries, (due, number, work))
 
     def give_back(self, work: Work, due: float) -> None:
-        """The work goes again before all others, and none of them before it is due."""
-        self._queue.appendleft((-math.inf, work))
+        """The work goes again at its place in the order, and none before it is due."""
+        self._place(-math.inf, work)
         self._bytes += work.size
         self.pause(due)
+
+    def _place(self, since: float, work: Work) -> None:
+        """By the sequence number. Events come in order, and what is tried again is before what waits; no service
+        sends one late, but the position that is committed with a later one would step over it.
+        """
+        queue = self._queue
+        if not queue or _number(queue[-1]) < _number((since, work)):
+            queue.append((since, work))
+        elif _number((since, work)) < _number(queue[0]):
+            queue.appendleft((min(since, queue[0][0]), work))
+        else:
+            queue.insert(bisect(queue, _number((since, work)), key=_number), (since, work))
 
     def pause(self, until: float) -> None:
         self.paused_until = max(self.paused_until, until)
@@ -157,7 +172,8 @@ class Lane:
             size += work.size
             works.append(work)
         fresh = self._fit(self.limit - len(works), size, alone=not works)
-        again = sum(1 for _, work in islice(self._queue, fresh) if work.attempts) if self._ordered else 0
+        tried = takewhile(lambda item: item[1].attempts, islice(self._queue, fresh)) if self._ordered else ()
+        again = sum(1 for _ in tried)
         granted = again + take(fresh - again) if fresh > again else again
         for _ in range(granted):
             work = self._pop()
@@ -239,3 +255,7 @@ class Lane:
     def works(self) -> list[Work]:
         """What is queued, then what waits for a retry."""
         return [work for _, work in self._queue] + [work for _, _, work in self._retries]
+
+
+def _number(item: tuple[float, Work]) -> int:
+    return item[1].record.event.sequence_number

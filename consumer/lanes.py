@@ -8,8 +8,8 @@ Records of one key are never on the way together: the later waits for the earlie
 `coalesce`, of several that wait only the last is written and settles the others; if it is rejected, the one before
 it takes its place.
 
-An ordered lane (a transactional sink) writes strictly in order of arrival, one batch at a time; what must be
-retried goes back to the front.
+An ordered lane (a transactional sink) writes strictly in order of sequence numbers, one batch at a time; what must
+be retried goes back to its place.
 
 Times are seconds of a monotonic clock.
 """

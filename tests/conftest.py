@@ -1,6 +1,7 @@
 """Fixtures shared by all tests.
 
-`TORTURE=1` also runs the tests marked `torture`, which take minutes; without it they are deselected.
+`TORTURE=1` also runs the tests marked `torture`, which take minutes and are deselected without it, and draws other examples
+for the properties in every run.
 """
 
 import gc
@@ -22,8 +23,11 @@ for variable in ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TTY_COMPATIBLE",
 
 SPARK = "tests/spark/"
 
-# No deadline for one example: a loaded machine is no failure of the code under test.
-settings.register_profile("tidemark", deadline=None)
+TORTURE = os.environ.get("TORTURE") == "1"
+
+# No deadline for one example: a loaded machine is no failure of the code under test. The same examples every time, so
+# that what fails is what was changed; torture is for finding new ones.
+settings.register_profile("tidemark", deadline=None, derandomize=not TORTURE)
 settings.load_profile("tidemark")
 
 
@@ -48,7 +52,7 @@ def pytest_xdist_make_scheduler(config, log):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: not item.nodeid.startswith(SPARK))  # the longest piece of work begins first
-    if os.environ.get("TORTURE") == "1":
+    if TORTURE:
         return
     long = [item for item in items if item.get_closest_marker("torture")]
     if long:

@@ -302,6 +302,18 @@ def test_a_transactional_sink_gets_the_rejected_in_order_and_one_batch_at_a_time
     assert not any(isinstance(effect, SaveCheckpoint) for effect in world.tick(10.0))
 
 
+def test_a_transactional_sink_gets_an_event_that_came_late_at_its_place():
+    world = World(transactional=True, routes=Routes(by_partition=True), batches=BatchLimits(operations=3))
+    world.claim()
+
+    first = only(world.receive(0, 1, 6), WriteBatch)
+    assert not world.receive(8, 4)
+    assert not world.answer(first, WRITTEN, WRITTEN, UNKNOWN)
+    second = only(world.tick(world.wake_at()), WriteBatch)
+
+    assert (numbers(first), numbers(second)) == ([0, 1, 6], [4, 6, 8])
+
+
 def test_a_transactional_sink_never_waits_for_a_checkpoint_of_ours():
     world = World(
         transactional=True,
