@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scaling.model import Effect, EffectOutcome
@@ -215,24 +215,29 @@ def test_a_threshold_rule_and_its_queue_equal_an_independent_simulator(bins, abo
 
 
 def late_one_by_one(arrivals, backlog, *, slo_steps):
-    """Messages one by one, first in, first out: which are still waiting `slo_steps` whole steps after their own."""
+    """Messages one by one, first in, first out: which still wait at the moment they reach the age of the objective.
+
+    A step's messages come and are served evenly over it.
+    """
     late = due = 0
     came = 0
     for step, count in enumerate(arrivals):
-        came += count
-        deadline = step + slo_steps
-        if deadline >= len(arrivals):
+        reached = step + slo_steps
+        if reached >= len(arrivals):
             break
-        served = sum(arrivals[: deadline + 1]) - backlog[deadline + 1]
+        served, later = (sum(arrivals[:end]) - backlog[end] for end in (reached, reached + 1))
         due += count
-        late += sum(1 for index in range(came - count, came) if index >= served)
+        for number in range(count):
+            moment = (number + 0.5) / count  # of its step, and of the step in which it reaches the age
+            late += came + number + 0.5 > served + moment * (later - served) + 1e-6
+        came += count
     return late, due
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 40), min_size=12, max_size=80), st.integers(1, 4))
+@example([0, 35, 40, 16, 15, 15, 15, 15, 15, 0, 0, 0], 3)
 def test_late_messages_equal_a_count_of_single_messages(arrivals, slo_steps):
-    """A step's messages arrive spread over it, so the counts differ by what one step receives or serves."""
     load = Load(History("plan", NOW, 1.0, [float(value) for value in arrivals]), 1.0)
     given_model = model(service_rate=15.0, slo=float(slo_steps))
     waiting = Waiting(load, given_model.slo)
@@ -244,17 +249,9 @@ def test_late_messages_equal_a_count_of_single_messages(arrivals, slo_steps):
     (found,) = scores(load, waiting, run, given_model, (NOW, NOW + len(arrivals)))
 
     late, due = late_one_by_one(arrivals, backlog, slo_steps=slo_steps)
-    most = max(arrivals)
     assert run.backlog == pytest.approx(backlog)
     assert found.messages == due
-    crossings = sum(
-        (a > 0) != (b > 0) for a, b in zip(over(waiting, backlog), over(waiting, backlog)[1:], strict=False)
-    )
-    assert abs(found.late - late) <= (crossings + 1) * most
-
-
-def over(waiting, backlog):
-    return [q - recent for q, recent in zip(backlog[1:], waiting.recent, strict=True)]
+    assert abs(found.late - late) <= 0.5 * len(arrivals)  # of a step in part late, half a message is rounded
 
 
 def still():

@@ -214,7 +214,7 @@ class PipelineMachine(RuleBasedStateMachine):
         if self.rate is not None:
             fresh = sum(each.attempts == 1 for each in records)
             self.starts.append((self.now, fresh))
-            window = sum(count for at, count in self.starts if at > self.now - 1.0)
+            window = sum(count for at, count in self.starts if at + 1.0 > self.now)
             assert window <= math.ceil(self.rate)
 
     def check_checkpoint(self, effect):
