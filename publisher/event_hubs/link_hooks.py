@@ -32,7 +32,7 @@ from azure.eventhub.exceptions import EventHubError
 
 from publisher.errors import UnsupportedPublishingError
 from publisher.event_hubs import failures
-from publisher.event_hubs.cancellation import settled
+from publisher.event_hubs.cancellation import cancellations, settled
 from publisher.event_hubs.event_encoding import STAMP_KEYS, stamped_events
 from publisher.event_hubs.ports import EncodedEvent, LinkError
 from publisher.event_hubs.steps import FailureKind
@@ -154,11 +154,16 @@ class SdkLink:
         sender._link = link
         await link.attach()
         await _until(sender.client_ready_async)
-        while link.get_state() is not LinkState.ATTACHED:  # it was refused, and the reason follows
-            await sender._connection.listen(wait=sender._socket_timeout)
+        await _until(self._is_attached)  # it was refused, and the reason follows
         self.max_message_size = link.remote_max_message_size or _DEFAULT_SIZE
         said = link.remote_properties or {}
         self.claims = Claims(*(said.get(key) for key in STAMP_KEYS))
+
+    async def _is_attached(self) -> bool:
+        sender = self._sender
+        if sender._link.get_state() is not LinkState.ATTACHED:
+            await sender._connection.listen(wait=sender._socket_timeout)
+        return sender._link.get_state() is LinkState.ATTACHED
 
     async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
         delivery = _Delivery(stamped_events(events, stamp), timeout)
@@ -273,7 +278,10 @@ def _link_properties(claims: Claims | None) -> dict[bytes, Any]:
 
 
 async def _until(ready: Callable[[], Awaitable[bool]]) -> None:
-    while not await ready():  # noqa: ASYNC110 - it is the SDK that looks, at a socket
+    before = cancellations()
+    while not await ready():
+        if cancellations() > before:  # asyncio.wait_for of Python 3.11, which the SDK uses, may swallow one
+            raise asyncio.CancelledError
         await asyncio.sleep(_POLL)
 
 

@@ -1,5 +1,7 @@
 """The contract with the insides of azure-eventhub 5.15: run these first with another version of it."""
 
+import asyncio
+import contextlib
 import inspect
 
 import pytest
@@ -145,6 +147,43 @@ async def test_the_sdks_other_amqp_stack_is_refused(client, monkeypatch):
 
     with pytest.raises(UnsupportedPublishingError, match="uamqp_transport"):
         SdkLinks(client)
+
+
+class Silent:
+    """The SDK's client for a service that never answers. Its first wait swallows a cancellation, as asyncio.wait_for of
+    Python 3.11 does where it meets a result.
+    """
+
+    _connection = None
+
+    def __init__(self):
+        self.asked = asyncio.Event()
+        self.looks = 0
+
+    async def open_async(self):
+        pass
+
+    async def auth_complete_async(self):
+        self.looks += 1
+        self.asked.set()
+        with contextlib.suppress(asyncio.CancelledError if self.looks == 1 else ()):
+            await asyncio.Event().wait()
+        return False
+
+
+async def test_a_link_that_opens_ends_when_it_is_told_to_though_the_sdk_did_not_hear_it():
+    sender = Silent()
+    opening = asyncio.create_task(SdkLink(sender).attach(None))
+    await sender.asked.wait()
+
+    opening.cancel()
+    await asyncio.wait({opening}, timeout=5)
+
+    ended = opening.done()
+    opening.cancel()
+    assert ended
+    assert opening.cancelled()
+    assert sender.looks == 1
 
 
 # --- answers
