@@ -516,8 +516,11 @@ async def test_a_stolen_lease_ends_the_claim_and_the_thief_is_not_disturbed(one)
     async with kept(one.stores.leases, stolen, "thief"):
         one.send()
 
-        await until(lambda: "3" not in one.process.consumer.ownership.owned)
-        await until(lambda: {partition for partition, _ in one.missing()} <= {"3"})
+        ownership = one.process.consumer.ownership
+        await until(lambda: "3" not in ownership.owned)
+        # One more is given up for a fair share; it may have been before its events came.
+        await until(lambda: not {partition for partition, _ in one.missing()} & set(ownership.owned))
+        assert len(ownership.owned) >= 2
         left = (await one.stores.checkpoints())["3"]
         assert (left.epoch, left.sequence_number) == (claim.epoch, claim.checkpoint.sequence_number)
     await one.settles()
