@@ -126,13 +126,13 @@ class Lane:
         """By the sequence number. Events come in order, and what is tried again is before what waits; no service
         sends one late, but the position that is committed with a later one would step over it.
         """
-        queue = self._queue
-        if not queue or _number(queue[-1]) < _number((since, work)):
+        queue, number = self._queue, work.record.event.sequence_number
+        if not queue or _number(queue[-1]) < number:
             queue.append((since, work))
-        elif _number((since, work)) < _number(queue[0]):
-            queue.appendleft((min(since, queue[0][0]), work))
+        elif number < _number(queue[0]):
+            queue.appendleft((min(since, queue[0][0]), work))  # the flush timer goes on
         else:
-            queue.insert(bisect(queue, _number((since, work)), key=_number), (since, work))
+            queue.insert(bisect(queue, number, key=_number), (since, work))
 
     def pause(self, until: float) -> None:
         self.paused_until = max(self.paused_until, until)
