@@ -185,7 +185,10 @@ def lint_command(
             colour = {Severity.ERROR: "red", Severity.WARNING: "yellow"}.get(finding.severity, "cyan")
             console.print(f"[{colour}]{finding.severity}[/] {escape(finding.text)}", soft_wrap=True)
         targets = len(config.policies)
-        console.print(f"{targets} target{'s' if targets != 1 else ''} checked, {len(findings)} findings")
+        console.print(
+            f"{targets} target{'s' if targets != 1 else ''} checked,"
+            f" {len(findings)} finding{'s' if len(findings) != 1 else ''}"
+        )
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(1)
 
