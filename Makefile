@@ -19,7 +19,7 @@ test: setup  ## Run all tests
 	@$(BIN)/python -m devstack browser
 	@$(BIN)/python -m devstack postgres
 	@$(BIN)/python -m spark_jobs.java
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 start: setup  ## Start the local stack and the functions (with func where it is on PATH)
 	@exec $(BIN)/python -m devstack start
