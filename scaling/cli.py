@@ -184,11 +184,8 @@ def lint_command(
         for finding in findings:
             colour = {Severity.ERROR: "red", Severity.WARNING: "yellow"}.get(finding.severity, "cyan")
             console.print(f"[{colour}]{finding.severity}[/] {escape(finding.text)}", soft_wrap=True)
-        targets = len(config.policies)
-        console.print(
-            f"{targets} target{'s' if targets != 1 else ''} checked,"
-            f" {len(findings)} finding{'s' if len(findings) != 1 else ''}"
-        )
+        targets = explain.count_text(len(config.policies), "target")
+        console.print(f"{targets} checked, {explain.count_text(len(findings), 'finding')}")
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(1)
 

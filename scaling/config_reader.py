@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from scaling.explain import count_text
+
 _SETTING = re.compile(r"%([A-Za-z_][A-Za-z0-9_]*)%")
 _DURATION = re.compile(
     r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?"
@@ -36,7 +38,7 @@ class ConfigError(Exception):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        count = f"{len(self.problems)} problem{'s' if len(self.problems) != 1 else ''}"
+        count = count_text(len(self.problems), "problem")
         super().__init__(f"{count} in the configuration:\n" + "\n".join(f"  {p}" for p in self.problems))
 
 

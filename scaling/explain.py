@@ -45,6 +45,11 @@ def duration_text(seconds: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
+def count_text(count: int, noun: str) -> str:
+    """`0 samples`, `1 sample`, `2 samples`."""
+    return f"{count} {noun}{'s' if count != 1 else ''}"
+
+
 def time_text(at: float) -> str:
     """A moment in UTC, to the second."""
     return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}Z"
@@ -52,7 +57,7 @@ def time_text(at: float) -> str:
 
 def evidence_text(evidence: Evidence) -> str:
     """`average backlog 812 > 500 over 10 min (10 samples)`; never `500 > 500` for 500.4 > 500."""
-    samples = f"{evidence.samples} sample{'s' if evidence.samples != 1 else ''}"
+    samples = count_text(evidence.samples, "sample")
     over = f" over {duration_text(evidence.span)} ({samples})" if evidence.samples else ""
     value, threshold = number_text(evidence.value), number_text(evidence.threshold)
     if value == threshold and evidence.value != evidence.threshold:

@@ -36,7 +36,7 @@ from consumer.model import NOTHING_SETTLED, Checkpoint, Event, PartitionState
 from consumer.ports import CheckpointStore
 from consumer.position import Start
 from scaling.assembly import ROOT
-from scaling.explain import duration_text
+from scaling.explain import count_text, duration_text
 
 OPERATOR = "operator"
 """Who owns a position that was set by hand."""
@@ -137,7 +137,7 @@ class CheckpointCommands:
         planned = run(lambda: self._plan(root, partitions, wanted, file))
         for row, target in planned:
             console.print(f"partition {escape(row.partition)}: {_position(row)} -> {_spoken(target)}")
-        ask(f"Set {len(planned)} position{'s' if len(planned) != 1 else ''}?", yes=yes)
+        ask(f"Set {count_text(len(planned), 'position')}?", yes=yes)
 
         run(lambda: self._put(root, [target for _, target in planned]))
         console.print(f"[green]set[/] {len(planned)}; a consumer at work goes on from there by itself")

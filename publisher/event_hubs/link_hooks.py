@@ -161,9 +161,10 @@ class SdkLink:
 
     async def _is_attached(self) -> bool:
         sender = self._sender
-        if sender._link.get_state() is not LinkState.ATTACHED:
-            await sender._connection.listen(wait=sender._socket_timeout)
-        return sender._link.get_state() is LinkState.ATTACHED
+        if sender._link.get_state() is LinkState.ATTACHED:
+            return True
+        await sender._connection.listen(wait=sender._socket_timeout)
+        return False
 
     async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
         delivery = _Delivery(stamped_events(events, stamp), timeout)
