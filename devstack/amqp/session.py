@@ -41,7 +41,8 @@ class Session:
         self.channel = channel
         self.links: dict[int, Link] = {}
         self._unsettled: dict[int, tuple[OutgoingLink, bytes]] = {}
-        self._next_outgoing_id = 1  # pyamqp takes 0 for "unset"
+        self._next_outgoing_id = 1  # counts frames with a transfer; pyamqp takes 0 for "unset"
+        self._next_delivery_id = 1  # counts deliveries, of one frame or more
         self._next_incoming_id = begin.next_outgoing_id
         self._remote_window = begin.incoming_window
         self._incoming_window = _WINDOW
@@ -85,7 +86,8 @@ class Session:
 
     def send_transfer(self, link: OutgoingLink, tag: bytes, payload: bytes) -> None:
         """Send a message in as many frames as the peer's frame size asks for."""
-        delivery_id = self._next_outgoing_id
+        delivery_id = self._next_delivery_id
+        self._next_delivery_id = (delivery_id + 1) % _ID_MODULUS
         if not link.pre_settled:
             self._unsettled[delivery_id] = (link, tag)
         room = self.connection.peer_max_frame_size - _TRANSFER_ROOM
@@ -108,16 +110,15 @@ class Session:
         """Send messages that are settled as they go; many at once cost little more than their bytes."""
         fixed = _SETTLED_FIXED.pack(2, 0, self.channel, b"\x00\x53\x14\xc0\x16\x0b\x52", link.handle, 0x70)
         room = self.connection.peer_max_frame_size - _TRANSFER_ROOM
-        head, first_id = _SETTLED.pack, self._next_outgoing_id
-        delivery_id = first_id
+        head, delivery_id = _SETTLED.pack, self._next_delivery_id
         frames: list[bytes] = []
         for payload in payloads:
             if len(payload) > room:
                 self.connection.write(b"".join(frames))
                 frames.clear()
-                self._advance(first_id, delivery_id)
+                self._advance(delivery_id)
                 self.send_transfer(link, delivery_id.to_bytes(4, "big"), payload)
-                first_id = delivery_id = self._next_outgoing_id
+                delivery_id = self._next_delivery_id
                 continue
             frames += (
                 head(
@@ -126,13 +127,15 @@ class Session:
                 payload,
             )
             delivery_id = (delivery_id + 1) % _ID_MODULUS
-        self._advance(first_id, delivery_id)
+        self._advance(delivery_id)
         self.connection.write(b"".join(frames))
 
-    def _advance(self, first_id: int, next_id: int) -> None:
-        """Account for transfers from `first_id` up to `next_id`."""
-        self._next_outgoing_id = next_id
-        self._remote_window -= (next_id - first_id) % _ID_MODULUS
+    def _advance(self, next_delivery_id: int) -> None:
+        """Account for deliveries of one frame each, up to this one."""
+        frames = (next_delivery_id - self._next_delivery_id) % _ID_MODULUS
+        self._next_delivery_id = next_delivery_id
+        self._next_outgoing_id = (self._next_outgoing_id + frames) % _ID_MODULUS
+        self._remote_window -= frames
 
     def handle(self, performative: Performative, payload: bytes) -> None:
         """Act on what the peer sent; raises ProtocolError for what has no place in a session."""
@@ -245,7 +248,8 @@ class Session:
         if first == last:
             ids = [first] if first in self._unsettled else []
         else:  # both ends come from the peer: walk what we know, not the range
-            ids = [key for key in self._unsettled if first <= key <= last]
+            span = (last - first) % _ID_MODULUS
+            ids = [key for key in self._unsettled if (key - first) % _ID_MODULUS <= span]
         for delivery_id in ids:
             link, tag = self._unsettled.pop(delivery_id)
             link.source.on_settlement(

@@ -15,10 +15,12 @@ from devstack.cosmos.budget import Budget, Prices
 from devstack.cosmos.errors import CosmosError, bad_request, not_found, throttled
 from devstack.cosmos.hashing import Component
 from devstack.cosmos.keys import KeyDefinition, canonical, identity_reader, mismatch, same_key
+from devstack.cosmos.lifetimes import Lifetimes, parse_default
 from devstack.cosmos.patching import patched
 from devstack.cosmos.ranges import Range, RangeMap
 from devstack.cosmos.rids import document_rid, rid_text
 from devstack.cosmos.throughput import Offer
+from devstack.cosmos.unique_keys import UniqueKeys, parse_policy
 
 MAX_DOCUMENT = 2 * 1024 * 1024  # bytes
 _SYSTEM = ("_rid", "_self", "_etag", "_attachments", "_ts")
@@ -33,6 +35,8 @@ class Document(Struct, gc=False):
     number: int
     etag: str
     timestamp: int
+    change: int
+    """The number of the write that made it, over the whole container."""
 
 
 class Partition:
@@ -40,6 +44,7 @@ class Partition:
 
     def __init__(self, key: tuple[Component, ...], effective: str, holder: Range) -> None:
         self.key = key
+        self.name = canonical(key)
         self.effective = effective
         self.range = holder
         self.documents: dict[str, Document] = {}
@@ -92,7 +97,28 @@ class Container:
         self._partitions: dict[str, Partition] = {}
         self._by_text: dict[str, Partition] = {}
         self._documents = 0
-        self._etags = 0
+        self.changes = 0
+        """The number of the last write; it makes the ETag, too."""
+        self._lifetimes = Lifetimes(parse_default(properties.get("defaultTtl")))
+        self._unique = UniqueKeys(parse_policy(properties.get("uniqueKeyPolicy")))
+
+    def replace_properties(self, properties: dict[str, Any]) -> None:
+        """A new time to live holds for what is there. Raises CosmosError (400)."""
+        default = parse_default(properties.get("defaultTtl"))
+        if properties.get("uniqueKeyPolicy") != self.properties.get("uniqueKeyPolicy"):
+            raise bad_request("The uniqueKeyPolicy of a container cannot be changed")
+        self.properties = properties
+        self._lifetimes = Lifetimes(default)
+        for partition, document in self.documents():
+            self._note_life(partition, document)
+
+    def expire(self, now: float) -> None:
+        """Remove the documents whose time is over; to be called before anything is asked of the container."""
+        for key, name, change in self._lifetimes.pop_ended(now):
+            partition = self._partitions[key]
+            document = partition.documents.get(name)
+            if document is not None and document.change == change:
+                self._remove(partition, document)
 
     # Where a key lives
 
@@ -222,6 +248,7 @@ class Container:
             _check(condition, old)
         if len(body) > MAX_DOCUMENT:
             raise CosmosError(413, f"Request size is too large: {len(body)} bytes, accepted: {MAX_DOCUMENT}")
+        self._unique.check(partition.name, identity, body)
         document = self._store(partition, identity, body, old, now)
         charge = self.prices.write(len(body))
         self._charge(partition.range, charge)
@@ -244,18 +271,21 @@ class Container:
         if old is None:
             raise not_found(f"document {name!r}")
         _check(condition, old)
-        del partition.documents[name]
-        self.stored_bytes -= len(old.body)
-        partition.range.lsn += 1
+        self._remove(partition, old)
         charge = self.prices.write(len(old.body))
         self._charge(partition.range, charge)
         return Outcome(204, charge, partition, None)
 
     def restore(self, partition: Partition, documents: dict[str, Document]) -> None:
         """Put a logical partition back as it was before a batch that failed."""
-        changed = sum(len(document.body) for document in partition.documents.values())
-        self.stored_bytes += sum(len(document.body) for document in documents.values()) - changed
+        for document in partition.documents.values():
+            self.stored_bytes -= len(document.body)
+            self._unique.remove(partition.name, document.body)
         partition.documents = documents
+        for document in documents.values():
+            self.stored_bytes += len(document.body)
+            self._unique.add(partition.name, document.id, document.body)
+            self._note_life(partition, document)
 
     def charge_page(self, holders: Sequence[Range], size: int) -> float:
         """Charge a page of a query, of `size` bytes, in equal parts to the ranges it is over; returns the charge."""
@@ -275,17 +305,32 @@ class Container:
     def _store(
         self, partition: Partition, name: str, body: bytes, old: Document | None, now: float
     ) -> Document:
-        if old is None:
-            self._documents += 1
-        self._etags += 1
-        etag = f'"{self._etags:08x}-0000-0700-0000-000000000000"'
-        document = Document(name, body, self._documents if old is None else old.number, etag, int(now))
+        change = self.changes + 1
+        etag = f'"{change:08x}-0000-0700-0000-000000000000"'
+        number = self._documents + 1 if old is None else old.number
+        document = Document(name, body, number, etag, int(now), change)
+        self._note_life(partition, document)
+        self.changes = change
+        self._documents = max(self._documents, number)
+        if old is not None:
+            self._unique.remove(partition.name, old.body)
+        self._unique.add(partition.name, name, body)
         if not partition.documents:
-            self._partitions.setdefault(canonical(partition.key), partition)
+            self._partitions.setdefault(partition.name, partition)
         partition.documents[name] = document
         partition.range.lsn += 1
         self.stored_bytes += len(body) - (len(old.body) if old else 0)
         return document
+
+    def _remove(self, partition: Partition, document: Document) -> None:
+        del partition.documents[document.id]
+        self._unique.remove(partition.name, document.body)
+        self.stored_bytes -= len(document.body)
+        partition.range.lsn += 1
+
+    def _note_life(self, partition: Partition, document: Document) -> None:
+        """Raises CosmosError (400) for a time to live that is none."""
+        self._lifetimes.note(partition.name, document.id, document.change, document.timestamp, document.body)
 
 
 def _check(condition: Condition, document: Document) -> None:

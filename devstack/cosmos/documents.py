@@ -9,6 +9,7 @@ from msgspec import Raw, Struct
 
 from devstack.cosmos.account import Account
 from devstack.cosmos.batches import Operation, Result, parse_operations, run_batch, run_bulk
+from devstack.cosmos.change_feed import INCREMENTAL, changed, parse_place, with_change
 from devstack.cosmos.container import Condition, Container, Outcome, Partition
 from devstack.cosmos.errors import RID_MISMATCH, CosmosError, bad_request
 from devstack.cosmos.query import Query, parse
@@ -75,7 +76,9 @@ class Documents:
             "docs.batch": self._batch,
             "docs.bulk": self._bulk,
             "docs.query": self._query,
-            "docs.list": self._query,
+            "docs.list": lambda request: (
+                self._changes(request) if "a-im" in request.headers else self._query(request)
+            ),
             "docs.plan": self._plan,
         }
 
@@ -92,6 +95,7 @@ class Documents:
             )
         if container.offer is not None:
             container.offer.advance(self._account.clock())
+        container.expire(self._account.clock())
         return container
 
     # One document
@@ -155,6 +159,35 @@ class Documents:
         )
         return _results(container, holder, results)
 
+    # Change feed
+
+    def _changes(self, request: Request) -> Response:
+        """One page of what changed behind the place of the request; 304 with that place when nothing did."""
+        mode = request.headers["a-im"]
+        if mode.lower() != INCREMENTAL:
+            raise bad_request(f"The change feed {mode!r} is not known here, accepted: Incremental Feed")
+        container = self.container(request)
+        partitions = _asked_for(container, request)
+        holders = _holders(container, request, partitions)
+        _admit(container, holders, self._account.clock())
+        place = parse_place(
+            request.headers.get("if-none-match"), request.headers.get("if-modified-since"), container.changes
+        )
+        found = changed(partitions, place)
+        items = [Raw(with_change(container.full(document), document.change)) for document in found]
+        end = _page_end(items, 0, request.headers.get("x-ms-max-item-count"))
+        body = msgspec.json.encode(
+            {"_rid": container.rid_text, "Documents": items[:end], "_count": end} if end else None
+        )
+        last = found[end - 1].change if end < len(found) else container.changes
+        headers = {
+            "x-ms-request-charge": str(container.charge_page(holders, len(body))),
+            "x-ms-item-count": str(end),
+            "x-ms-session-token": _session(holders[0]),
+            "etag": f'"{last}"',
+        }
+        return Response(200, headers, body) if end else Response(304, headers)
+
     # Queries
 
     def _query(self, request: Request) -> Response:
@@ -207,6 +240,13 @@ class Documents:
         while len(self._open) > _OPEN_RESULTS:
             self._open.popitem(last=False)
         return f"{name}:{end}"
+
+
+def _holders(container: Container, request: Request, partitions: Sequence[Partition]) -> list[Range]:
+    """The ranges that a request is over: those of its documents or, of none, the one it names or the first."""
+    found = list(dict.fromkeys(partition.range for partition in partitions))
+    name = request.headers.get("x-ms-documentdb-partitionkeyrangeid")
+    return found or [container.map.by_id(name) if name else container.map.ranges[0]]
 
 
 def _admit(container: Container, holders: Sequence[Range], now: float) -> None:

@@ -25,12 +25,15 @@ class _Patch(Struct):
 
 
 def patched(document: bytes, instructions: bytes) -> bytes:
-    """The document after all steps, in order; none is applied if one fails.
+    """The document after all steps, in order; none is applied if one fails. A bare list of steps has no condition.
 
     Raises CosmosError: 400 for steps that do not fit the document, 412 if the condition fails.
     """
     try:
-        patch = msgspec.json.decode(instructions, type=_Patch)
+        if instructions.lstrip()[:1] == b"[":
+            patch = _Patch(msgspec.json.decode(instructions, type=list[_Step]))
+        else:
+            patch = msgspec.json.decode(instructions, type=_Patch)
     except (msgspec.DecodeError, UnicodeError) as error:
         raise bad_request(f"The patch is not valid: {error}") from None
     if not 1 <= len(patch.operations) <= MAX_OPERATIONS:

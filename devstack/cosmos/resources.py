@@ -13,6 +13,8 @@ from devstack.cosmos.ranges import Range
 from devstack.cosmos.requests import Request, Response, level_headers
 from devstack.cosmos.throughput import Level, Offer
 
+# Of a container, what a replacement that does not name it keeps.
+_FIXED = ("partitionKey", "indexingPolicy", "conflictResolutionPolicy", "uniqueKeyPolicy")
 _QUERY_FORM = "A query request is {query: text, parameters: [{name, value}]}"
 
 Handler = Callable[[Request], Response]
@@ -111,7 +113,9 @@ class Resources:
         ):
             raise bad_request("The partition key of a container cannot be changed")
         kept = {name: value for name, value in container.properties.items() if name.startswith("_")}
-        container.properties = {**container.properties, **document, **kept, "id": container.name}
+        fixed = {name: container.properties[name] for name in _FIXED if name in container.properties}
+        container.expire(self._account.clock())
+        container.replace_properties({**fixed, **document, **kept, "id": container.name})
         return _answer(200, container.properties)
 
     def _delete_container(self, request: Request) -> Response:

@@ -159,7 +159,10 @@ class CosmosServer:
         return self.account.create_container(holder, document, _level(throughput, autoscale))
 
     def container(self, database: str, name: str) -> Container:
-        return self.account.database(database).container(name)
+        """As it is now: without the documents whose time is over."""
+        container = self.account.database(database).container(name)
+        container.expire(self.account.clock())
+        return container
 
     def documents(self, database: str, name: str) -> list[dict[str, Any]]:
         """All documents with their system properties."""

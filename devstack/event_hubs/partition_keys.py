@@ -12,7 +12,9 @@ def partition_of(key: str, partitions: int) -> int:
     b, c = _lookup3(key.encode())
     hashed = (b ^ c) & 0xFFFF
     signed = hashed - 0x10000 if hashed & 0x8000 else hashed
-    return abs(signed % partitions)
+    return (
+        abs(signed) % partitions
+    )  # Math.Abs(signed % partitions) of C#, whose remainder is truncated towards zero
 
 
 def _rotate(value: int, by: int) -> int:

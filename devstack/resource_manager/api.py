@@ -114,24 +114,33 @@ class ResourceManagerApi:
         return Answer(200, {"value": plans, "nextLink": None})
 
     def patch_plan(self, call: Call) -> Answer:
-        """Always refused: a PATCH cannot carry a SKU, and the provider insists on one."""
-        self._plan(call)
-        raise provider_error(400, SKU_IS_NULL)
+        """Changes what is said and keeps the rest: without a SKU, which the SDK's typed document has no place for, the
+        number of workers among it.
+        """
+        plan = self._plan(call)
+        document = call.document or {}
+        tags = document.get("tags")
+        if tags is not None:
+            plan.tags = dict(tags)
+        if document.get("sku") is None:
+            _set_scaling(plan, document)
+            return Answer(200, plan_document(plan))
+        sku = _requested_sku({"sku": {"name": plan.sku.name, **document["sku"]}})
+        return self._resize(call, plan, sku)
 
     def put_plan(self, call: Call) -> Answer:
         plan = self.find_plan(call.parts)
         sku = _requested_sku(call.document)
-        if plan is None:
-            return self._create(call, sku)
+        return self._create(call, sku) if plan is None else self._resize(call, plan, sku)
+
+    def _resize(self, call: Call, plan: Plan, sku: dict[str, Any]) -> Answer:
         if sku["name"].lower() != plan.sku.name.lower():
             raise provider_error(
                 400,
                 "The local Resource Manager changes the number of workers only: "
                 f"sku.name is {sku['name']!r}, the plan has {plan.sku.name!r}.",
             )
-        scales_async = (call.document.get("properties") or {}).get("asyncScalingEnabled")
-        if scales_async is not None:
-            plan.async_scaling_enabled = bool(scales_async)
+        _set_scaling(plan, call.document)
         try:
             operation = _request(plan, sku.get("capacity"), call.fault)
         except Refusal as refusal:
@@ -236,6 +245,12 @@ def _not_found(parts: dict[str, str], kind: str) -> ArmError:
         f"The Resource '{kind}/{parts['name']}' under resource group '{parts['group']}' was not found. "
         "For more details please go to https://aka.ms/ARMResourceNotFoundFix",
     )
+
+
+def _set_scaling(plan: Plan, document: dict[str, Any]) -> None:
+    scales_async = (document.get("properties") or {}).get("asyncScalingEnabled")
+    if scales_async is not None:
+        plan.async_scaling_enabled = bool(scales_async)
 
 
 def _requested_sku(document: Any) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
             "resourceGroup": plan.resource_group,
             "geoRegion": plan.location,
             "numberOfWorkers": capacity,
-            "maximumNumberOfWorkers": sku.maximum,
+            "maximumNumberOfWorkers": plan.maximum,
             "maximumElasticWorkerCount": sku.maximum if plan.elastic_scale_enabled else 1,
             "numberOfSites": plan.number_of_sites,
             "perSiteScaling": False,

@@ -8,7 +8,7 @@ depends on how often somebody looked before.
 The rules, in the order a change meets them:
 
 1. while an operation runs, another is refused (`OPERATION_IN_PROGRESS`);
-2. above the maximum of the SKU it is refused (`TOO_MANY_WORKERS`);
+2. above the maximum of the SKU, or of the plan itself, it is refused (`TOO_MANY_WORKERS`);
 3. a zone-redundant plan raises it to its minimum without a word;
 4. a plan with elastic scale accepts it and leaves the capacity alone;
 5. over the limit of changes in an hour it is refused (`TOO_MANY_CHANGES`);
@@ -108,6 +108,7 @@ class Plan:
     conflict_status: 429 as users report it, or 409 as the code in the body says.
     available_workers: servers the stamp can still add to this plan; None: enough.
     changes_per_hour: limit of accepted changes in an hour (users report 20); None: none.
+    own_maximum: a limit of this plan (of its subscription, say) below that of its SKU; None: none.
     """
 
     subscription: str
@@ -125,6 +126,7 @@ class Plan:
     conflict_retry_after: int = 5
     available_workers: int | None = None
     changes_per_hour: int | None = None
+    own_maximum: int | None = None
     elastic_scale_enabled: bool = False
     async_scaling_enabled: bool = False
     zone_redundant: bool = False
@@ -154,6 +156,10 @@ class Plan:
             f"/subscriptions/{self.subscription}/resourceGroups/{self.resource_group}"
             f"/providers/Microsoft.Web/serverfarms/{self.name}"
         )
+
+    @property
+    def maximum(self) -> int:
+        return self.sku.maximum if self.own_maximum is None else min(self.own_maximum, self.sku.maximum)
 
     # -- readings ---------------------------------------------------------------------------------
 
@@ -252,10 +258,10 @@ class Plan:
     # -- rules ------------------------------------------------------------------------------------
 
     def _check(self, capacity: int) -> None:
-        if not 1 <= capacity <= self.sku.maximum:
+        if not 1 <= capacity <= self.maximum:
             raise ValueError(
                 f"capacity of plan {self.name!r} is {capacity}, "
-                f"accepted for SKU {self.sku.name}: 1 to {self.sku.maximum}"
+                f"accepted for SKU {self.sku.name}: 1 to {self.maximum}"
             )
 
     def _grant(self, wanted: int, now: float) -> int:
@@ -263,10 +269,10 @@ class Plan:
             raise Refusal(
                 RefusalCode.BAD_CAPACITY, f"sku.capacity is {wanted}; a plan has 1 instance or more."
             )
-        if wanted > self.sku.maximum:
+        if wanted > self.maximum:
             raise Refusal(RefusalCode.TOO_MANY_WORKERS, "Number of Web workers exceeds the maximum.")
         if self.zone_redundant:
-            wanted = max(wanted, min(ZONE_REDUNDANT_MINIMUM, self.sku.maximum))
+            wanted = max(wanted, min(ZONE_REDUNDANT_MINIMUM, self.maximum))
         if self.elastic_scale_enabled or wanted == self._capacity:
             self._target = None
             return self._capacity

@@ -156,9 +156,16 @@ class ResourceManagerServer:
     def remove_plan(self, plan_id: str) -> None:
         del self._api.plans[plan_id.lower()]
 
-    def add_autoscale_setting(self, plan_id: str, name: str, *, enabled: bool = True) -> str:
-        """Adds an Azure Monitor autoscale setting that targets the plan and returns its resource id."""
+    def add_autoscale_setting(
+        self, plan_id: str, name: str, *, enabled: bool = True, resource_group: str | None = None
+    ) -> str:
+        """Adds an Azure Monitor autoscale setting that targets the plan and returns its resource id. It may lie in a
+        resource group of its own.
+        """
         document = autoscale_document(self.plan(plan_id), name, enabled=enabled)
+        if resource_group is not None:
+            before, after = document["id"].split("/resourceGroups/")
+            document["id"] = f"{before}/resourceGroups/{resource_group}/{after.partition('/')[2]}"
         setting_id: str = document["id"]
         self._api.settings[setting_id.lower()] = document
         return setting_id
@@ -221,12 +228,14 @@ class ResourceManagerServer:
     # -- requests ---------------------------------------------------------------------------------
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        document = await _document(request)
+        body = await request.read()
+        document: Any = None
         principal: str | None = None
         headers: dict[str, str] = {}
         try:
             principal = self._authenticate(request)
             self._admit(request, principal, headers)
+            document = _document(body)
             answer = await self._answer(request, document)
         except ArmError as error:
             answer = error.answer
@@ -331,12 +340,29 @@ def _check_kind(fault: Fault, point: str) -> None:
         )
 
 
-async def _document(request: web.Request) -> Any:
-    """The JSON sent; None when there is none or it is not JSON."""
-    try:
-        return json.loads(await request.text())
-    except ValueError:
+def _document(body: bytes) -> Any:
+    """The JSON object sent; None when there is none. Raises ArmError, with the place, for anything else."""
+    if not body.strip():
         return None
+    try:
+        document = json.loads(body)
+    except json.JSONDecodeError as error:
+        raise _invalid_content(error.msg, error.lineno, error.colno) from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise _invalid_content(str(error), 1, getattr(error, "start", 0) + 1) from None
+    if not isinstance(document, dict):
+        raise _invalid_content("Cannot deserialize: the type requires a JSON object", 1, 1)
+    return document
+
+
+def _invalid_content(problem: str, line: int, position: int) -> ArmError:
+    """In the words of the front door."""
+    return front_door_error(
+        400,
+        "InvalidRequestContent",
+        "The request content was invalid and could not be deserialized: "
+        f"'{problem}. Path '', line {line}, position {position}.'.",
+    )
 
 
 _CAPACITIES = (

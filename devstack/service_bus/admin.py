@@ -2,20 +2,23 @@
 
     GET    /{entity}                              GET /$Resources/queues, /$Resources/topics
     PUT    /{entity}  (If-Match: * updates)       GET /{topic}/subscriptions
-    DELETE /{entity}                              GET /$namespaceinfo
+    DELETE /{entity}                              GET /{topic}/subscriptions/{subscription}/rules
+                                                  GET /$namespaceinfo
 
-where an entity is a queue, a topic or {topic}/subscriptions/{subscription}. A shared access
-signature is verified, any bearer token is accepted. Rules of subscriptions are not served.
+where an entity is a queue, a topic, {topic}/subscriptions/{subscription}, or a rule below that: .../rules/{rule}. Case
+does not matter. A shared access signature is verified, any bearer token is accepted.
 
 Fault points are "admin.get:/orders", "admin.put:...", "admin.delete:..." with the kinds error
 (status, condition as text, retry_after), latency (seconds) and drop_connection.
 """
 
 import asyncio
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 from urllib.parse import unquote
+from xml.etree import ElementTree as ET
 
 from aiohttp import web
 
@@ -25,9 +28,15 @@ from devstack.service_bus import atom
 from devstack.service_bus.broker import EntityExistsError, Topic
 from devstack.service_bus.peer import Namespace
 from devstack.service_bus.queue import Queue, QueueSettings
+from devstack.service_bus.rule_documents import parse_rule
+from devstack.service_bus.rules import DEFAULT_RULE, Rule
 
 _PAGE = 100  # entries, as the service has it
-_Entity = TypeVar("_Entity", Queue, Topic)
+_Entity = TypeVar("_Entity", Queue, Topic, Rule)
+_SUBSCRIPTION = re.compile(
+    r"(?P<topic>.+?)/subscriptions(?:/(?P<name>[^/]+)(?:/(?P<rules>rules)(?:/(?P<rule>[^/]+))?)?)?",
+    re.IGNORECASE,
+)
 
 
 class _RefusedError(Exception):
@@ -89,6 +98,10 @@ class Administration:
             self._namespace.detach_disabled()
             return 200 if update else 201, entry
         if request.method == "DELETE":
+            below = _SUBSCRIPTION.fullmatch(path)
+            if below is not None and below["rule"]:
+                self._broker.remove_rule(_subscription(below), below["rule"])
+                return 200, ""
             self._broker.delete(path)
             self._namespace.detach_disabled()
             return 200, ""
@@ -108,18 +121,26 @@ class Administration:
             return self._list(
                 request, list(self._broker.topics.values()), lambda t: atom.topic_entry(t, base)
             )
-        topic, separator, subscription = lowered.partition("/subscriptions")
-        if separator and not subscription:
-            found = list(self._broker.topic(topic).subscriptions.values())
+        below = _SUBSCRIPTION.fullmatch(path)
+        if below is None:
+            return self._entry(path, base)
+        if below["name"] is None:
+            found = list(self._broker.topic(below["topic"]).subscriptions.values())
             return self._list(request, found, lambda q: atom.queue_entry(q, base, subscription=True))
-        return self._entry(path, base)
+        address = _subscription(below)
+        if below["rule"]:
+            return atom.rule_entry(self._broker.rule(address, below["rule"]), f"{base}/{path}")
+        if below["rules"]:
+            rules = list(self._broker.rules(address).values())
+            return self._list(
+                request, rules, lambda rule: atom.rule_entry(rule, f"{base}/{path}/{rule.name}")
+            )
+        return atom.queue_entry(self._broker.source(address), base, subscription=True)
 
     def _entry(self, path: str, base: str) -> str:
         if path.lower() in self._broker.topics:
             return atom.topic_entry(self._broker.topic(path), base)
-        return atom.queue_entry(
-            self._broker.source(path), base, subscription="/subscriptions/" in path.lower()
-        )
+        return atom.queue_entry(self._broker.source(path), base)
 
     def _list(self, request: web.Request, entities: list[_Entity], entry: Callable[[_Entity], str]) -> str:
         skip = int(request.query.get("$skip", 0))
@@ -134,6 +155,14 @@ class Administration:
     # --- writing ---
 
     def _put(self, path: str, body: bytes, base: str, *, update: bool) -> str:
+        below = _SUBSCRIPTION.fullmatch(path)
+        if below is not None and below["rule"]:
+            description = atom.find_description(body, "RuleDescription")
+            if description is None:
+                raise ValueError("the body describes no rule, accepted: RuleDescription")
+            rule = parse_rule(below["rule"], description)
+            stored = self._broker.put_rule(_subscription(below), rule, update=update)
+            return atom.rule_entry(stored, f"{base}/{path}")
         kind, properties = atom.parse_description(body)
         if kind == "TopicDescription":
             status = properties.get("Status") or "Active"
@@ -148,15 +177,30 @@ class Administration:
             queue = self._broker.source(path)
             queue.update(replace(settings, limits=queue.limits))  # no client says anything of those
         else:
-            queue = self._create(kind, path, settings)
+            queue = self._create(kind, path, settings, body)
         queue.properties = atom.kept_properties(properties)
         return atom.queue_entry(queue, base, subscription=kind == "SubscriptionDescription")
 
-    def _create(self, kind: str, path: str, settings: QueueSettings) -> Queue:
-        if kind == "QueueDescription":
+    def _create(self, kind: str, path: str, settings: QueueSettings, body: bytes) -> Queue:
+        below = _SUBSCRIPTION.fullmatch(path)
+        if kind == "QueueDescription" or below is None or below["name"] is None:
             return self._broker.create_queue(path, settings)
-        topic, _, name = path.partition("/subscriptions/")
-        return self._broker.create_subscription(topic, name, settings)
+        default = atom.find_description(body, "DefaultRuleDescription")
+        rule = None if default is None else parse_rule(_name_of(default), default)
+        created = self._broker.create_subscription(below["topic"], below["name"], settings)
+        if rule is not None:  # instead of the rule that takes everything
+            self._broker.remove_rule(_subscription(below), DEFAULT_RULE)
+            self._broker.put_rule(_subscription(below), rule)
+        return created
+
+
+def _subscription(path: re.Match[str]) -> str:
+    return f"{path['topic']}/Subscriptions/{path['name']}"
+
+
+def _name_of(rule: ET.Element) -> str:
+    names = (child.text for child in rule if child.tag.rpartition("}")[2] == "Name")
+    return next(names, None) or DEFAULT_RULE
 
 
 def _failure(status: int, detail: str, headers: dict[str, str] | None = None) -> web.Response:

@@ -7,6 +7,8 @@ from xml.sax.saxutils import escape
 
 from devstack.service_bus.broker import Topic
 from devstack.service_bus.queue import Counts, Queue, QueueSettings
+from devstack.service_bus.rule_documents import rule_description
+from devstack.service_bus.rules import Rule
 
 _ATOM = "http://www.w3.org/2005/Atom"
 _SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
@@ -47,6 +49,7 @@ _ACTED_UPON = frozenset(
         "MaxDeliveryCount",
         "DefaultMessageTimeToLive",
         "DeadLetteringOnMessageExpiration",
+        "DeadLetteringOnFilterEvaluationExceptions",
         "Status",
     )
 )
@@ -68,16 +71,22 @@ def format_duration(seconds: float | None) -> str:
     return _FOREVER if seconds is None else f"PT{seconds:g}S" if seconds % 1 else f"PT{int(seconds)}S"
 
 
+def find_description(body: bytes, kind: str) -> ET.Element | None:
+    """The first element of this name. Raises ValueError if the body is no XML."""
+    try:
+        root = ET.fromstring(body)  # noqa: S314 - written by the client under test
+    except ET.ParseError as error:
+        raise ValueError(f"the body is not XML: {error}") from None
+    return next((element for element in root.iter() if element.tag.rpartition("}")[2] == kind), None)
+
+
 def parse_description(body: bytes) -> tuple[str, dict[str, str]]:
     """Kind and plain properties of the description in an entry, such as ("QueueDescription", {...}).
 
     Raises ValueError if there is none.
     """
-    try:
-        root = ET.fromstring(body)  # noqa: S314 - written by the client under test
-    except ET.ParseError as error:
-        raise ValueError(f"the body is not XML: {error}") from None
-    for element in root.iter():
+    content = find_description(body, "content")
+    for element in () if content is None else content.iter():
         _, _, kind = element.tag.rpartition("}")
         if kind in _DEFAULTS:
             leaves = {child.tag.rpartition("}")[2]: child.text or "" for child in element if len(child) == 0}
@@ -97,6 +106,7 @@ def queue_settings(properties: dict[str, str]) -> QueueSettings:
         max_delivery_count=int(properties.get("MaxDeliveryCount") or default.max_delivery_count),
         default_ttl=parse_duration(ttl) if ttl else None,
         dead_letter_on_expiration=properties.get("DeadLetteringOnMessageExpiration") == "true",
+        dead_letter_on_filter_errors=properties.get("DeadLetteringOnFilterEvaluationExceptions") != "false",
         status=properties.get("Status") or default.status,
         duplicate_window=duplicate_window(properties),
         requires_session=properties.get("RequiresSession") == "true",
@@ -135,7 +145,10 @@ def queue_entry(queue: Queue, base: str, *, subscription: bool = False) -> str:
         "MessageCount": str(counts.total),
         **_times(queue),
     }
-    if not subscription:
+    if subscription:
+        told = str(settings.dead_letter_on_filter_errors).lower()
+        properties["DeadLetteringOnFilterEvaluationExceptions"] = told
+    else:
         properties["SizeInBytes"] = str(queue.size_in_bytes)
     title = queue.name.rpartition("/")[2] if subscription else queue.name
     return _entry(title, f"{base}/{queue.name}", kind, properties, counts)
@@ -152,6 +165,18 @@ def topic_entry(topic: Topic, base: str) -> str:
         **_times(topic),
     }
     return _entry(topic.name, f"{base}/{topic.name}", "TopicDescription", properties, topic.counts())
+
+
+def rule_entry(rule: Rule, address: str) -> str:
+    """The entry of a rule; `address` is its own."""
+    created = _time(rule.created_at)
+    return (
+        f'<entry xmlns="{_ATOM}"><id>{_text(address)}</id><title type="text">{_text(rule.name)}</title>'
+        f"<published>{created}</published><updated>{created}</updated>"
+        f'<link rel="self" href="{_text(address)}"/><content type="application/xml">'
+        f'<RuleDescription xmlns="{_SERVICE_BUS}" xmlns:i="http://www.w3.org/2001/XMLSchema-instance">'
+        f"{rule_description(rule)}</RuleDescription></content></entry>"
+    )
 
 
 def feed(title: str, address: str, entries: list[str], next_page: str | None) -> str:

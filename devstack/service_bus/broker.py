@@ -15,6 +15,7 @@ from devstack.service_bus.queue import (
     Schedule,
     check_status,
 )
+from devstack.service_bus.rules import DEFAULT_RULE, TRUE_FILTER, Rule
 
 ENTITY_DISABLED = "com.microsoft:entity-disabled"
 _DEAD_LETTER_SUFFIX = "/$deadletterqueue"
@@ -26,7 +27,7 @@ class EntityExistsError(Exception):
 
 @dataclass(slots=True)
 class Topic:
-    """Copies every message to all its subscriptions. Without a subscription a message is gone."""
+    """Offers every message to all its subscriptions, whose rules say what they take. Without a subscription a message is gone."""
 
     name: str
     clock: Clock
@@ -68,7 +69,7 @@ class Topic:
 
     def _copy(self, sent: Sent) -> None:
         for subscription in self.subscriptions.values():
-            subscription.send(sent)
+            subscription.offer(sent)
 
     def _is_duplicate(self, sent: Sent) -> bool:
         message_id = None if self.duplicate_window is None else identity(sent.bare).message_id
@@ -128,7 +129,39 @@ class Broker:
             raise EntityExistsError(f"subscription {name!r} of topic {topic!r} exists already")
         address = f"{self.topic(topic).name}/Subscriptions/{name}"
         subscription = subscriptions[name.lower()] = Queue(address, settings or QueueSettings(), self._clock)
+        subscription.rules = {DEFAULT_RULE.lower(): Rule(DEFAULT_RULE, TRUE_FILTER, created_at=self._clock())}
         return subscription
+
+    def rules(self, address: str) -> dict[str, Rule]:
+        """Of a subscription, by lower-case name. Raises AmqpError if it is none."""
+        rules = self.source(address).rules
+        if rules is None:
+            raise AmqpError(NOT_ALLOWED, f"{address!r} is no subscription: only those have rules")
+        return rules
+
+    def rule(self, address: str, name: str) -> Rule:
+        """Raises AmqpError if there is none."""
+        found = self.rules(address).get(name.lower())
+        if found is None:
+            raise _not_found(f"{address}/Rules/{name}")
+        return found
+
+    def put_rule(self, address: str, rule: Rule, *, update: bool = False) -> Rule:
+        """Raises EntityExistsError if there is one and it is not to be updated, AmqpError if there is none to update."""
+        rules = self.rules(address)
+        if update:
+            created_at = self.rule(address, rule.name).created_at
+        elif rule.name.lower() in rules:
+            raise EntityExistsError(f"rule {rule.name!r} of {address!r} exists already")
+        else:
+            created_at = self._clock()
+        stored = rules[rule.name.lower()] = replace(rule, created_at=created_at)
+        return stored
+
+    def remove_rule(self, address: str, name: str) -> None:
+        """Raises AmqpError if there is none."""
+        self.rule(address, name)
+        del self.rules(address)[name.lower()]
 
     def delete(self, address: str) -> None:
         """Remove an entity with all its messages; raises AmqpError if there is none."""

@@ -14,13 +14,14 @@ from devstack.amqp.errors import (
 )
 from devstack.amqp.messages import Request
 from devstack.amqp.values import Array, Int, Symbol, Timestamp
-from devstack.service_bus.broker import Broker
+from devstack.service_bus.broker import Broker, EntityExistsError
 from devstack.service_bus.messages import Message, Sent, to_milliseconds
 from devstack.service_bus.queue import LOCK_LOST, MESSAGE_NOT_FOUND
+from devstack.service_bus.rule_documents import ARGUMENT_ERROR, decode_rule, encode_rules
 from devstack.service_bus.sessions import SESSION_LOCK_LOST
 from devstack.service_bus.transfers import check_transfer
 
-ARGUMENT_ERROR = "com.microsoft:argument-error"
+ENTITY_EXISTS = "com.microsoft:entity-already-exists"
 
 _STATUS = {
     NOT_FOUND: 404,
@@ -30,6 +31,7 @@ _STATUS = {
     UNAUTHORIZED: 401,
     NOT_IMPLEMENTED: 501,
     ARGUMENT_ERROR: 400,
+    ENTITY_EXISTS: 409,
     MESSAGE_TOO_LARGE: 413,
     "com.microsoft:server-busy": 503,
     "com.microsoft:timeout": 408,
@@ -94,11 +96,12 @@ def _update_disposition(broker: Broker, entity: str, body: dict[Any, Any]) -> di
     queue, status = broker.source(entity), body.get("disposition-status")
     reason = str(body.get("deadletter-reason") or "")
     description = str(body.get("deadletter-description") or "")
+    changes = body.get("properties-to-modify") or {}
     decisions: dict[Any, Callable[[bytes], None]] = {
         "completed": queue.complete,
-        "abandoned": queue.abandon,
-        "defered": queue.defer,  # as the clients spell it
-        "suspended": lambda token: queue.dead_letter(token, reason, description),
+        "abandoned": lambda token: queue.abandon(token, changes),
+        "defered": lambda token: queue.defer(token, changes),  # as the clients spell it
+        "suspended": lambda token: queue.dead_letter(token, reason, description, changes),
     }
     if status not in decisions:
         raise AmqpError(ARGUMENT_ERROR, f"disposition-status is {status!r}, accepted: {', '.join(decisions)}")
@@ -126,11 +129,15 @@ def _cancel_scheduled(broker: Broker, entity: str, body: dict[Any, Any]) -> dict
     return {}
 
 
-def _session(body: dict[Any, Any]) -> str:
-    value = body.get("session-id")
+def _text(body: dict[Any, Any], name: str) -> str:
+    value = body.get(name)
     if not isinstance(value, str):
-        raise AmqpError(ARGUMENT_ERROR, f"session-id is {value!r}, accepted: a text")
+        raise AmqpError(ARGUMENT_ERROR, f"{name} is {value!r}, accepted: a text")
     return value
+
+
+def _session(body: dict[Any, Any]) -> str:
+    return _text(body, "session-id")
 
 
 def _renew_session_lock(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
@@ -161,6 +168,26 @@ def _receive_by_number(broker: Broker, entity: str, body: dict[Any, Any]) -> dic
     return {"messages": [_received(message) for message in found]}
 
 
+def _add_rule(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
+    rule = decode_rule(_text(body, "rule-name"), body.get("rule-description"))
+    try:
+        broker.put_rule(entity, rule)
+    except EntityExistsError as error:
+        raise AmqpError(ENTITY_EXISTS, str(error)) from None
+    return {}
+
+
+def _remove_rule(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any]:
+    broker.remove_rule(entity, _text(body, "rule-name"))
+    return {}
+
+
+def _enumerate_rules(broker: Broker, entity: str, body: dict[Any, Any]) -> dict[str, Any] | None:
+    skip, top = _integer(body, "skip"), _integer(body, "top")
+    found = list(broker.rules(entity).values())[skip : skip + top]
+    return {"rules": encode_rules(found)} if found else None
+
+
 def _received(message: Message) -> dict[str, Any]:
     entry: dict[str, Any] = {"message": message.encode()}
     if message.lock_token is not None:
@@ -169,10 +196,13 @@ def _received(message: Message) -> dict[str, Any]:
 
 
 _OPERATIONS: dict[Any, Callable[[Broker, str, dict[Any, Any]], dict[str, Any] | None]] = {
+    "com.microsoft:add-rule": _add_rule,
     "com.microsoft:cancel-scheduled-message": _cancel_scheduled,
+    "com.microsoft:enumerate-rules": _enumerate_rules,
     "com.microsoft:get-session-state": _get_session_state,
     "com.microsoft:peek-message": _peek,
     "com.microsoft:receive-by-sequence-number": _receive_by_number,
+    "com.microsoft:remove-rule": _remove_rule,
     "com.microsoft:renew-lock": _renew_lock,
     "com.microsoft:renew-session-lock": _renew_session_lock,
     "com.microsoft:schedule-message": _schedule,

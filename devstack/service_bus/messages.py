@@ -1,7 +1,9 @@
 """A message as the broker keeps it: what was sent, and what became of it since."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
+from uuid import uuid4
 
 from devstack.amqp.decoder import decode
 from devstack.amqp.encoder import encode, encode_map_of, encode_timestamp
@@ -17,6 +19,7 @@ from devstack.amqp.messages import (
 )
 from devstack.amqp.values import Int, Symbol, UInt, ULong
 
+_ANNOTATION = "x-opt-"
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"
 ACTIVE, DEFERRED = 0, 1  # values of x-opt-message-state
 
@@ -65,7 +68,7 @@ class Sent:
 
     @classmethod
     def parse(cls, payload: bytes) -> "Sent":
-        """Raises ProtocolError when the payload is no message."""
+        """Gives the message an id where it has none, as the service does. Raises ProtocolError when it is no message."""
         header: list[Any] = []
         annotations: dict[Any, Any] = {}
         bare_start = len(payload)
@@ -85,10 +88,29 @@ class Sent:
             priority=priority,
             ttl=ttl / 1000 if isinstance(ttl, int) else None,
             scheduled_for=scheduled / 1000 if isinstance(scheduled, int) else None,
-            annotations=b"".join(encode(key) + encode(value) for key, value in kept.items()),
+            annotations=_encode_pairs(kept),
             annotation_count=len(kept),
-            bare=payload[bare_start:],
+            bare=_with_message_id(payload[bare_start:]),
         )
+
+    def changed(self, properties: Mapping[Any, Any]) -> "Sent":
+        """The message with changed application properties, or annotations where names say so (x-opt-...).
+
+        What the broker says itself is dropped.
+        """
+        annotations = {
+            key: value
+            for key, value in properties.items()
+            if str(key).startswith(_ANNOTATION) and key not in _BROKER_KEYS
+        }
+        others = {
+            str(key): value for key, value in properties.items() if not str(key).startswith(_ANNOTATION)
+        }
+        sent = self
+        if annotations:
+            kept = {**decode_pairs(self.annotations, self.annotation_count), **annotations}
+            sent = replace(sent, annotations=_encode_pairs(kept), annotation_count=len(kept))
+        return replace(sent, bare=with_application_properties(self.bare, others)) if others else sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +196,15 @@ class DeadLetter:
 
 def _with_reason(bare: bytes, dead_letter: DeadLetter) -> bytes:
     """The bare message with the reason among its application properties."""
+    reason = {
+        "DeadLetterReason": dead_letter.reason,
+        "DeadLetterErrorDescription": dead_letter.description,
+    }
+    return with_application_properties(bare, reason)
+
+
+def with_application_properties(bare: bytes, changes: Mapping[str, Any]) -> bytes:
+    """The bare message with more application properties, or other values of those it has."""
     properties: dict[Any, Any] = {}
     insert_at = rest_at = 0
     for code, start, value_start, end in sections(bare):
@@ -184,9 +215,44 @@ def _with_reason(bare: bytes, dead_letter: DeadLetter) -> bytes:
             insert_at, rest_at = start, end
         else:
             break
-    properties = {
-        **properties,
-        "DeadLetterReason": dead_letter.reason,
-        "DeadLetterErrorDescription": dead_letter.description,
-    }
-    return bare[:insert_at] + encode_section(APPLICATION_PROPERTIES, properties) + bare[rest_at:]
+    section = encode_section(APPLICATION_PROPERTIES, {**properties, **changes})
+    return bare[:insert_at] + section + bare[rest_at:]
+
+
+def with_sections(sent: "Sent", properties: list[Any], application_properties: Mapping[Any, Any]) -> "Sent":
+    """The message with these in place of its own."""
+    rest_at = 0
+    for code, start, _, end in sections(sent.bare):
+        rest_at = end if code in (PROPERTIES, APPLICATION_PROPERTIES) else rest_at
+        if code > APPLICATION_PROPERTIES:
+            rest_at = start
+            break
+    changed = encode_section(PROPERTIES, properties)
+    if application_properties:
+        changed += encode_section(APPLICATION_PROPERTIES, dict(application_properties))
+    return replace(sent, bare=changed + sent.bare[rest_at:])
+
+
+def _with_message_id(bare: bytes) -> bytes:
+    properties: list[Any] = []
+    rest_at = 0
+    for code, _, value_start, end in sections(bare):
+        if code == PROPERTIES:
+            properties, rest_at = section_value(bare, value_start, list), end
+        break
+    if properties and properties[0] is not None:
+        return bare
+    return encode_section(PROPERTIES, [uuid4().hex, *properties[1:]]) + bare[rest_at:]
+
+
+def _encode_pairs(pairs: Mapping[Any, Any]) -> bytes:
+    return b"".join(encode(key) + encode(value) for key, value in pairs.items())
+
+
+def decode_pairs(data: bytes, count: int) -> dict[Any, Any]:
+    """What `_encode_pairs` wrote."""
+    pairs, at = {}, 0
+    for _ in range(count):
+        key, at = decode(data, at)
+        pairs[key], at = decode(data, at)
+    return pairs

@@ -156,10 +156,12 @@ class QueueSource:
             elif code == 0x25:
                 self._queue.dead_letter(settlement.tag, *_reason(fields))
                 return _REJECTED
-            elif code == 0x27 and fields[1:2] == [True]:
-                self._queue.defer(settlement.tag)
-            elif code == 0x27 and fields[:1] == [True]:
-                self._queue.abandon(settlement.tag)
+            elif (
+                code == 0x27
+            ):  # modified; not all clients say that the delivery failed, and the service counts it
+                _, undeliverable_here, changes = [*fields, None, None, None][:3]
+                decide = self._queue.defer if undeliverable_here else self._queue.abandon
+                decide(settlement.tag, changes or {})
             else:
                 self._queue.release(settlement.tag)
         except AmqpError as error:
@@ -312,14 +314,15 @@ class Peer:
             self._connection.drop()
 
 
-def _reason(fields: list[Any]) -> tuple[str, str]:
-    """Reason and description of a rejection, as clients put them into the info of its error."""
+def _reason(fields: list[Any]) -> tuple[str, str, dict[Any, Any]]:
+    """Reason and description of a rejection, as clients put them into the info of its error, and the properties that
+    are there beside them.
+    """
     error = fields[0].value if fields and isinstance(fields[0], Described) else []
     if not isinstance(error, list):
-        return "", ""
+        return "", "", {}
     _, description, info = [*error, None, None, None][:3]
-    named: dict[Any, Any] = info if isinstance(info, dict) else {}
-    return (
-        str(named.get("DeadLetterReason") or ""),
-        str(named.get("DeadLetterErrorDescription") or description or ""),
-    )
+    named: dict[Any, Any] = dict(info) if isinstance(info, dict) else {}
+    reason = named.pop("DeadLetterReason", None)
+    described = named.pop("DeadLetterErrorDescription", None)
+    return str(reason or ""), str(described or description or ""), named

@@ -5,18 +5,20 @@ what has become due - locks that ran out, messages that expired or were schedule
 """
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
 from devstack.amqp.errors import NOT_ALLOWED, AmqpError
 from devstack.service_bus.messages import DeadLetter, Message, Sent, identity
+from devstack.service_bus.rules import NOT_EVALUATED, Rule, copies
 from devstack.service_bus.sessions import Sessions
 
 Clock = Callable[[], float]
 """Seconds since 1970."""
 
+_NONE: Mapping[Any, Any] = {}
 LOCK_LOST = "com.microsoft:message-lock-lost"
 MESSAGE_NOT_FOUND = "com.microsoft:message-not-found"
 
@@ -54,6 +56,7 @@ class QueueSettings:
         None  # seconds in which a message id is known; None: no duplicate detection
     )
     requires_session: bool = False
+    dead_letter_on_filter_errors: bool = True  # of a subscription; the service's default
 
     def __post_init__(self) -> None:
         if self.lock_duration <= 0:
@@ -160,6 +163,7 @@ class Queue:
                 f"{name}/$deadletterqueue", _of_dead_letters(settings), clock, is_dead_letter=True
             )
         self.created_at = self.updated_at = clock()
+        self.rules: dict[str, Rule] | None = None  # by lower-case name; of subscriptions only
         self.properties: dict[str, str] = {}  # said of it by clients, and not acted upon
         self.clock = clock
         self._messages: dict[int, Message] = {}
@@ -192,6 +196,16 @@ class Queue:
             self._schedule.add(self._last_number, sent, sent.scheduled_for)
             return self._last_number
         return self._enqueue(sent, now)
+
+    def offer(self, sent: Sent) -> None:
+        """What a topic has for its subscription: taken as far as the rules say."""
+        found, failures = copies(list((self.rules or {}).values()), sent)
+        for each in found:
+            self.send(each)
+        if failures and self.settings.dead_letter_on_filter_errors:
+            self._last_number += 1
+            message = Message(sent, self._last_number, self.clock(), None)
+            self._die(message, NOT_EVALUATED, "; ".join(failures))
 
     def _enqueue(self, sent: Sent, now: float) -> int:
         self._last_number += 1
@@ -242,24 +256,26 @@ class Queue:
         message = self._unlock(token)
         del self._messages[message.sequence_number]
 
-    def abandon(self, token: bytes) -> None:
-        """Make it available again, or a dead letter when it has failed too often."""
-        self._failed(self._unlock(token))
+    def abandon(self, token: bytes, changes: Mapping[Any, Any] = _NONE) -> None:
+        """Make it available again, or a dead letter when it has failed too often; `changes` as in Sent.changed."""
+        self._failed(self._changed(token, changes))
 
     def release(self, token: bytes) -> None:
         """Make it available again as if it had not been delivered."""
         self._restore(self._unlock(token))
 
-    def defer(self, token: bytes) -> None:
+    def defer(self, token: bytes, changes: Mapping[Any, Any] = _NONE) -> None:
         """Set it aside; only its number gets it back."""
-        message = self._unlock(token)
+        message = self._changed(token, changes)
         message.deferred = True
         message.delivery_count += 1
 
-    def dead_letter(self, token: bytes, reason: str, description: str) -> None:
+    def dead_letter(
+        self, token: bytes, reason: str, description: str, changes: Mapping[Any, Any] = _NONE
+    ) -> None:
         if self.dead_letters is None:
             raise AmqpError(NOT_ALLOWED, f"{self.name!r} holds dead letters already")
-        self._bury(self._unlock(token), reason, description)
+        self._bury(self._changed(token, changes), reason, description)
 
     def renew(self, token: bytes) -> float:
         """Lock it for another lock duration; returns until when."""
@@ -348,6 +364,13 @@ class Queue:
         message.lock_token = None
         return message
 
+    def _changed(self, token: bytes, changes: Mapping[Any, Any]) -> Message:
+        """The message, unlocked and changed; subscriptions share what was sent, so theirs stays."""
+        message = self._unlock(token)
+        if changes:
+            message.sent = message.sent.changed(changes)
+        return message
+
     def _put(self, message: Message) -> None:
         self._messages[message.sequence_number] = message
         if message.expires_at is not None:
@@ -377,8 +400,11 @@ class Queue:
             self._restore(message)
 
     def _bury(self, message: Message, reason: str, description: str) -> None:
-        assert self.dead_letters is not None  # noqa: S101 - the callers have checked
         del self._messages[message.sequence_number]
+        self._die(message, reason, description)
+
+    def _die(self, message: Message, reason: str, description: str) -> None:
+        assert self.dead_letters is not None  # noqa: S101 - the callers have checked
         message.dead_letter = DeadLetter(reason, description, self.name)
         message.deferred, message.expires_at = False, None
         self.dead_letters._put(message)  # noqa: SLF001 - the same class

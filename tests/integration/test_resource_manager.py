@@ -369,12 +369,65 @@ async def test_too_many_changes_in_an_hour_are_refused(sdk, plan):
         await set_capacity(sdk, 4)
 
 
-async def test_the_typed_patch_fails_for_it_has_no_sku(sdk):
+async def test_the_typed_patch_which_has_no_place_for_a_sku_keeps_the_workers(sdk, plan):
     patch = AppServicePlanPatchResource(per_site_scaling=False)
-    with pytest.raises(HttpResponseError, match="The parameter SKU cannot be null") as caught:
-        await sdk.call(sdk.web.app_service_plans.update, GROUP, NAME, patch)
+    answer = await sdk.call(sdk.web.app_service_plans.update, GROUP, NAME, patch)
 
-    assert caught.value.status_code == 400
+    assert (answer.sku.name, answer.sku.capacity, plan.capacity) == ("P1v3", 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({}, (2, False, {})),
+        ({"properties": {"asyncScalingEnabled": True}}, (2, True, {})),
+        ({"tags": {"team": "a"}}, (2, False, {"team": "a"})),
+        ({"sku": {"capacity": 4}}, (4, False, {})),
+        (
+            {"sku": {"name": "P1v3", "capacity": 4}, "properties": {"asyncScalingEnabled": True}},
+            (4, True, {}),
+        ),
+    ],
+)
+async def test_a_patch_changes_what_it_says_and_nothing_else(server, plan, document, expected):
+    status, answer = await raw(server, "PATCH", json.dumps(document).encode())
+
+    assert status in (200, 202), answer
+    assert (plan.capacity, plan.async_scaling_enabled, plan.tags) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "position"),
+    [
+        (b'{"sku": {"name" "P1v3"}}', "line 1, position 17"),
+        (b'{\n  "sku": nope\n}', "line 2, position 10"),
+        (b'{"location": "\xff"}', "line 1, position 15"),
+        (b"[1]", "line 1, position 1"),
+        (b'"text"', "line 1, position 1"),
+    ],
+)
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+async def test_what_is_no_json_object_is_refused_with_the_place(server, plan, method, body, position):
+    status, answer = await raw(server, method, body)
+
+    assert (status, answer["error"]["code"]) == (400, "InvalidRequestContent")
+    assert answer["error"]["message"].startswith(
+        "The request content was invalid and could not be deserialized: '"
+    )
+    assert position in answer["error"]["message"]
+    assert plan.capacity == 2
+
+
+async def raw(server, method, body):
+    """A request as no SDK would send it; status and document of the answer."""
+    headers = {"Authorization": f"Bearer {server.tokens.issue(ARM, 'worker').value}"}
+    path = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}/providers/Microsoft.Web/serverfarms/{NAME}"
+    connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=str(server.ca_path)))
+    async with (
+        aiohttp.ClientSession(server.base_url, connector=connector) as session,
+        session.request(method, f"{path}?api-version=2024-04-01", data=body, headers=headers) as response,
+    ):
+        return response.status, await response.json()
 
 
 @pytest.mark.parametrize(

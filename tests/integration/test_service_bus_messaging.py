@@ -4,6 +4,7 @@ from itertools import count
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
+from azure.servicebus._pyamqp.error import AMQPError
 from azure.servicebus.exceptions import (
     MessageLockLostError,
     MessageSizeExceededError,
@@ -362,3 +363,62 @@ def test_a_wrong_key_is_refused_before_anything_is_attached(namespace):
     ):
         sender.send_messages(ServiceBusMessage("refused"))
     assert namespace.counts(name) == Counts()
+
+
+def test_a_message_without_an_id_is_given_one_and_keeps_its_other_properties(namespace):
+    name = namespace.queue()
+    with namespace.sender(name) as sender:
+        sender.send_messages(
+            [ServiceBusMessage("a", subject="order"), ServiceBusMessage("b", message_id="mine")]
+        )
+        message = ServiceBusMessage("c")
+        message.message_id = None
+        sender.send_messages(message)
+
+    with namespace.receiver(name) as receiver:
+        a, b, c = receiver.receive_messages(max_message_count=3, max_wait_time=5) + receiver.receive_messages(
+            max_message_count=1, max_wait_time=1
+        )
+
+    assert (a.subject, b.message_id) == ("order", "mine")
+    assert len({a.message_id, b.message_id, c.message_id} - {None}) == 3
+
+
+def modify(receiver, message, **fields):
+    """What clients of other languages send for `abandon` and `defer`; this SDK says delivery_failed, too."""
+    receiver._handler.settle_messages(message._delivery_id, message._delivery_tag, "modified", **fields)
+
+
+def test_an_abandoned_message_counts_as_delivered_whatever_the_client_says_of_failure(namespace):
+    name = namespace.queue(max_delivery_count=2)
+    with namespace.sender(name) as sender, namespace.receiver(name) as receiver:
+        sender.send_messages(ServiceBusMessage("poison", application_properties={"kept": 1, "tries": 0}))
+        (message,) = receiver.receive_messages(max_wait_time=5)
+        modify(receiver, message, undeliverable_here=False, message_annotations={"tries": 1})
+        (again,) = receiver.receive_messages(max_wait_time=5)
+        assert again.delivery_count == 1
+        assert again.application_properties == {b"kept": 1, b"tries": 1}
+        modify(receiver, again, undeliverable_here=False)
+
+        assert receiver.receive_messages(max_wait_time=0.5) == []
+    assert namespace.counts(name) == Counts(dead_letter=1)
+
+
+def test_properties_given_with_a_dead_letter_or_a_deferral_are_kept(namespace):
+    name = namespace.queue()
+    with namespace.sender(name) as sender, namespace.receiver(name) as receiver:
+        sender.send_messages([ServiceBusMessage("dead"), ServiceBusMessage("late")])
+        dead, late = receiver.receive_messages(max_message_count=2, max_wait_time=5)
+        error = AMQPError(
+            condition="com.microsoft:dead-letter", info={"DeadLetterReason": "why", "attempt": 3, "tool": "x"}
+        )
+        receiver._handler.settle_messages(dead._delivery_id, dead._delivery_tag, "rejected", error=error)
+        modify(receiver, late, undeliverable_here=True, message_annotations={"set": "aside"})
+        (deferred,) = receiver.receive_deferred_messages([late.sequence_number])
+        assert deferred.application_properties == {b"set": b"aside"}
+
+    with namespace.receiver(name, sub_queue=ServiceBusSubQueue.DEAD_LETTER) as receiver:
+        (letter,) = receiver.receive_messages(max_wait_time=5)
+        assert letter.dead_letter_reason == "why"
+        assert letter.application_properties[b"attempt"] == 3
+        assert letter.application_properties[b"tool"] == b"x"

@@ -266,6 +266,64 @@ async def test_a_message_larger_than_a_frame_of_the_peer_goes_out_in_parts(peer)
     assert all(len(encode_frame(0, each, payload)) <= 512 for each, payload in parts)
 
 
+def deliveries(answers):
+    """The transfers of an answer as the specification has them read (AMQP 1.0 part 2, 2.6.12 and 2.7.5): payloads by
+    delivery id. A delivery's first transfer has an id, a tag and a format; the others may repeat the id and no other.
+    """
+    found, unfinished = [], None
+    for transfer, payload in answers:
+        if not isinstance(transfer, Transfer):
+            continue
+        if unfinished is None:
+            assert None not in (transfer.delivery_id, transfer.delivery_tag, transfer.message_format)
+            unfinished = [transfer.delivery_id, transfer.delivery_tag, b""]
+        assert transfer.delivery_id in (None, unfinished[0])
+        assert transfer.delivery_tag in (None, unfinished[1])
+        unfinished[2] += payload
+        if not transfer.more:
+            found.append((unfinished[0], unfinished[2]))
+            unfinished = None
+    assert unfinished is None
+    return found
+
+
+@pytest.mark.parametrize("settled", [None, 1])
+@pytest.mark.parametrize("bulk", [False, True])
+async def test_delivery_ids_count_deliveries_and_the_sessions_ids_count_frames(peer, settled, bulk):
+    peer.open(max_frame_size=512)
+    peer.say(Attach("r", 2, role=True, source=SOURCE, target=TARGET, snd_settle_mode=settled))
+    sizes = (10, 2000, 20, 900, 30)
+    payloads = [bytes([number]) * size for number, size in enumerate(sizes)]
+    if bulk and settled:
+        peer.store.outbox = []
+        answers = peer.flow(100)
+        peer.store.link.session.send_settled(peer.store.link, payloads)
+        answers += peer.heard()
+    else:
+        peer.store.outbox = list(payloads)
+        answers = peer.flow(100)
+
+    first, *_ = found = deliveries(answers)
+    assert found == [(first[0] + n, payload) for n, payload in enumerate(payloads)]
+    frames = sum(isinstance(each, Transfer) for each, _ in answers)
+    assert frames > len(payloads)
+    (told, _) = peer.flow(0, drain=True, delivery_count=5)[-1]
+    assert told.next_outgoing_id == 1 + frames  # a Begin said 1
+
+
+async def test_delivery_ids_that_pass_their_last_number_can_be_settled_together(peer):
+    peer.open()
+    peer.attach_receiver(0)
+    peer.store.link.session._next_delivery_id = 2**32 - 2
+    peer.store.outbox = [b"a---", b"b---", b"c---", b"d---"]
+    found = deliveries(peer.flow(4))
+    assert [number for number, _ in found] == [2**32 - 2, 2**32 - 1, 0, 1]
+
+    peer.say(Disposition(True, 2**32 - 2, 0, True, ACCEPTED))
+
+    assert peer.store.settlements == [b"a---", b"b---", b"c---"]
+
+
 async def test_decisions_of_the_peer_reach_the_source_once_and_are_confirmed_if_it_asks(peer):
     peer.open()
     peer.store.outbox = [b"aaaa", b"bbbb", b"cccc"]

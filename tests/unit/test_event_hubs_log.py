@@ -1,7 +1,6 @@
 """Partitions, their files, and hubs of the local Event Hubs, without a network."""
 
 import pytest
-from azure.eventhub._buffered_producer._partition_resolver import PartitionResolver
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +12,6 @@ from devstack.event_hubs.events import (
 )
 from devstack.event_hubs.hubs import Hubs
 from devstack.event_hubs.log import PartitionLog, Start
-from devstack.event_hubs.partition_keys import partition_of
 from devstack.event_hubs.segments import EVENT, Record, Segments
 
 
@@ -393,10 +391,3 @@ def test_events_without_a_key_take_turns_and_those_with_one_stay_together():
 
     assert [hub.choose(None).id for _ in range(4)] == ["0", "1", "2", "0"]
     assert len({hub.choose("a key").id for _ in range(5)}) == 1
-
-
-@given(st.text(st.characters(max_codepoint=127), min_size=1, max_size=60), st.integers(1, 100))
-def test_a_partition_key_goes_where_the_sdk_thinks_it_goes(key, count):
-    expected = PartitionResolver([str(number) for number in range(count)])
-
-    assert str(partition_of(key, count)) == expected.get_partition_id_by_partition_key(key)

@@ -101,7 +101,7 @@ async def test_settled_transfers_are_the_frames_that_they_would_be_one_by_one():
             parts = b""
     assert messages == payloads
     assert len(heard) > len(payloads)
-    assert ids == [1, 2, *range(ids[1] + len(heard) - 4, ids[1] + len(heard) - 1)]
+    assert ids == [1, 2, 3, 4, 5]
 
 
 async def test_a_settled_transfer_is_the_one_that_the_codec_writes():
@@ -134,7 +134,7 @@ async def test_there_is_room_for_what_credit_and_window_allow(credit, window, ro
 async def test_ids_of_deliveries_start_again_behind_the_last():
     peer = Peer()
     peer.heard()
-    peer.log.link.session._next_outgoing_id = 2**32 - 1
+    peer.log.link.session._next_delivery_id = 2**32 - 1
 
     peer.log.link.send_settled([b"a", b"b"])
 
