@@ -1,10 +1,15 @@
 """The Azure Functions app: its blueprints. No I/O and no logic here."""
 
+import os
+
 import azure.functions as func
 
 from consumer.functions import blueprint as consumer
 from consumer.http_functions import blueprint as consumer_http
 from scaling.functions import blueprint as scaling
+from scaling.sdk_logs import quiet_sdks
+
+quiet_sdks(os.environ)  # the worker has set up its logging before it imports this
 
 app = func.FunctionApp()
 app.register_functions(scaling)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from math import isfinite, nan
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from math import inf, isfinite, nan
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
 
 from scaling import views
+from scaling.callers import NOBODY, Caller, named
 from scaling.config_reader import parse_duration
 from scaling.controls import ORDERS, OrderError
 from scaling.dashboard import page
-from scaling.model import LogEntry, LogKind
+from scaling.model import NO_CONTROLS, LogEntry, LogKind
 from scaling.policy import Policy
-from scaling.ports import ConflictError
+from scaling.ports import ConflictError, DecisionLog, StoreUnavailableError
 from scaling.runner import ATTEMPTS, Autoscaler
+from scaling.sanitize import leaving, one_line, without_secrets
 from scaling.version import VERSION
 
 MAX_LIMIT = 1000
@@ -42,7 +47,7 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 def error_response(status: int, message: str) -> Response:
     """`{"error": message}`; the message names the input at fault and what is accepted."""
-    return json_response({"error": message}, status)
+    return json_response({"error": without_secrets(message)}, status)
 
 
 def dashboard() -> Response:
@@ -54,6 +59,31 @@ def dashboard() -> Response:
         "X-Content-Type-Options": "nosniff",
     }
     return Response(200, page().encode(), HTML, headers)
+
+
+class Kept:
+    """An answer that is asked for by everybody: made once in `seconds`, however many ask meanwhile."""
+
+    def __init__(self, seconds: float, *, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds that never run back."""
+        self._seconds = seconds
+        self._clock = clock
+        self._making: asyncio.Task[Response] | None = None
+        self._until = -inf
+
+    async def get(self, make: Callable[[], Coroutine[Any, Any, Response]]) -> Response:
+        """The answer kept, or a new one. What `make` raises is raised here, and not kept."""
+        task = self._making
+        failed = task is not None and task.done() and (task.cancelled() or task.exception() is not None)
+        if (
+            task is None
+            or failed
+            or self._clock() >= self._until
+            or task.get_loop() is not asyncio.get_running_loop()
+        ):
+            self._until = self._clock() + self._seconds
+            self._making = task = asyncio.create_task(make())
+        return await asyncio.shield(task)
 
 
 async def health(autoscaler: Autoscaler) -> Response:
@@ -70,7 +100,7 @@ async def status(autoscaler: Autoscaler) -> Response:
     ports, config = autoscaler.ports, autoscaler.config
     snapshots = await ports.states.load_all(config.policies)
     count, poison = await ports.poison.peek()
-    problems = [f"{finding.severity}: {finding.text}" for finding in await autoscaler.findings()]
+    problems = [leaving(f"{finding.severity}: {finding.text}") for finding in await autoscaler.findings()]
     now = autoscaler.clock()
     targets = [
         views.target_view(config.policies[name], snapshot, now=now) for name, snapshot in snapshots.items()
@@ -133,25 +163,26 @@ def _limit(text: str | None) -> int:
 
 
 class Order(Struct, frozen=True):
-    """An operator's order as it came in; `principal` is the signed-in user, where the platform knows one."""
+    """An operator's order as it came in."""
 
     target: str
     name: str
     body: bytes = b""
-    principal: str | None = None
+    caller: Caller = NOBODY
 
 
 async def control(autoscaler: Autoscaler, order: Order) -> Response:
-    """Carries out an order and writes it to the log first: an order is never without a trace."""
+    """Carries out an order, and tells it in the log whatever becomes of it."""
     policy = autoscaler.config.policies.get(order.target)
     if policy is None:
         return error_response(404, _unknown_target(autoscaler, order.target))
     if order.name not in ORDERS:
         return error_response(404, f"order: found '{order.name}'; accepted are {', '.join(ORDERS)}")
     try:
-        fields = _fields(order.body)
-        await _carry_out(autoscaler, policy, order.name, fields, by=order.principal or _by(fields))
-    except OrderError as error:
+        fields = json_fields(order.body)
+        by, told = named(order.caller, fields.get("by"))
+        await _carry_out(autoscaler, policy, order.name, fields, by=by, told=told)
+    except ValueError as error:
         return error_response(400, str(error))
     except ConflictError:
         return error_response(409, "other orders for this target kept arriving; try again")
@@ -160,42 +191,63 @@ async def control(autoscaler: Autoscaler, order: Order) -> Response:
 
 
 async def _carry_out(
-    autoscaler: Autoscaler, policy: Policy, name: str, fields: Mapping[str, Any], *, by: str
+    autoscaler: Autoscaler, policy: Policy, name: str, fields: Mapping[str, Any], *, by: str, told: str
 ) -> None:
+    """Raises OrderError before anything is written, ConflictError when other orders kept winning."""
     ports, now = autoscaler.ports, autoscaler.clock()
-    for attempt in range(ATTEMPTS):
-        controls, etag = await ports.controls.load(policy.target)
-        changed, text = ORDERS[name](controls, fields, policy, by=by, now=now)
-        line = f"control {policy.target}: {text}, by {by}"
-        entry = LogEntry(policy.target, now, LogKind.CONTROL, f"control-{name}", line, name, by=by)
-        await ports.log.append([entry])
-        try:
-            await ports.controls.save(policy.target, changed, etag)
-        except ConflictError:
-            if attempt == ATTEMPTS - 1:
-                raise
-        else:
-            return
+    _, text = ORDERS[name](NO_CONTROLS, fields, policy, by=by, now=now)
+
+    async def save() -> None:
+        for attempt in range(ATTEMPTS):
+            controls, etag = await ports.controls.load(policy.target)
+            changed, _ = ORDERS[name](controls, fields, policy, by=by, now=now)
+            try:
+                await ports.controls.save(policy.target, changed, etag)
+            except ConflictError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    line = f"control {policy.target}: {text}, by {told}"
+    entry = LogEntry(policy.target, now, LogKind.CONTROL, order_key(name), line, name, by=by)
+    await carried_out(ports.log, entry, save)
 
 
-def _fields(body: bytes) -> dict[str, Any]:
+def order_key(name: str) -> str:
+    """The key of an order's log entry: two orders of one moment are two entries."""
+    return f"control-{name}-{uuid4().hex[:12]}"
+
+
+async def carried_out(log: DecisionLog, entry: LogEntry, save: Callable[[], Awaitable[None]]) -> None:
+    """Saves an order so that its log entry is true at any time, also where the process ends between two lines.
+
+    First the entry tells that the order is being given; it is replaced by what became of it. One that stays as it
+    was first written is of unknown outcome. Raises what `save` raises, and StoreUnavailableError before it.
+    """
+    await log.append([msgspec.structs.replace(entry, line=f"{entry.line}: being given")])
+    try:
+        await save()
+    except ConflictError:
+        refused = f"{entry.line}: refused, other orders kept arriving"
+        await log.append([msgspec.structs.replace(entry, line=refused)])
+        raise
+    with suppress(StoreUnavailableError):  # the order holds; its entry says less than is known
+        await log.append([entry])
+
+
+def json_fields(body: bytes) -> dict[str, Any]:
+    """The members of the JSON object in a request's body. Raises OrderError."""
     if len(body) > MAX_BODY:
         raise OrderError(f"body: found {len(body)} bytes; at most {MAX_BODY} are accepted")
     if not body.strip():
         return {}
     try:
         return msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise OrderError(f"body: a JSON object is accepted; {error}") from None
-
-
-def _by(fields: Mapping[str, Any]) -> str:
-    by = fields.get("by") or "unnamed operator"
-    if not isinstance(by, str) or len(by) > 200:
-        raise OrderError(f"by: found {by!r}; a name of at most 200 characters is accepted")
-    return by
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise OrderError(f"body: a JSON object in UTF-8 is accepted; {error}") from None
 
 
 def _unknown_target(autoscaler: Autoscaler, target: str) -> str:
     known = ", ".join(list(autoscaler.config.policies)[:20])
-    return f"target: found '{target}'; configured are {known}"
+    return f"target: found '{one_line(target)[:200]}'; configured are {known}"

@@ -8,15 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from scaling import registry
-from scaling.config import Config, load_config
-from scaling.config_reader import ConfigError, Problem, parse_params
-from scaling.connections import ConnectionSettingsError, transport_options
+from scaling.config import Config, decoded, load_config
+from scaling.config_reader import ConfigError, Problem, parse_params, read_log_level
+from scaling.connections import transport_options
 from scaling.control_store import TableControlStore
 from scaling.decision_log import TableDecisionLog
 from scaling.poison_queues import QueuePoisonQueues
 from scaling.ports import Collector, Scaler
 from scaling.reading import MetricSource
 from scaling.runner import Autoscaler, Ports
+from scaling.sanitize import told
+from scaling.sdk_logs import quiet_sdks
 from scaling.state_store import TableStateStore
 
 STORAGE = "AzureWebJobsStorage"
@@ -24,7 +26,18 @@ STORAGE = "AzureWebJobsStorage"
 
 QUEUES = ("metrics", "actions")
 
-ROOT = Path(__file__).resolve().parent.parent
+
+def root_folder() -> Path:
+    """The folder of the app: where this package lies beside host.json, as in Azure and in a clone; for an installed
+    package the nearest folder, from the current one upwards, that has a tidemark.toml; else the current one.
+    """
+    beside, here = Path(__file__).resolve().parent.parent, Path.cwd()
+    if (beside / "host.json").is_file():
+        return beside
+    return next((each for each in (here, *here.parents) if (each / "tidemark.toml").is_file()), here)
+
+
+ROOT = root_folder()
 
 
 def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
@@ -34,10 +47,10 @@ def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
     """
     path = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        data = path.read_bytes()
+    except OSError as error:
         raise ConfigError([Problem(str(path), f"cannot be read: {error}")]) from error
-    return load_config(text, name=path.name, settings=settings, plug_ins=registry)
+    return load_config(decoded(data, name=path.name), name=path.name, settings=settings, plug_ins=registry)
 
 
 def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:
@@ -47,10 +60,14 @@ def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:
     """
     config = read_config(settings, root=root)
     problems: list[Problem] = []
-    try:
-        transport_options(settings)  # clients look at it when they connect; a missing file is told here, once
-    except ConnectionSettingsError as error:
-        problems.append(Problem("app settings", str(error)))
+    for check in (
+        transport_options,  # clients look at it when they connect; a missing file is told here, once
+        read_log_level,
+    ):
+        try:
+            check(settings)
+        except ValueError as error:
+            problems.append(Problem("app settings", str(error)))
     collectors, sources = _collectors(config, settings, problems)
     scalers = _scalers(config, settings, problems)
     if problems:
@@ -80,12 +97,13 @@ def _collectors(
         for metric, spec in policy.spec.metrics.items():
             cls = registry.collector_class(spec.collector)
             params, _ = parse_params(cls.Params, spec.options)
-            entity = f"{spec.collector} {cls.entity(params)}"
             try:
+                entity = f"{spec.collector} {cls.entity(params)}"
                 if entity not in collectors:
                     collectors[entity] = cls(params, settings)
-            except ValueError as error:
-                problems.append(Problem(f"targets.{target}.metrics.{metric}", str(error)))
+            except Exception as error:  # noqa: BLE001 - a class of the user's own may raise anything
+                problems.append(Problem(f"targets.{target}.metrics.{metric}", _words(error)))
+                continue
             sources.append(MetricSource(target, metric, entity, spec.count))
     return collectors, sources
 
@@ -97,9 +115,14 @@ def _scalers(config: Config, settings: Mapping[str, str], problems: list[Problem
         params, _ = parse_params(cls.Params, policy.spec.scaler_options)
         try:
             scalers[target] = cls(params, settings)
-        except ValueError as error:
-            problems.append(Problem(f"targets.{target}", str(error)))
+        except Exception as error:  # noqa: BLE001 - as above
+            problems.append(Problem(f"targets.{target}", _words(error)))
     return scalers
+
+
+def _words(error: Exception) -> str:
+    """A ValueError is about what is written in the file; with any other, its kind is half of the story."""
+    return str(error) if isinstance(error, ValueError) else told(error)
 
 
 _instance: Autoscaler | None = None
@@ -108,6 +131,7 @@ _instance: Autoscaler | None = None
 def autoscaler() -> Autoscaler:
     """The process's autoscaler, built on the first call. Raises ConfigError as long as it cannot be."""
     global _instance  # noqa: PLW0603 - a Functions worker process hosts exactly one app
+    quiet_sdks(os.environ)
     if _instance is None:
         _instance = assemble(dict(os.environ))
     return _instance

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
+import difflib
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 import typer
@@ -15,16 +14,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from scaling import explain
+from scaling import app_settings, explain
 from scaling.assembly import ROOT, assemble, read_config
 from scaling.config_reader import ConfigError, parse_duration
 from scaling.lint import Severity, lint
 from scaling.model import LogEntry, LogKind, parse_decision_id
 from scaling.ports import StoreUnavailableError
-from scaling.replay import ReplayError, decode_inputs, replay, same
+from scaling.replay import ReplayError, comparison, decode_inputs, replay, same
 from scaling.rules import RuleError
 from scaling.runner import Autoscaler
-from scaling.views import TargetView, target_view
+from scaling.sanitize import one_line, without_secrets
+from scaling.views import PoisonView, StatusView, orders_text, status_view, target_view
 
 app = typer.Typer(
     name="tidemark",
@@ -38,30 +38,16 @@ errors = Console(stderr=True)
 
 _T = TypeVar("_T")
 
-Root = Annotated[
-    Path, typer.Option("--root", help="Folder of host.json, tidemark.toml, local.settings.json.")
-]
+Root = Annotated[Path, typer.Option("--root", help="Folder of tidemark.toml, .env and local.settings.json.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
-def local_settings(path: Path) -> dict[str, str]:
-    """The values of a local.settings.json; nothing where there is none. Raises ValueError when it cannot be read."""
-    if not path.exists():
-        return {}
-    try:
-        values = json.loads(path.read_text(encoding="utf-8")).get("Values", {})
-        return {str(name): str(value) for name, value in values.items()}
-    except (OSError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
-
-
 def settings_of(root: Path) -> dict[str, str]:
-    """App settings as the Functions host sees them: local.settings.json, overridden by the environment."""
+    """The app's settings: see `app_settings`."""
     try:
-        values = local_settings(root / "local.settings.json")
+        return app_settings.settings_of(root)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    return {**values, **os.environ}
 
 
 def _run(root: Path, work: Callable[[Autoscaler], Coroutine[Any, Any, _T]]) -> _T:
@@ -77,22 +63,38 @@ def _run(root: Path, work: Callable[[Autoscaler], Coroutine[Any, Any, _T]]) -> _
     try:
         return asyncio.run(main())
     except (ConfigError, StoreUnavailableError, ReplayError, RuleError) as error:
-        errors.print(f"[red]error:[/] {escape(str(error))}")
-        raise typer.Exit(1) from None
+        _fail(str(error))
+
+
+def _fail(message: str) -> NoReturn:
+    """Ends the command with exit status 1."""
+    shown = "\n".join(one_line(line) for line in without_secrets(message).split("\n"))
+    errors.print(f"[red]error:[/] {escape(shown)}", soft_wrap=True)
+    raise typer.Exit(1)
 
 
 @app.command()
 def status(root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a command-line flag
-    """Every target: capacity, reason, metrics, orders."""
+    """Every target: capacity, reason, metrics, orders; and the messages the host gave up on."""
 
-    async def work(autoscaler: Autoscaler) -> list[TargetView]:
-        loaded = await autoscaler.ports.states.load_all(autoscaler.config.policies)
-        now = autoscaler.clock()
-        return [target_view(autoscaler.config.policies[name], s, now=now) for name, s in loaded.items()]
+    async def work(autoscaler: Autoscaler) -> StatusView:
+        policies, now = autoscaler.config.policies, autoscaler.clock()
+        loaded = await autoscaler.ports.states.load_all(policies)
+        try:
+            count, poison = await autoscaler.ports.poison.peek()
+        except StoreUnavailableError as error:  # a right of its own; the targets can be shown without
+            if json_:
+                raise
+            errors.print(f"[yellow]poison messages are not known:[/] {_text(without_secrets(str(error)))}")
+            count, poison = 0, ()
+        views = [target_view(policies[name], found, now=now) for name, found in loaded.items()]
+        interval = autoscaler.config.interval
+        return status_view(views, now=now, collect_interval=interval, poison_count=count, poison=poison)
 
-    views = _run(root, work)
+    seen = _run(root, work)
+    views = seen.targets
     if json_:
-        _print_json(views)
+        _print_json(seen)
         return
     table = Table("target", "now", "wanted", "bounds", "reason", "metrics")
     for view in views:
@@ -106,7 +108,20 @@ def status(root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a 
     console.print(table)
     for view in views:
         line = view.line or f"{view.target}: no report yet; the collector runs on COLLECT_SCHEDULE"
-        console.print(escape(line), soft_wrap=True)
+        console.print(escape(one_line(line)), soft_wrap=True)
+        for text in orders_text(view):
+            console.print(f"  [magenta]{escape(one_line(text))}[/]", soft_wrap=True)
+    _show_poison(seen.poison)
+
+
+def _show_poison(poison: PoisonView) -> None:
+    if not poison.count:
+        return
+    messages = explain.count_text(poison.count, "poison message")
+    console.print(f"[red]{messages}[/]: the host gave up on them, and they stay until they are removed")
+    for message in poison.messages:
+        at = "" if message.inserted_at is None else f" of {explain.time_text(message.inserted_at)}"
+        console.print(f"  {escape(one_line(f'{message.queue}{at}: {message.body}'))}", soft_wrap=True)
 
 
 @app.command()
@@ -125,6 +140,8 @@ def log(
         raise typer.BadParameter(str(error), param_hint="--since") from None
 
     async def work(autoscaler: Autoscaler) -> list[LogEntry]:
+        if target is not None:
+            await _require_known(autoscaler, target)
         return await _newest(autoscaler, target, autoscaler.clock() - back, limit, changes=changes)
 
     entries = _run(root, work)
@@ -134,10 +151,23 @@ def log(
     for entry in reversed(entries):
         style = _STYLES.get(entry.kind, "")
         console.print(
-            f"[dim]{explain.time_text(entry.at)}[/] [{style}]{escape(entry.line)}[/]", soft_wrap=True
+            f"[dim]{explain.time_text(entry.at)}[/] [{style}]{escape(one_line(entry.line))}[/]",
+            soft_wrap=True,
         )
     if not entries:
         console.print(f"no entries in the last {explain.duration_text(back)}")
+
+
+async def _require_known(autoscaler: Autoscaler, target: str) -> None:
+    """A target that is configured, or was: its entries stay. Orders for consumers are logged as `consumer NAME`."""
+    policies = autoscaler.config.policies
+    if target in policies or (await autoscaler.ports.log.read(target, limit=1)).entries:
+        return
+    near = difflib.get_close_matches(target, policies, n=1)
+    known = f"did you mean '{near[0]}'?" if near else f"configured are {', '.join(list(policies)[:20])}"
+    raise typer.BadParameter(
+        f"found '{target}', of which the log has nothing; {known}", param_hint="--target"
+    )
 
 
 _STYLES = {
@@ -175,9 +205,11 @@ def lint_command(
     try:
         config = read_config(settings_of(root), root=root)
     except ConfigError as error:
-        errors.print(f"[red]error:[/] {escape(str(error))}")
-        raise typer.Exit(1) from None
-    findings = [finding for policy in config.policies.values() for finding in lint(policy)]
+        _fail(str(error))
+    findings = [
+        *config.findings,
+        *(finding for policy in config.policies.values() for finding in lint(policy)),
+    ]
     if json_:
         _print_json(findings)
     else:
@@ -207,24 +239,30 @@ def replay_command(
 
     entry = _run(root, work)
     if entry is None or entry.inputs is None or entry.recommendation is None:
-        errors.print(f"[red]error:[/] the scaling log has no decision {escape(decision)}")
-        raise typer.Exit(1)
+        _fail(f"the scaling log has no decision {decision}")
     try:
         inputs = decode_inputs(entry.inputs)
         again = replay(inputs)
     except (ReplayError, RuleError) as error:
-        errors.print(f"[red]error:[/] {escape(str(error))}")
-        raise typer.Exit(1) from None
-    equal = same(entry.recommendation, again)
+        _fail(str(error))
+    equal, told = same(entry.recommendation, again), comparison(inputs, entry.recommendation, again)
     if json_:
-        _print_json({"same": equal, "recorded": entry.recommendation, "replayed": again, "inputs": inputs})
+        _print_json(
+            {
+                "same": equal,
+                "told": told,
+                "recorded": entry.recommendation,
+                "replayed": again,
+                "inputs": inputs,
+            }
+        )
     else:
         console.print(f"recorded  {escape(explain.line(entry.recommendation))}", soft_wrap=True)
         console.print(f"replayed  {escape(explain.line(again))}", soft_wrap=True)
         for name, window in inputs.windows.items():
             values = ", ".join(explain.number_text(value) for value in window.values)
             console.print(f"  {escape(name)}: {values or 'no samples'}", soft_wrap=True)
-        console.print("[green]identical, byte for byte[/]" if equal else "[red]different[/]")
+        console.print(f"[{'green' if equal else 'red'}]{escape(told)}[/]", soft_wrap=True)
     if not equal:
         raise typer.Exit(1)
 
@@ -234,4 +272,5 @@ def _print_json(value: object) -> None:
 
 
 def _text(value: object) -> str:
-    return "?" if value is None else escape(str(value))
+    """Lines are kept apart; whatever else would move a cursor is shown, not done."""
+    return "?" if value is None else escape("\n".join(map(one_line, str(value).split("\n"))))

@@ -7,14 +7,16 @@ Messages show the file's own text, never a resolved setting, so secrets stay out
 from __future__ import annotations
 
 import keyword
+import re
 import tomllib
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
+from scaling.config_checks import missing_connections, no_circle, one_target_each
 from scaling.config_reader import (
     ConfigError,
     Options,
@@ -32,7 +34,7 @@ from scaling.config_reader import (
     share,
     whole,
 )
-from scaling.ncrontab import NcrontabSchedule
+from scaling.lint import Finding
 from scaling.policy import (
     HPA_IN,
     HPA_OUT,
@@ -47,15 +49,22 @@ from scaling.policy import (
 )
 from scaling.rules import RuleError, build_rule
 from scaling.rules.composite import CAPACITY_NAMES, metrics_of
+from scaling.sanitize import told
+from scaling.timetable import Timetable
 from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, WindowSpec
 
 MAX_METRICS = 90
 """Metrics per target: if all fail with the longest message, a report takes 37 of the 48 KiB of a queue message."""
 
+_AT_LINE = re.compile(r"at line (\d+)")
+
 DEFAULT_SCHEDULE = "0 * * * * *"  # every minute, as the seed's collector
 DEFAULT_WINDOW = 600.0  # ten minutes, the seed's window
 DEFAULT_COOLDOWN = 600.0  # ten minutes, the seed's cooldown
+DEFAULT_ACTION_TTL = 600.0
+DEFAULT_EFFECT_TIMEOUT = 120.0
 DEFAULT_RETENTION = 30 * 86_400.0
+SAMPLES_PER_MISSING = 20  # one in twenty may be missing by default: docs/adr/0015
 
 
 class PlugIns(Protocol):
@@ -71,11 +80,28 @@ class PlugIns(Protocol):
 
 
 class Config(Struct, frozen=True):
-    """Everything the shell needs, checked. `interval` is the collector's, `retention` the log's (seconds)."""
+    """Everything the shell needs, checked. `interval` is the collector's, `retention` the log's (seconds).
+
+    `findings` are what else is wrong, and ends one metric or target, not the app.
+    """
 
     policies: Mapping[str, Policy]
     interval: float
     retention: float
+    findings: tuple[Finding, ...] = ()
+
+
+def decoded(data: bytes, *, name: str) -> str:
+    """The text of a configuration file. Raises ConfigError naming the line that is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig")  # editors on Windows begin a file with a mark
+    except UnicodeDecodeError as error:
+        if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+            raise ConfigError([Problem(f"{name}:1", "the file is UTF-16; save it as UTF-8")]) from None
+        before = data[: error.start]
+        line, column = before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1
+        text = f"byte {column} of this line is 0x{data[error.start]:02x}, which is not UTF-8; save the file as UTF-8"
+        raise ConfigError([Problem(f"{name}:{line}", text)]) from None
 
 
 def load_config(text: str, *, name: str, settings: Mapping[str, str], plug_ins: PlugIns) -> Config:
@@ -83,9 +109,10 @@ def load_config(text: str, *, name: str, settings: Mapping[str, str], plug_ins: 
     shared = Shared(name, locate(text), settings)
     try:
         tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        shared.problem("", f"not valid TOML: {error}")
-        raise ConfigError(shared.problems) from None
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        line = _AT_LINE.search(str(error))
+        where = f"{name}:{line.group(1)}" if line else name
+        raise ConfigError([Problem(where, f"not valid TOML: {told(error)}")]) from None
     return build_config(tree, shared, plug_ins=plug_ins)
 
 
@@ -96,32 +123,48 @@ def build_config(tree: Mapping[str, Any], shared: Shared, *, plug_ins: PlugIns) 
     version = root.take("version", 1, whole(1))
     if version != 1:
         root.problem("version", f"found {version}; this release accepts 1")
-    interval = _interval(shared, settings)
+    collecting = _collecting(shared, settings)
     retention = _retention(shared, settings)
     defaults = root.table("defaults")
     targets = root.table("targets")
     root.finish()
     specs: dict[str, PolicySpec] = {}
+    resources: dict[str, str] = {}
+    findings: list[Finding] = []
     if targets is None or not targets.names():
         root.problem("targets", "no target is configured; add a table such as [targets.plan-orders]")
     else:
         for target in targets.names():
             reader = targets.table(target, defaults=defaults)
             if reader is not None:
-                specs[target] = _Target(reader, target, interval, plug_ins).read()
-    policies = _compiled(specs, shared)
+                read = _Target(reader, target, collecting, plug_ins)
+                specs[target] = read.read()
+                findings += read.findings
+                if read.resource:
+                    resources[target] = read.resource
+    one_target_each(resources, shared)
+    policies = _compiled(specs)
+    no_circle(policies, shared, tuple(specs))
     if shared.problems:
         raise ConfigError(shared.problems)
-    return Config(policies, interval, retention)
+    return Config(policies, collecting.interval, retention, tuple(findings))
 
 
-def _interval(shared: Shared, settings: Mapping[str, str]) -> float:
+def _collecting(shared: Shared, settings: Mapping[str, str]) -> Timetable:
+    """When samples are due; the platform reads schedules in UTC unless WEBSITE_TIME_ZONE names another zone."""
     schedule = settings.get("COLLECT_SCHEDULE", DEFAULT_SCHEDULE)
     try:
-        return NcrontabSchedule.parse(schedule).smallest_interval()
+        even = Timetable(schedule)
     except ValueError as error:
         shared.problems.append(_setting_problem("COLLECT_SCHEDULE", str(error)))
-        return 60.0
+        return Timetable(DEFAULT_SCHEDULE)
+    if even.is_even or "WEBSITE_TIME_ZONE" not in settings:
+        return even
+    try:
+        return Timetable(schedule, settings["WEBSITE_TIME_ZONE"])
+    except ValueError as error:
+        shared.problems.append(_setting_problem("WEBSITE_TIME_ZONE", str(error)))
+        return even
 
 
 def _retention(shared: Shared, settings: Mapping[str, str]) -> float:
@@ -139,43 +182,33 @@ def _setting_problem(name: str, text: str) -> Problem:
     return Problem(f"app setting {name}", text)
 
 
-def _compiled(specs: Mapping[str, PolicySpec], shared: Shared) -> dict[str, Policy]:
+def _compiled(specs: Mapping[str, PolicySpec]) -> dict[str, Policy]:
     policies: dict[str, Policy] = {}
     for name, spec in specs.items():
-        path = f"targets.{name}"
-        known = ", ".join(spec.metrics) or "none"
-        try:
-            policy = Policy(spec)
-        except RuleError:
-            continue  # noted rule by rule while reading
-        for index, rule in enumerate(policy.rules):
-            for metric in metrics_of(rule):
-                if metric not in spec.metrics:
-                    shared.problem(
-                        f"{path}.rules[{index}]", f"names metric '{metric}'; the target has {known}"
-                    )
-        if spec.plateau is not None and spec.plateau.metric not in spec.metrics:
-            shared.problem(f"{path}.plateau.metric", f"found '{spec.plateau.metric}'; the target has {known}")
-        policies[name] = policy
+        with suppress(RuleError):  # noted rule by rule while reading
+            policies[name] = Policy(spec)
     return policies
 
 
-def _rule_problems(kind: str, name: str, options: Mapping[str, Any]) -> Mapping[str, str]:
+def _judged(kind: str, name: str, options: Mapping[str, Any]) -> tuple[Mapping[str, str], tuple[str, ...]]:
+    """What is wrong with a rule's options, and the metrics it reads where nothing is."""
     try:
-        build_rule(kind, options, name=name)
+        return {}, metrics_of(build_rule(kind, options, name=name))
     except RuleError as error:
-        return error.problems
-    return {}
+        return error.problems, ()
 
 
 class _Target:
     """Reads one `[targets.NAME]` table."""
 
-    def __init__(self, reader: Reader, name: str, interval: float, plug_ins: PlugIns) -> None:
+    def __init__(self, reader: Reader, name: str, collecting: Timetable, plug_ins: PlugIns) -> None:
         self._reader = reader
         self._name = name
-        self._interval = interval
+        self._collecting = collecting
         self._plug_ins = plug_ins
+        self.resource: str | None = None
+        """What is scaled, as its scaler knows it; None where that is not known."""
+        self.findings: list[Finding] = []
 
     def read(self) -> PolicySpec:
         reader = self._reader
@@ -186,8 +219,10 @@ class _Target:
         if minimum > maximum:
             reader.problem("minimum", f"found {minimum}, above the maximum {maximum}")
         out, inward = self._paces()
-        plateau, fallback = self._plateau(), self._fallback(minimum, maximum)
-        metrics, rules = self._metrics(), self._rules()
+        metrics = self._metrics()
+        plateau, fallback = self._plateau(metrics), self._fallback(minimum, maximum)
+        rules = self._rules(metrics)
+        action_ttl = reader.take("action_ttl", DEFAULT_ACTION_TTL, positive_duration)
         spec = PolicySpec(
             target=self._name,
             scaler=reader.require("scaler", "", as_text),
@@ -201,11 +236,23 @@ class _Target:
             plateau=plateau,
             fallback=fallback,
             dry_run=reader.take("dry_run", False, as_bool),  # noqa: FBT003 - a default
-            action_ttl=reader.take("action_ttl", 600.0, positive_duration),
-            effect_timeout=reader.take("effect_timeout", 120.0, positive_duration),
+            action_ttl=action_ttl,
+            effect_timeout=self._effect_timeout(action_ttl),
             foreign_hold=reader.duration("foreign_hold", 900.0),
         )
         return msgspec.structs.replace(spec, scaler_options=self._scaler_options(spec.scaler))
+
+    def _effect_timeout(self, action_ttl: float) -> float:
+        """An action whose message is lost has to be sent again while it lives."""
+        default = min(DEFAULT_EFFECT_TIMEOUT, action_ttl / 2)
+        timeout = self._reader.take("effect_timeout", default, positive_duration)
+        if timeout >= action_ttl:
+            self._reader.problem(
+                "effect_timeout",
+                f"found {timeout:g} s, not below action_ttl ({action_ttl:g} s): an action would be given up "
+                "before it is ever sent again",
+            )
+        return timeout
 
     def _scaler_options(self, scaler: str) -> dict[str, Any]:
         """What is left in the target's table belongs to its scaler."""
@@ -218,16 +265,25 @@ class _Target:
             reader.problem("scaler", str(error))
             return {}
         options = reader.options()
-        self._check_params(reader, cls, options)
+        params = self._check_params(reader, cls, scaler, options)
+        identify = getattr(cls, "resource", None) if ":" not in scaler else None
+        if params is not None and identify is not None:
+            with suppress(ValueError):  # a connection that does not exist, which is told elsewhere
+                self.resource = f"{scaler} {identify(params, reader.shared.settings)}"
         return options.values
 
-    def _check_params(self, reader: Reader, cls: type[Any], options: Options) -> None:
+    def _check_params(self, reader: Reader, cls: type[Any], kind: str, options: Options) -> Any:
+        """The parameters, or None where they have a problem, which is noted."""
+        if ":" not in kind:
+            self.findings += missing_connections(reader, self._name, options.values)
+
         def check(values: Mapping[str, Any]) -> dict[str, str]:
             return parse_params(cls.Params, values, beside=options.beside)[1]
 
         again = in_words_of_the_file(check(options.values), options, check)
         for option, text in again.items():
             reader.problem(option, text)
+        return parse_params(cls.Params, options.values, beside=options.beside)[0] if not again else None
 
     def _paces(self) -> tuple[Pace, Pace]:
         reader = self._reader
@@ -273,7 +329,7 @@ class _Target:
         reader.finish()
         return rate
 
-    def _plateau(self) -> Plateau | None:
+    def _plateau(self, metrics: Collection[str]) -> Plateau | None:
         reader = self._reader.table("plateau")
         if reader is None:
             return None
@@ -283,6 +339,10 @@ class _Target:
             fall=reader.take("fall", 0.05, share),
             hold=reader.duration("hold", 1800.0),
         )
+        if plateau.metric and plateau.metric not in metrics:
+            reader.problem(
+                "metric", f"found '{plateau.metric}'; the target has {', '.join(metrics) or 'none'}"
+            )
         reader.finish()
         return plateau
 
@@ -348,13 +408,14 @@ class _Target:
         except ValueError as error:
             reader.problem("collector", str(error))
             return count
-        self._check_params(reader, cls, options)
+        self._check_params(reader, cls, kind, options)
         if count and count not in cls.COUNTS:
             reader.problem("count", f"found '{count}'; '{kind}' has {', '.join(cls.COUNTS)}")
         return count or str(cls.DEFAULT_COUNT)
 
     def _window(self, reader: Reader) -> WindowSpec:
-        interval = self._interval
+        collecting = self._collecting
+        interval = collecting.interval
         span = reader.duration("window", DEFAULT_WINDOW)
         if span < interval:
             reader.problem(
@@ -367,16 +428,26 @@ class _Target:
                 f"{span:g} s at one sample every {interval:g} s are {span / interval:.0f} samples; "
                 f"a window holds at most {MAX_SAMPLES}",
             )
-        possible = max(int(span / interval + 1e-9), 1)
+        fewest, most = collecting.samples(span)
         # Five points, as the seed; fewer where the window cannot hold five.
-        samples = reader.take("min_samples", min(5, possible), whole(1))
-        if samples > possible:
-            reader.problem("min_samples", f"found {samples}; a window of {span:g} s holds {possible} samples")
+        samples = reader.take("min_samples", min(5, fewest), whole(1))
+        if samples > most:
+            reader.problem("min_samples", f"found {samples}; a window of {span:g} s holds {most} samples")
+        missing = reader.take("missing_allowed", fewest // SAMPLES_PER_MISSING, whole(0))
+        if missing * 2 > fewest:
+            reader.problem("missing_allowed", f"found {missing}; at most half of the {fewest} samples may be")
         return WindowSpec(
-            span=span, interval=interval, min_samples=samples, max_age=reader.duration("max_age", 0.0)
+            span=span,
+            interval=interval,
+            min_samples=samples,
+            max_age=reader.duration("max_age", 0.0),
+            schedule=collecting.uneven,
+            time_zone=collecting.time_zone if collecting.uneven else "UTC",
+            missing_allowed=missing,
+            missing_in_a_row=reader.take("missing_in_a_row", 1, whole(1)),
         )
 
-    def _rules(self) -> tuple[RuleSpec, ...]:
+    def _rules(self, metrics: Collection[str]) -> tuple[RuleSpec, ...]:
         found = []
         for index, reader in enumerate(self._reader.tables("rules")):
             kind = reader.require("type", "", as_text)
@@ -384,10 +455,15 @@ class _Target:
             options = reader.options()
             if not kind:
                 continue
-            problems = _rule_problems(kind, name, options.values)
-            again = partial(_rule_problems, kind, name)
-            for option, text in in_words_of_the_file(problems, options, again).items():
+            problems, read = _judged(kind, name, options.values)
+            told_of = in_words_of_the_file(problems, options, lambda values: _judged(kind, name, values)[0])  # noqa: B023 - called at once
+            for option, text in told_of.items():
                 reader.problem(option, text)
+            for metric in read:
+                if metric not in metrics:
+                    reader.problem(
+                        "", f"names metric '{metric}'; the target has {', '.join(metrics) or 'none'}"
+                    )
             found.append(RuleSpec(type=kind, name=name, options=options.values))
         if not found:
             self._reader.problem(

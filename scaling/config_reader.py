@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from scaling.explain import count_text
+from scaling.sanitize import one_line, secret_in, without_secrets
 
 _SETTING = re.compile(r"%([A-Za-z_][A-Za-z0-9_]*)%")
 _DURATION = re.compile(
@@ -37,7 +38,9 @@ class ConfigError(Exception):
     """The configuration cannot be used; `problems` has all of them at once."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        self.problems = tuple(problems)
+        self.problems = tuple(
+            Problem(without_secrets(problem.where), without_secrets(problem.text)) for problem in problems
+        )
         count = count_text(len(self.problems), "problem")
         super().__init__(f"{count} in the configuration:\n" + "\n".join(f"  {p}" for p in self.problems))
 
@@ -58,6 +61,38 @@ def parse_duration(value: object) -> float:
     if not 0 <= seconds < 1e9:
         raise ValueError(f"found {value!r}; a duration is 0 or more")
     return seconds
+
+
+def duration(value: object) -> float:
+    """`parse_duration` for a file that people write: 3 may be meant as minutes, so a number needs its unit."""
+    seconds = parse_duration(value)
+    if seconds and not isinstance(value, str):
+        raise ValueError(
+            f"found {value!r}, a number without a unit; accepted are '{value}s', '{value}m', '{value}h'"
+        )
+    return seconds
+
+
+def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """`own` over `base`, table by table; a list replaces a list."""
+    found = {**base, **own}
+    for key in base.keys() & own.keys():
+        if isinstance(base[key], Mapping) and isinstance(own[key], Mapping):
+            found[key] = merged(base[key], own[key])
+    return found
+
+
+SDK_LOG_LEVEL = "WARNING"
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+
+
+def read_log_level(settings: Mapping[str, str]) -> str:
+    """From which level on lines of the Azure SDKs are logged: TIDEMARK_SDK_LOG_LEVEL. Raises ValueError."""
+    text = settings.get("TIDEMARK_SDK_LOG_LEVEL", "").strip()
+    level = text.upper() or SDK_LOG_LEVEL
+    if level not in LOG_LEVELS:
+        raise ValueError(f"TIDEMARK_SDK_LOG_LEVEL is '{text[:60]}'; accepted: {', '.join(LOG_LEVELS)}")
+    return level
 
 
 def locate(text: str) -> dict[str, int]:
@@ -133,12 +168,12 @@ class Reader:
         return self.take(key, default, convert)
 
     def duration(self, key: str, default: float) -> float:
-        return self.take(key, default, parse_duration)
+        return self.take(key, default, duration)
 
     def table(self, key: str, *, defaults: Reader | None = None) -> Reader | None:
         """The sub-table, or None when absent; something else than a table is a problem.
 
-        Keys the sub-table lacks are taken from `defaults`.
+        Keys the sub-table lacks are taken from `defaults`, in tables inside of it too.
         """
         self._known.append(key)
         if key not in self._rest:
@@ -148,7 +183,7 @@ class Reader:
             self.problem(key, f"found {raw!r}; a table is accepted")
             return None
         base = defaults._rest if defaults is not None else {}  # noqa: SLF001 - the same class
-        return Reader({**base, **raw}, f"{self.path}.{key}".strip("."), self.shared)
+        return Reader(merged(base, raw), f"{self.path}.{key}".strip("."), self.shared)
 
     def tables(self, key: str) -> list[Reader]:
         """The tables of an array of tables; absent is empty."""
@@ -168,8 +203,9 @@ class Reader:
         known = tuple(self._known)
         written = dict(self._rest)
         values = {key: self.take(key, None, lambda value: value) for key in written}
+        refused = tuple(key for key, value in values.items() if value is None)
         values = {key: value for key, value in values.items() if value is not None}
-        return Options(values, {key: written[key] for key in values}, known)
+        return Options(values, {key: written[key] for key in values}, known, refused)
 
     def finish(self) -> None:
         """Notes every key left over, with the nearest known one."""
@@ -181,12 +217,14 @@ class Reader:
 
 class Options(Struct, frozen=True):
     """Options of a plug-in: `values` as it gets them, `written` as the file has them (for messages);
-    `beside`, the keys of the same table that are not the plug-in's.
+    `beside`, the keys of the same table that are not the plug-in's; `refused`, the ones there but told as a
+    problem already.
     """
 
     values: dict[str, Any]
     written: dict[str, Any]
     beside: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 def _without_setting(raw: Any, convert: Callable[[Any], Any]) -> str:
@@ -212,9 +250,14 @@ class Shared:
         self._used: dict[str, str] = {}
 
     def problem(self, path: str, text: str) -> None:
+        self.problems.append(Problem(self.where(path), one_line(self._masked(text))))
+
+    def where(self, path: str) -> str:
+        """File, line where known, and key path: how messages name a place."""
         line = self._line(path)
-        where = f"{self.name}:{line}" if line else self.name
-        self.problems.append(Problem(f"{where} {path}".strip(), self._masked(text)))
+        return one_line(
+            without_secrets(f"{self.name}:{line} {path}" if line else f"{self.name} {path}").strip()
+        )
 
     def _line(self, path: str) -> int | None:
         """The line of a key, else of the nearest table or list around it."""
@@ -235,8 +278,15 @@ class Shared:
         return text
 
     def resolved(self, value: Any) -> Any:
-        """`%NAME%` replaced by the app setting NAME in every string. Raises ValueError naming a missing one."""
+        """`%NAME%` replaced by the app setting NAME in every string. Raises ValueError naming a missing one,
+        and for a secret that stands in the file itself: from here it would go into messages, logs and pages.
+        """
         if isinstance(value, str):
+            if (kind := secret_in(value)) is not None:
+                raise ValueError(
+                    f"looks like {kind}, which does not belong into this file: put it into an app setting, and write "
+                    "the setting's name here (where an option takes a connection), or %NAME% (for any other)"
+                )
             return _SETTING.sub(self._setting, value)
         if isinstance(value, Mapping):
             return {key: self.resolved(item) for key, item in value.items()}
@@ -253,8 +303,8 @@ class Shared:
 
 
 def positive_duration(value: object) -> float:
-    """Like `parse_duration`, and above 0."""
-    seconds = parse_duration(value)
+    """Like `duration`, and above 0."""
+    seconds = duration(value)
     if not seconds:
         raise ValueError(f"found {value!r}; the duration must be above 0")
     return seconds
@@ -316,8 +366,9 @@ def in_words_of_the_file(
     `again` gives the problems of the options as the file has them; a problem it does not find is told
     without its values.
     """
+    problems = {key: text for key, text in problems.items() if key not in options.refused}
     if not problems or options.values == options.written:
-        return dict(problems)
+        return problems
     told = again(options.written)
     return {key: told.get(key, _HIDDEN) for key in problems}
 
@@ -347,11 +398,16 @@ def parse_params(
     for option, field in fields.items():
         if field.required and option not in options:
             problems[option] = "is missing"
-    if problems:
+    good = {option: value for option, value in options.items() if option not in problems}
+    if any(field.required and option not in good for option, field in fields.items()):
         return None, problems
     try:
-        params = msgspec.convert(dict(options), params_type)
+        params = msgspec.convert(good, params_type)
     except msgspec.ValidationError as error:
-        return None, {"": str(error)}
+        return None, {**problems, "": str(error)}
     check = getattr(params, "problems", None)
-    return params, dict(check()) if check is not None else {}
+    found = dict(check()) if check is not None else {}
+    if not problems:
+        return params, found
+    # What is said of an option that is not there, or is wrong itself, may only follow from what was left out.
+    return None, {**{option: text for option, text in found.items() if option in good}, **problems}

@@ -19,6 +19,11 @@ MAX_OVERRIDE = 7 * 86_400.0
 
 Order = Mapping[str, Any]
 
+_PAUSE = {
+    "direction": "'out', 'in' and null (both)",
+    "for": "durations such as '30m', and null (until resumed)",
+}
+
 
 class OrderError(ValueError):
     """An order cannot be carried out: names the field, what was found, what is accepted."""
@@ -33,8 +38,18 @@ def active_pause(controls: Controls, direction: Direction, now: float) -> Pause 
 
 
 def pause(controls: Controls, order: Order, policy: Policy, *, by: str, now: float) -> tuple[Controls, str]:
-    """`{direction: out | in | null, for: duration | null}`; replaces a pause of the same direction."""
+    """`{direction: out | in | null, for: duration | null}`; replaces a pause of the same direction.
+
+    Both have to be said: a request that lost its body must not stop all scaling for good.
+    """
     _only(order, "direction", "for", "by")
+    missing = [
+        f"{name}: is missing; accepted are {accepted}"
+        for name, accepted in _PAUSE.items()
+        if name not in order
+    ]
+    if missing:
+        raise OrderError("; ".join(missing))
     direction = order.get("direction")
     if direction is not None and direction not in tuple(Direction):
         raise OrderError(f"direction: found {direction!r}; accepted are 'out', 'in' and null (both)")

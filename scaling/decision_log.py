@@ -24,6 +24,7 @@ from azure.data.tables import TableEntity
 from msgspec import Struct
 
 from scaling.connections import Settings
+from scaling.gathering import gather
 from scaling.model import LogEntry
 from scaling.ports import ConflictError, LogPage
 from scaling.serial import (
@@ -43,7 +44,8 @@ TABLE = "ScalingLog"
 TARGETS = "~targets"  # no encoded target has these characters
 PAGE_MAX = 1_000  # rows the service returns per request
 PAGE_MIN = 4  # rows asked of each of many targets: every further row of one is a request of its own in turn
-PURGED_PER_CALL = 1_000
+PURGE_SECONDS = 20.0  # of one call: however rarely the log is purged, it keeps up with what was written
+PURGED_AT_ONCE = 8  # partitions
 BATCH_BYTES = (
     1_000_000  # the HTTP client copies a body in one go; above 1 MiB it warns of holding up the loop
 )
@@ -107,6 +109,7 @@ class TableDecisionLog:
         self._table = Table(settings, prefix, table, **options)
         self._known: set[str] = set()
         self._known_of = 0
+        self._purges = 0
 
     async def append(self, entries: Sequence[LogEntry]) -> None:
         """Raises StoreUnavailableError, after which some entries may have been written: append them again."""
@@ -171,30 +174,38 @@ class TableDecisionLog:
         return None if row is None else read_log_row(row, inputs=True)
 
     async def purge(self, *, before: float) -> int:
-        """Deletes up to PURGED_PER_CALL rows per call, the rest in later calls."""
-        removed = 0
-        for partition in await self._partitions():
-            if removed >= PURGED_PER_CALL:
-                break
-            rows = await self._table.rows(
-                f"PartitionKey eq '{partition}' and RowKey ge '{after(before)}'",
-                select=["PartitionKey", "RowKey"],
-                limit=PURGED_PER_CALL - removed,
-            )
-            removed += await self._delete(rows)
-        return removed
+        """Deletes for PURGE_SECONDS at most; later calls go on with the rest, each with other targets first."""
+        loop = asyncio.get_running_loop()
+        until, query = loop.time() + PURGE_SECONDS, f"RowKey ge '{after(before)}'"
+        partitions = await self._partitions()
+        first = self._purges * PURGED_AT_ONCE % max(len(partitions), 1)
+        self._purges += 1
+
+        async def purge(partition: str) -> int:
+            removed = 0
+            while loop.time() < until:
+                rows = await self._table.rows(
+                    f"PartitionKey eq '{partition}' and {query}",
+                    select=["PartitionKey", "RowKey"],
+                    limit=PAGE_MAX,
+                )
+                for start in range(0, len(rows), TRANSACTION_ROWS):
+                    removed += await self._delete(rows[start : start + TRANSACTION_ROWS])
+                    if loop.time() >= until:
+                        break
+                if len(rows) < PAGE_MAX:
+                    break
+            return removed
+
+        turns = (*partitions[first:], *partitions[:first])
+        return sum(await gather(purge, turns, at_once=PURGED_AT_ONCE))
 
     async def _delete(self, rows: Sequence[TableEntity]) -> int:
-        removed = 0
-        for start in range(0, len(rows), TRANSACTION_ROWS):
-            batch = rows[start : start + TRANSACTION_ROWS]
-            try:
-                await self._table.delete(batch)
-            except ConflictError:
-                # Somebody else purges this partition at the same time; one of us is enough.
-                break
-            removed += len(batch)
-        return removed
+        try:
+            await self._table.delete(rows)
+        except ConflictError:
+            return 0  # somebody else purges this partition at the same time; one of us is enough
+        return len(rows)
 
     async def _partitions(self) -> list[str]:
         rows = await self._table.rows(f"PartitionKey eq '{TARGETS}'", select=["RowKey"])

@@ -45,9 +45,9 @@ def duration_text(seconds: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in parts if count)
 
 
-def count_text(count: int, noun: str) -> str:
-    """`0 samples`, `1 sample`, `2 samples`."""
-    return f"{count} {noun}{'s' if count != 1 else ''}"
+def count_text(count: int, noun: str, plural: str = "") -> str:
+    """`0 samples`, `1 sample`, `2 samples`; `plural` where it is not made by an s."""
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def time_text(at: float) -> str:
@@ -71,29 +71,48 @@ def evidence_text(evidence: Evidence) -> str:
 def flip_text(flip: Flip) -> str:
     """What would have changed the outcome: `scale out if average backlog > 500`."""
     outcome = flip.outcome.replace("_", " ")
+    # What only ends a wait does not make anything else come true: metrics go on changing meanwhile.
+    possible = f"{outcome if flip.outcome in _CHANGES else 'a decision is'} possible"
     kind, _, metric = flip.quantity.partition(" ")
     if flip.quantity in _ALONE_WORDS:
         return f"{outcome} {_ALONE_WORDS[flip.quantity]}"
+    if flip.quantity in _WAITS:
+        return f"{possible} {_WAITS[flip.quantity]}"
     if flip.quantity == "time":
-        return f"{outcome} possible from {time_text(flip.value)}"
+        return f"{possible} from {time_text(flip.value)}"
     if kind == "failures" and metric:
-        return f"{outcome} possible once {metric} can be read again"
+        return f"{possible} once {metric} can be read again"
     if kind in {"age", "span"} and metric:
         what = "the newest sample is at most" if kind == "age" else "the samples cover"
-        return f"{outcome} possible once {what} {duration_text(flip.value)}{' old' if kind == 'age' else ''} ({metric})"
+        return (
+            f"{possible} once {what} {duration_text(flip.value)}{' old' if kind == 'age' else ''} ({metric})"
+        )
     if kind == "samples" and metric:
-        return f"{outcome} possible with {number_text(flip.value)} samples of {metric}"
+        return f"{possible} with {count_text(int(flip.value), 'sample')} of {metric}"
     return f"{outcome} if {flip.quantity} {flip.comparator} {number_text(flip.value)}"
 
 
 _ALONE_WORDS = {
-    "capacity": "possible once the capacity can be read",
-    "control": "once it is lifted",
     "expression": "if the expression gave another value",
-    "failures": "possible once the rule works again",
-    "pending": "possible once the effect is there",
     "step": "if the rate limits allowed a step",
 }
+_WAITS = {
+    "capacity": "once the capacity can be read",
+    "control": "once it is lifted",
+    "failures": "once the rule works again",
+    "pending": "once the effect is there",
+}
+_CHANGES = frozenset(
+    {
+        Reason.SCALE_OUT,
+        Reason.SCALE_IN,
+        Reason.OVERRIDDEN,
+        Reason.BELOW_MINIMUM,
+        Reason.ABOVE_MAXIMUM,
+        Reason.FALLBACK,
+    }
+)
+"""Outcomes that change the capacity."""
 
 
 def limit_text(limit: Limit) -> str:

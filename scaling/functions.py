@@ -7,27 +7,40 @@ invocation. Queue outputs are lists, so the host passes each message on as it is
 from __future__ import annotations
 
 import logging
+import os
+import time
 import typing
 
 import azure.functions as func
 
 from scaling import api
 from scaling.assembly import STORAGE, autoscaler
+from scaling.callers import caller_of, opened_by_sign_in, refusal
 from scaling.config_reader import ConfigError
 from scaling.ports import StoreUnavailableError
 from scaling.runner import Autoscaler, Outcome
+from scaling.sanitize import leaving, raising_no_secrets
+from scaling.secret_filter import keep_secrets_from_logs
 
 blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
 _log = logging.getLogger("tidemark.scaling")
+keep_secrets_from_logs()
+
+LEVEL = func.AuthLevel.ANONYMOUS if opened_by_sign_in(os.environ) else func.AuthLevel.FUNCTION
+"""What the host asks for before it calls: a key of the function or of the app, or nothing where `_respond` asks for
+the signed-in user. Never the master key, which opens everything there is: no person should type that into a page.
+"""
+
+_health = api.Kept(5.0, clock=time.monotonic)  # it is open to everybody, and costs a read of a table
 
 Messages = func.Out[typing.List[str]]  # noqa: UP006 - `list[str]` makes the worker refuse the whole app
 
 
 def _finish(outcome: Outcome, output: Messages | None = None) -> None:
     for line in outcome.lines:
-        _log.info("%s", line)
+        _log.info("%s", leaving(line))
     for line in outcome.warnings:
-        _log.warning("%s", line)
+        _log.warning("%s", leaving(line))
     if output is not None and outcome.messages:
         output.set(list(outcome.messages))
 
@@ -42,14 +55,27 @@ def _answer(response: api.Response) -> func.HttpResponse:
     )
 
 
-async def _respond(
+async def _made(
     work: typing.Callable[[Autoscaler], typing.Awaitable[api.Response]], *, details: bool = True
-) -> func.HttpResponse:
+) -> api.Response:
     """The answer of `work`; a configuration or a store that is out of order is a 503 that says so."""
     try:
-        return _answer(await work(autoscaler()))
+        return await work(autoscaler())
     except (ConfigError, StoreUnavailableError) as error:
-        return _answer(api.error_response(503, str(error) if details else type(error).__name__))
+        return api.error_response(503, str(error) if details else type(error).__name__)
+
+
+async def _respond(
+    req: func.HttpRequest,
+    work: typing.Callable[[Autoscaler], typing.Awaitable[api.Response]],
+    *,
+    order: bool = False,
+) -> func.HttpResponse:
+    """The answer to those who may ask: the host has checked the key; where sign-in takes its place, this does."""
+    caller = caller_of(req.headers, os.environ)
+    refused = refusal(caller, os.environ, order=order)
+    with raising_no_secrets():
+        return _answer(api.error_response(*refused) if refused else await _made(work))
 
 
 @blueprint.timer_trigger(
@@ -58,20 +84,23 @@ async def _respond(
 @blueprint.queue_output(arg_name="reports", queue_name="metrics", connection=STORAGE)
 async def collect_metrics(timer: func.TimerRequest, reports: func.Out[typing.List[str]]) -> None:  # noqa: UP006, ARG001
     """Reads every configured metric and capacity; one report per target."""
-    _finish(await autoscaler().collect(), reports)
+    with raising_no_secrets():
+        _finish(await autoscaler().collect(), reports)
 
 
 @blueprint.queue_trigger(arg_name="message", queue_name="metrics", connection=STORAGE)
 @blueprint.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
 async def scaling_logic(message: func.QueueMessage, actions: func.Out[typing.List[str]]) -> None:  # noqa: UP006
     """Decides upon one report."""
-    _finish(await autoscaler().evaluate(message.get_body()), actions)
+    with raising_no_secrets():
+        _finish(await autoscaler().evaluate(message.get_body()), actions)
 
 
 @blueprint.queue_trigger(arg_name="message", queue_name="actions", connection=STORAGE)
 async def scaler(message: func.QueueMessage) -> None:
     """Carries out one action."""
-    _finish(await autoscaler().apply(message.get_body()))
+    with raising_no_secrets():
+        _finish(await autoscaler().apply(message.get_body()))
 
 
 @blueprint.timer_trigger(
@@ -80,34 +109,35 @@ async def scaler(message: func.QueueMessage) -> None:
 @blueprint.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
 async def verify_effects(timer: func.TimerRequest, actions: func.Out[typing.List[str]]) -> None:  # noqa: UP006, ARG001
     """Compares requested with reached; sends lost actions again."""
-    _finish(await autoscaler().verify(), actions)
+    with raising_no_secrets():
+        _finish(await autoscaler().verify(), actions)
 
 
-@blueprint.route("scaling/status", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
-async def scaling_status(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001
+@blueprint.route("scaling/status", methods=["GET"], auth_level=LEVEL)
+async def scaling_status(req: func.HttpRequest) -> func.HttpResponse:
     """Every target as it stands."""
-    return await _respond(api.status)
+    return await _respond(req, api.status)
 
 
-@blueprint.route("scaling/log", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
+@blueprint.route("scaling/log", methods=["GET"], auth_level=LEVEL)
 async def scaling_log(req: func.HttpRequest) -> func.HttpResponse:
     """The decision log, newest first, page by page."""
-    return await _respond(lambda scaler: api.log(scaler, req.params))
+    return await _respond(req, lambda scaler: api.log(scaler, req.params))
 
 
-@blueprint.route("scaling/{target}/{order}", methods=["POST"], auth_level=func.AuthLevel.ADMIN)
+@blueprint.route("scaling/{target}/{order}", methods=["POST"], auth_level=LEVEL)
 async def scaling_control(req: func.HttpRequest) -> func.HttpResponse:
     """An operator's order: pause, resume, override, dry-run."""
     order = api.Order(
         req.route_params["target"],
         req.route_params["order"],
         req.get_body(),
-        req.headers.get("x-ms-client-principal-name"),
+        caller_of(req.headers, os.environ),
     )
-    return await _respond(lambda scaler: api.control(scaler, order))
+    return await _respond(req, lambda scaler: api.control(scaler, order), order=True)
 
 
-@blueprint.route("dashboard", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
+@blueprint.route("dashboard", methods=["GET"], auth_level=LEVEL)
 async def dashboard(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001
     """The page that shows all this; it also shows what is wrong with a configuration that cannot be used."""
     return _answer(api.dashboard())
@@ -116,4 +146,4 @@ async def dashboard(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001
 @blueprint.route("health", methods=["GET"], auth_level=func.AuthLevel.ANONYMOUS)
 async def health(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001
     """Whether the configuration is usable and the state store answers."""
-    return await _respond(api.health, details=False)
+    return _answer(await _health.get(lambda: _made(api.health, details=False)))

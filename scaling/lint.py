@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from enum import StrEnum
 from math import ceil, floor, inf
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from scaling.explain import duration_text, number_text
 from scaling.policy import EFFECTS_KEPT, Policy
 from scaling.rules.composite import levels_of, metrics_of
 from scaling.rules.request_units_for_rate import RequestUnitsForRateRule
+from scaling.sanitize import told
 from scaling.state import RECOMMENDATIONS_KEPT
-from scaling.steady import Piece, Steps, failure, flattened
+from scaling.steady import Piece, Steps, failure
 from scaling.window import MAX_VALUE
 
 MAX_COUNTS = 1_000
@@ -48,7 +50,50 @@ class Finding(Struct, frozen=True):
 
 
 def lint(policy: Policy) -> tuple[Finding, ...]:
-    """Everything found wrong with one policy, errors first; the same policy always gives the same findings."""
+    """Everything found wrong with one policy, errors first; the same policy always gives the same findings.
+
+    Never raises: a rule that breaks the checks (a user's own class) is a finding, and the others are checked
+    without it.
+    """
+    try:
+        return _checked(policy)
+    except Exception as error:  # noqa: BLE001 - whatever a user's rule raises, or leads to
+        return _without_broken_rules(policy, error)
+
+
+def _without_broken_rules(policy: Policy, error: Exception) -> tuple[Finding, ...]:
+    """The rules that break the checks by themselves, as findings, and what is found in the others."""
+    kept, found = [], []
+    for index, spec in enumerate(policy.spec.rules):
+        try:
+            _checked(_with_rules(policy, [index]))
+        except Exception as own:  # noqa: BLE001 - as above
+            found.append(_broken(policy, f"rule '{spec.name}'", own))
+        else:
+            kept.append(index)
+    if not found:
+        return (_broken(policy, "the rules together", error),)
+    try:
+        others = _checked(_with_rules(policy, kept)) if kept else ()
+    except Exception as together:  # noqa: BLE001 - as above
+        others = (_broken(policy, "the other rules together", together),)
+    return (*found, *others)
+
+
+def _with_rules(policy: Policy, kept: Sequence[int]) -> Policy:
+    """The policy with some of its rules, as they are built already."""
+    fewer = copy(policy)
+    fewer.rules = tuple(policy.rules[index] for index in kept)
+    fewer.spec = structs.replace(policy.spec, rules=tuple(policy.spec.rules[index] for index in kept))
+    return fewer
+
+
+def _broken(policy: Policy, what: str, error: Exception) -> Finding:
+    text = f"targets.{policy.target}: {what} cannot be checked: {told(error)}"
+    return Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text)
+
+
+def _checked(policy: Policy) -> tuple[Finding, ...]:
     subject = _Subject(policy)
     found = [
         Finding(severity, kind, policy.target, f"targets.{policy.target}: {text}")
@@ -64,7 +109,7 @@ class _Subject:
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
-        self.rules = tuple(flattened(policy.rules))
+        self.rules = policy.flat_rules
         sizes = any(isinstance(rule, RequestUnitsForRateRule) for rule in self.rules)
         self.tried = not sizes and policy.maximum - policy.minimum < MAX_COUNTS
         counts = range(policy.minimum, policy.maximum + 1) if self.tried else ()
@@ -107,15 +152,15 @@ def _failing(subject: _Subject) -> Iterator[str]:
 
 
 def _flapping(subject: _Subject) -> Iterator[str]:
-    told: set[str] = set()
+    shown: set[str] = set()
     for names, steps in subject.loads.items():
-        if len(names) > 1 and told & set(names):
+        if len(names) > 1 and shown & set(names):
             continue  # the same flapping, seen with several metrics at once
         rings: dict[tuple[int, ...], list[Piece]] = defaultdict(list)
         for piece, ring in steps.cycles():
             rings[ring].append(piece)
         if rings:
-            told.update(names)
+            shown.update(names)
             yield from _flaps(subject, names, steps, rings)
 
 
@@ -343,6 +388,18 @@ def _short_memory(subject: _Subject) -> Iterator[str]:
             )
 
 
+def _sent_once(subject: _Subject) -> Iterator[str]:
+    """Pending actions are looked after with every evaluation: rare ones may come too late for a lost message."""
+    spec = subject.policy.spec
+    interval = max((window.interval for window in subject.policy.windows.values()), default=0.0)
+    if spec.effect_timeout + interval > spec.action_ttl:
+        yield (
+            f"an action whose message is lost may be given up before it is sent again: action_ttl is "
+            f"{duration_text(spec.action_ttl)}, effect_timeout {duration_text(spec.effect_timeout)}, and decisions "
+            f"are made every {duration_text(interval)}"
+        )
+
+
 def _old_evidence(subject: _Subject) -> Iterator[str]:
     """A window longer than the cooldown still holds samples from before the last change."""
     policy = subject.policy
@@ -377,11 +434,12 @@ _CHECKS: dict[str, tuple[Severity, Callable[[_Subject], Iterator[str]]]] = {
     "large_step": (Severity.WARNING, _large_steps),
     "short_cooldown": (Severity.WARNING, _short_cooldowns),
     "short_memory": (Severity.WARNING, _short_memory),
+    "sent_once": (Severity.WARNING, _sent_once),
     "fixed": (Severity.NOTE, _fixed),
     "unused_metric": (Severity.NOTE, _unused),
     "old_evidence": (Severity.NOTE, _old_evidence),
     "not_tried": (Severity.NOTE, _not_tried),
 }
 _WITHOUT_COUNTS = frozenset(
-    {"large_step", "short_cooldown", "short_memory", "fixed", "unused_metric", "not_tried"}
+    {"large_step", "short_cooldown", "short_memory", "sent_once", "fixed", "unused_metric", "not_tried"}
 )

@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 
 from scaling.model import Capacity, MetricFailure, Reason, ScaleAction, TargetState
 from scaling.policy import Policy
+from scaling.rules.composite import objection_of
 from scaling.rules.view import MetricsView
 from scaling.window import Window
 
@@ -36,19 +37,35 @@ def capacities(state: TargetState) -> dict[str, float] | None:
 
     `current`  what it is believed to have
     `reached`  what it has for sure: the least of that, of what was read, and of a change under way
-    `wanted`   what it may come to have: the most of these, and of what its rules ask for within its bounds
+    `wanted`   what it may come to have next: the most of these, and of what its last decision moves to, or would
+               if only the other target allowed it. What a guard, a cooldown or a step keeps from coming is not
+               wanted yet: nobody has to pay for it
     """
     if state.expected is None or state.capacity is None or state.capacity_error is not None:
         return None
-    pending = () if state.pending is None else (state.pending.to_capacity,)
+    pending: tuple[int, ...] = ()
+    if state.pending is not None:  # and what it took the place of: what became of that may not be known
+        action = state.pending
+        pending = tuple(there for there in (action.to_capacity, action.replaces) if there is not None)
     here = (state.expected, state.capacity.current, *pending)
     wanted, last = list(here), state.last
     if last is not None and last.reason not in _WILL_NOT_ACT:
-        if last.proposed is not None:
-            wanted.append(max(min(last.proposed, last.maximum), last.minimum))
         if last.desired is not None:
             wanted.append(last.desired)
+        waiting = [limit.wanted for limit in last.limits if limit.reason is Reason.LOCK_STEP]
+        if last.acts or len(waiting) == len(last.limits):
+            wanted += [min(each, last.maximum) for each in waiting]
     return {"current": float(state.expected), "reached": float(min(here)), "wanted": float(max(wanted))}
+
+
+def as_of(state: TargetState) -> float:
+    """The time of the newest that is known there: of a reading, a decision or an effect."""
+    last, effects = state.last, state.effects
+    return max(
+        state.capacity.at if state.capacity is not None else 0.0,
+        last.at if last is not None else 0.0,
+        effects[-1].at if effects else 0.0,
+    )
 
 
 def neighbours(policy: Policy) -> dict[str, Neighbour]:
@@ -76,9 +93,6 @@ def objection(
     now: float,
 ) -> str | None:
     """Why an action must wait for another target, or None. `others` by target, as they are now."""
-    asked = [rule for rule in policy.rules if hasattr(rule, "objection")]
-    if not asked:
-        return None
     fresh = dict(windows)
     for metric, neighbour in neighbours(policy).items():
         fresh[metric] = _as_of(now, metric, others.get(neighbour.target), neighbour.count, policy)
@@ -91,7 +105,7 @@ def objection(
         maximum=policy.maximum,
         now=now,
     )
-    return next((text for rule in asked if (text := rule.objection(view, action.to_capacity))), None)
+    return objection_of(policy.rules, view, action.to_capacity)
 
 
 def _as_of(now: float, metric: str, state: TargetState | None, count: str, policy: Policy) -> Window:

@@ -2,14 +2,16 @@
 
 Order of the steps, each with its own Reason:
 
-1. What forbids a decision: unknown capacity, corrupt state, a foreign hand, a pending action.
+1. What forbids a decision: unknown capacity, corrupt state, a foreign hand, a pending action (an override takes its
+   place, unless it is being carried out).
 2. What the operator or the rules want: an override, else the rules combined any-out/all-in, else the
    fallback for metrics missing long.
 3. What bounds always enforce: minimum and maximum (with schedules and the platform's own limits).
-4. What holds a wanted change back: stabilization, the bound already reached, guards and plateau (out),
-   missing metrics (in), cooldown, a pause. All of them are told, the first one is the reason.
+4. What holds a wanted change back: less than a step of the platform, stabilization, the bound already reached,
+   guards and plateau (out), missing metrics (in), cooldown, a pause. All of them are told, the first one is the
+   reason.
 5. What reduces it: step, rate policies, bounds.
-6. Dry-run turns an action into a note.
+6. Dry-run turns an action into a note; one the platform has just refused is not ordered again.
 
 A scale-out beats a scale-in; no rule and no bound ever scales in while any metric is missing. Every hold
 names, as flips, what together would have ended it.
@@ -20,21 +22,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from scaling import pace
-from scaling.blockers import REASON_OF, Situation, blockers_of, out_ceiling_text, pause_limit, time_flip
+from scaling.blockers import (
+    PLATFORM_FLOOR,
+    REASON_OF,
+    REFUSAL_REMEMBERED,
+    Situation,
+    blockers_of,
+    known_refusal,
+    out_ceiling_text,
+    pause_limit,
+    time_flip,
+)
 from scaling.controls import active_pause
-from scaling.missing import first_missing, missing_flips
+from scaling.missing import first_missing, missing_flips, verdicts_of
 from scaling.model import (
     NO_CONTROLS,
     Controls,
     Direction,
+    Evidence,
     Flip,
     Limit,
     Reason,
     Recommendation,
+    ScaleAction,
     TargetState,
 )
 from scaling.policy import Policy
-from scaling.rules.composite import PROBLEMS, safe_evaluate
+from scaling.rules.composite import PROBLEMS
 from scaling.rules.view import MetricsView
 from scaling.window import Window
 
@@ -74,9 +88,13 @@ def decide(
         maximum=policy.maximum,
         now=now,
     )
-    verdicts = [safe_evaluate(rule, view) for rule in policy.rules]
-    case = _Case(policy, state, controls, view, verdicts, now, decision_id)
+    case = _Case(policy, state, controls, view, verdicts_of(policy, view), now, decision_id)
     return case.blocked() or case.free()
+
+
+def action_text(action: ScaleAction) -> str:
+    """`3 -> 4 [plan-orders@...]`."""
+    return f"{action.from_capacity} -> {action.to_capacity} [{action.action_id}]"
 
 
 class _Case(Situation):
@@ -117,9 +135,17 @@ class _Case(Situation):
     def _moving(self) -> Recommendation | None:
         pending, capacity = self.state.pending, self.state.capacity
         if pending is not None and self.now < pending.expires_at:
-            note = f"{pending.from_capacity} -> {pending.to_capacity} [{pending.action_id}]"
-            flip = time_flip(pending.expires_at, self._after(pending.expires_at))
-            return self._hold(Reason.ACTION_PENDING, (flip,), note)
+            note, until = action_text(pending), pending.expires_at
+            if self.overrides(
+                pending
+            ):  # it takes the place of what is pending, but not of a change in the making
+                until = self.now
+                if self.state.delivery is not None and self.state.delivery.carried_until is not None:
+                    until = min(self.state.delivery.carried_until, pending.expires_at)
+                note = f"the override waits for {note}, which is being carried out"
+            if self.now < until:
+                flip = time_flip(until, self._after(until))
+                return self._hold(Reason.ACTION_PENDING, (flip,), note)
         if capacity is not None and capacity.pending:
             flip = Flip("pending", "==", 0.0, self._after(self.now))
             return self._hold(Reason.ACTION_PENDING, (flip,), "the platform is still changing the capacity")
@@ -147,8 +173,11 @@ class _Case(Situation):
         override = self.controls.override
         if override is None or self.now >= override.until:
             return None
-        wanted = min(max(override.capacity, self.low), self.high)
+        wanted = self.as_ordered(override)
         note = f"override to {override.capacity} by {override.by}"
+        pending = self.state.pending
+        if pending is not None and self.now < pending.expires_at and self.overrides(pending):
+            note += f"; it takes the place of {action_text(pending)}"
         flips = (time_flip(override.until, self._after(override.until)),)
         if wanted == self.view.current:
             return self._hold(Reason.OVERRIDDEN, flips, note)
@@ -164,10 +193,14 @@ class _Case(Situation):
             if ruled.desired is not None and ruled.desired > self.low:
                 return ruled
             wanted, reason = self.low, Reason.BELOW_MINIMUM
-            flip = Flip("minimum", "<=", float(current), ruled.reason)
+            flips = self.lower_flips("<=", ruled.reason)
         elif current > self.high and first_missing(self.view) is None:
             wanted, reason = self.high, Reason.ABOVE_MAXIMUM
-            flip = Flip("maximum", ">=", float(current), self.ruled().reason)
+            flips = (Flip("maximum", ">=", float(current), self.ruled().reason),)
+        elif current == self.high and self.high_is == PLATFORM_FLOOR:
+            below = Limit(Reason.AT_MINIMUM, self.allowed(), current, f"{PLATFORM_FLOOR} {current}")
+            flip = Flip(PLATFORM_FLOOR, "<", float(current), Reason.ABOVE_MAXIMUM)
+            return self._hold(Reason.AT_MINIMUM, (flip,), self.verdict.note, limits=(below,))
         else:
             return None
         direction = Direction.OUT if wanted > current else Direction.IN
@@ -175,17 +208,24 @@ class _Case(Situation):
         if paused is not None:
             limit, flips = pause_limit(self, paused, wanted, reason)
             return self._hold(Reason.PAUSED, flips, limits=(limit,))
-        return self._act(wanted, reason, (), self.verdict.note, flips=(flip,))
+        return self._act(wanted, reason, (), self.verdict.note, flips=flips)
 
     def ruled(self) -> Recommendation:
         """Steps 2b, 4, 5 and 6: what the rules want, held back and reduced."""
         wanted, reason = self._wanted()
         current, spec = self.view.current, self.policy.spec
         if wanted is None:
-            flips = missing_flips(self.view, self.policy.windows, Reason.WITHIN_TARGET, gaps=True)
-            return self._hold(reason, flips, self.verdict.note)
+            pointed = self._pointed()
+            outcome = Reason.WITHIN_TARGET if pointed is None else pointed.free().reason
+            flips = missing_flips(self.view, self.policy.windows, outcome, gaps=True)
+            return self._hold(
+                reason, flips, self.verdict.note, evidence=pointed.verdict.evidence if pointed else None
+            )
         if wanted == current:
             return self._hold(reason, self.verdict.flips, self.verdict.note)
+        wanted, exact = self.stepped(wanted), wanted
+        if self.turned(exact, wanted):
+            return self._between_steps(exact, ())
         recommendations = self.state.recommendations
         stable = pace.stabilized(wanted, current, recommendations, spec.out, spec.inward, self.now)
         if stable == current:
@@ -228,9 +268,22 @@ class _Case(Situation):
             and since is not None
             and self.now - since >= fallback.after
             and self.view.current < fallback.capacity
+            and not self._only_disabled()
         ):
             return fallback.capacity, Reason.FALLBACK
         return None, verdict.reason
+
+    def _pointed(self) -> _Case | None:
+        """The same case were the samples that are there all there is to know; None where that is too little."""
+        view = self.view.as_far_as_known()
+        verdicts = verdicts_of(self.policy, view)
+        case = _Case(self.policy, self.state, self.controls, view, verdicts, self.now, self.decision_id)
+        return None if case.verdict.desired is None and case.verdict.reason in PROBLEMS else case
+
+    def _only_disabled(self) -> bool:
+        """True when disabled entities are all that keeps the rules from voting: more units would receive nothing."""
+        problems = {summary.problem for summary in self.view.metrics().values()}
+        return Reason.ENTITY_DISABLED in problems <= {None, Reason.ENTITY_DISABLED}
 
     def _reduced(self, wanted: int, stable: int, direction: Direction, reason: Reason) -> Recommendation:
         """Step 5: step and rate limits, then the bounds. None of them can reverse the direction."""
@@ -241,6 +294,10 @@ class _Case(Situation):
         mine = spec.out if direction is Direction.OUT else spec.inward
         desired, rate_limits = pace.reduced(stable, current, self.state.effects, mine, self.now)
         limits.extend(rate_limits)
+        if desired != current:
+            desired, exact = self.stepped(desired), desired
+            if self.turned(exact, desired):
+                return self._between_steps(exact, tuple(limits))
         within = self.verdict.out_ceiling
         if direction is Direction.OUT and within is not None and within < desired:
             limits.append(Limit(Reason.LOCK_STEP, desired, within, out_ceiling_text(self)))
@@ -260,10 +317,21 @@ class _Case(Situation):
             # With nothing else missing, it was a gap that kept the rules from voting.
             whole = all(summary.problem is None for summary in self.view.metrics().values())
             gaps = whole and self.verdict.reason is Reason.INCOMPLETE_WINDOW
-            flips = missing_flips(self.view, self.policy.windows, Reason.WITHIN_TARGET, gaps=gaps)
+            pointed = self._pointed()
+            outcome = Reason.WITHIN_TARGET if pointed is None else pointed.free().reason
+            flips = missing_flips(self.view, self.policy.windows, outcome, gaps=gaps)
         else:
             flips = self.verdict.flips
         return self._act(clamped, reason, tuple(limits), self.verdict.note, flips=flips)
+
+    def _between_steps(self, wanted: int, limits: tuple[Limit, ...]) -> Recommendation:
+        current = self.view.current
+        flip = Flip("platform step", "<=", float(abs(wanted - current)), self._reason_of(wanted))
+        limit = Limit(Reason.BETWEEN_STEPS, wanted, current, f"in steps of {self.step}")
+        return self._hold(Reason.BETWEEN_STEPS, (flip,), self.verdict.note, limits=(*limits, limit))
+
+    def _reason_of(self, wanted: int) -> Reason:
+        return REASON_OF[Direction.OUT if wanted > self.view.current else Direction.IN]
 
     # Building the answer.
 
@@ -274,7 +342,9 @@ class _Case(Situation):
         note: str = "",
         *,
         limits: tuple[Limit, ...] = (),
+        evidence: tuple[Evidence, ...] | None = None,
     ) -> Recommendation:
+        """`evidence` in place of the verdict's, where there is any."""
         current = self.view.current
         return Recommendation(
             self.decision_id,
@@ -286,7 +356,7 @@ class _Case(Situation):
             self.low,
             self.high,
             reason,
-            self.verdict.evidence,
+            evidence or self.verdict.evidence,
             flips,
             limits,
             note,
@@ -305,6 +375,12 @@ class _Case(Situation):
         dry_run = self.policy.spec.dry_run if self.controls.dry_run is None else self.controls.dry_run
         if dry_run:
             limits = (*limits, Limit(reason, desired, desired, "dry-run"))
+        elif (refused := known_refusal(self, desired)) is not None:
+            until = refused.at + REFUSAL_REMEMBERED
+            limit = Limit(Reason.REFUSED, desired, self.view.current, refused.detail)
+            return self._hold(
+                Reason.REFUSED, (time_flip(until, self._after(until)),), note, limits=(*limits, limit)
+            )
         return Recommendation(
             self.decision_id,
             self.policy.target,

@@ -43,6 +43,8 @@ class Reason(StrEnum):
     AT_MAXIMUM = "at_maximum"
     AT_MINIMUM = "at_minimum"
     AT_CAP = "at_cap"
+    BETWEEN_STEPS = "between_steps"
+    REFUSED = "refused"
     GUARDED = "guarded"
     LOCK_STEP = "lock_step"
     PLATEAU = "plateau"
@@ -60,7 +62,7 @@ REASONS: dict[Reason, str] = {
     Reason.ABOVE_MAXIMUM: "the capacity was above the maximum (or a schedule's ceiling) and is lowered to it",
     Reason.OVERRIDDEN: "an operator's override decides until it expires",
     Reason.FALLBACK: "metrics were missing for long and the capacity was below the configured fallback",
-    Reason.INCOMPLETE_WINDOW: "the window does not yet cover its span, has too few samples, or has a gap",
+    Reason.INCOMPLETE_WINDOW: "the window does not yet cover its span, has too few samples, or lacks more samples than it may",
     Reason.STALE_METRIC: "the newest sample is older than allowed",
     Reason.COLLECT_FAILED: "the last read of a metric failed; unknown is not zero",
     Reason.INVALID_METRIC: "a metric arrived that is not a finite, non-negative number of the present",
@@ -74,6 +76,8 @@ REASONS: dict[Reason, str] = {
     Reason.AT_MAXIMUM: "more was wanted, but the maximum is reached",
     Reason.AT_MINIMUM: "less was wanted, but the minimum is reached",
     Reason.AT_CAP: "more was wanted, but the rule's cap metric says that more would find nothing to do",
+    Reason.BETWEEN_STEPS: "the platform changes this capacity in steps, and less than one step was wanted",
+    Reason.REFUSED: "the platform refused this change a short time ago, and nothing has changed since",
     Reason.GUARDED: "a downstream guard blocks scaling out",
     Reason.LOCK_STEP: "another target has to follow first: request units are raised before instances",
     Reason.PLATEAU: "the last scale-outs did not make the backlog fall",
@@ -121,7 +125,7 @@ class Capacity(Struct, frozen=True):
     `floor` and `ceiling` are the platform's limits (of the SKU), not the policy's. `ready` counts instances
     that already work, where the platform tells. `held_by` names another controller (an Azure Monitor
     autoscale setting, say) that also moves this target. `pending` is true while the platform still
-    carries out an earlier change.
+    carries out an earlier change. It may be set to multiples of `step` only.
     """
 
     current: int
@@ -131,6 +135,7 @@ class Capacity(Struct, frozen=True):
     ready: int | None = None
     pending: bool = False
     held_by: str | None = None
+    step: int = 1
 
 
 class MetricsReport(Struct, frozen=True):
@@ -206,7 +211,11 @@ class Verdict(Struct, frozen=True):
 
 
 class ScaleAction(Struct, frozen=True):
-    """An absolute, idempotent order; the message on the actions queue."""
+    """An absolute, idempotent order; the message on the actions queue.
+
+    `replaces` is where an earlier action led that an operator's override took the place of: found there, the
+    target was moved by us and by nobody else.
+    """
 
     action_id: str
     target: str
@@ -216,6 +225,7 @@ class ScaleAction(Struct, frozen=True):
     expires_at: float
     reason: Reason
     line: str = ""
+    replaces: int | None = None
 
     @property
     def direction(self) -> Direction:
@@ -305,13 +315,38 @@ class ForeignHand(Struct, frozen=True):
     at: float
 
 
+class Refused(Struct, frozen=True):
+    """The platform refused to go from `from_capacity` to `to_capacity`; `floor` and `ceiling` are the limits it
+    told then, and `detail` its words.
+    """
+
+    from_capacity: int
+    to_capacity: int
+    at: float
+    detail: str
+    floor: int = 0
+    ceiling: int | None = None
+
+
+class Delivery(Struct, frozen=True):
+    """How far the pending action is on its way. It is sent again at `due_at`, unless its effect is there first.
+
+    A scaler is carrying it out until `carried_until`, if that is given and it does not say earlier what came of it.
+    """
+
+    due_at: float
+    carried_until: float | None = None
+
+
 class TargetState(Struct, frozen=True):
     """What is remembered of one target between evaluations (one table row).
 
     `evaluated` are the times of the newest reports already decided upon (ascending), which makes a second
     delivery of a report recognisable. `recommendations` are (time, proposed) pairs for stabilization,
     `effects` the newest effects, both ascending. `expected` is the capacity we believe in: last effect,
-    or last adopted reading. `pending_level` is the plateau metric at the time of the pending decision.
+    or last adopted reading. `pending_level` is the plateau metric at the time of the pending decision,
+    `pending_accepted` since when the platform is known to have accepted its action, or may have, `delivery` where
+    the pending action is (None in rows of earlier releases). `refused` is the last refusal of the platform.
     """
 
     evaluated: tuple[float, ...] = ()
@@ -326,6 +361,9 @@ class TargetState(Struct, frozen=True):
     missing_since: float | None = None
     corrupt_since: float | None = None
     last: Recommendation | None = None
+    pending_accepted: float | None = None
+    refused: Refused | None = None
+    delivery: Delivery | None = None
 
 
 class Pause(Struct, frozen=True):

@@ -64,6 +64,10 @@ class NcrontabSchedule(ABC):
     def smallest_interval(self) -> float:
         """The smallest gap between two consecutive firings, in seconds."""
 
+    @abstractmethod
+    def is_even(self) -> bool:
+        """True when the gap between two consecutive firings is always the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Interval(NcrontabSchedule):
@@ -92,6 +96,9 @@ class _Interval(NcrontabSchedule):
 
     def smallest_interval(self) -> float:
         return self.every.total_seconds()
+
+    def is_even(self) -> bool:
+        return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +143,17 @@ class _Calendar(NcrontabSchedule):
         return datetime.combine(day, time(*next(self._times())), tzinfo=moment.tzinfo)
 
     def smallest_interval(self) -> float:
+        return float(min(self._intervals(self._smallest_day_gap())))
+
+    def is_even(self) -> bool:
+        every_day = (len(self.days), len(self.months), len(self.weekdays)) == (31, 12, 7)
+        return every_day and len(set(self._intervals(1))) == 1
+
+    def _intervals(self, day_gap: int) -> list[int]:
+        """The seconds between the firings of one day, and over night to those `day_gap` days later."""
         times = [3600 * hour + 60 * minute + second for hour, minute, second in self._times()]
-        over_night = self._smallest_day_gap() * _SECONDS_PER_DAY - times[-1] + times[0]
-        return float(min([over_night, *(later - earlier for earlier, later in pairwise(times))]))
+        over_night = day_gap * _SECONDS_PER_DAY - times[-1] + times[0]
+        return [over_night, *(later - earlier for earlier, later in pairwise(times))]
 
     def _fires_on(self, day: date) -> bool:
         return day.month in self.months and day.day in self.days and day.isoweekday() % 7 in self.weekdays

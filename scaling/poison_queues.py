@@ -14,6 +14,7 @@ from azure.storage.queue.aio import QueueClient
 
 from scaling.connections import Settings, network_story, queue_client, storage_endpoint
 from scaling.ports import PoisonMessage, StoreUnavailableError
+from scaling.sanitize import told, without_secrets
 
 BODY_CHARS = 1_000
 PEEK_MAX = 32  # messages the service hands out per peek
@@ -41,7 +42,7 @@ class _Queue:
             return await operation(self._client)
         except ResourceNotFoundError:
             raise
-        except (AzureError, OSError) as error:
+        except Exception as error:  # also what the SDK or its transport lets through
             where = (
                 f"queue '{self.name}' of storage account '{self._client.account_name}' "
                 f"(connection {self._prefix})"
@@ -49,7 +50,9 @@ class _Queue:
             if isinstance(error, HttpResponseError):
                 code = getattr(error, "error_code", None) or error.reason
                 raise StoreUnavailableError(f"{where} answered {error.status_code} {code}") from error
-            raise StoreUnavailableError(f"{where} cannot be reached: {network_story(error)}") from error
+            if isinstance(error, AzureError | OSError):
+                raise StoreUnavailableError(f"{where} cannot be reached: {network_story(error)}") from error
+            raise StoreUnavailableError(f"{where}: the call failed: {told(error)}") from error
 
     async def aclose(self) -> None:
         client, self._client = self._client, None
@@ -111,4 +114,4 @@ def shown(content: str) -> str:
     # Short plain words can happen to be base64; what they decode to is rarely printable.
     if not all(character.isprintable() or character in "\r\n\t" for character in text):
         text = content
-    return text[:BODY_CHARS]
+    return without_secrets(text[: 2 * BODY_CHARS])[:BODY_CHARS]  # anybody may write to a queue, and at length

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from scaling.rules import Rule, build_rule
+from scaling.rules.composite import flattened
 from scaling.window import WindowSpec
 
 EFFECTS_KEPT = 64
@@ -112,6 +113,11 @@ class Policy:
         self.maximum = spec.maximum
         self.windows: Mapping[str, WindowSpec] = {name: m.window for name, m in spec.metrics.items()}
         self.rules: tuple[Rule, ...] = tuple(build_rule(r.type, r.options, name=r.name) for r in spec.rules)
+
+    @cached_property
+    def flat_rules(self) -> tuple[Rule, ...]:
+        """The rules, those nested in composites in place of these: see `flattened`."""
+        return tuple(flattened(self.rules))
 
     @cached_property
     def memory(self) -> float:

@@ -31,11 +31,15 @@ class CollectError(Exception):
 
 
 class ScalerError(Exception):
-    """The management API failed in a way that the next try may not meet."""
+    """The management API failed in a way that the next try may not meet; `retry_after` in seconds, if it says.
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    `unknown` where an order may have left: the platform may carry it out yet, all of it or a part.
+    """
+
+    def __init__(self, message: str, *, retry_after: float | None = None, unknown: bool = False) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.unknown = unknown
 
 
 class ConflictError(Exception):
@@ -68,7 +72,11 @@ class Collector(Protocol):
 
 
 class Scaler(Protocol):
-    """Reads and sets the capacity of one kind of target. Safe to call twice with the same action."""
+    """Reads and sets the capacity of one kind of target. Safe to call twice with the same action.
+
+    Two attributes are optional: `endpoint`, what reads of several targets go to and may wait for together, and
+    `deadline`, the seconds after which `apply` comes back whatever the platform does (60 if it does not say).
+    """
 
     async def current(self, target: str, *, now: float) -> Capacity:
         """Raises ScalerError when the capacity cannot be read."""
@@ -78,7 +86,8 @@ class Scaler(Protocol):
         """Carries out an absolute action and reads the result back.
 
         Does nothing and says so when the target already is where it should be (ALREADY_THERE) or somebody
-        else moved it (FOREIGN_HAND). Raises ScalerError where a later delivery may succeed.
+        else moved it (FOREIGN_HAND). Raises ScalerError where a later delivery may succeed: the action is sent
+        again, after the error's `retry_after` if it has one, so there is no need to wait here for long.
         """
         ...
 
@@ -167,7 +176,7 @@ class DecisionLog(Protocol):
         ...
 
     async def purge(self, *, before: float) -> int:
-        """Deletes entries older than `before`; returns how many."""
+        """Deletes entries older than `before`, in a bounded time; returns how many. Later calls delete the rest."""
         ...
 
     async def aclose(self) -> None: ...

@@ -7,7 +7,7 @@ Order of the writes of an evaluation, and why a crash between any two of them is
     message      emitted by the function's queue binding; a second delivery of the report finds itself
                  decided and emits the same pending action again
 
-The scaler's side mirrors it: platform (absolute, idempotent), log row, state. Of two evaluations of one
+The scaler's side mirrors it: see `scaling.deliveries`. Of two evaluations of one
 report at once only one is saved, but the other may have written the log row last; it, or the next delivery,
 finds that out and writes the row again as decided.
 """
@@ -16,80 +16,56 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec import Struct
 
 from scaling import codec, explain
 from scaling.config import Config
+from scaling.deliveries import Deliveries
+from scaling.entries import decision_entry, finding_entries
+from scaling.gathering import NoAnswer, Rounds
 from scaling.lint import Finding, Severity, lint
-from scaling.lock_step import as_seen, neighbours, objection
 from scaling.logic import decide
 from scaling.model import (
     Capacity,
-    Controls,
-    Effect,
-    EffectOutcome,
     LogEntry,
     LogKind,
     MetricsReport,
-    Pause,
-    Recommendation,
     ScaleAction,
     TargetState,
     decision_id,
 )
 from scaling.policy import Policy
 from scaling.ports import (
+    CollectError,
     Collector,
     ConflictError,
-    ControlStore,
-    DecisionLog,
-    PoisonQueues,
+    Reading,
     Scaler,
-    ScalerError,
     Snapshot,
-    StateStore,
 )
-from scaling.reading import MetricSource, each, make_report, read_capacity, read_metrics, report_line
+from scaling.reading import (
+    MetricSource,
+    endpoint_of,
+    make_report,
+    read_capacity,
+    read_metrics,
+    report_line,
+    round_seconds,
+)
 from scaling.replay import encode_inputs, inputs_of, same
-from scaling.state import (
-    absorb,
-    advance,
-    already_evaluated,
-    record_effect,
-    refusal,
-    review,
-    without_change,
-)
+from scaling.sanitize import told
+from scaling.shell import ATTEMPTS, STORE_DEADLINE, Outcome, Ports, append, controls_of, load, save, within
+from scaling.state import absorb, advance, already_evaluated, pursue, review, under_way
 from scaling.window import Window
 
-ATTEMPTS = 8
-"""Tries to save against concurrent writers before the message goes back to its queue."""
+PURGE_DEADLINE = 30.0
+"""Seconds one purge of the log may take: what the checks found waits for it."""
 
 CLOCK_TOLERANCE = 300.0
 """Seconds a report may come from the future; a later one would outrank every true report until then."""
-
-
-class Ports(Struct, frozen=True):
-    """The outside world, as adapters. `collectors` by entity, `scalers` by target."""
-
-    collectors: Mapping[str, Collector]
-    sources: Sequence[MetricSource]
-    scalers: Mapping[str, Scaler]
-    states: StateStore
-    controls: ControlStore
-    log: DecisionLog
-    poison: PoisonQueues
-
-
-class Outcome(Struct, frozen=True):
-    """What a function has to do at its end: messages to put out, lines to log."""
-
-    messages: tuple[str, ...] = ()
-    lines: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
 
 
 class Autoscaler:
@@ -101,41 +77,62 @@ class Autoscaler:
         self.clock = clock
         self._findings: asyncio.Task[tuple[Finding, ...]] | None = None
         self._told = False
+        seconds = round_seconds(config.interval)
+        self._readings: Rounds[Collector, Reading | CollectError] = Rounds(seconds)
+        self._capacities: Rounds[Scaler, Capacity | str] = Rounds(seconds)
+        self._checks: Rounds[Scaler, Outcome] = Rounds(seconds)
         self._sources: dict[str, list[MetricSource]] = defaultdict(list)
         for source in ports.sources:
             self._sources[source.target].append(source)
 
     async def findings(self) -> tuple[Finding, ...]:
-        """What lint finds in the policies, notes left out; worked out once, in a thread."""
-        if self._findings is None:
-            self._findings = asyncio.create_task(asyncio.to_thread(_linted, self.config))
-        return await asyncio.shield(self._findings)
+        """What lint finds in the policies, notes left out; worked out once, in threads."""
+        return await asyncio.shield(self._linting())
+
+    def _linting(self) -> asyncio.Task[tuple[Finding, ...]]:
+        known = self._findings
+        if known is None or (known.done() and (known.cancelled() or known.exception() is not None)):
+            known = self._findings = asyncio.create_task(_linted(self.config))
+        return known
+
+    def _lint_warnings(self) -> list[str]:
+        """What lint found, once, as soon as it is known: begun after the first reports, which never wait for it."""
+        if self._told or not (linting := self._linting()).done():
+            return []
+        self._told = True
+        return [f"lint: {finding.text}" for finding in linting.result()]
 
     # Collecting
 
     async def collect(self) -> Outcome:
-        """Reads every entity and every capacity once; one report per target. The first time, it also tells
-        what lint found in the policies.
+        """Reads every entity and every capacity once; one report per target, with what answered in time. What
+        lint found in the policies is told once, when it is known.
         """
         now = round(self.clock(), 3)  # the decision id names the report's time to the millisecond
         readings, capacities = await asyncio.gather(
-            each(self.ports.collectors, lambda _, collector: read_metrics(collector, now)),
-            each(self.ports.scalers, lambda target, scaler: read_capacity(scaler, target, now)),
+            self._readings.ask(
+                self.ports.collectors, lambda _, collector: read_metrics(collector, now), endpoint=endpoint_of
+            ),
+            self._capacities.ask(
+                self.ports.scalers,
+                lambda target, scaler: read_capacity(scaler, target, now),
+                endpoint=endpoint_of,
+            ),
         )
         messages: list[str] = []
         lines: list[str] = []
-        warnings = [] if self._told else [f"lint: {finding.text}" for finding in await self.findings()]
-        self._told = True
+        warnings = self._lint_warnings()
         for target in self.config.policies:
-            report = make_report(target, now, self._sources[target], readings, capacities[target])
+            try:
+                report = make_report(target, now, self._sources[target], readings, capacities[target])
+                messages.append(codec.encode_report(report))
+            except Exception as error:  # noqa: BLE001 - whatever is odd about one target, the others are told
+                warnings.append(f"collector {target}: no report: {told(error)}")
+                continue
             lines.append(report_line(report))
             warnings.extend(f"collector {target}: {f.metric}: {f.message}" for f in report.failures)
             if report.capacity_error is not None:
                 warnings.append(f"collector {target}: capacity: {report.capacity_error}")
-            try:
-                messages.append(codec.encode_report(report))
-            except codec.MessageError as error:
-                warnings.append(f"collector {target}: {error}")
         return Outcome(tuple(messages), tuple(lines), tuple(warnings))
 
     # Deciding
@@ -152,17 +149,17 @@ class Autoscaler:
             text = f"report of {report.at:.0f} is not of the present ({self.clock():.0f}); dropped"
             return Outcome(warnings=(f"scaling {report.target}: {text}",))
         for _ in range(ATTEMPTS):
-            loaded = await self.ports.states.load(report.target)
+            loaded = await load(self.ports, report.target)
             if already_evaluated(loaded.state, report.at):
                 return await self._decided_before(loaded.state, report)
             decided = self._decide(policy, loaded, report)
-            await self.ports.log.append([decided.entry])
+            await append(self.ports, decided.entries)
             try:
-                await self.ports.states.save(loaded, decided.state, decided.windows)
+                await save(self.ports, loaded, decided.state, decided.windows)
             except ConflictError:
                 continue
             messages = (codec.encode_action(decided.action),) if decided.action is not None else ()
-            return Outcome(messages, (decided.entry.line,), decided.warnings)
+            return Outcome(messages, (decided.entries[-1].line,), decided.warnings)
         raise ConflictError(f"scaling {report.target}: state changed {ATTEMPTS} times while deciding")
 
     async def _decided_before(self, state: TargetState, report: MetricsReport) -> Outcome:
@@ -172,14 +169,16 @@ class Autoscaler:
         identity = decision_id(report.target, report.at)
         last = state.last
         if last is not None and last.decision_id == identity:
-            row = await self.ports.log.get(report.target, report.at, "decision")
+            row = await within(
+                STORE_DEADLINE, self.ports.log.get(report.target, report.at, "decision"), "the log"
+            )
             if row is None or row.recommendation is None or not same(row.recommendation, last):
                 inputs = inputs_of(last, row.inputs if row is not None else None)
                 metrics = row.metrics if row is not None else {}
-                await self.ports.log.append([_decision_entry(report, last, metrics, inputs)])
+                await append(self.ports, [decision_entry(report, last, metrics, inputs)])
         line = f"scaling {report.target}: report already decided upon [{identity}]"
         pending = state.pending
-        if pending is not None and pending.action_id == identity:
+        if pending is not None and pending.action_id == identity and not under_way(state, self.clock()):
             return Outcome((codec.encode_action(pending),), (f"{line}; its action is sent again",))
         return Outcome(lines=(line,))
 
@@ -189,8 +188,11 @@ class Autoscaler:
         warnings = [f"scaling {policy.target}: stored '{part}' was unreadable" for part in loaded.corrupt]
         if "state" in loaded.corrupt:
             before = TargetState(corrupt_since=now)
-        controls = _controls(loaded, now)
+        controls = controls_of(loaded, now)
         windows, state = absorb(policy, loaded.windows, before, report, now=now, controls=controls)
+        readable = state.capacity if state.capacity_error is None else None
+        found = pursue(policy, state, readable, now=now, controls=controls)
+        state = found.state
         identity = decision_id(report.target, report.at)
         recommendation = decide(policy, windows, state, now=now, controls=controls, decision_id=identity)
         after, action = advance(
@@ -199,100 +201,51 @@ class Autoscaler:
         if action is not None:
             action = msgspec.structs.replace(action, line=explain.line(recommendation))
             after = msgspec.structs.replace(after, pending=action)
-        entry = _decision_entry(
+        entry = decision_entry(
             report,
             recommendation,
             {name: window.values[-1] for name, window in windows.items() if window.values},
             encode_inputs(policy, windows, state, controls, now=now, decision_id=identity),
         )
-        return _Decided(after, windows, action, entry, tuple(warnings))
+        again = found.emit if found.emit is not None and after.pending == found.emit else None
+        noted = finding_entries("scaling", policy.target, report.at, found, state.expected)
+        warnings += [each.line for each in noted if each.kind is LogKind.VERIFY]
+        return _Decided(after, windows, action or again, (*noted, entry), tuple(warnings))
 
     # Applying
 
     async def apply(self, message: str | bytes) -> Outcome:
-        """Carries out one action. Raises ScalerError where a later delivery may succeed, MessageError for an
-        unreadable message.
-        """
-        action = codec.decode_action(message)
-        policy, scaler = self.config.policies.get(action.target), self.ports.scalers.get(action.target)
-        if policy is None or scaler is None:
-            return Outcome(warnings=(f"scaler {action.target}: not in the configuration; action dropped",))
-        loaded = await self.ports.states.load(action.target)
-        now = self.clock()
-        if any(known.action_id == action.action_id for known in loaded.state.effects):
-            return Outcome(lines=(f"scaler {action.target}: already carried out [{action.action_id}]",))
-        effect = refusal(policy, loaded.state, _controls(loaded, now), action, now=now)
-        if effect is None:
-            effect = await self._out_of_step(policy, loaded, action)
-        if effect is None:
-            effect = await self._carry_out(scaler, action)
-        await self.ports.log.append([_effect_entry(effect)])
-        await self._record(effect, loaded)
-        line = explain.effect_line(effect)
-        as_asked = {EffectOutcome.APPLIED, EffectOutcome.ALREADY_THERE, EffectOutcome.ACCEPTED}
-        return Outcome(lines=(line,)) if effect.outcome in as_asked else Outcome(warnings=(line,))
-
-    async def _out_of_step(self, policy: Policy, loaded: Snapshot, action: ScaleAction) -> Effect | None:
-        """The effect of an action that has to wait for another target. It stays pending, and is sent again.
-
-        The other targets are looked at after the action was found to be the pending one: see `lock_step`.
-        First their state, for what is under way; then the platform, for what was done and never recorded.
-        """
-        now, others = self.clock(), {}
-        for name in {neighbour.target for neighbour in neighbours(policy).values()}:
-            state = (await self.ports.states.load(name)).state
-            scaler = self.ports.scalers.get(name)
-            seen = "it has no scaler" if scaler is None else await read_capacity(scaler, name, now)
-            others[name] = as_seen(state, seen)
-        text = objection(policy, loaded.windows, action, others, now=now)
-        return None if text is None else without_change(action, EffectOutcome.FAILED, now, f"waits: {text}")
-
-    async def _carry_out(self, scaler: Scaler, action: ScaleAction) -> Effect:
-        """The effect at the time it was there, which may be minutes after the order was given, but never
-        after the action has expired: others rely on that it is over then.
-        """
-        try:
-            async with asyncio.timeout(action.expires_at - self.clock()):
-                effect = await scaler.apply(action, now=self.clock())
-        except Exception as error:
-            text = str(error) if isinstance(error, ScalerError) else f"{type(error).__name__}: {error}"
-            failed = without_change(action, EffectOutcome.FAILED, self.clock(), text)
-            await self.ports.log.append([_effect_entry(failed)])
-            raise
-        return msgspec.structs.replace(effect, at=self.clock())
-
-    async def _record(self, effect: Effect, loaded: Snapshot) -> None:
-        for _ in range(ATTEMPTS):
-            state = record_effect(loaded.state, effect)
-            if state == loaded.state:
-                return
-            try:
-                await self.ports.states.save(loaded, state)
-            except ConflictError:
-                loaded = await self.ports.states.load(effect.target)
-                continue
-            return
-        raise ConflictError(
-            f"scaler {effect.target}: state changed {ATTEMPTS} times while recording an effect"
-        )
+        """Carries out one action: see `scaling.deliveries`."""
+        return await Deliveries(self.config, self.ports, self.clock).apply(message)
 
     # Verifying
 
     async def verify(self) -> Outcome:
         """Compares requested with reached for every target; emits lost actions again; prunes the log."""
         now = self.clock()
-        results = await each(self.ports.scalers, lambda target, scaler: self._verify(target, scaler, now))
-        lines, unpurged = await self._purge(now)
-        messages = tuple(m for outcome in results.values() for m in outcome.messages)
-        warnings = tuple(w for outcome in results.values() for w in outcome.warnings)
+        checks = self._checks.ask(
+            self.ports.scalers,
+            lambda target, scaler: self._verify(target, scaler, now),
+            endpoint=endpoint_of,
+        )
+        found, (lines, unpurged) = await asyncio.gather(checks, self._purge(now))
+        results = [
+            Outcome(warnings=(f"verify {target}: {outcome.why}",))
+            if isinstance(outcome, NoAnswer)
+            else outcome
+            for target, outcome in found.items()
+        ]
+        messages = tuple(m for outcome in results for m in outcome.messages)
+        warnings = tuple(w for outcome in results for w in outcome.warnings)
         return Outcome(messages, lines, (*warnings, *unpurged))
 
     async def _purge(self, now: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Lines and warnings. Old rows may wait; what the checks found may not."""
         try:
-            removed = await self.ports.log.purge(before=now - self.config.retention)
+            before = now - self.config.retention
+            removed = await within(PURGE_DEADLINE, self.ports.log.purge(before=before), "the log's purge")
         except Exception as error:  # noqa: BLE001 - whatever keeps the log from being purged
-            return (), (f"scaling log: not purged: {type(error).__name__}: {error}",)
+            return (), (f"scaling log: not purged: {told(error)}",)
         return ((f"scaling log: {removed} entries older than the retention removed",) if removed else ()), ()
 
     async def _verify(self, target: str, scaler: Scaler, now: float) -> Outcome:
@@ -300,46 +253,35 @@ class Autoscaler:
         try:
             return await self._checked(target, scaler, now)
         except Exception as error:  # noqa: BLE001 - stores that do not answer, rows of a newer release
-            return Outcome(warnings=(f"verify {target}: {type(error).__name__}: {error}",))
+            return Outcome(warnings=(f"verify {target}: {told(error)}",))
 
     async def _checked(self, target: str, scaler: Scaler, now: float) -> Outcome:
         capacity = await read_capacity(scaler, target, now)
         if not isinstance(capacity, Capacity):
             return Outcome(warnings=(f"verify {target}: capacity: {capacity}",))
-        loaded = await self.ports.states.load(target)
+        loaded = await load(self.ports, target)
         if "state" in loaded.corrupt:
             return Outcome(
                 warnings=(f"verify {target}: stored state is unreadable; left to the next report",)
             )
-        controls = _controls(loaded, now)
+        controls = controls_of(loaded, now)
         found = review(self.config.policies[target], loaded.state, capacity, now=now, controls=controls)
-        entries = [
-            LogEntry(
-                target=target,
-                at=now,
-                kind=LogKind.VERIFY,
-                key=f"verify-{index}",
-                line=f"verify {target}: {text}",
-                reason=reason,
-                current=capacity.current,
-            )
-            for index, (reason, text) in enumerate(found.findings)
-        ]
-        effects = [_effect_entry(found.effect)] if found.effect is not None else []
+        entries = finding_entries("verify", target, now, found, capacity.current)
         if entries:
-            await self.ports.log.append([*effects, *entries])
+            await append(self.ports, entries)
         if found.state != loaded.state and found.findings:
             try:
-                await self.ports.states.save(loaded, found.state)
+                await save(self.ports, loaded, found.state)
             except ConflictError:
                 return Outcome()  # an evaluation was faster and knows more; the next check looks again
         messages = (codec.encode_action(found.emit),) if found.emit is not None else ()
-        return Outcome(messages, (), tuple(entry.line for entry in entries))
+        return Outcome(messages, (), tuple(each.line for each in entries if each.kind is LogKind.VERIFY))
 
     async def aclose(self) -> None:
         """Closes every adapter; the first error is raised after all were tried."""
         ports = self.ports
         if self._findings is not None:
+            self._findings.cancel()
             await asyncio.wait([self._findings])
         closing = [collector.aclose() for collector in ports.collectors.values()]
         closing += [scaler.aclose() for scaler in ports.scalers.values()]
@@ -349,8 +291,11 @@ class Autoscaler:
                 raise result
 
 
-def _linted(config: Config) -> tuple[Finding, ...]:
-    found = (finding for policy in config.policies.values() for finding in lint(policy))
+async def _linted(config: Config) -> tuple[Finding, ...]:
+    """A policy at a time: a thread that computes holds up the others of its process."""
+    found = list(config.findings)
+    for policy in config.policies.values():
+        found += await asyncio.to_thread(lint, policy)
     return tuple(finding for finding in found if finding.severity is not Severity.NOTE)
 
 
@@ -358,7 +303,7 @@ class _Decided(Struct, frozen=True):
     state: TargetState
     windows: dict[str, Window]
     action: ScaleAction | None
-    entry: LogEntry
+    entries: tuple[LogEntry, ...]
     warnings: tuple[str, ...]
 
 
@@ -368,40 +313,4 @@ def _plateau_level(policy: Policy, windows: Mapping[str, Window]) -> float | Non
     return window.values[-1] if window is not None and window.values else None
 
 
-def _controls(loaded: Snapshot, now: float) -> Controls:
-    """Operators' orders; where they cannot be read there may be a pause among them, so all is paused."""
-    if "controls" in loaded.corrupt:
-        return Controls(pauses=(Pause("unreadable orders; give one to replace them", now),))
-    return loaded.controls
-
-
-def _decision_entry(
-    report: MetricsReport, made: Recommendation, metrics: dict[str, float], inputs: bytes | None
-) -> LogEntry:
-    return LogEntry(
-        target=report.target,
-        at=report.at,
-        kind=LogKind.DECISION,
-        key="decision",
-        line=explain.line(made),
-        reason=made.reason,
-        current=made.current,
-        desired=made.desired,
-        recommendation=made,
-        metrics=metrics,
-        inputs=inputs,
-    )
-
-
-def _effect_entry(effect: Effect) -> LogEntry:
-    return LogEntry(
-        target=effect.target,
-        at=effect.at,
-        kind=LogKind.EFFECT,
-        key=f"effect-{effect.outcome}-{effect.action_id.rpartition('@')[2]}",
-        line=explain.effect_line(effect),
-        reason=effect.outcome,
-        current=effect.reached if effect.reached is not None else effect.from_capacity,
-        desired=effect.to_capacity,
-        effect=effect,
-    )
+__all__ = ["ATTEMPTS", "Autoscaler", "Outcome", "Ports"]

@@ -134,7 +134,7 @@ def read_target(row: Mapping[str, Any]) -> tuple[TargetState, dict[str, Window],
     """
     state, heads, corrupt = TargetState(), [], []
     try:
-        state = _decode(row, TargetState)
+        state = _state(row)
     except CorruptRowError:
         corrupt.append("state")
     try:
@@ -155,6 +155,16 @@ def read_target(row: Mapping[str, Any]) -> tuple[TargetState, dict[str, Window],
         else:
             corrupt.append(f"window:{head.metric}")
     return state, windows, tuple(corrupt)
+
+
+def _state(row: Mapping[str, Any]) -> TargetState:
+    """The last decision is there for people, and may have a reason that only a newer release knows (one that was
+    rolled back, or runs beside this one): what else is remembered does not get lost with it.
+    """
+    try:
+        return _decode(row, TargetState)
+    except CorruptRowError:
+        return _decode(row, TargetState, without="last")
 
 
 def _series(window: Window) -> bytes:
@@ -313,7 +323,7 @@ def _to_json(value: Any) -> str:
     return json.dumps(msgspec.to_builtins(value), separators=(",", ":"))
 
 
-def _decode(row: Mapping[str, Any], kind: type[_T], prefix: str = "Data") -> _T:
+def _decode(row: Mapping[str, Any], kind: type[_T], prefix: str = "Data", *, without: str = "") -> _T:
     schema = row.get("Schema")
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise CorruptRowError(f"Schema is {str(schema)[:40]!r}; expected a number up to {SCHEMA}")
@@ -324,7 +334,10 @@ def _decode(row: Mapping[str, Any], kind: type[_T], prefix: str = "Data") -> _T:
         )
     text = _joined_text(row, prefix)
     try:
-        return msgspec.convert(json.loads(text), kind)
+        value = json.loads(text)
+        if without and isinstance(value, dict):
+            value.pop(without, None)
+        return msgspec.convert(value, kind)
     except (ValueError, RecursionError) as error:
         raise CorruptRowError(f"not a stored {kind.__name__}: {error}") from error
 

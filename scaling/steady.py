@@ -58,7 +58,7 @@ class SteadyView(MetricsView):
             now=0.0,
         )
         self._values = values
-        rules = flattened(policy.rules)
+        rules = policy.flat_rules
         self._caps = {rule.cap_metric for rule in rules if isinstance(rule, TargetPerUnitRule)}
 
     def metric(self, name: str) -> Summary:
@@ -79,7 +79,7 @@ class Steps:
     ) -> None:
         self._policy = policy
         self._metrics = tuple(metrics)
-        self._rules = tuple(flattened(policy.rules))
+        self._rules = policy.flat_rules
         self.per_instance = policy.spec.metrics[metrics[0]].per_instance
         self.exact = not any(_is_opaque(rule) for rule in self._rules)
         values = {count: self._critical_values(count, lines) for count, lines in levels.items()}
@@ -170,15 +170,6 @@ def step(policy: Policy, count: int, values: dict[str, float]) -> int:
     limits = policy.spec.out if wanted > count else policy.spec.inward
     allowed, _ = pace.reduced(wanted, count, (), limits, 0.0)
     return min(max(allowed, policy.minimum), policy.maximum)
-
-
-def flattened(rules: Iterable[Rule]) -> Iterator[Rule]:
-    """All rules, those nested in composites in place of these."""
-    for rule in rules:
-        if isinstance(rule, CompositeRule) and rule.nested:
-            yield from flattened(rule.nested)
-        else:
-            yield rule
 
 
 def failure(policy: Policy, count: int) -> str | None:

@@ -13,6 +13,7 @@ from azure.data.tables.aio import TableClient, TableServiceClient
 
 from scaling.connections import Settings, network_story, storage_endpoint, table_service
 from scaling.ports import ConflictError, StoreUnavailableError
+from scaling.sanitize import told
 from scaling.serial import TooLargeError
 
 Row = Mapping[str, Any]
@@ -157,7 +158,9 @@ class Table:
                     raise
             await self._create()
             return await operation(self._client())
-        except (AzureError, OSError) as error:  # the transport lets time-outs of the loop through
+        except (
+            Exception
+        ) as error:  # also what the SDK or its transport lets through: nothing may be concluded
             raise self._translated(error) from error
 
     async def _create(self) -> None:
@@ -172,6 +175,8 @@ class Table:
     def _translated(self, error: Exception) -> Exception:
         account = self._service.account_name if self._service else "?"
         where = f"table '{self.name}' of storage account '{account}' (connection {self._prefix})"
+        if not isinstance(error, AzureError | OSError):
+            return StoreUnavailableError(f"{where}: the call failed: {told(error)}")
         if not isinstance(error, HttpResponseError):
             # Network errors name hosts; they know no keys.
             return StoreUnavailableError(f"{where} cannot be reached: {network_story(error)}")

@@ -352,6 +352,21 @@ def _levels(policy: Policy, current: int | None) -> tuple[LevelView, ...]:
     return tuple(views)
 
 
+def orders_text(view: TargetView) -> tuple[str, ...]:
+    """What operators have ordered for a target, a line each."""
+    found = [
+        f"scaling {each.direction or 'in both directions'} paused "
+        f"{'until resumed' if each.until is None else f'until {explain.time_text(each.until)}'}, by {each.by}"
+        for each in view.pauses
+    ]
+    if (override := view.override) is not None:
+        until = explain.time_text(override.until)
+        found.append(f"override to {override.capacity} until {until}, by {override.by}")
+    if view.dry_run:
+        found.append("dry-run: decisions are logged, and nothing is changed")
+    return tuple(found)
+
+
 def log_view(page: LogPage) -> LogView:
     """A page of the log as JSON."""
     return LogView(tuple(_entry(entry) for entry in page.entries), page.continuation)

@@ -1,20 +1,25 @@
 """Event-time windows over the samples of one metric. Pure.
 
 A window is complete or it says why not. Samples count at the time they were taken, not when they arrive:
-late ones are inserted at their time, duplicates are dropped, and a missing one leaves a gap that makes
-scaling in impossible. Each sample stands for one collection interval, so ten samples a minute apart cover
-ten minutes, and five samples over four minutes do not.
+late ones are inserted at their time, duplicates are dropped, and a missing one leaves a gap. Each sample
+stands for one collection interval, so ten samples a minute apart cover ten minutes, and five samples over
+four minutes do not. Where the collector's schedule is uneven, its own times say which samples are missing.
+
+A gap makes scaling in impossible, unless it is within the metric's tolerance: then scaling in has to be right
+also if each missing sample was the highest of its window, or the lowest (`assuming`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import pairwise
 from math import isfinite
 from operator import sub
 
 from msgspec import Struct, structs
 
 from scaling.model import MetricFailure, MetricSample, Reason
+from scaling.timetable import timetable
 
 MAX_SAMPLES = 20_000
 """Samples kept per window."""
@@ -36,20 +41,28 @@ MAX_VALUE = 1e15
 """Largest value believed. Above about 9e15 a float no longer counts units, and sums could overflow."""
 
 COVERAGE_SLACK = 0.5
-"""Share of one interval by which the covered span may fall short: timers fire with jitter."""
+"""Share of one interval by which the covered span may fall short, and a sample may be off its time: timers
+fire with jitter.
+"""
 
 
 class WindowSpec(Struct, frozen=True):
     """How one metric is windowed. All durations in seconds.
 
-    `interval` is the time between collector ticks, `span` the length of the window, `min_samples` the
-    least number of samples a rule may act on, `max_age` the age at which the newest sample is stale.
+    `interval` is the (smallest) time between collector ticks, `span` the length of the window, `min_samples`
+    the least number of samples a rule may act on, `max_age` the age at which the newest sample is stale.
+    `schedule` is the collector's NCRONTAB pattern where its ticks are not all `interval` apart, in `time_zone`.
+    Of the samples of one window `missing_allowed` may be missing, at most `missing_in_a_row` one after the other.
     """
 
     span: float
     interval: float
     min_samples: int = 1
     max_age: float = 0.0
+    schedule: str = ""
+    time_zone: str = "UTC"
+    missing_allowed: int = 0
+    missing_in_a_row: int = 1
 
     @property
     def stale_after(self) -> float:
@@ -159,7 +172,8 @@ class Summary(Struct, frozen=True, gc=False):
     """What a window says at one moment.
 
     `problem` is None when rules may act on it, else the reason they may not. `gap` alone forbids only
-    scaling in. With no samples at all the statistics are NaN, so that no comparison can hold.
+    scaling in; `missing` samples without a gap are within the metric's tolerance. With no samples at all the
+    statistics are NaN, so that no comparison can hold.
     """
 
     count: int
@@ -171,6 +185,7 @@ class Summary(Struct, frozen=True, gc=False):
     age: float
     gap: bool
     problem: Reason | None
+    missing: int = 0
 
     def statistic(self, name: str) -> float:
         """One of `average`, `maximum`, `minimum`, `latest`. Raises AttributeError for another name."""
@@ -189,8 +204,15 @@ def summarize(window: Window, spec: WindowSpec, *, now: float) -> Summary:
         return Summary(0, _NAN, _NAN, _NAN, _NAN, 0.0, _NAN, gap=True, problem=problem)
     newest = times[-1]
     covered = newest - times[0] + spec.interval
+    if spec.schedule:
+        ahead, runs = _missing_by_schedule(times, spec)
+        covered = covered if ahead else max(covered, spec.span)
+    else:
+        ahead, runs = _missing_ahead(covered, spec), _missing_between(times, spec)
+    missing = ahead + sum(runs)
+    longest = max(ahead, *runs) if runs else ahead
+    tolerated = missing <= spec.missing_allowed and longest <= spec.missing_in_a_row
     age = now - newest
-    gap = count > 1 and max(map(sub, times[1:], times)) > GAP_INTERVALS * spec.interval
     highest, lowest = max(values), min(values)
     average = sum(values) / count
     if not lowest <= average <= highest:  # rounding must not lift a mean above its values
@@ -203,16 +225,68 @@ def summarize(window: Window, spec: WindowSpec, *, now: float) -> Summary:
         values[-1],
         covered,
         age,
-        gap,
-        _problem(window, spec, count, covered, age),
+        bool(runs) and not tolerated,
+        _problem(window, spec, count, age, short=ahead > 0 and not tolerated),
+        missing,
     )
 
 
-def _problem(window: Window, spec: WindowSpec, count: int, covered: float, age: float) -> Reason | None:
+def _problem(window: Window, spec: WindowSpec, count: int, age: float, *, short: bool) -> Reason | None:
     if window.failure is not None:
         return window.failure.reason
     if age > spec.stale_after:
         return Reason.STALE_METRIC
-    if count < spec.min_samples or covered < spec.span - COVERAGE_SLACK * spec.interval or window.truncated:
+    if count < spec.min_samples or short or window.truncated:
         return Reason.INCOMPLETE_WINDOW
     return None
+
+
+def assuming(summary: Summary, value: float) -> Summary:
+    """The same, each missing sample being `value`, which is the highest or the lowest one there is."""
+    if not summary.missing or not summary.count:
+        return summary
+    filled = summary.average * summary.count + value * summary.missing
+    average = filled / (summary.count + summary.missing)
+    return structs.replace(summary, average=min(max(average, summary.minimum), summary.maximum))
+
+
+# -- missing samples: before the first one, and between each two
+
+
+def _missing_ahead(covered: float, spec: WindowSpec) -> int:
+    if covered >= spec.span - COVERAGE_SLACK * spec.interval:
+        return 0
+    return max(_intervals(spec.span - covered, spec), 1)
+
+
+def _missing_between(times: list[float], spec: WindowSpec) -> list[int]:
+    """The lengths of all gaps."""
+    limit = GAP_INTERVALS * spec.interval
+    if len(times) < 2 or max(map(sub, times[1:], times)) <= limit:
+        return []
+    apart = (later - earlier for earlier, later in pairwise(times))
+    return [max(_intervals(seconds, spec) - 1, 1) for seconds in apart if seconds > limit]
+
+
+def _intervals(seconds: float, spec: WindowSpec) -> int:
+    return round(min(seconds / spec.interval, MAX_SAMPLES))
+
+
+def _missing_by_schedule(times: list[float], spec: WindowSpec) -> tuple[int, list[int]]:
+    """The same for both, by the times of the schedule, each sample being half the smallest interval off at most."""
+    slack = COVERAGE_SLACK * spec.interval
+    try:
+        due = timetable(spec.schedule, spec.time_zone).due
+        ahead = due(times[-1] - spec.span + slack, times[0] - slack)
+        between = [
+            due(earlier + slack, later - slack)
+            for earlier, later in pairwise(times)
+            if later - earlier > spec.interval
+        ]
+    except (
+        ArithmeticError,
+        ValueError,
+        OSError,
+    ):  # times no calendar has: nothing is known of what is missing
+        return 1, [len(times)]
+    return ahead, [length for length in between if length]

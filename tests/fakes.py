@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from itertools import count
 
 from scaling.decision_log import (
-    PURGED_PER_CALL,
     Position,
     check_limit,
     decode_position,
@@ -181,7 +180,7 @@ class MemoryDecisionLog(Hooked):
 
     async def purge(self, *, before: float) -> int:
         with self.call("log.purge"):
-            old = [key for key in sorted(self.rows) if key[1] >= after(before)][:PURGED_PER_CALL]
+            old = [key for key in sorted(self.rows) if key[1] >= after(before)]
             for key in old:
                 del self.rows[key]
             return len(old)

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
 
 from scaling.ports import CollectError, Reading
+from scaling.sanitize import words_of
 
 DEADLINE = 20.0
 """Seconds for one read with all its requests and retries: a third of the one-minute tick."""
@@ -32,7 +33,11 @@ class AzureEntityCollector(ABC, Generic[Client]):
     ROLE: str
     """The least role that may read the counts, named when the read is forbidden."""
 
-    def __init__(self, label: str, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
+    def __init__(
+        self, label: str, settings: Mapping[str, str], *, endpoint: str, deadline: float = DEADLINE
+    ) -> None:
+        """`endpoint` names what the reads of several entities go to, and may wait for, together."""
+        self.endpoint = endpoint
         self._label = label
         self._settings = settings
         self._deadline = deadline
@@ -75,7 +80,7 @@ class AzureEntityCollector(ABC, Generic[Client]):
         label, role = label or self._label, role or self.ROLE
         response = getattr(error, "response", None)
         status = getattr(response, "status_code", None)
-        story = " ".join(str(getattr(error, "message", None) or error).split())[:300]
+        story = " ".join(str(getattr(error, "message", None) or words_of(error)).split())[:300]
         wait = _retry_after(response)
         after = f"; it asks to wait {wait} s" if wait else ""
         if isinstance(error, ResourceNotFoundError):  # Service Bus answers 200 with an empty feed

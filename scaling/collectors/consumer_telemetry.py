@@ -65,7 +65,7 @@ class ConsumerTelemetryCollector(AzureEntityCollector["TableServiceClient"]):
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         label = f"consumer '{params.consumer}' (table {params.table}, connection {params.connection})"
-        super().__init__(label, settings, deadline=deadline)
+        super().__init__(label, settings, endpoint=f"tables of {params.connection}", deadline=deadline)
         self._params = params
         self._stale_after = parse_duration(params.stale_after)
         self._learned: float | None = None

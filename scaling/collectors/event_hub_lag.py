@@ -143,7 +143,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
             f"event hub '{params.event_hub}', consumer group '{params.consumer_group}' "
             f"(connection {params.connection})"
         )
-        super().__init__(label, settings, deadline=deadline)
+        super().__init__(label, settings, endpoint=f"Event Hubs {params.connection}", deadline=deadline)
         self._params = params
         self._meanings = Meanings(
             no_checkpoint=params.no_checkpoint,

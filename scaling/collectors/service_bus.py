@@ -36,7 +36,12 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
     ROLE = "the 'Azure Service Bus Data Owner' role, or a connection string with the Manage right"
 
     def __init__(self, connection: str, label: str, settings: Mapping[str, str], deadline: float) -> None:
-        super().__init__(f"{label} (connection {connection})", settings, deadline=deadline)
+        super().__init__(
+            f"{label} (connection {connection})",
+            settings,
+            endpoint=f"Service Bus {connection}",
+            deadline=deadline,
+        )
         self._connection = connection
 
     def _open(self) -> ServiceBusAdministrationClient:

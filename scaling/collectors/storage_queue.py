@@ -37,7 +37,7 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         label = f"storage queue '{params.queue}' (connection {params.connection})"
-        super().__init__(label, settings, deadline=deadline)
+        super().__init__(label, settings, endpoint=f"queues of {params.connection}", deadline=deadline)
         self._params = params
 
     @staticmethod

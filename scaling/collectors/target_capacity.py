@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from scaling.lock_step import COUNTS, capacities
+from scaling.lock_step import COUNTS, as_of, capacities
 from scaling.ports import CollectError, Reading, StoreUnavailableError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ STORAGE = "AzureWebJobsStorage"
 
 
 class TargetCapacityCollector:
-    """One read of one row. A target without a known capacity raises CollectError."""
+    """One read of one row, as of the newest thing known there. A target without a known capacity raises CollectError."""
 
     COUNTS: ClassVar[tuple[str, ...]] = COUNTS
     DEFAULT_COUNT: ClassVar[str] = "current"
@@ -28,6 +28,7 @@ class TargetCapacityCollector:
         target: Annotated[str, msgspec.Meta(min_length=1)]
 
     def __init__(self, params: Params, settings: Mapping[str, str]) -> None:
+        self.endpoint = f"tables of {STORAGE}"
         self._target = params.target
         self._settings = settings
         self._states: TableStateStore | None = None
@@ -48,7 +49,7 @@ class TargetCapacityCollector:
             raise CollectError(
                 f"target '{self._target}': its capacity is not known; is it the name of a target in tidemark.toml?"
             )
-        return Reading(at=now, values=values)
+        return Reading(at=min(as_of(loaded.state), now), values=values)
 
     async def aclose(self) -> None:
         states, self._states = self._states, None

@@ -1,23 +1,28 @@
 // Requests to the page's own origin. Keys go into a header, never into an address the page makes itself.
 
 const REQUEST_TIMEOUT = 10_000; // ms; a poll that takes longer counts as a failed one
-const KEY = "tidemark.key";
+const READ_KEY = "tidemark.key"; // one that was typed in; it may open reading only
+const ORDER_KEY = "tidemark.order-key";
 const FUNCTION_KEY = new URLSearchParams(location.search).get("code"); // the page's own; passed on to reads
 
 /** The server answered with an error, or not at all (`status` 0). */
 class ApiError extends Error {
-  constructor(message, status) {
+  constructor(message, status, told = false) {
     super(message);
     this.status = status;
+    this.told = told; // the message is the app's
   }
 
+  /** The host refuses a key without a word; a refusal of the app's own says what is missing. */
   get wantsKey() {
-    return this.status === 401 || this.status === 403;
+    return (this.status === 401 || this.status === 403) && !this.told;
   }
 }
 
-const storedKey = () => sessionStorage.getItem(KEY);
-const keepKey = (key) => sessionStorage.setItem(KEY, key);
+const readKey = () => sessionStorage.getItem(READ_KEY) ?? FUNCTION_KEY;
+const keepReadKey = (key) => sessionStorage.setItem(READ_KEY, key);
+const orderKey = () => sessionStorage.getItem(ORDER_KEY) ?? readKey();
+const keepOrderKey = (key) => sessionStorage.setItem(ORDER_KEY, key);
 
 function readApi(path, parameters = {}) {
   const url = new URL(path, location.href);
@@ -25,20 +30,19 @@ function readApi(path, parameters = {}) {
   for (const [name, value] of Object.entries(parameters)) {
     if (value !== null && value !== undefined && value !== "") url.searchParams.set(name, value);
   }
-  if (FUNCTION_KEY) url.searchParams.set("code", FUNCTION_KEY);
-  return request(url, { method: "GET" });
+  return request(url, { method: "GET" }, readKey());
 }
 
 function orderApi(path, body) {
   const url = new URL(path, location.href);
   url.search = "";
-  return request(url, { method: "POST", body: JSON.stringify(body) });
+  return request(url, { method: "POST", body: JSON.stringify(body) }, orderKey());
 }
 
-async function request(url, options) {
+async function request(url, options, key) {
   const headers = { Accept: "application/json" };
   if (options.body) headers["Content-Type"] = "application/json";
-  if (storedKey()) headers["x-functions-key"] = storedKey();
+  if (key) headers["x-functions-key"] = key;
   let response, text;
   try {
     response = await fetch(url, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(REQUEST_TIMEOUT) });
@@ -53,6 +57,6 @@ async function request(url, options) {
   } catch {
     if (response.ok) throw new ApiError("the answer is not JSON", response.status);
   }
-  if (!response.ok) throw new ApiError(answer?.error ?? `HTTP ${response.status}`, response.status);
+  if (!response.ok) throw new ApiError(answer?.error ?? `HTTP ${response.status}`, response.status, Boolean(answer?.error));
   return answer;
 }

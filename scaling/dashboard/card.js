@@ -39,16 +39,18 @@ function numbersOf(view) {
 
 function metricsTable(view) {
   const heads = [["metric", ""], ["quality", ""], ["latest", "num"], ["average", "num"], ["max", "num"], ["window", ""]];
-  const rows = view.metrics.flatMap((metric) => [h("tr", {},
-    h("th", { scope: "row" }, metric.name),
-    h("td", {}, chip(look(metric.quality).text, metric.quality === "ok" ? "hold" : metric.quality === "gap" ? "warn" : look(metric.quality).tone)),
-    h("td", { className: "num" }, numberText(metric.latest)),
-    h("td", { className: "num" }, numberText(metric.average)),
-    h("td", { className: "num" }, numberText(metric.maximum)),
-    h("td", { title: metric.age === null ? "no sample" : `newest ${durationText(metric.age)} old` }, `${durationText(metric.covered)} of ${durationText(metric.span)}, n = ${metric.count}`),
-  ), metric.failure ? h("tr", {}, h("td", { className: "failure", colspan: heads.length }, metric.failure)) : null]);
-  return h("table", { className: "metrics" },
-    h("thead", {}, h("tr", {}, heads.map(([name, className]) => h("th", { scope: "col", className }, name)))), h("tbody", {}, rows));
+  // Roles are written out: where there is no room for columns the style lays rows out as blocks, which are no table.
+  const cell = (label, properties, ...content) => h("td", { role: "cell", "data-label": label, ...properties }, ...content);
+  const rows = view.metrics.flatMap((metric) => [h("tr", { role: "row" },
+    h("th", { scope: "row", role: "rowheader" }, metric.name),
+    h("td", { role: "cell" }, chip(look(metric.quality).text, metric.quality === "ok" ? "hold" : metric.quality === "gap" ? "warn" : look(metric.quality).tone)),
+    cell("latest", { className: "num" }, numberText(metric.latest)),
+    cell("average", { className: "num" }, numberText(metric.average)),
+    cell("max", { className: "num" }, numberText(metric.maximum)),
+    cell("window", { title: metric.age === null ? "no sample" : `newest ${durationText(metric.age)} old` }, `${durationText(metric.covered)} of ${durationText(metric.span)}, n = ${metric.count}`),
+  ), metric.failure ? h("tr", { role: "row" }, h("td", { role: "cell", className: "failure", colspan: heads.length }, metric.failure)) : null]);
+  const head = h("tr", { role: "row" }, heads.map(([name, className]) => h("th", { scope: "col", role: "columnheader", className }, name)));
+  return h("table", { className: "metrics", role: "table" }, h("thead", { role: "rowgroup" }, head), h("tbody", { role: "rowgroup" }, rows));
 }
 
 class Card {

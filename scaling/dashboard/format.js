@@ -50,7 +50,7 @@ const LOOKS = {
   scale_out: ["▲", "out"], below_minimum: ["▲", "out"], fallback: ["▲", "warn"],
   scale_in: ["▼", "in"], above_maximum: ["▼", "in"],
   within_target: ["=", "hold"], cooling_down: ["◷", "hold"], stabilizing: ["◷", "hold"], rate_limited: ["◷", "hold"],
-  at_maximum: ["⊤", "warn"], at_minimum: ["⊥", "hold"], at_cap: ["⊤", "hold"],
+  at_maximum: ["⊤", "warn"], at_minimum: ["⊥", "hold"], at_cap: ["⊤", "hold"], between_steps: ["⊥", "hold"],
   guarded: ["◆", "guard"], lock_step: ["◆", "guard"], plateau: ["◆", "guard"], overridden: ["●", "guard"], dry_run: ["○", "guard"],
   paused: ["‖", "warn"], foreign_hand: ["◆", "warn"], action_pending: ["▸", "out"], incomplete_window: ["…", "warn"],
   stale_metric: ["!", "bad"], collect_failed: ["!", "bad"], invalid_metric: ["!", "bad"], entity_disabled: ["!", "bad"],

@@ -82,22 +82,22 @@ function askRate(view, done) {
 
 /** Asks for the key that reading wants, and calls `done()` once it is kept. */
 function askKey(done) {
-  openDialog({ title: "Key", submit: "Use key", fields: [], wantsKey: true, send: async () => done() });
+  openDialog({ title: "Key", submit: "Use key", fields: [], label: "Key", keep: keepReadKey, wantsKey: true, send: async () => done() });
 }
 
 /** One dialog at a time. A refused key brings up the key's own field; other errors are shown as they are. */
-function openDialog({ title, submit, fields, send, wantsKey = false }) {
+function openDialog({ title, submit, fields, send, label = "Key for orders", keep = keepOrderKey, wantsKey = false }) {
   const dialog = byId("dialog");
   const error = h("p", { className: "error", role: "alert" });
   const key = h("input", { name: "key", type: "password", autocomplete: "off", required: wantsKey, spellcheck: "false" });
-  const keyField = h("div", { hidden: !wantsKey }, field("Admin key", key, "kept in this tab until it is closed; sent as the header x-functions-key"));
+  const keyField = h("div", { hidden: !wantsKey }, field(label, key, "a key of the functions, not the master key, which opens the whole app; kept in this tab until it is closed"));
   const confirm = h("button", { type: "submit", className: "primary" }, submit);
   const cancel = h("button", { type: "button", onclick: () => dialog.close() }, "Cancel");
   const form = h("form", { method: "dialog" }, h("h2", { id: "dialog-title" }, title), fields, keyField, error, h("div", { className: "buttons" }, cancel, confirm));
   form.onsubmit = async (event) => {
     event.preventDefault();
     const data = new FormData(form);
-    if (!keyField.hidden) keepKey(data.get("key").trim());
+    if (!keyField.hidden) keep(data.get("key").trim());
     confirm.disabled = true;
     setText(error, "");
     try {
@@ -106,7 +106,7 @@ function openDialog({ title, submit, fields, send, wantsKey = false }) {
     } catch (problem) {
       if (!(problem instanceof ApiError)) throw problem;
       if (problem.wantsKey) {
-        setText(error, keyField.hidden ? `The server wants the admin key: ${problem.message}` : `This key was not accepted: ${problem.message}`);
+        setText(error, keyField.hidden ? `The server wants a key for orders: ${problem.message}` : `This key was not accepted: ${problem.message}`);
         keyField.hidden = false;
         key.required = true;
         key.focus();

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from math import ceil, isfinite
 from typing import Any
@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from scaling.model import Evidence, Flip, Reason, Statistic, Verdict
 from scaling.rules.expression import Expression, ExpressionError
 from scaling.rules.view import LevelLine, MetricsView, Rule
+from scaling.sanitize import leaving
 
 PROBLEMS = frozenset(
     {
@@ -91,7 +92,7 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
     except Exception as error:  # noqa: BLE001 - user code may raise anything; it must not stop the loop
         verdict, fault = _NO_VOTE, repr(error)
     if fault is not None:
-        return Verdict(None, Reason.RULE_FAILED, note=f"{type(rule).__name__}: {fault}"[:500])
+        return Verdict(None, Reason.RULE_FAILED, note=leaving(f"{type(rule).__name__}: {fault}")[:500])
     desired, current = verdict.desired, view.current
     if desired is None:
         return verdict
@@ -99,6 +100,22 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
     if verdict.reason is reason or (reason is _STAY and verdict.reason is Reason.AT_CAP):
         return verdict
     return structs.replace(verdict, reason=reason)
+
+
+def objection_of(rules: Sequence[Rule], view: MetricsView, capacity: int) -> str | None:
+    """The first objection to a change to `capacity`, of all rules that have the question; None when there is none.
+
+    A rule that raises objects: what it would have said is not known.
+    """
+    for rule in rules:
+        ask = getattr(rule, "objection", None)
+        try:
+            text = None if ask is None else ask(view, capacity)
+        except Exception as error:  # noqa: BLE001 - user code may raise anything
+            return f"rule {type(rule).__name__} failed: {error!r}"[:500]
+        if text:
+            return str(text)
+    return None
 
 
 def direction_reason(desired: int, current: int) -> Reason:
@@ -206,6 +223,10 @@ class CompositeRule:
         """The levels of the nested rules; an expression has none that could be drawn."""
         return levels_of(self._rules, current)
 
+    def objection(self, view: MetricsView, capacity: int) -> str | None:
+        """That of the nested rules; an expression has none."""
+        return objection_of(self._rules, view, capacity)
+
     @property
     def nested(self) -> tuple[Rule, ...]:
         """The nested rules; empty when the rule is made of expressions."""
@@ -272,3 +293,14 @@ class CompositeRule:
             flips,
             note=f"{self._name}: {' | '.join(self.texts)}",
         )
+
+
+def flattened(rules: Iterable[Rule]) -> Iterator[Rule]:
+    """All rules, those nested in composites in place of these: any-out/all-in of any-out/all-in is the same again,
+    and what each of them says keeps its own numbers.
+    """
+    for rule in rules:
+        if isinstance(rule, CompositeRule) and rule.nested:
+            yield from flattened(rule.nested)
+        else:
+            yield rule

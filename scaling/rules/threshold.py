@@ -132,6 +132,7 @@ class ThresholdRule:
             covered=min(s.covered for s in summaries),
             age=max(s.age for s in summaries),
             gap=any(s.gap for s in summaries),
+            missing=max(s.missing for s in summaries),
             problem=next((s.problem for s in summaries if s.problem is not None), None),
             **values,
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from scaling.model import Verdict
-from scaling.window import EMPTY, Summary, Window, WindowSpec, summarize
+from scaling.window import EMPTY, Summary, Window, WindowSpec, assuming, summarize
 
 
 class MetricsView:
@@ -56,6 +56,39 @@ class MetricsView:
         """Every metric of the target with its summary."""
         return {name: self.metric(name) for name in self._specs}
 
+    def missing(self) -> dict[str, int]:
+        """How many samples each metric lacks, of those that lack some and are within their tolerance."""
+        found = self.metrics().items()
+        return {n: s.missing for n, s in found if s.missing and not s.gap and s.problem is None}
+
+    def assuming(self, extreme: Literal["highest", "lowest"]) -> MetricsView:
+        """The same view with each missing sample as high as the highest of its window, or as low as the lowest."""
+        return self._with(
+            lambda summary: assuming(summary, summary.maximum if extreme == "highest" else summary.minimum)
+        )
+
+    def as_far_as_known(self) -> MetricsView:
+        """The same view with the samples that are there taken for all: what they point to. A metric without any
+        stays unknown. For words only; nothing may be decided by it.
+        """
+        return self._with(
+            lambda summary: structs.replace(summary, problem=None, gap=False) if summary.count else summary
+        )
+
+    def _with(self, change: Callable[[Summary], Summary]) -> MetricsView:
+        """The same view with other summaries."""
+        view = MetricsView(
+            windows=self._windows,
+            specs=self._specs,
+            current=self.current,
+            ready=self.ready,
+            minimum=self.minimum,
+            maximum=self.maximum,
+            now=self.now,
+        )
+        view._summaries = {name: change(summary) for name, summary in self.metrics().items()}
+        return view
+
 
 class LevelLine(Struct, frozen=True):
     """A level to draw into a chart: where `statistic` of `metric` makes a rule act at one instance count.
@@ -77,7 +110,8 @@ class Rule(Protocol):
     its options and evaluated once per report. What it raises becomes a hold with Reason.RULE_FAILED.
 
     A rule that keeps a target in step with another one offers `objection(view, capacity) -> str | None`; it
-    is asked before an action is carried out, with the other target as it is then (`scaling.lock_step`).
+    is asked before an action is carried out, also where the rule is nested in a composite, with the other
+    target as it is then (`scaling.lock_step`).
     """
 
     def evaluate(self, view: MetricsView, /) -> Verdict: ...

@@ -9,7 +9,8 @@ How an action is carried out:
 3. on "another operation is in progress" and on throttling wait as told, and begin again at 1; on "exceeds
    the maximum" and "not enough servers" ask once more for what can be had;
 4. follow the operation to its end and read the plan back. Whatever became of the answer, the plan itself
-   says what happened.
+   says what happened. Asynchronous scaling goes on by itself, perhaps for hours: then the action is accepted,
+   and the checks find its effect.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-from azure.core.exceptions import AzureError
 
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
@@ -30,6 +30,11 @@ from scaling.scalers.plan_reader import PlanReader, TargetRefusedError, TargetUn
 
 if TYPE_CHECKING:
     from azure.mgmt.web.models import AppServicePlan
+
+PATIENCE = 20.0
+"""Seconds one delivery waits in all for a platform that is busy or throttles: it takes a place in the queue's batch,
+and is sent again when the platform asked for it.
+"""
 
 FIRST_WAIT = 5.0
 """Seconds to the second try when the platform is busy and does not say how long; doubles each time."""
@@ -51,6 +56,7 @@ class _Order(msgspec.Struct):
     now: float
     started: float  # of the monotonic clock, as `until`
     until: float
+    waited: float = 0.0
     asked: bool = False  # a PUT was sent, so a capacity found there later is ours
     waits: int = 0
     cap: int | None = None
@@ -62,14 +68,15 @@ class AppServicePlanScaler:
     """The scaler of one plan. `sleep` and `monotonic` are the time it waits by; tests bring their own."""
 
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-        """`deadline_seconds` bounds one action: 240 s, below the Consumption plan's 5 minutes a function.
+        """`deadline_seconds` bounds one delivery of an action. A change that takes longer is the platform's by then,
+        and the checks find its effect.
 
         `poll_interval_seconds` counts where the platform does not say when to look again.
         `zone_redundant_minimum` is the floor of zone-redundant plans: 2, or 3 for older ones.
         """
 
         resource_id: str
-        deadline_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 240.0
+        deadline_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 60.0
         poll_interval_seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 5.0
         zone_redundant_minimum: Annotated[int, msgspec.Meta(ge=1)] = 2
 
@@ -91,6 +98,8 @@ class AppServicePlanScaler:
         """Raises ValueError for a malformed resource id."""
         self._params = params
         self._plan = PlanId.parse(params.resource_id)
+        self.deadline = params.deadline_seconds
+        self.endpoint = f"Resource Manager, subscription {self._plan.subscription}"
         self._reader = PlanReader(
             self._plan,
             settings,
@@ -98,6 +107,12 @@ class AppServicePlanScaler:
         )
         self._sleep = sleep
         self._monotonic = monotonic
+
+    @staticmethod
+    def resource(params: Params, settings: Mapping[str, str]) -> str:  # noqa: ARG004 - the id says it all
+        """What is scaled, however its id is written: two targets must not have the same. Raises ValueError."""
+        plan = PlanId.parse(params.resource_id)
+        return f"{plan.subscription}/{plan.resource_group}/{plan.name}".casefold()
 
     async def aclose(self) -> None:
         await self._reader.aclose()
@@ -123,7 +138,8 @@ class AppServicePlanScaler:
             step = await self._try(order)
             if isinstance(step, Effect):
                 return step
-            if self._monotonic() + step.seconds > order.until:
+            order.waited += step.seconds
+            if order.waited > PATIENCE or self._monotonic() + step.seconds > order.until:
                 raise ScalerError(f"plan '{self._plan.name}': {step.story}", retry_after=step.seconds)
             await self._sleep(step.seconds)
 
@@ -145,11 +161,13 @@ class AppServicePlanScaler:
         if here == action.to_capacity:
             outcome = EffectOutcome.APPLIED if order.asked else EffectOutcome.ALREADY_THERE
             return self._effect(order, outcome, here, "")
+        wanted = self._clamp(order, facts)
+        if facts.target in {action.to_capacity, wanted}:  # an earlier delivery is being carried out
+            return self._accepted(order, facts)
         holder = await self._reader.holder(order.now, age=0.0)
         if holder is not None:
             text = f"the Azure Monitor autoscale setting '{holder}' moves this plan; disable one of the two"
             return self._effect(order, EffectOutcome.FOREIGN_HAND, here, text)
-        wanted = self._clamp(order, facts)
         if here != action.from_capacity:
             if here == wanted:  # an earlier delivery got this far
                 return self._effect(order, EffectOutcome.LIMITED, here, order.limit)
@@ -192,7 +210,7 @@ class AppServicePlanScaler:
                 )
                 accepted = True
                 await poller.result()
-        except (AzureError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the order may have left: the plan is asked
             failure = classify(error)
             if not accepted:
                 refused = self._refused(order, facts, wanted, failure)
@@ -215,6 +233,9 @@ class AppServicePlanScaler:
                 if order.cap is None and less is not None:
                     order.cap, order.lesson = less, failure.story
                     return _Wait(0.0, failure.story)
+                if failure.kind is Kind.OVER_MAXIMUM and not order.lesson:
+                    order.lesson = failure.story  # the plan, read again, may tell a lower maximum
+                    return _Wait(0.0, failure.story)
             case Kind.NO_IDENTITY:
                 raise ScalerError(f"plan '{self._plan.name}': {advice(failure, WRITER)}")
             case _:
@@ -226,7 +247,7 @@ class AppServicePlanScaler:
         if failure.kind is Kind.NO_SERVERS:
             less = facts.capacity + (failure.number or 0)
         else:
-            less = failure.number or facts.told_by_plan or 0
+            less = failure.number or 0
         return less if min(facts.capacity, wanted) < less < max(facts.capacity, wanted) else None
 
     def _wait(self, order: _Order, failure: Failure) -> _Wait:
@@ -244,19 +265,22 @@ class AppServicePlanScaler:
         while True:
             _, facts = await self._read_again(order)
             moved = facts.capacity != order.action.from_capacity
-            if moved or not facts.pending:
+            if moved or not facts.pending or facts.target is not None:  # servers may turn up in hours
                 break
             if self._monotonic() + self._params.poll_interval_seconds > order.until:
-                raise ScalerError(
-                    f"plan '{self._plan.name}': the change to {wanted} is still in progress after "
-                    f"{self._params.deadline_seconds:g} s",
-                    retry_after=self._params.poll_interval_seconds,
-                )
+                seconds = self._params.deadline_seconds
+                text = f"the change to {wanted} is still in progress after {seconds:g} s"
+                if not accepted:  # it may be a change of somebody else
+                    raise ScalerError(
+                        f"plan '{self._plan.name}': {text}", retry_after=FIRST_WAIT, unknown=True
+                    )
+                return self._effect(order, EffectOutcome.ACCEPTED, facts.capacity, text)
             await self._sleep(self._params.poll_interval_seconds)
-        if failure is not None and not accepted and not moved:
+        if failure is not None and not accepted and not moved and facts.target != wanted:
             raise ScalerError(
                 f"plan '{self._plan.name}': nothing was changed: {failure.story}",
                 retry_after=failure.retry_after,
+                unknown=True,
             )
         return self._judge(order, wanted, facts, "" if failure is None else failure.story)
 
@@ -267,6 +291,7 @@ class AppServicePlanScaler:
             raise ScalerError(
                 f"the outcome is unknown, for the plan could not be read back: {error}",
                 retry_after=error.retry_after,
+                unknown=True,
             ) from error
 
     def _judge(self, order: _Order, wanted: int, facts: PlanFacts, story: str) -> Effect:
@@ -274,13 +299,18 @@ class AppServicePlanScaler:
         if reached == action.to_capacity:
             detail = f"read back after: {story}" if story else ""
             return self._effect(order, EffectOutcome.APPLIED, reached, detail)
+        if facts.pending:
+            return self._accepted(order, facts)
         if reached == action.from_capacity:
             text = story or f"the platform accepted {wanted} instances, but has {reached}"
             return self._effect(order, EffectOutcome.FAILED, reached, text)
         text = order.limit if reached == wanted else f"asked for {wanted}, the platform has {reached}"
-        if facts.pending:
-            text += "; it is still changing"
         return self._effect(order, EffectOutcome.LIMITED, reached, text)
+
+    def _accepted(self, order: _Order, facts: PlanFacts) -> Effect:
+        """The action stays pending: the checks find its effect once the platform is done, or has given up."""
+        text = f"the platform has {facts.capacity} of {order.action.to_capacity} and is still changing"
+        return self._effect(order, EffectOutcome.ACCEPTED, facts.capacity, text)
 
     def _effect(self, order: _Order, outcome: EffectOutcome, reached: int | None, detail: str) -> Effect:
         action = order.action

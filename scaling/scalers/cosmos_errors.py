@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from azure.core.exceptions import AzureError
 from msgspec import Struct, structs
 
 from scaling.ports import ScalerError
@@ -32,7 +31,7 @@ class Range(Struct, frozen=True):
         return wanted if self.ceiling is None else min(wanted, self.ceiling)
 
 
-def classify(error: AzureError | TimeoutError) -> Failure:
+def classify(error: Exception) -> Failure:
     """The failure behind an SDK error; 423 means that another change is being carried out."""
     failure = arm_errors.classify(error)
     response: Any = getattr(error, "response", None)

@@ -153,8 +153,7 @@ class DataPlane:
     ) -> None:
         """Raises ValueError naming what is wrong with the connection's setting."""
         self._url, self._key = account_key(settings, connection)
-        host = urlsplit(self._url).netloc
-        self.account = host.partition(".")[0] if ".documents." in host else host
+        self.account = account_name(self._url)
         self.label = label_of(self.account, database, container)
         self._database = database
         self._container = container
@@ -261,6 +260,12 @@ class DataPlane:
             connection_timeout=5,
             **transport_options(self._settings),
         )
+
+
+def account_name(url: str) -> str:
+    """The account at an address; the whole host where it is not one of the service's."""
+    host = urlsplit(url).netloc
+    return host.partition(".")[0] if ".documents." in host else host
 
 
 def account_key(settings: Mapping[str, str], connection: str) -> tuple[str, str]:

@@ -27,13 +27,26 @@ from azure.core.exceptions import AzureError
 
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
+from scaling.sanitize import told
 from scaling.scalers.arm_errors import Failure, Kind
 from scaling.scalers.cosmos_errors import NoThroughputError, Range, accepted_range, classify
-from scaling.scalers.cosmos_planes import NO_OFFER, DataPlane, ManagementPlane, Plane
+from scaling.scalers.cosmos_planes import (
+    NO_OFFER,
+    DataPlane,
+    ManagementPlane,
+    Plane,
+    account_key,
+    account_name,
+)
 from scaling.scalers.throughput import Throughput, ThroughputId, budget_of
 
 READ_DEADLINE = 20.0
 """Seconds for one reading."""
+
+PATIENCE = 20.0
+"""Seconds one delivery waits in all for a platform that is busy or throttles: it takes a place in the queue's batch,
+and is sent again when the platform asked for it.
+"""
 
 FIRST_WAIT = 5.0
 """Seconds to the second try when the platform is busy and does not say how long; doubles each time."""
@@ -55,6 +68,7 @@ class _Order(msgspec.Struct):
     now: float
     started: float  # of the monotonic clock, as `until`
     until: float
+    waited: float = 0.0
     asked: bool = False  # an update was sent, so a value found there later is ours
     waits: int = 0
     bounds: Range | None = None
@@ -67,7 +81,7 @@ class CosmosThroughputScaler:
     class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """Either `resource_id` (by identity), or `connection` with `database` and perhaps `container` (by key).
 
-        `deadline_seconds` bounds one action: 240 s, below the Consumption plan's 5 minutes a function.
+        `deadline_seconds` bounds one delivery of an action; what takes longer is sent again.
         """
 
         resource_id: str = ""
@@ -75,7 +89,7 @@ class CosmosThroughputScaler:
         database: str = ""
         container: str = ""
         allow_split: bool = False
-        deadline_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 240.0
+        deadline_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 60.0
         poll_interval_seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 5.0
 
         def problems(self) -> dict[str, str]:
@@ -106,9 +120,22 @@ class CosmosThroughputScaler:
             self._plane = ManagementPlane(resource, settings, poll_interval=params.poll_interval_seconds)
         else:
             self._plane = DataPlane(params.connection, params.database, params.container or None, settings)
+        self.deadline = params.deadline_seconds
+        self.endpoint = f"Cosmos DB account {self._plane.account}"
         self._budget = budget_of(self._plane.account)
         self._sleep = sleep
         self._monotonic = monotonic
+
+    @staticmethod
+    def resource(params: Params, settings: Mapping[str, str]) -> str:
+        """What is scaled, by key or by identity: two targets must not have the same. Raises ValueError."""
+        if params.resource_id:
+            found = ThroughputId.parse(params.resource_id)
+            names: tuple[str | None, ...] = (found.account, found.database, found.container)
+        else:
+            account = account_name(account_key(settings, params.connection)[0])
+            names = (account, params.database, params.container)
+        return "/".join(name or "" for name in names).casefold()
 
     async def aclose(self) -> None:
         await self._plane.aclose()
@@ -122,6 +149,7 @@ class CosmosThroughputScaler:
             floor=seen.floor,
             ceiling=seen.ceiling(allow_split=self._params.allow_split),
             pending=seen.pending,
+            step=seen.step,
         )
 
     async def apply(self, action: ScaleAction, *, now: float) -> Effect:
@@ -132,7 +160,8 @@ class CosmosThroughputScaler:
             step = await self._try(order)
             if isinstance(step, Effect):
                 return step
-            if self._monotonic() + step.seconds > order.until:
+            order.waited += step.seconds
+            if order.waited > PATIENCE or self._monotonic() + step.seconds > order.until:
                 raise ScalerError(f"{self._plane.label}: {step.story}", retry_after=step.seconds)
             await self._sleep(step.seconds)
 
@@ -151,6 +180,8 @@ class CosmosThroughputScaler:
             raise self._unreadable(classify(error)) from error
         except ValueError as error:  # a setting at fault, or an answer that tells no throughput
             raise ScalerError(f"{label}: {error}") from error
+        except Exception as error:  # whatever else an SDK or its transport raises
+            raise ScalerError(f"{label}: {told(error)}") from error
 
     def _unreadable(self, failure: Failure) -> ScalerError:
         text = f"{self._plane.label}: {self._advice(failure)}"
@@ -166,6 +197,8 @@ class CosmosThroughputScaler:
             return f"not found, or {NO_OFFER} ({failure.story})"
         if failure.kind is Kind.NO_IDENTITY:
             return f"no token for Resource Manager: {failure.story}"
+        if failure.kind is Kind.LOCKED:
+            return f"a lock forbids the change; remove it, or set maximum to what is there ({failure.story})"
         return failure.story
 
     # -- carrying out -----------------------------------------------------------------------------
@@ -227,7 +260,7 @@ class CosmosThroughputScaler:
                 await self._plane.write(wanted, seen)
         except NoThroughputError as error:
             return self._effect(order, EffectOutcome.REFUSED, None, str(error))
-        except (AzureError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the order may have left: it is read back
             failure = classify(error)
             refused = self._refused(order, seen, failure)
             return refused if refused is not None else await self._read_back(order, wanted, failure)
@@ -262,7 +295,7 @@ class CosmosThroughputScaler:
             seen = await self._read(order.now)
         except ScalerError as error:
             text = f"the outcome is unknown, for the throughput could not be read back: {error}"
-            raise ScalerError(text, retry_after=error.retry_after) from error
+            raise ScalerError(text, retry_after=error.retry_after, unknown=True) from error
         if seen.pending:
             return self._pending(order, seen)
         action, story = order.action, "" if failure is None else failure.story
@@ -276,7 +309,7 @@ class CosmosThroughputScaler:
             return self._effect(order, EffectOutcome.FOREIGN_HAND, seen.value, text)
         if failure is not None:
             text = f"{self._plane.label}: nothing was changed: {story}"
-            raise ScalerError(text, retry_after=failure.retry_after)
+            raise ScalerError(text, retry_after=failure.retry_after, unknown=True)
         text = f"the platform accepted {wanted} RU/s, but has {seen.value}"
         return self._effect(order, EffectOutcome.FAILED, seen.value, text)
 

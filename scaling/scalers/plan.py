@@ -82,8 +82,8 @@ class PlanId(Struct, frozen=True):
 
 
 class PlanFacts(Struct, frozen=True):
-    """One reading of a plan. `floor` and `ceiling` are the platform's; `told_by_plan` is the maximum that the
-    plan itself names, which may lie below its SKU's.
+    """One reading of a plan. `floor` and `ceiling` are the platform's: the smaller maximum of the plan's own and its
+    SKU's. `target` is what asynchronous scaling still works towards.
     """
 
     capacity: int
@@ -91,7 +91,7 @@ class PlanFacts(Struct, frozen=True):
     ceiling: int | None
     ready: int | None
     pending: bool
-    told_by_plan: int | None
+    target: int | None = None
 
 
 def why_refused(plan: Any) -> str | None:
@@ -131,15 +131,17 @@ def facts_of(plan: Any, told_maximum: int | None, zone_redundant_minimum: int) -
     if capacity is None:
         raise ValueError("the answer holds no sku.capacity")
     tier = (plan.sku.tier or "").replace(" ", "").casefold()
-    ceiling = told_maximum or plan.maximum_number_of_workers or DOCUMENTED_MAXIMUM.get(tier)
+    told = [maximum for maximum in (told_maximum, plan.maximum_number_of_workers) if maximum]
+    ceiling = min(told) if told else DOCUMENTED_MAXIMUM.get(tier)
     floor = zone_redundant_minimum if plan.zone_redundant else 1
     state = str(getattr(plan.provisioning_state, "value", plan.provisioning_state) or "").casefold()
-    growing = bool(plan.async_scaling_enabled) and (plan.target_worker_count or 0) > capacity
+    target = plan.target_worker_count if plan.async_scaling_enabled else None
+    growing = (target or 0) > capacity
     return PlanFacts(
         capacity=capacity,
         floor=floor if ceiling is None else min(floor, ceiling),
         ceiling=ceiling,
         ready=plan.number_of_workers or None,  # assigned workers; 0 means not told
         pending=state == "inprogress" or growing,
-        told_by_plan=plan.maximum_number_of_workers or None,
+        target=target if growing else None,
     )

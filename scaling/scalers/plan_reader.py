@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import AsyncIterable, Mapping
 from typing import TYPE_CHECKING
 
 from azure.core.exceptions import AzureError
 from msgspec import Struct
 
 from scaling.ports import ScalerError
+from scaling.sanitize import told
 from scaling.scalers.arm import ArmClients, open_clients
 from scaling.scalers.arm_errors import Failure, Kind, classify
 from scaling.scalers.plan import PlanFacts, PlanId, facts_of, sku_maximum, why_refused
 
 if TYPE_CHECKING:
+    from azure.mgmt.monitor.models import AutoscaleSettingResource
     from azure.mgmt.web.aio import WebSiteManagementClient
     from azure.mgmt.web.models import AppServicePlan
 
 logger = logging.getLogger(__name__)
 
 READ_DEADLINE = 20.0
-"""Seconds for one reading of the plan with its limits, and for one of the autoscale settings."""
+"""Seconds for one reading of the plan with its limits."""
+
+BESIDE_DEADLINE = 4.0
+"""Seconds for what is read beside the plan, and is not needed to scale it: the maximum of its SKU, and the autoscale
+settings. Below the time that the shortest round of reads has: the plan is read though one of these does not answer.
+"""
 
 MAXIMUM_AGE = 3600.0
 """Seconds the maximum of a SKU is remembered; it changes about never."""
@@ -99,6 +106,8 @@ class PlanReader:
             raise _read_error(label, classify(error)) from error
         except ValueError as error:  # a setting at fault, or an answer that tells no capacity
             raise ScalerError(f"{label}: {error}") from error
+        except Exception as error:  # whatever else an SDK or its transport raises
+            raise ScalerError(f"{label}: {told(error)}") from error
 
     async def _read(self, label: str, now: float) -> tuple[AppServicePlan, PlanFacts]:
         web = (await self.clients()).web
@@ -121,11 +130,12 @@ class PlanReader:
     async def _ask_sku_maximum(self, web: WebSiteManagementClient, sku: str, now: float) -> _Maximum:
         plan = self._plan
         try:
-            document = await web.app_service_plans.get_server_farm_skus(plan.resource_group, plan.name)
-        except AzureError as error:  # the plan's own maximum has to do for a while
+            async with asyncio.timeout(BESIDE_DEADLINE):
+                document = await web.app_service_plans.get_server_farm_skus(plan.resource_group, plan.name)
+            return _Maximum(sku_maximum(document, sku), now + MAXIMUM_AGE)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the plan's own maximum has to do for a while
             logger.info("plan '%s': its SKUs could not be read: %s", plan.name, classify(error).story)
             return _Maximum(None, now + HOLDER_AGE)
-        return _Maximum(sku_maximum(document, sku), now + MAXIMUM_AGE)
 
     async def holder(self, now: float, *, age: float = HOLDER_AGE) -> str | None:
         """The name of an enabled autoscale setting that targets the plan, known for at most `age` seconds.
@@ -136,17 +146,29 @@ class PlanReader:
         if seen is None or seen.read_at + age <= now:
             name = None if seen is None else seen.name
             try:
-                async with asyncio.timeout(READ_DEADLINE):
+                async with asyncio.timeout(BESIDE_DEADLINE):
                     name = await self._ask_holder()
                 self._noted_unreadable = False
-            except (AzureError, TimeoutError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, the last answer holds
                 self._note_unreadable(classify(error))
             self._holder = seen = _Holder(name, now)
         return seen.name
 
     async def _ask_holder(self) -> str | None:
-        monitor, wanted = (await self.clients()).monitor, str(self._plan).casefold()
-        async for setting in monitor.autoscale_settings.list_by_resource_group(self._plan.resource_group):
+        """A setting may lie in any resource group of the plan's subscription. Who may not look through all of it
+        gets those of the plan's own group.
+        """
+        settings = (await self.clients()).monitor.autoscale_settings
+        try:
+            return await self._holding(settings.list_by_subscription())
+        except AzureError as error:
+            if classify(error).kind is not Kind.FORBIDDEN:
+                raise
+        return await self._holding(settings.list_by_resource_group(self._plan.resource_group))
+
+    async def _holding(self, settings: AsyncIterable[AutoscaleSettingResource]) -> str | None:
+        wanted = str(self._plan).casefold()
+        async for setting in settings:
             if setting.enabled and (setting.target_resource_uri or "").rstrip("/").casefold() == wanted:
                 return str(setting.name)
         return None
@@ -156,7 +178,8 @@ class PlanReader:
             return
         self._noted_unreadable = True
         advice = (
-            "; give the identity the 'Monitoring Reader' role on the resource group to have them respected"
+            "; give the identity the 'Monitoring Reader' role on the resource group, or the subscription, to have"
+            " them respected"
             if failure.kind is Kind.FORBIDDEN
             else ""
         )
@@ -176,6 +199,8 @@ def advice(failure: Failure, role: str) -> str:
         return f"not found; check resource_id and the identity's access ({failure.story})"
     if failure.kind is Kind.NO_IDENTITY:
         return f"no token for Resource Manager: {failure.story}"
+    if failure.kind is Kind.LOCKED:
+        return f"a lock forbids the change; remove it, or set maximum to what is there ({failure.story})"
     return failure.story
 
 

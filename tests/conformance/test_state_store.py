@@ -6,6 +6,7 @@ import math
 import random
 import uuid
 
+import msgspec
 import pytest
 from azure.data.tables.aio import TableServiceClient
 from hypothesis import given
@@ -398,6 +399,20 @@ async def test_fields_of_a_newer_minor_writer_are_ignored(harness):
     await harness.change("plan", "state", Data00='{"expected":1,"mood":"fine"}', Extra=5)
 
     assert (await harness.store.load("plan")).state == TargetState(expected=1)
+
+
+async def test_a_last_decision_of_a_newer_release_costs_nothing_else_that_is_remembered(harness):
+    state = msgspec.structs.replace(full_state(), recommendations=())  # all of it in one column
+    await harness.store.save(await harness.store.load("plan"), state)
+    data = (await harness.raw("plan", "state"))["Data00"]
+    newer = data.replace('"reason":"rate_limited"', '"reason":"of_a_newer_release"')
+    assert newer != data
+    await harness.change("plan", "state", Data00=newer)
+
+    loaded = await harness.store.load("plan")
+
+    assert loaded.state == msgspec.structs.replace(state, last=None)
+    assert loaded.corrupt == ()
 
 
 async def test_a_snapshot_shows_what_operators_ordered_and_orders_do_not_conflict_with_saves(harness):

@@ -9,7 +9,7 @@ import pytest
 from scaling.collectors import target_capacity
 from scaling.collectors.target_capacity import TargetCapacityCollector
 from scaling.lock_step import as_seen, capacities
-from scaling.model import Capacity, Reason, Recommendation, ScaleAction, TargetState
+from scaling.model import Capacity, EffectRecord, Limit, Reason, Recommendation, ScaleAction, TargetState
 from scaling.ports import CollectError
 from scaling.state_store import TableStateStore
 
@@ -25,8 +25,12 @@ def moving(to: int) -> ScaleAction:
     return ScaleAction("plan@1", "plan", 4, to, NOW, NOW + 600, Reason.SCALE_OUT)
 
 
-def decided(proposed: int | None, *, desired: int = 4, reason: Reason = Reason.LOCK_STEP) -> Recommendation:
-    return Recommendation("plan@1", "plan", NOW, 4, proposed, desired, 2, 6, reason)
+def decided(
+    proposed: int | None, *limits: tuple[Reason, int], desired: int = 4, reason: Reason = Reason.LOCK_STEP
+) -> Recommendation:
+    """Of limits, the reason and what it kept from coming."""
+    told = tuple(Limit(why, wanted, 4) for why, wanted in limits)
+    return Recommendation("plan@1", "plan", NOW, 4, proposed, desired, 2, 6, reason, limits=told)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +41,16 @@ def decided(proposed: int | None, *, desired: int = 4, reason: Reason = Reason.L
         (state(pending=moving(2)), 2, 4),
         (state(capacity=Capacity(3, NOW)), 3, 4),  # somebody took one away
         (state(capacity=Capacity(9, NOW)), 4, 9),
-        (state(last=decided(5)), 4, 5),
-        (state(last=decided(50)), 4, 6),  # never more than its maximum
+        (state(last=decided(50, (Reason.LOCK_STEP, 5))), 4, 5),  # the next step, not all of it
+        (state(last=decided(50, (Reason.LOCK_STEP, 50))), 4, 6),  # never more than its maximum
+        (state(last=decided(50, (Reason.GUARDED, 50), (Reason.LOCK_STEP, 50), reason=Reason.GUARDED)), 4, 4),
+        (state(last=decided(50, (Reason.LOCK_STEP, 50), (Reason.COOLING_DOWN, 50))), 4, 4),
+        (state(last=decided(50, (Reason.PLATEAU, 50), reason=Reason.PLATEAU)), 4, 4),
+        (
+            state(last=decided(9, (Reason.LOCK_STEP, 6), desired=5, reason=Reason.SCALE_OUT)),
+            4,
+            6,
+        ),
         (state(last=decided(1)), 4, 4),
         (state(last=decided(None)), 4, 4),
         (state(last=decided(4, desired=6, reason=Reason.OVERRIDDEN)), 4, 6),
@@ -80,6 +92,17 @@ async def test_the_counts_come_from_the_stored_state(world):
     assert reading.at == NOW
     assert reading.values == {"current": 4.0, "reached": 4.0, "wanted": 6.0}
     assert set(reading.values) == set(TargetCapacityCollector.COUNTS)
+
+
+@pytest.mark.wire
+async def test_a_reading_is_of_the_time_of_what_was_read_and_never_of_now(world):
+    """An app that stood still for a day says what was true a day ago."""
+    states, collector = world
+    effect = EffectRecord(NOW + 30, 3, 4)
+    await states.save(await states.load("plan"), state(effects=(effect,), last=decided(4)), {})
+
+    assert (await collector.collect(now=NOW + 86_400)).at == NOW + 30
+    assert (await collector.collect(now=NOW + 10)).at == NOW + 10  # clocks differ; nothing is of the future
 
 
 @pytest.mark.wire

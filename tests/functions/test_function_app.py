@@ -1,16 +1,19 @@
 """The product's own function_app.py in Microsoft's worker library: what it accepts is what Azure accepts."""
 
+import asyncio
 import json
 import time
 from pathlib import Path
 
 import pytest
 
+from consumer.telemetry.stats_store import TableStatsStore
 from devstack.function_host import FunctionHost
 from devstack.function_host.settings import load_host_json
 from devstack.supervisor import ANY_PORTS, Stack
 from devstack.threaded import running_in_thread
 from scaling.codec import decode_action, encode_action, encode_report
+from scaling.consumer_stats import ConsumerStats
 from scaling.model import Capacity, MetricSample, MetricsReport, Reason
 from tests.functions.worker_harness import run_worker
 
@@ -72,11 +75,11 @@ def test_the_worker_indexes_every_function_of_the_app():
     assert triggers["scaler"]["queueName"] == "actions"
     levels = {name: b["authLevel"] for name, b in triggers.items() if b["type"] == "httpTrigger"}
     assert levels == {
-        "consumer_rate": "ADMIN",
+        "consumer_rate": "FUNCTION",
         "consumer_status": "FUNCTION",
         "dashboard": "FUNCTION",
         "health": "ANONYMOUS",
-        "scaling_control": "ADMIN",
+        "scaling_control": "FUNCTION",
         "scaling_log": "FUNCTION",
         "scaling_status": "FUNCTION",
     }
@@ -136,7 +139,7 @@ def test_reports_become_an_action_and_the_action_moves_the_plan(settings, stack)
             "http": {
                 "method": "POST",
                 "params": {"target": "plan-orders", "order": "override"},
-                "body": '{"capacity": 99}',
+                "body": '{"capacity": 99, "by": "ann"}',
             },
         },
         {"function": "dashboard", "http": {}},
@@ -155,14 +158,83 @@ def test_reports_become_an_action_and_the_action_moves_the_plan(settings, stack)
     assert json.loads(health["body"]["value"])["status"] == "healthy"
 
 
+SIGN_IN = {
+    "WEBSITE_AUTH_ENABLED": "True",
+    "TIDEMARK_SIGN_IN": "true",
+    "TIDEMARK_OPERATORS": "ann@example.org",
+}
+
+
+def test_with_the_platforms_sign_in_no_key_is_needed_and_operators_are_named(settings):
+    def resume(**headers):
+        http = {"method": "POST", "params": {"target": "plan-orders", "order": "resume"}, "headers": headers}
+        return {"function": "scaling_control", "http": http}
+
+    name = "x-ms-client-principal-name"
+    requests = [
+        resume(),
+        {"function": "scaling_status", "http": {}},
+        {"function": "consumer_status", "http": {}},
+        resume(**{name: "eve@example.org"}),
+        resume(**{name: "ann@example.org"}),
+        {"function": "scaling_status", "http": {"headers": {name: "eve@example.org"}}},
+        {"function": "scaling_log", "http": {"query": {"limit": "1"}, "headers": {name: "eve@example.org"}}},
+    ]
+    answer = run_worker(ROOT, requests, {**settings, **SIGN_IN})
+    answers = [invocation["return"]["value"] for invocation in answer["invocations"]]
+
+    levels = {
+        b["authLevel"] for f in answer["functions"] for b in f["bindings"] if b["type"] == "httpTrigger"
+    }
+    assert levels == {"ANONYMOUS"}
+    assert [each["status_code"]["value"] for each in answers] == [
+        "401",
+        "401",
+        "401",
+        "403",
+        "200",
+        "200",
+        "200",
+    ]
+    assert json.loads(answers[-1]["body"]["value"])["entries"][0]["by"] == "ann@example.org"
+
+
+def test_without_sign_in_a_principal_header_is_only_a_claim(settings):
+    http = {
+        "method": "POST",
+        "params": {"target": "plan-orders", "order": "resume"},
+        "headers": {"x-ms-client-principal-name": "boss@example.org"},
+        "body": '{"by": "mallory"}',
+    }
+    requests = [
+        {"function": "scaling_control", "http": http},
+        {"function": "scaling_log", "http": {"query": {"limit": "1"}}},
+    ]
+    _, log = run_worker(ROOT, requests, {**settings, "TIDEMARK_SIGN_IN": "true"})["invocations"]
+
+    entry = json.loads(log["return"]["value"]["body"]["value"])["entries"][0]
+    assert entry["by"] == "mallory"
+    assert "claims to be 'boss@example.org'" in entry["line"]
+
+
+async def seen(settings, consumer):
+    store = TableStatsStore(settings, "AzureWebJobsStorage")
+    try:
+        await store.put(ConsumerStats(consumer=consumer, instance="vm-1", at=time.time() - 3600))
+    finally:
+        await store.aclose()
+
+
 def test_a_consumer_is_slowed_down_and_shown_over_http(settings):
+    asyncio.run(seen(settings, "flights"))
+
     def rate(body):
         http = {"method": "POST", "params": {"name": "flights"}, "body": body}
         return {"function": "consumer_rate", "http": http}
 
     requests = [
         rate('{"rate": 500, "by": "ann"}'),
-        rate('{"rate": "fast"}'),
+        rate('{"rate": "fast", "by": "ann"}'),
         {"function": "consumer_status", "http": {}},
         {"function": "scaling_log", "http": {"query": {"limit": "1"}}},
     ]

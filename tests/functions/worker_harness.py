@@ -13,7 +13,8 @@ A request:  {"function": name, "timer": {"IsPastDue": false}}
 
 The answer: {"error": null, "functions": [{"name", "bindings", "is_async", "retry"}], "invocations": [{...}]}, an
             invocation being
-            {"ok", "return": datum or null, "outputs": {name: datum}, "error", "traceback"}, a datum {"type", "value"}.
+            {"ok", "return": datum or null, "outputs": {name: datum}, "error", "traceback", "log": [{"logger", "level",
+            "message"}]}, a datum {"type", "value"}. The log is what the worker would send to the host of that invocation.
 If the app cannot be indexed, "error" tells why and the lists are empty, as in Azure, where all functions are missing.
 """
 
@@ -79,7 +80,22 @@ def describe(function):
     }
 
 
-async def invoke(request, functions):
+class HostLog(logging.Handler):
+    """Stands in for the worker's handler on the root logger, which sends each record to the host."""
+
+    def __init__(self):
+        super().__init__()
+        self.sent = []
+
+    def emit(self, record):
+        if not record.name.startswith(
+            "azure_functions_runtime"
+        ):  # the library's own, which the host files as its own
+            line = {"logger": record.name, "level": record.levelname, "message": record.getMessage()}
+            self.sent.append(line)
+
+
+async def invoke(request, functions, log):
     from azure_functions_runtime.native_invocation import invocation_request_native
 
     function = functions[request["function"]]
@@ -87,6 +103,7 @@ async def invoke(request, functions):
         name for name, binding in function.bindings.items() if str(binding.type).endswith("Trigger")
     )
     datum, trigger_metadata = trigger_input(request)
+    log.sent = sent = []
     ok, returned, outputs, error, trace = await invocation_request_native(
         "00000000-0000-0000-0000-000000000001", function.function_id, [(trigger, datum)], trigger_metadata
     )
@@ -96,6 +113,7 @@ async def invoke(request, functions):
         "outputs": {name: plain(value) for name, value in outputs},
         "error": error,
         "traceback": trace,
+        "log": sent,
     }
 
 
@@ -138,9 +156,10 @@ def plain(value):
     return value
 
 
-async def serve(folder, requests):
+async def serve(folder, requests, log):
     try:
         indexed = index(folder)
+        logging.getLogger().setLevel(logging.INFO)  # as the worker does when the host reloads its environment
     except Exception as error:  # noqa: BLE001 - whatever the app or the library raises is the answer
         text = "".join(traceback.format_exception(error))
         return {
@@ -153,7 +172,7 @@ async def serve(folder, requests):
     return {
         "error": None,
         "functions": [describe(function) for function in indexed],
-        "invocations": [await invoke(request, functions) for request in requests],
+        "invocations": [await invoke(request, functions, log) for request in requests],
     }
 
 
@@ -175,10 +194,11 @@ def run_worker(folder, requests=(), settings=None):
 def main():
     from azure_functions_runtime.utils.threadpool import stop_threadpool_executor
 
-    logging.basicConfig(stream=sys.stderr)
+    log = HostLog()  # the worker has its handler and its level before it imports the app
+    logging.basicConfig(level=logging.INFO, handlers=[log, logging.StreamHandler()])
     requests = json.load(sys.stdin)
     with contextlib.redirect_stdout(sys.stderr):  # what the app prints must not mix with the answer
-        answer = asyncio.run(serve(str(Path(sys.argv[1]).resolve()), requests))
+        answer = asyncio.run(serve(str(Path(sys.argv[1]).resolve()), requests, log))
         stop_threadpool_executor()
     json.dump(answer, sys.stdout)
 

@@ -111,6 +111,30 @@ async def test_another_operation_is_waited_for_as_long_as_told(world, status):
     assert plan.capacity == 4
 
 
+@pytest.mark.parametrize("status", [409, 429])
+async def test_a_plan_that_stays_busy_is_left_to_a_later_delivery_after_twenty_seconds(world, status):
+    plan, scaler = world.plan(conflict_status=status, conflict_retry_after=7)
+    world.fault("put_plan", "conflict", count=None)
+
+    with pytest.raises(ScalerError, match="in progress") as raised:
+        await scaler.apply(action(), now=NOW)
+
+    assert raised.value.retry_after == 7.0
+    assert world.slept == [7.0, 7.0]
+    assert plan.capacity == 2
+
+
+async def test_a_locked_plan_is_refused_with_what_to_do_and_not_waited_for(world):
+    _, scaler = world.plan()
+    world.fault("put_plan", "error", status=409, condition="ScopeLocked")
+
+    effect = await scaler.apply(action(), now=NOW)
+
+    assert effect.outcome is EffectOutcome.REFUSED
+    assert "a lock forbids the change" in effect.detail
+    assert world.slept == []
+
+
 async def test_an_operation_of_somebody_else_that_moves_the_plan_meanwhile_is_respected(world):
     plan, scaler = world.plan()
     world.fault("put_plan", "conflict")
@@ -154,17 +178,33 @@ async def test_a_throttled_reading_tells_when_to_come_back(world):
     assert raised.value.retry_after == 42
 
 
-async def test_a_maximum_below_the_ceiling_told_is_learnt_from_the_refusal(world, monkeypatch):
-    """The SKU call promises 10; the subscription only allows 6, which the plan itself tells."""
+async def test_a_maximum_that_was_lowered_meanwhile_is_learnt_from_the_refusal(world, monkeypatch):
+    """The refusal has no number: the plan, read again, tells it."""
     plan, scaler = world.plan()
-    await scaler.current("plan", now=NOW)  # remembers 10
-    monkeypatch.setattr(plan, "sku", dataclasses.replace(plan.sku, maximum=6))
+    read = scaler._reader.read
 
-    effect = await scaler.apply(action(to=9), now=NOW + 1)
+    async def read_before(now):
+        found = await read(now)
+        plan.own_maximum = 6
+        return found
+
+    monkeypatch.setattr(scaler._reader, "read", read_before)
+
+    effect = await scaler.apply(action(to=9), now=NOW)
 
     assert (effect.outcome, effect.reached) == (EffectOutcome.LIMITED, 6)
-    assert "exceeds the maximum" in effect.detail
-    assert world.puts() == [9, 6]
+    assert world.puts()[0] == 9
+
+
+async def test_a_limit_of_the_plan_below_that_of_its_sku_is_its_ceiling(world):
+    plan, scaler = world.plan(own_maximum=6)
+
+    capacity = await scaler.current("plan", now=NOW)
+    effect = await scaler.apply(action(to=9), now=NOW)
+
+    assert (plan.sku.maximum, capacity.ceiling) == (10, 6)
+    assert (effect.outcome, effect.reached) == (EffectOutcome.LIMITED, 6)
+    assert world.puts() == [6]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,15 +231,53 @@ async def test_scarce_servers_are_taken_as_far_as_they_go(world):
     assert plan.capacity == 5
 
 
-async def test_a_plan_that_scales_asynchronously_reports_the_part_it_gave(world):
-    _, scaler = world.plan(available_workers=3, async_scaling_enabled=True)
+async def test_an_asynchronous_scale_out_is_accepted_until_the_platform_is_done(world):
+    plan, scaler = world.plan(available_workers=3, async_scaling_enabled=True)
 
     effect = await scaler.apply(action(to=8), now=NOW)
     capacity = await scaler.current("plan", now=NOW)
 
-    assert (effect.outcome, effect.reached) == (EffectOutcome.LIMITED, 5)
-    assert "still changing" in effect.detail
-    assert capacity.pending
+    assert (effect.outcome, effect.reached) == (EffectOutcome.ACCEPTED, 5)
+    assert effect.detail == "the platform has 5 of 8 and is still changing"
+    assert (capacity.current, capacity.pending) == (5, True)
+
+    plan.offer_workers(3)
+    done = await scaler.apply(action(to=8), now=NOW)
+
+    assert (done.outcome, done.reached) == (EffectOutcome.ALREADY_THERE, 8)
+    assert world.puts() == [8]
+
+
+async def test_an_asynchronous_scale_out_that_has_nothing_yet_is_not_waited_for(world):
+    _, scaler = world.plan(available_workers=0, async_scaling_enabled=True)
+
+    effect = await scaler.apply(action(to=8), now=NOW)
+    again = await scaler.apply(action(to=8), now=NOW)
+
+    assert (effect.outcome, effect.reached) == (EffectOutcome.ACCEPTED, 2)
+    assert (again.outcome, world.puts(), world.slept) == (EffectOutcome.ACCEPTED, [8], [])
+
+
+async def test_a_second_delivery_finds_what_was_asked_for_within_the_ceiling(world):
+    plan, scaler = world.plan(available_workers=3, async_scaling_enabled=True)
+    await scaler.apply(action(to=12), now=NOW)  # the SKU has 10
+
+    again = await world.scaler(plan.id).apply(action(to=12), now=NOW)
+
+    assert (again.outcome, again.reached, world.puts()) == (EffectOutcome.ACCEPTED, 5, [10])
+
+
+async def test_a_second_delivery_finds_an_asynchronous_scale_out_under_way_and_no_foreign_hand(world):
+    """The first one died before it could record anything."""
+    plan, scaler = world.plan(available_workers=3, async_scaling_enabled=True)
+    await scaler.apply(action(to=8), now=NOW)
+
+    again = await world.scaler(plan.id).apply(action(to=8), now=NOW)
+    other = await world.scaler(plan.id).apply(action(to=9), now=NOW)
+
+    assert (again.outcome, again.reached) == (EffectOutcome.ACCEPTED, 5)
+    assert other.outcome is EffectOutcome.FOREIGN_HAND
+    assert world.puts() == [8]
 
 
 async def test_the_hourly_limit_of_changes_is_a_refusal(world):
@@ -342,18 +420,21 @@ async def test_an_outcome_that_cannot_be_read_back_is_called_unknown(world):
     world.fault("put_plan", "drop_ack", count=2)
     world.server.faults.add(AfterThePut(world=world))
 
-    with pytest.raises(ScalerError, match="outcome is unknown"):
+    with pytest.raises(ScalerError, match="outcome is unknown") as raised:
         await scaler.apply(action(), now=NOW)
 
+    assert raised.value.unknown
 
-async def test_a_change_that_outlives_the_deadline_is_left_to_a_later_delivery(world):
+
+async def test_a_change_that_outlives_the_deadline_is_the_platforms_and_its_effect_is_for_the_checks(world):
     plan, _ = world.plan(poll_after=0)
     scaler = world.scaler(plan.id, deadline_seconds=1)
     world.fault("put_plan", "stuck_operation")
 
-    with pytest.raises(ScalerError, match="still in progress after 1 s"):
-        await scaler.apply(action(), now=NOW)
+    effect = await scaler.apply(action(), now=NOW)
 
+    assert (effect.outcome, effect.reached) == (EffectOutcome.ACCEPTED, 2)
+    assert "still in progress after 1 s" in effect.detail
     assert world.puts() == [4]
 
 
@@ -421,6 +502,26 @@ async def test_a_disabled_autoscale_setting_holds_nothing(world):
 
     assert (await scaler.current("plan", now=NOW)).held_by is None
     assert (await scaler.apply(action(), now=NOW)).outcome is EffectOutcome.APPLIED
+
+
+async def test_an_autoscale_setting_in_another_resource_group_holds_the_plan(world):
+    plan, scaler = world.plan()
+    world.server.add_autoscale_setting(plan.id, "platform team", resource_group="monitoring")
+
+    assert (await scaler.current("plan", now=NOW)).held_by == "platform team"
+    assert (await scaler.apply(action(), now=NOW)).outcome is EffectOutcome.FOREIGN_HAND
+
+
+async def test_who_may_not_look_through_the_subscription_sees_the_settings_of_the_plans_own_group(
+    world, caplog
+):
+    plan, scaler = world.plan()
+    world.server.add_autoscale_setting(plan.id, "portal")
+    world.fault("list_autoscale", "error", status=403, condition="AuthorizationFailed", count=1)
+
+    with caplog.at_level(logging.WARNING, logger="scaling"):
+        assert (await scaler.current("plan", now=NOW)).held_by == "portal"
+    assert caplog.records == []
 
 
 async def test_a_setting_enabled_a_moment_ago_stops_an_action(world):

@@ -124,7 +124,7 @@ async def test_the_maximum_of_autoscale_is_the_capacity(world):
     capacity = await scaler.current("flights", now=NOW)
     effect = await scaler.apply(action(4000, 7000), now=NOW)
 
-    assert (capacity.current, capacity.floor) == (4000, 1000)
+    assert (capacity.current, capacity.floor, capacity.step) == (4000, 1000, 1000)
     assert (effect.outcome, effect.reached) == (EffectOutcome.APPLIED, 7000)
     assert world.offer().level.autoscale
 

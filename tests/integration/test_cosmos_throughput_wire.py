@@ -141,7 +141,7 @@ async def test_the_maximum_of_autoscale_is_the_capacity_in_steps_of_1000(world):
     capacity = await scaler.current("flights", now=NOW)
     effect = await scaler.apply(action(4000, 6300), now=NOW)
 
-    assert (capacity.current, capacity.floor, capacity.ceiling) == (4000, 1000, 10_000)
+    assert (capacity.current, capacity.floor, capacity.ceiling, capacity.step) == (4000, 1000, 10_000, 1000)
     assert (effect.outcome, effect.reached) == (EffectOutcome.LIMITED, 7000)
     assert "steps of 1000" in effect.detail
     assert world.account.find_offer("demo", "flights").level.autoscale

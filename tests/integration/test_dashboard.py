@@ -102,7 +102,7 @@ async def test_a_pause_by_keyboard_alone_asks_for_the_key_and_shows_the_answer(s
     await page.keyboard.press("Tab")
     await page.keyboard.type("ann")
     await page.keyboard.press("Enter")
-    await page.get_by_role("alert").get_by_text("wants the admin key").wait_for()
+    await page.get_by_role("alert").get_by_text("wants a key for orders").wait_for()
     assert api.targets["plan-orders"].controls.pauses == ()
     assert await page.get_by_text(re.compile("paused both ways")).count() == 0
     await page.keyboard.type(KEY)
@@ -281,12 +281,62 @@ async def test_a_failing_server_is_told_and_recovery_clears_the_banner(show, api
     await eventually(clear)
 
 
+@pytest.mark.parametrize("width", [320, 390, 1280])
+async def test_the_metrics_of_a_target_are_whole_at_every_width(show, api, width):
+    """A name as long as people give them, and a failure: nothing is cut, and it stays a table for a screen reader."""
+    made = threshold_policy("plan-orders")
+    metrics = {**made.spec.metrics, "consumer_throttled_share": made.spec.metrics["backlog"]}
+    api.targets["plan-orders"].policy = threshold_policy("plan-orders", metrics=metrics)
+    page = await show()
+    await page.set_viewport_size({"width": width, "height": 900})
+    region = page.get_by_role("region", name="Metrics of plan-orders")
+
+    wide = "element => [element.scrollWidth - element.clientWidth, document.documentElement.scrollWidth - innerWidth]"
+    assert await region.evaluate(wide) == [0, 0]
+    assert await region.get_by_role("rowheader").all_inner_texts() == ["backlog", "consumer_throttled_share"]
+    row = region.get_by_role("row", name="backlog")
+    assert await row.get_by_role("cell").count() == 5
+
+
 async def test_reads_pass_on_the_pages_function_key(show, api):
     api.read_key = "function-key"
     page = await show("?code=function-key")
 
     assert await card(page).count() == 1
-    assert {request[2].get("code") for request in api.requests} == {"function-key"}
+    assert not await page.locator("#banner").is_visible()
+    # In a header, since addresses are written into logs.
+    assert all("code" not in request[2] for request in api.requests)
+
+
+async def test_the_key_for_orders_is_kept_apart_from_the_one_that_opened_the_page(show, api):
+    api.read_key, api.key = "function-key", KEY
+    page = await show("?code=function-key")
+    await page.get_by_role("button", name="Resume plan-orders").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Your name").fill("ann")
+    await dialog.get_by_role("button", name="Resume").click()
+    await dialog.get_by_label("Key for orders").fill(KEY)
+    await dialog.get_by_role("button", name="Resume").click()
+    await dialog.wait_for(state="hidden")
+    count = len(api.requests)
+
+    async def read_again():
+        return len(api.requests) > count + 2
+
+    await eventually(read_again)
+    assert not await page.locator("#banner").is_visible()
+
+
+async def test_an_order_that_the_app_refuses_shows_its_words_and_asks_for_no_key(show, api):
+    api.forbidden = "'eve' may look, but gives no orders"
+    page = await show()
+    await page.get_by_role("button", name="Resume plan-orders").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_label("Your name").fill("eve")
+    await dialog.get_by_role("button", name="Resume").click()
+
+    await dialog.get_by_text("'eve' may look, but gives no orders").wait_for()
+    assert not await dialog.get_by_label("Key for orders").is_visible()
 
 
 async def test_reads_without_a_key_ask_for_one(show, api):
@@ -294,7 +344,7 @@ async def test_reads_without_a_key_ask_for_one(show, api):
     api.read_key = KEY
     await page.get_by_text(re.compile(r"The server wants a key \(HTTP 401\)")).wait_for()
     await page.get_by_role("button", name="Enter key").click()
-    await page.get_by_label("Admin key").fill(KEY)
+    await page.get_by_role("dialog", name="Key").locator("input[name=key]").fill(KEY)
     await page.get_by_role("button", name="Use key").click()
 
     async def clear():

@@ -186,7 +186,7 @@ def test_an_empty_queue_scales_in_step_by_step(world):
 
 
 def test_a_pause_holds_and_resume_lifts_it(world):
-    status, body = world.post("scaling/plan-orders/pause", {"by": "anna", "for": "1h"})
+    status, body = world.post("scaling/plan-orders/pause", {"direction": None, "for": "1h", "by": "anna"})
     assert (status, body["pauses"][0]["by"]) == (200, "anna")
     held = world.capacity
     world.send(200)
@@ -204,17 +204,17 @@ def test_a_pause_holds_and_resume_lifts_it(world):
 
 
 def test_an_override_decides_until_it_is_lifted(world):
-    assert world.post("scaling/plan-orders/override", {"capacity": 6, "for": "10m"})[0] == 200
+    assert world.post("scaling/plan-orders/override", {"capacity": 6, "for": "10m", "by": "anna"})[0] == 200
 
     world.until(lambda: world.capacity == 6, "set to 6 by the override")
     world.until(lambda: world.target["reason"] == "overridden", "holding the override")
-    world.post("scaling/plan-orders/resume", {})
+    world.post("scaling/plan-orders/resume", {"by": "anna"})
 
 
 def test_a_change_by_hand_is_reported_and_then_taken_over(world):
     world.drain()
     world.until(lambda: world.target["pending"] is None, "at rest")
-    world.post("scaling/plan-orders/pause", {"by": "test"})
+    world.post("scaling/plan-orders/pause", {"direction": None, "for": None, "by": "test"})
     world.until(lambda: world.target["reason"] == "paused", "paused")
     world.set_capacity(2)
 
@@ -222,7 +222,7 @@ def test_a_change_by_hand_is_reported_and_then_taken_over(world):
     world.until(lambda: world.target["expected"] == 2, "taken over")
     # Whichever looks first tells it: the check, or the decision upon the next report.
     assert any("somebody else" in entry["line"] for entry in world.log())
-    world.post("scaling/plan-orders/resume", {})
+    world.post("scaling/plan-orders/resume", {"by": "test"})
 
 
 def test_a_poison_message_is_kept_and_shown(world):
@@ -238,7 +238,9 @@ def test_a_poison_message_is_kept_and_shown(world):
     ("path", "body", "key", "status", "text"),
     [
         ("scaling/plan-orders/pause", {}, "wrong", 401, ""),
-        ("scaling/plan-orders/pause", {}, "function-key", 401, ""),
+        ("scaling/plan-orders/pause", {}, "", 401, ""),
+        ("scaling/plan-orders/pause", {}, "function-key", 400, "by: is missing"),
+        ("scaling/plan-orders/pause", {"by": "x"}, "function-key", 400, "direction: is missing"),
         ("scaling/nobody/pause", {}, "admin-key", 404, "configured are plan-orders"),
         (
             "scaling/plan-orders/explode",
@@ -247,8 +249,14 @@ def test_a_poison_message_is_kept_and_shown(world):
             404,
             "accepted are dry-run, override, pause, resume",
         ),
-        ("scaling/plan-orders/pause", {"for": "soon"}, "admin-key", 400, "durations such as"),
-        ("scaling/plan-orders/override", {"capacity": 7}, "admin-key", 400, "1 to 6"),
+        (
+            "scaling/plan-orders/pause",
+            {"direction": None, "for": "soon", "by": "x"},
+            "admin-key",
+            400,
+            "durations such as",
+        ),
+        ("scaling/plan-orders/override", {"capacity": 7, "by": "x"}, "admin-key", 400, "1 to 6"),
     ],
 )
 def test_wrong_orders_are_refused_with_what_is_accepted(world, path, body, key, status, text):

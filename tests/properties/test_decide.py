@@ -17,6 +17,7 @@ from scaling.model import (
     Override,
     Pause,
     Reason,
+    Refused,
     ScaleAction,
     TargetState,
 )
@@ -61,11 +62,13 @@ capacities = st.builds(
     ready=maybe(counts),
     pending=st.sampled_from([False, False, True]),
     held_by=st.sampled_from([None, None, None, "autoscale"]),
+    step=st.sampled_from([1, 1, 1, 2, 7, 0]),
 )
 records = st.builds(EffectRecord, moments, counts, counts, maybe(amounts), st.just("x"))
 actions = st.builds(
     ScaleAction, st.just("x"), st.just("plan"), counts, counts, moments, moments, st.just(Reason.SCALE_OUT)
 )
+refusals = st.builds(Refused, st.integers(0, 12), st.integers(0, 12), moments, st.just("no"))
 rare = st.sampled_from([False] * 6 + [True])
 
 
@@ -81,6 +84,7 @@ def states(draw) -> TargetState:
         foreign=ForeignHand(7, 3, draw(moments)) if draw(rare) else None,
         missing_since=draw(maybe(moments)),
         corrupt_since=draw(moments) if draw(rare) else None,
+        refused=draw(refusals) if draw(rare) else None,
     )
 
 
@@ -109,7 +113,18 @@ paces = st.builds(
 def policies(draw):
     minimum = draw(st.integers(0, 5))
     return policy(
-        metrics={"backlog": metric(), "ru": metric()},
+        metrics=dict.fromkeys(
+            ("backlog", "ru"),
+            draw(
+                st.sampled_from(
+                    [
+                        metric(),
+                        metric(schedule="0 0,1,30 * * * *", missing_allowed=1),
+                        metric(min_samples=1, missing_allowed=2, missing_in_a_row=2),
+                    ]
+                )
+            ),
+        ),
         rules=draw(
             st.sampled_from([(THRESHOLD,), (PER_UNIT,), (SUM,), (THRESHOLD, GUARD), (PER_UNIT, GUARD, SUM)])
         ),
@@ -145,8 +160,11 @@ def test_whatever_is_decided_is_bounded_consistent_and_replays_byte_for_byte(
 
 
 def check_action(made, given_windows, r) -> None:
-    """Within the bounds it names, which lie under the policy's maximum; in the direction the rules asked."""
-    assert r.minimum <= r.desired <= r.maximum <= made.maximum
+    """Within the bounds it names, which lie under the policy's maximum, but for what the platform itself cannot
+    go below; in the direction the rules asked.
+    """
+    assert r.minimum <= r.desired <= r.maximum
+    assert r.desired <= made.maximum or (r.desired < r.current and r.reason is not Reason.SCALE_OUT)
     unknown = [
         name
         for name, spec in made.windows.items()

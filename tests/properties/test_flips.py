@@ -5,6 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from scaling.explain import line
 from scaling.logic import decide
 from scaling.model import (
     Capacity,
@@ -17,6 +18,7 @@ from scaling.model import (
     Override,
     Pause,
     Reason,
+    Refused,
     ScaleAction,
     TargetState,
 )
@@ -137,6 +139,13 @@ def settle(case: Case, flip: Flip, name: str) -> None:
     )
 
 
+def change_platform(case: Case, flip: Flip, name: str) -> None:
+    """A smaller step; or a floor below what there is."""
+    capacity = case.state.capacity
+    changed = {"step": 1} if name == "step" else {"floor": max(int(flip.value) - 1, 0)}
+    case.state = msgspec.structs.replace(case.state, capacity=msgspec.structs.replace(capacity, **changed))
+
+
 CHANGES = {
     "average": set_values,
     "maximum": lambda case, flip, name: (set_values if name else set_bound)(case, flip, name),
@@ -150,6 +159,7 @@ CHANGES = {
     "step": free_pace,
     "capacity": read_capacity,
     "pending": settle,
+    "platform": change_platform,
 }
 
 levels = st.sampled_from(
@@ -162,7 +172,7 @@ ages = st.sampled_from([1.0, 60.0, 119.0, 299.0, 599.0, 1200.0])
 @st.composite
 def windows(draw, values=levels) -> Window:
     shape = draw(
-        st.sampled_from(["full", "full", "full", "full", "short", "stale", "failed", "gap", "empty"])
+        st.sampled_from(["full"] * 4 + ["short", "stale", "failed", "gap", "lacking", "lacking", "empty"])
     )
     whole = full(draw(values))
     if shape == "short":
@@ -174,6 +184,8 @@ def windows(draw, values=levels) -> Window:
     if shape == "gap":
         times = [NOW - 240, NOW - 230, NOW - 120, NOW - 60, NOW]
         return Window(times, whole.values)
+    if shape == "lacking":
+        return Window([*whole.times[:2], *whole.times[3:]], [draw(values), *whole.values[2:]])
     return Window() if shape == "empty" else whole
 
 
@@ -204,8 +216,13 @@ def states(draw) -> TargetState:
         for age in moves
     )
     blocked = draw(
-        st.sampled_from(["no"] * 8 + ["pending", "moving", "held", "foreign", "corrupt", "unread"])
+        st.sampled_from(
+            ["no"] * 8
+            + ["pending", "moving", "held", "foreign", "corrupt", "unread"]
+            + ["stepped", "stepped", "floor", "floor", "refused", "refused"]
+        )
     )
+    refused_to = draw(st.integers(0, 12).filter(lambda to: to != current))
     changes = {
         "pending": {"pending": ScaleAction("p@1", "plan", 3, 4, NOW - 9, NOW + 500, Reason.SCALE_OUT)},
         "moving": {"capacity": Capacity(current, NOW, pending=True)},
@@ -213,6 +230,9 @@ def states(draw) -> TargetState:
         "foreign": {"foreign": ForeignHand(current + 1, current, NOW - 30)},
         "corrupt": {"corrupt_since": NOW - 30},
         "unread": {"capacity_error": "403"},
+        "stepped": {"capacity": Capacity(current, NOW, step=draw(st.sampled_from([2, 3, 5])))},
+        "floor": {"capacity": Capacity(current, NOW, floor=draw(st.integers(0, 12)))},
+        "refused": {"refused": Refused(current, refused_to, NOW - draw(ages), "no")},
     }.get(blocked, {})
     recommended = sorted(draw(st.lists(st.tuples(ages, st.integers(0, 9)), max_size=4)), reverse=True)
     return at(
@@ -255,7 +275,9 @@ def cases(draw) -> Case:
     options = [rule.options for rule in rules]
     names = sorted({o[key] for o in options for key in ("metric", "cap_metric") if key in o})
     made = policy(
-        metrics={name: metric() for name in names},
+        metrics=dict.fromkeys(
+            names, draw(st.sampled_from([metric(), metric(min_samples=4, missing_allowed=1)]))
+        ),
         rules=rules,
         minimum=draw(st.integers(0, 3)),
         maximum=draw(st.integers(4, 9)),
@@ -392,3 +414,53 @@ def test_a_foreign_capacity_is_taken_over_at_the_time_named() -> None:
 
     assert scaled(case, Reason.WITHIN_TARGET) is Reason.WITHIN_TARGET
     assert case.policy.spec.foreign_hold > MINUTE
+
+
+CHANGING = {Reason.SCALE_OUT, Reason.SCALE_IN}
+MISSING = {
+    Reason.INCOMPLETE_WINDOW,
+    Reason.STALE_METRIC,
+    Reason.COLLECT_FAILED,
+    Reason.INVALID_METRIC,
+}
+
+
+@st.composite
+def young_cases(draw) -> Case:
+    """Nothing blocks, and every window lacks something."""
+    case = draw(cases())
+    shapes = (
+        lambda value: full(value, count=4),
+        lambda value: full(value, now=NOW - 400),
+        lambda value: msgspec.structs.replace(full(value), failure=MetricFailure("m", NOW, "no")),
+        lambda value: Window([NOW - 240, NOW - 230, NOW - 120, NOW - 60, NOW], [value] * 5),
+    )
+    case.windows = {
+        name: draw(st.sampled_from(shapes))(draw(caps if name == "partitions" else levels))
+        for name in case.policy.spec.metrics
+    }
+    case.state, case.controls = at(draw(st.integers(0, 12))), Controls()
+    return case
+
+
+@settings(max_examples=300)
+@given(young_cases())
+def test_a_change_that_missing_samples_point_to_follows_when_they_come_as_they_were(case: Case) -> None:
+    before = case.decide()
+    promised = {flip.outcome for flip in before.flips} & CHANGING
+    if before.reason not in MISSING or not promised:
+        return
+    (outcome,) = promised
+
+    apply_flips(case, list(before.flips))
+
+    assert case.decide().reason is outcome
+
+
+@settings(max_examples=300)
+@given(cases())
+def test_the_words_of_every_decision_are_one_line_and_promise_no_rest(case: Case) -> None:
+    text = line(case.decide())
+
+    assert text.isprintable()
+    assert "within target possible" not in text

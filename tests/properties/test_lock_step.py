@@ -341,3 +341,21 @@ def test_whatever_happened_half_an_hour_of_quiet_brings_both_where_the_load_lead
         assert simulation.demand <= simulation.there
 
     assert (simulation.demand, simulation.there) == (goal * UNIT, goal * UNIT)
+
+
+def test_nobody_pays_for_instances_that_a_guard_a_step_or_a_cooldown_keeps_from_coming():
+    """A load for ten, of which one comes at a time, ten minutes apart; and none while a guard forbids it."""
+    simulation = Simulation(1)
+    guard = RuleSpec(type="guard", name="db", options={"metric": "backlog", "block_out_above": 600.0})
+    spec = plan_policy().spec
+    for rules, pace, highest in (
+        ((*spec.rules, guard), Pace(), 1),
+        (spec.rules, Pace(step=1, cooldown=600.0), 3),
+    ):
+        simulation.targets["plan"].policy = plan_policy(rules=rules, out=pace)
+        simulation.load(10)
+        for _ in range(16):
+            tick(simulation)
+            assert simulation.there <= highest * UNIT
+
+    assert simulation.demand == 3 * UNIT

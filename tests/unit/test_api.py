@@ -1,11 +1,13 @@
 """The HTTP API without HTTP, over in-memory ports."""
 
+import asyncio
 import json
 
 import msgspec
 import pytest
 
 from scaling import api
+from scaling.callers import Caller
 from scaling.codec import encode_report
 from scaling.config import Config
 from scaling.model import Capacity, LogKind, MetricSample, MetricsReport, TargetState
@@ -16,6 +18,7 @@ from scaling.window import WindowSpec
 from tests.fakes import MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 
 NOW = 1_700_000_000.0
+PAUSE = {"direction": None, "for": "5m"}
 
 
 def policy(name="plan-a", **changes):
@@ -73,8 +76,8 @@ def body(response):
 
 
 async def order(world, name, fields=None, *, target="plan-a", principal=None, raw=None):
-    data = raw if raw is not None else msgspec.json.encode(fields or {})
-    return await api.control(world, api.Order(target, name, data, principal))
+    data = raw if raw is not None else msgspec.json.encode({"by": "anna"} | (fields or {}))
+    return await api.control(world, api.Order(target, name, data, Caller(name=principal)))
 
 
 async def test_status_shows_every_target_with_its_last_decision(world):
@@ -177,7 +180,12 @@ async def test_the_signed_in_user_counts_for_more_than_the_name_in_the_body(worl
     ("name", "fields", "status", "text"),
     [
         ("explode", {}, 404, "accepted are dry-run, override, pause, resume"),
-        ("pause", {"direction": "up"}, 400, "direction: found 'up'; accepted are 'out', 'in' and null"),
+        (
+            "pause",
+            {"direction": "up", "for": None},
+            400,
+            "direction: found 'up'; accepted are 'out', 'in' and null",
+        ),
         ("pause", {"until": 5}, 400, "until: is not accepted here"),
         ("override", {}, 400, "capacity: found None; accepted are whole numbers 1 to 10"),
         ("override", {"capacity": 11}, 400, "found 11"),
@@ -196,7 +204,13 @@ async def test_a_wrong_order_changes_nothing_and_says_what_is_accepted(world, na
     assert (await world.ports.log.read("plan-a")).entries == ()
 
 
-@pytest.mark.parametrize("raw", [b"{", b"[]", b'"text"', b"{" + b" " * 70_000 + b"}"])
+@pytest.mark.parametrize(
+    "raw",
+    [
+        *(b"{", b"[]", b'"text"', b"{" + b" " * 70_000 + b"}"),
+        *(b'{"by": "\xff"}', b"\xff\xfe", b"\x00", b'{"by": "\xed\xa0\x80"}', b"[" * 60_000),
+    ],
+)
 async def test_a_body_that_is_no_json_object_is_refused(world, raw):
     answer = await order(world, "pause", raw=raw)
 
@@ -217,9 +231,156 @@ async def test_an_order_that_keeps_losing_the_race_is_a_conflict(world, monkeypa
 
     monkeypatch.setattr(world.ports.controls, "save", save)
 
-    answer = await order(world, "pause")
+    answer = await order(world, "pause", PAUSE)
 
     assert (answer.status, len(tries)) == (409, ATTEMPTS)
+    (entry,) = (await world.ports.log.read("plan-a")).entries
+    assert entry.line == (
+        "control plan-a: scaling paused for 5 min, by anna: refused, other orders kept arriving"
+    )
+    assert (await world.ports.controls.load("plan-a"))[0].pauses == ()
+
+
+async def test_of_many_orders_at_once_the_log_tells_as_done_only_what_was_done(world, monkeypatch):
+    load = world.ports.controls.load
+
+    async def slowly(target):
+        found = await load(target)
+        await asyncio.sleep(0)
+        return found
+
+    monkeypatch.setattr(world.ports.controls, "load", slowly)
+    answers = await asyncio.gather(*(order(world, "pause", PAUSE | {"by": f"p{i}"}) for i in range(20)))
+
+    lines = [entry.line for entry in (await world.ports.log.read("plan-a")).entries]
+    done = [line for line in lines if not line.endswith("refused, other orders kept arriving")]
+    assert len(lines) == 20
+    assert {answer.status for answer in answers} == {200, 409}
+    assert len(done) == sum(answer.status == 200 for answer in answers)
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize(
+    ("point", "told", "paused"),
+    [
+        ("log.append", None, False),
+        ("controls.save", "being given", False),
+        ("after controls.save", "being given", True),
+    ],
+)
+async def test_an_order_whose_process_dies_is_told_as_of_unknown_outcome(world, point, told, paused):
+    def crash(called):
+        if called == point.removeprefix("after "):
+            raise Crash
+
+    if point.startswith("after"):
+        world.ports.controls.after = crash
+    else:
+        world.ports.log.before = world.ports.controls.before = crash
+
+    with pytest.raises(Crash):
+        await order(world, "pause", PAUSE)
+
+    world.ports.log.before = world.ports.controls.before = world.ports.controls.after = None
+    lines = [entry.line for entry in (await world.ports.log.read("plan-a")).entries]
+    assert [line.rpartition(": ")[2] for line in lines] == ([told] if told else [])
+    assert bool((await world.ports.controls.load("plan-a"))[0].pauses) is paused
+
+
+async def test_an_order_holds_though_its_last_word_in_the_log_was_lost(world, monkeypatch):
+    append, calls = world.ports.log.append, []
+
+    async def once(entries):
+        calls.append(entries)
+        if len(calls) > 1:
+            raise StoreUnavailableError("gone")
+        await append(entries)
+
+    monkeypatch.setattr(world.ports.log, "append", once)
+
+    assert (await order(world, "pause", PAUSE)).status == 200
+    assert (await world.ports.controls.load("plan-a"))[0].pauses
+
+
+@pytest.mark.parametrize("raw", [b"", b"{}", b'{"direction": "in"}', b'{"for": "5m", "by": "anna"}'])
+async def test_a_pause_that_does_not_say_what_and_how_long_is_refused_with_what_is_accepted(world, raw):
+    answer = await order(world, "pause", raw=raw)
+
+    assert answer.status == 400
+    assert any(
+        f"{name}: is missing; accepted are" in body(answer)["error"]
+        or "by: is missing" in body(answer)["error"]
+        for name in ("direction", "for")
+    )
+    assert (await world.ports.controls.load("plan-a"))[0].pauses == ()
+
+
+@pytest.mark.parametrize("by", [None, "", "  ", 7, ["anna"], "\n", "x" * 201])
+async def test_an_order_has_a_name(world, by):
+    answer = await order(world, "resume", {"by": by})
+
+    assert answer.status == 400
+    assert body(answer)["error"].startswith("by: ")
+    assert (await world.ports.log.read("plan-a")).entries == ()
+
+
+async def test_a_name_forges_no_line_and_moves_no_cursor(world):
+    forged = "anna\n2026-11-21 control plan-a: resumed, by boss\x1b[2J\u202e"
+
+    await order(world, "pause", PAUSE | {"by": forged})
+
+    (entry,) = (await world.ports.log.read("plan-a")).entries
+    (pause,) = (await world.ports.controls.load("plan-a"))[0].pauses
+    for text in (entry.line, entry.by, pause.by):
+        assert text.isprintable()
+    assert pause.by == "anna 2026-11-21 control plan-a: resumed, by boss\\x1b[2J\\u202e"
+
+
+async def test_a_principal_that_nobody_vouches_for_is_written_down_and_not_believed(world):
+    data = msgspec.json.encode({"by": "mallory"})
+    await api.control(world, api.Order("plan-a", "resume", data, Caller(claimed="boss@example.org")))
+
+    (entry,) = (await world.ports.log.read("plan-a")).entries
+    assert entry.by == "mallory"
+    assert entry.line.endswith(
+        "by mallory (a header without sign-in behind it claims to be 'boss@example.org')"
+    )
+
+
+async def test_an_answer_for_everybody_is_made_once_in_a_while(world):
+    made, clock = [], [0.0]
+
+    async def make():
+        made.append(clock[0])
+        await asyncio.sleep(0)
+        return api.json_response(len(made))
+
+    kept = api.Kept(5.0, clock=lambda: clock[0])
+    answers = await asyncio.gather(*(kept.get(make) for _ in range(50)))
+    clock[0] = 4.9
+    answers.append(await kept.get(make))
+    assert ({answer.body for answer in answers}, made) == ({b"1"}, [0.0])
+    clock[0] = 5.0
+    assert (await kept.get(make)).body == b"2"
+
+
+async def test_a_failure_is_not_kept():
+    tries = []
+
+    async def make():
+        tries.append(1)
+        if len(tries) == 1:
+            raise KeyError("first")
+        return api.json_response("second")
+
+    kept = api.Kept(5.0, clock=lambda: 0.0)
+    with pytest.raises(KeyError):
+        await kept.get(make)
+
+    assert (await kept.get(make)).body == b'"second"'
 
 
 async def test_health_says_no_more_than_that_the_store_answers(world):

@@ -1,6 +1,8 @@
 """What the App Service scaler knows without a network: ids, limits, refusals, errors, addresses."""
 
+import asyncio
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -11,10 +13,12 @@ from azure.core.exceptions import (
 )
 
 from scaling.config_reader import parse_params
+from scaling.reading import LONGEST_ROUND
 from scaling.scalers import arm
 from scaling.scalers.app_service_plan import AppServicePlanScaler
 from scaling.scalers.arm_errors import Kind, classify
 from scaling.scalers.plan import PlanId, facts_of, sku_maximum, why_refused
+from tests.virtual_time import virtual_time
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 ID = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg/providers/Microsoft.Web/serverfarms/plan"
@@ -120,8 +124,10 @@ def test_the_maximum_is_found_under_either_published_name(key):
     assert sku_maximum(None, "S1") is None
 
 
-def test_the_ceiling_comes_from_the_sku_call_then_the_plan_then_the_documentation():
-    assert facts_of(plan(), 20, 2).ceiling == 20
+def test_the_ceiling_is_the_smaller_of_the_skus_and_the_plans_own_else_the_documented_one():
+    assert facts_of(plan(), 20, 2).ceiling == 10
+    assert facts_of(plan(maximum_number_of_workers=30), 20, 2).ceiling == 20
+    assert facts_of(plan(maximum_number_of_workers=0), 20, 2).ceiling == 20
     assert facts_of(plan(maximum_number_of_workers=9), None, 2).ceiling == 9
     assert facts_of(plan(maximum_number_of_workers=0), None, 2).ceiling == 10
     assert facts_of(plan(maximum_number_of_workers=None, tier="PremiumV9"), None, 2).ceiling is None
@@ -135,6 +141,12 @@ def test_floor_and_pending_are_read_from_the_plan():
     assert facts_of(plan(async_scaling_enabled=True, target_worker_count=5), None, 2).pending
     assert not facts_of(plan(async_scaling_enabled=True, target_worker_count=2), None, 2).pending
     assert facts_of(plan(number_of_workers=0), None, 2).ready is None
+
+
+def test_what_asynchronous_scaling_works_towards_is_read_while_it_does():
+    assert facts_of(plan(async_scaling_enabled=True, target_worker_count=5), None, 2).target == 5
+    assert facts_of(plan(async_scaling_enabled=True, target_worker_count=2), None, 2).target is None
+    assert facts_of(plan(async_scaling_enabled=False, target_worker_count=5), None, 2).target is None
 
 
 def test_a_plan_without_a_capacity_is_an_error_not_a_zero():
@@ -152,6 +164,10 @@ def refusal(status: int, text: str, kind=HttpResponseError, **headers: str):
 def provider(message: str, code: str | None = None) -> str:
     entity = {"ErrorEntity": {"ExtendedCode": code, "Message": message}}
     return json.dumps({"Code": "Conflict", "Message": message, "Details": [entity]})
+
+
+def manager(code: str) -> str:
+    return json.dumps({"error": {"code": code, "message": "Resource Manager says so."}})
 
 
 @pytest.mark.parametrize(
@@ -179,6 +195,11 @@ def provider(message: str, code: str | None = None) -> str:
         (429, provider("exceeded the maximum amount of scale changes (20)"), Kind.TOO_MANY_CHANGES, None),
         (429, "", Kind.THROTTLED, None),
         (409, "not json", Kind.BUSY, None),
+        (409, provider("Conflict of some other kind."), Kind.BUSY, None),
+        (409, manager("AnotherOperationInProgress"), Kind.BUSY, None),
+        (409, manager("ScopeLocked"), Kind.LOCKED, None),
+        (409, manager("ReadOnlyDisabledSubscription"), Kind.INVALID, None),
+        (409, manager("SkuNotAvailable"), Kind.INVALID, None),
         (401, "", Kind.FORBIDDEN, None),
         (403, "", Kind.FORBIDDEN, None),
         (404, "", Kind.NOT_FOUND, None),
@@ -198,6 +219,48 @@ def test_a_refusal_tells_its_words_and_how_long_to_wait():
 
     assert (failure.story, failure.retry_after) == ("429: Please wait.", 17.0)
     assert classify(refusal(429, "", **{"Retry-After": "soon"})).retry_after is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"Retry-After": "120"}, 120.0),
+        ({"Retry-After": "-5"}, 0.0),
+        ({"Retry-After": "nan"}, None),
+        ({"Retry-After": "inf"}, None),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": ""}, None),
+        ({}, None),
+        ({"Retry-After": "Wed, 21 Oct 2026 07:28:30 GMT", "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}, 30.0),
+        ({"Retry-After": "Wed, 21 Oct 2026 07:27:00 GMT", "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}, 0.0),
+        ({"Retry-After": "Wed, 99 Oct 2026 07:27:00 GMT", "Date": "Wed, 21 Oct 2026 07:28:00 GMT"}, None),
+    ],
+)
+def test_how_long_to_wait_is_told_in_seconds_or_as_a_date(headers, seconds):
+    assert classify(refusal(429, "", **headers)).retry_after == seconds
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo"])
+@pytest.mark.parametrize("date", ["Wed, 21 Oct 2026 07:28:30 GMT", "Wed Oct 21 07:28:30 2026"])
+def test_a_date_to_wait_for_counts_from_now_where_the_answer_has_none_of_its_own(monkeypatch, date, zone):
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        monkeypatch.setattr("time.time", lambda: 1_792_567_680.0)  # 2026-10-21 07:28:00 GMT
+        assert classify(refusal(503, "", **{"Retry-After": date})).retry_after == 30.0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("status"), RuntimeError(), ZeroDivisionError("x"), StopIteration()]
+)
+def test_what_nobody_thought_of_is_an_unknown_outcome(error):
+    failure = classify(error)
+
+    assert failure.kind is Kind.UNKNOWN
+    assert type(error).__name__ in failure.story
 
 
 def test_what_never_got_an_answer_is_unknown_and_a_missing_token_is_not():
@@ -237,3 +300,57 @@ def test_each_cloud_has_its_address_and_audience(settings, address, scope):
 def test_a_malformed_address_names_its_setting(text):
     with pytest.raises(ValueError, match=arm.ENDPOINT):
         arm.endpoint({arm.ENDPOINT: text})
+
+
+# -- what is read beside the plan --------------------------------------------------------------------------
+
+
+class Hanging:
+    """Calls of an SDK that never answer, and how many there were."""
+
+    def __init__(self):
+        self.calls = 0
+
+    async def get_server_farm_skus(self, *_names):
+        self.calls += 1
+        await asyncio.Event().wait()
+
+    async def list_by_subscription(self):
+        self.calls += 1
+        await asyncio.Event().wait()
+        yield
+
+
+@pytest.mark.parametrize("hangs", ["the maximum of its SKU", "autoscale settings"])
+def test_a_plan_is_read_in_time_though_what_is_read_beside_it_never_answers(hangs):
+    hanging, skus, settings = Hanging(), {"value": []}, SimpleNamespace(list_by_subscription=nothing)
+
+    async def get(*_names):
+        return plan()
+
+    async def get_server_farm_skus(*_names):
+        return skus
+
+    plans = SimpleNamespace(get=get, get_server_farm_skus=get_server_farm_skus)
+    if hangs == "autoscale settings":
+        settings = hanging
+    else:
+        plans.get_server_farm_skus = hanging.get_server_farm_skus
+    scaler = AppServicePlanScaler(AppServicePlanScaler.Params(resource_id=ID), {})
+    scaler._reader._clients = SimpleNamespace(
+        web=SimpleNamespace(app_service_plans=plans), monitor=SimpleNamespace(autoscale_settings=settings)
+    )
+
+    async def ticks():
+        for tick in range(3):
+            async with asyncio.timeout(LONGEST_ROUND / 2):
+                assert (await scaler.current("plan", now=60.0 * tick)).current == 2
+
+    with virtual_time() as run:
+        run(ticks())
+    assert hanging.calls == 1
+
+
+async def nothing():
+    for found in ():
+        yield found

@@ -432,6 +432,15 @@ def test_every_combination_becomes_a_policy_of_the_products_own_reader():
     assert found[1].changes == {"rules.queue.scale_out_above": 300, "out.cooldown": "1m"}
 
 
+def test_defaults_reach_into_the_tables_of_a_target_as_in_the_product():
+    text = CONFIG.replace("[targets.plan]", "[defaults.out]\nstep = 7\n[targets.plan]")
+    found = targets(text).candidates(
+        "plan", read_grid(MODEL + '[vary]\nout.cooldown = ["1m"]\n', name="grid.toml")
+    )
+
+    assert (found[0].spec.out.cooldown, found[0].spec.out.step) == (180, 7)
+
+
 def test_a_named_candidate_replaces_tables_and_may_vary_its_own():
     found = candidates(
         '[candidates.hpa]\nbehavior = "hpa"\nremove = ["out"]\n'

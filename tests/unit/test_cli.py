@@ -1,11 +1,17 @@
 """The command line's own errors; what it shows of a running system is in the end-to-end test."""
 
+import asyncio
 import json
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from scaling.cli import app, settings_of
+from scaling.model import Controls, Direction, LogEntry, LogKind, Override, Pause
+from scaling.ports import StoreUnavailableError
+from tests.fakes import MemoryPoisonQueues
+from tests.runner_support import NOW, World
 
 GOOD = """
 [targets.plan-orders]
@@ -24,6 +30,16 @@ metric = "backlog"
 scale_out_above = 500
 scale_in_below = IN_BELOW
 """
+
+
+@pytest.fixture(autouse=True)
+def storage(monkeypatch):
+    monkeypatch.setenv("AzureWebJobsStorage", "UseDevelopmentStorage=true")
+
+
+def words(result):
+    """Output without the frames and breaks of a terminal."""
+    return " ".join(result.output.replace("│", " ").split())
 
 
 def run(tmp_path, *arguments, config=None):
@@ -65,6 +81,86 @@ def test_lint_shows_every_problem_of_the_file_at_once(tmp_path):
     assert result.exit_code == 1
     for text in ("targets.plan-orders.maximum", "scale_in_below", "quueue"):
         assert text in result.output
+
+
+@pytest.fixture
+def running(monkeypatch):
+    """The commands over an autoscaler in memory."""
+    world = World()
+    monkeypatch.setattr("scaling.cli.assemble", lambda *_, **__: world.autoscaler())
+    monkeypatch.setattr("scaling.cli.console", Console(width=200))
+    return world
+
+
+def test_status_shows_orders_and_poison(tmp_path, running):
+    pauses = (Pause("anna\x1b[2J", NOW, Direction.IN, NOW + 600), Pause("ben", NOW))
+    orders = Controls(pauses, Override(4, "kim", NOW, NOW + 3600), dry_run=True)
+    asyncio.run(running.controls.save("plan", orders, None))
+    running.poison = MemoryPoisonQueues(queues=["metrics"])
+    running.poison.messages["metrics"] = [(NOW, "rubbish\n\x1b[31m")]
+
+    result = run(tmp_path, "status")
+
+    lines = [line.strip() for line in result.output.splitlines()]
+    assert result.exit_code == 0
+    assert "scaling in paused until 2027-01-15 08:10:00Z, by anna\\x1b[2J" in lines
+    assert "scaling in both directions paused until resumed, by ben" in lines
+    assert "override to 4 until 2027-01-15 09:00:00Z, by kim" in lines
+    assert "dry-run: decisions are logged, and nothing is changed" in lines
+    assert any(line.startswith("1 poison message: the host gave up on them") for line in lines)
+    assert any(line.startswith("metrics-poison of 2027-01-15 08:00:00Z: rubbish ") for line in lines)
+    assert "\x1b" not in result.output
+
+
+def test_status_as_json_is_what_the_api_shows(tmp_path, running):
+    shown = json.loads(run(tmp_path, "status", "--json").output)
+
+    assert [view["target"] for view in shown["targets"]] == ["plan"]
+    assert shown["poison"]["count"] == 0
+
+
+def test_the_log_of_a_target_that_never_was_is_an_error_that_names_the_nearest(tmp_path, running):
+    nope, near = run(tmp_path, "log", "--target", "nope"), run(tmp_path, "log", "--target", "plam")
+
+    assert (nope.exit_code, near.exit_code) == (2, 2)
+    assert "found 'nope', of which the log has nothing; configured are plan" in words(nope)
+    assert "did you mean 'plan'?" in words(near)
+
+
+def test_the_log_shows_what_is_no_target_any_more_and_lets_nothing_move_the_cursor(tmp_path, running):
+    line = "control consumer flights: the rate is 5, by \x1b[2Jann\nforged"
+    entry = LogEntry("consumer flights", NOW - 60, LogKind.CONTROL, "control-rate", line, "rate")
+    asyncio.run(running.log.append([entry]))
+
+    result = run(tmp_path, "log", "--target", "consumer flights", "--since", "1h")
+
+    assert result.exit_code == 0
+    assert result.output.splitlines() == [
+        "2027-01-15 07:59:00Z control consumer flights: the rate is 5, by \\x1b[2Jann forged"
+    ]
+
+
+def test_no_entries_of_a_target_that_exists_is_no_error(tmp_path, running):
+    result = run(tmp_path, "log", "--target", "plan")
+
+    assert (result.exit_code, result.output) == (0, "no entries in the last 1 h\n")
+
+
+def test_lint_names_a_connection_without_an_app_setting_and_never_a_pasted_secret(tmp_path):
+    missing = run(
+        tmp_path, "lint", config=GOOD.replace("IN_BELOW", "100").replace("AzureWebJobsStorage", "Storge")
+    )
+    key = "kZ0qUj3mJ8m1C5rT2vX9yB4nE7hL6pS0aDfGwQxVtYk="
+    pasted = run(
+        tmp_path,
+        "lint",
+        config=GOOD.replace("IN_BELOW", "100").replace("AzureWebJobsStorage", f"AccountKey={key}"),
+    )
+
+    assert (missing.exit_code, pasted.exit_code) == (1, 1)
+    assert "there is no app setting 'Storge'" in words(missing)
+    assert "tidemark.toml:9 targets.plan-orders.metrics.backlog.connection: looks like" in words(pasted)
+    assert key not in pasted.output
 
 
 def test_a_missing_file_is_named(tmp_path):
@@ -125,3 +221,16 @@ def test_a_misspelt_key_of_a_target_is_told_its_right_name(tmp_path):
 
     assert result.exit_code == 1
     assert "did you mean 'maximum'?" in " ".join(result.output.split())
+
+
+def test_status_shows_targets_though_the_poison_queues_may_not_be_read(tmp_path, running, monkeypatch):
+    async def peek(limit=16):
+        raise StoreUnavailableError("queue metrics-poison: 403")
+
+    monkeypatch.setattr(running.poison, "peek", peek)
+    shown, as_json = run(tmp_path, "status"), run(tmp_path, "status", "--json")
+
+    assert shown.exit_code == 0
+    assert "plan: no report yet" in shown.output
+    assert "poison messages are not known: queue metrics-poison: 403" in words(shown)
+    assert as_json.exit_code == 1

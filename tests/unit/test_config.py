@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 import pytest
 
-from scaling.config import load_config
+from scaling.config import decoded, load_config
 from scaling.config_reader import ConfigError, locate, parse_duration
 from scaling.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit
 
@@ -81,13 +81,13 @@ after = "10m"
 
 [targets.plan-orders.metrics.backlog]
 collector = "queue"
-connection = "%ORDERS%"
-queue = "orders"
+connection = "ORDERS"
+queue = "%QUEUE%"
 window = "2m"
 
 [targets.plan-orders.metrics.dead]
 collector = "queue"
-connection = "%ORDERS%"
+connection = "ORDERS"
 queue = "orders"
 count = "dead"
 
@@ -115,7 +115,7 @@ type = "target_per_unit"
 metric = "lag"
 target = 100
 """
-SETTINGS = {"MAX": "12", "ORDERS": "Endpoint=sb://orders;SharedAccessKey=topsecret="}
+SETTINGS = {"MAX": "12", "QUEUE": "orders-eu", "ORDERS": "Endpoint=sb://orders;SharedAccessKey=topsecret="}
 
 
 def load(text=FULL, **settings):
@@ -179,7 +179,7 @@ def test_a_realistic_file_becomes_policies():
 def test_metrics_get_windows_counts_and_resolved_settings():
     metrics = load().policies["plan-orders"].spec.metrics
 
-    assert metrics["backlog"].options["connection"] == SETTINGS["ORDERS"]
+    assert metrics["backlog"].options == {"connection": "ORDERS", "queue": "orders-eu"}
     assert (metrics["backlog"].count, metrics["dead"].count) == ("active", "dead")
     assert (metrics["backlog"].window.span, metrics["backlog"].window.min_samples) == (120.0, 2)
     assert (metrics["dead"].window.span, metrics["dead"].window.min_samples) == (600.0, 5)
@@ -244,6 +244,14 @@ def test_every_problem_is_told_at_once_with_its_line_and_key():
         ({"target": 'dry_run = "yes"'}, "dry_run: found 'yes'; true or false is accepted"),
         ({"target": 'behavior = "keda"'}, "behavior: found 'keda'; accepted are hpa"),
         ({"target": 'action_ttl = "0s"'}, "action_ttl: found '0s'; the duration must be above 0"),
+        (
+            {"target": 'effect_timeout = "11m"'},
+            ":5 targets.t.effect_timeout: found 660 s, not below action_ttl (600 s): an action would be given up",
+        ),
+        (
+            {"target": 'action_ttl = "5m"\neffect_timeout = "5m"'},
+            "effect_timeout: found 300 s, not below action_ttl (300 s)",
+        ),
         ({"target": "foreign_hold = nan"}, "foreign_hold: found nan; a duration is 0 or more"),
         ({"target": "out = 5"}, "out: found 5; a table is accepted"),
         (
@@ -439,3 +447,251 @@ def test_not_even_a_value_too_short_to_be_masked_is_shown():
     found = one_problem(target='minimum = "%SECRET%"', settings={"SECRET": "x9"})
 
     assert found.endswith("found '%SECRET%'; accepted are whole numbers of 0 or more")
+
+
+KEY = "kZ0qUj3mJ8m1C5rT2vX9yB4nE7hL6pS0aDfGwQxVtYk="
+CONNECTION_STRING = (
+    f"Endpoint=sb://acme.servicebus.windows.net/;SharedAccessKeyName=root;SharedAccessKey={KEY}"
+)
+QUEUE = '[targets.t.metrics.b]\ncollector = "queue"\n'
+
+
+@pytest.mark.parametrize(
+    ("change", "where", "kind"),
+    [
+        (
+            {"extra": f'{QUEUE}queue = "q"\nconnection = "{CONNECTION_STRING}"'},
+            ":18 targets.t.metrics.b.connection",
+            "a connection string",
+        ),
+        ({"extra": f'{QUEUE}connection = "ORDERS"\nqueue = "{KEY}"'}, "b.queue", "a key or token"),
+        ({"target": f'resource_group = "https://x/y?sv=1&sig={KEY}"'}, "resource_group", "a shared access"),
+        ({"target": f'resource_grup = "AccountKey={KEY}"'}, "resource_grup", "a connection string"),
+        ({"metric": f'count = "{KEY}"'}, "backlog.count", "a key or token"),
+        ({"rule": f'combine = "{KEY}"'}, "rules[0].combine", "a key or token"),
+        (
+            {"extra": f'[[targets.t.rules]]\ntype = "composite"\nrules = [{{ type = "{KEY}" }}]'},
+            "rules[1].rules",
+            "a key or token",
+        ),
+    ],
+)
+def test_a_secret_in_the_file_is_refused_by_line_and_key_and_never_shown(change, where, kind):
+    with pytest.raises(ConfigError) as caught:
+        load(minimal(**change))
+
+    shown = f"{caught.value} {caught.value!r} {caught.value.problems!r}"
+    assert KEY not in shown
+    assert any(
+        where in p.where and f"looks like {kind}" in p.text and "app setting" in p.text
+        for p in caught.value.problems
+    ), caught.value.problems
+
+
+def test_no_message_shows_a_secret_wherever_it_stands_in_the_file():
+    for text in (
+        f"[targets.'AccountKey={KEY}']\nmaximum = 'AccountKey={KEY}'",
+        f"AccountKey={KEY}",
+        f"[defaults]\n'sig={KEY}' = 1",
+        f"targets = 'AccountKey={KEY}'",
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load(text)
+        assert KEY not in f"{caught.value} {caught.value.problems!r}"
+
+
+def test_a_secret_from_an_app_setting_is_no_name_of_a_connection():
+    found = one_problem(
+        extra=f'{QUEUE}queue = "q"\nconnection = "%BUS%"', settings={"BUS": CONNECTION_STRING}
+    )
+
+    assert "targets.t.metrics.b.connection: found the value of an app setting" in found
+    assert "accepted is the setting's name, without the % signs" in found
+    assert KEY not in found
+
+
+def test_a_connection_without_an_app_setting_is_a_finding_with_its_line_and_the_nearest_name():
+    text = minimal(extra=f'{QUEUE}queue = "q"\nconnection = "ORDRES"')
+    (finding,) = load(text).findings
+
+    assert (finding.severity, finding.kind, finding.target) == ("error", "no_connection", "t")
+    assert finding.text == (
+        "tidemark.toml:18 targets.t.metrics.b.connection: there is no app setting 'ORDRES', nor any that begins with"
+        " 'ORDRES__'; did you mean 'ORDERS'?"
+    )
+
+
+@pytest.mark.parametrize("name", ["Bus", "Bus__fullyQualifiedNamespace", "BUS:fullyQualifiedNamespace"])
+def test_a_connection_may_be_a_string_or_an_identity(name):
+    text = minimal(extra=f'{QUEUE}queue = "q"\nconnection = "Bus"')
+
+    assert load(text, **{name: "x"}).findings == ()
+    assert [finding.kind for finding in load(text, **{name: " "}).findings] == ["no_connection"]
+
+
+class Sized:
+    """A scaler that knows what it scales, as the registered ones do."""
+
+    class Params(msgspec.Struct, forbid_unknown_fields=True):
+        plan: str
+
+    @staticmethod
+    def resource(params, settings):
+        return params.plan.casefold()
+
+
+class Follower:
+    class Params(msgspec.Struct, forbid_unknown_fields=True):
+        target: str
+
+    COUNTS = ("current",)
+    DEFAULT_COUNT = "current"
+
+
+class MorePlugIns(PlugIns):
+    def collector_class(self, kind):
+        return self._of({"queue": Queue, "lag": Lag, "target_capacity": Follower}, kind)
+
+    def scaler_class(self, kind):
+        return self._of({"plan": Sized}, kind)
+
+
+def follow(**targets):
+    """Targets that follow others by a rule that votes; one that follows none has a backlog."""
+    text = ""
+    for name, other in targets.items():
+        metric = (
+            f'collector = "target_capacity"\ntarget = "{other}"' if other else 'collector = "lag"\nhub = "h"'
+        )
+        text += f'[targets.{name}]\nscaler = "plan"\nplan = "%PLAN_{name}%"\nmaximum = 5\n'
+        text += f"[targets.{name}.metrics.m]\n{metric}\n"
+        text += f'[[targets.{name}.rules]]\ntype = "threshold"\nmetric = "m"\nscale_out_above = 10\n'
+    return text
+
+
+def load_following(text, **plans):
+    settings = {f"PLAN_{name}": name for name in "abcd"} | plans
+    try:
+        return load_config(text, name="t.toml", settings=settings, plug_ins=MorePlugIns()), []
+    except ConfigError as error:
+        return None, [str(problem) for problem in error.problems]
+
+
+def test_two_targets_on_one_resource_are_refused_also_where_settings_name_it():
+    text = follow(a="", b="", c="")
+
+    _, found = load_following(text, PLAN_c="A")
+
+    (problem,) = found
+    assert problem == (
+        "t.toml:23 targets.c: scales the same resource as targets.a; accepted is one target for each resource, which"
+        " may have several metrics and rules"
+    )
+    assert load_following(text)[0] is not None
+
+
+@pytest.mark.parametrize(
+    ("targets", "words"),
+    [
+        ({"a": "x", "b": ""}, "targets.a.metrics.m.target: found 'x'; the other targets are b"),
+        ({"a": "a", "b": ""}, "targets.a.metrics.m.target: found 'a', the target itself"),
+        ({"a": "b", "b": "a"}, "in a circle: a -> b -> a;"),
+        ({"d": "a", "a": "b", "b": "c", "c": "a"}, "in a circle: a -> b -> c -> a;"),
+    ],
+)
+def test_a_target_follows_another_one_that_exists_and_never_itself(targets, words):
+    _, found = load_following(follow(**targets))
+
+    assert len(found) == 1
+    assert words in found[0]
+
+
+def test_targets_may_follow_each_other_in_a_row():
+    config, found = load_following(follow(a="b", b="c", c="", d="c"))
+
+    assert found == []
+    assert len(config.policies) == 4
+
+
+def test_defaults_reach_into_the_tables_of_a_target():
+    text = """
+    [defaults]
+    out = { cooldown = "1m" }
+    [defaults.in]
+    cooldown = "20m"
+    stabilization = "5m"
+    rates = [{ units = 1, per = "1m" }]
+    [defaults.metrics.backlog]
+    collector = "lag"
+    window = "2m"
+    """
+    config = load(text + minimal(target="in = { stabilization = '7m' }").replace('collector = "lag"\n', ""))
+
+    spec = config.policies["t"].spec
+    assert spec.inward == Pace(
+        cooldown=1200.0, stabilization=420.0, rates=(RateLimit(kind="units", amount=1, period=60.0),)
+    )
+    assert spec.out == Pace(cooldown=60.0)
+    assert spec.metrics["backlog"].window.span == 120.0
+
+
+def test_an_error_in_an_expression_hides_no_other_one():
+    found = problems(
+        minimal(
+            rule='scale_in_below = "instances +"\nstep = "many"',
+            target='plateau = { metric = "nope" }',
+            extra='[[targets.t.rules]]\ntype = "guard"\nmetric = "ru"\nblock_out_above = 1',
+        )
+    )
+
+    for words in (
+        "rules[0].scale_in_below: ",
+        "rules[0].step: found 'many'",
+        "rules[1]: names metric 'ru'; the target has backlog",
+        "plateau.metric: found 'nope'; the target has backlog",
+    ):
+        assert sum(words in problem for problem in found) == 1, (words, found)
+    assert len(found) == 4, found
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"target": "out = { cooldown = 3 }"}, "out.cooldown"),
+        ({"target": "action_ttl = 600"}, "action_ttl"),
+        ({"metric": "window = 300.5"}, "window"),
+    ],
+)
+def test_a_duration_without_a_unit_is_refused_rather_than_taken_for_seconds(change, key):
+    found = one_problem(**change)
+
+    assert f"{key}: found " in found
+    assert "a number without a unit; accepted are '" in found
+
+
+def test_no_duration_needs_no_unit():
+    assert load(minimal(target="out = { cooldown = 0 }")).policies["t"].spec.out.cooldown == 0.0
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file():
+    assert decoded(b"\xef\xbb\xbfversion = 1", name="t.toml") == "version = 1"
+
+
+@pytest.mark.parametrize(
+    ("data", "where", "words"),
+    [
+        (b"version = 1\n# caf\xe9\n", "t.toml:2", "byte 6 of this line is 0xe9, which is not UTF-8"),
+        ("version = 1".encode("utf-16"), "t.toml:1", "the file is UTF-16; save it as UTF-8"),
+    ],
+)
+def test_bytes_that_are_no_utf_8_are_told_with_their_line(data, where, words):
+    with pytest.raises(ConfigError) as caught:
+        decoded(data, name="t.toml")
+
+    (problem,) = caught.value.problems
+    assert problem.where == where
+    assert words in problem.text
+
+
+def test_what_is_not_toml_is_told_with_its_line():
+    assert problems("version = 1\n[targets\n")[0].startswith("tidemark.toml:2: not valid TOML: ")

@@ -16,7 +16,7 @@ def test_orders_are_sorted_by_name() -> None:
 
 
 def test_a_pause_holds_both_directions_until_it_is_resumed() -> None:
-    controls, text = ordered("pause", {})
+    controls, text = ordered("pause", {"direction": None, "for": None})
 
     assert controls.pauses == (Pause("kim", NOW),)
     assert text == "scaling paused until resumed"
@@ -62,6 +62,12 @@ def test_an_override_lasts_an_hour_unless_told() -> None:
     assert ordered("override", {"capacity": 4, "for": "5m"})[0].override.until == NOW + 300
 
 
+@pytest.mark.parametrize("order", [{}, {"direction": None}, {"for": None}, {"by": "kim"}])
+def test_a_pause_says_its_direction_and_its_time(order) -> None:
+    with pytest.raises(OrderError, match="is missing; accepted are"):
+        ordered("pause", order)
+
+
 @pytest.mark.parametrize(
     ("on", "text"), [(True, "dry-run on"), (False, "dry-run off"), (None, "as configured")]
 )
@@ -75,14 +81,18 @@ def test_dry_run_is_switched_and_given_back_to_the_configuration(on, text) -> No
 @pytest.mark.parametrize(
     ("name", "order", "told"),
     [
-        ("pause", {"direction": "up"}, "direction: found 'up'; accepted are 'out', 'in' and null"),
-        ("pause", {"direction": ["out"]}, "direction: found"),
-        ("pause", {"direction": {}}, "direction: found"),
-        ("pause", {"for": "soon"}, "for: found 'soon'"),
-        ("pause", {"for": -5}, "for: found -5"),
-        ("pause", {"for": 0}, "for: found 0; a duration above 0"),
-        ("pause", {"for": [1]}, "for: found"),
-        ("pause", {"for": float("nan")}, "for: found nan"),
+        (
+            "pause",
+            {"direction": "up", "for": None},
+            "direction: found 'up'; accepted are 'out', 'in' and null",
+        ),
+        ("pause", {"direction": ["out"], "for": None}, "direction: found"),
+        ("pause", {"direction": {}, "for": None}, "direction: found"),
+        ("pause", {"for": "soon", "direction": None}, "for: found 'soon'"),
+        ("pause", {"for": -5, "direction": None}, "for: found -5"),
+        ("pause", {"for": 0, "direction": None}, "for: found 0; a duration above 0"),
+        ("pause", {"for": [1], "direction": None}, "for: found"),
+        ("pause", {"for": float("nan"), "direction": None}, "for: found nan"),
         ("pause", {"until": 5}, "until: is not accepted here; accepted are direction, for, by"),
         ("resume", {"direction": "in"}, "direction: is not accepted here"),
         ("override", {}, "capacity: found None; accepted are whole numbers 1 to 10"),

@@ -8,6 +8,7 @@ from scaling.model import (
     NO_CONTROLS,
     Capacity,
     Controls,
+    Delivery,
     Direction,
     EffectRecord,
     Evidence,
@@ -18,6 +19,7 @@ from scaling.model import (
     Override,
     Pause,
     Reason,
+    Refused,
     ScaleAction,
     TargetState,
     Verdict,
@@ -84,6 +86,7 @@ def overridden(capacity: int, until: float = NOW + 600) -> Controls:
     return Controls(override=Override(capacity, "kim", NOW - 60, until))
 
 
+STEPPED = Capacity(3000, NOW, floor=1000, step=1000)
 GAPPED = Window(times=[NOW - 240, NOW - 180, NOW - 60, NOW - 30, NOW], values=[LOW] * 5)
 
 # What is decided in each case: (reason, desired); `at(3)`, minimum 1, maximum 10 where nothing is said.
@@ -148,6 +151,12 @@ CASES = {
         Reason.AT_CAP,
         3,
     ),
+    "less than a step of the platform": (
+        {"value": LOW, "current": 3000, "maximum": 9000, "state": at(3000, capacity=STEPPED)},
+        Reason.BETWEEN_STEPS,
+        3000,
+    ),
+    "refused": ({"value": HIGH, "state": at(3, refused=Refused(3, 4, NOW - 60, "no"))}, Reason.REFUSED, 3),
     "guarded": (
         dict(windows={"backlog": full(HIGH), "ru": full(95.0)}, **WITH_GUARD),
         Reason.GUARDED,
@@ -234,7 +243,7 @@ def test_every_reason_is_produced_by_a_case() -> None:
 EVERYTHING = {
     "corrupt": {"corrupt_since": NOW - 30},
     "foreign": {"foreign": ForeignHand(7, 10, NOW - 60)},
-    "pending": {"pending": PENDING},
+    "pending": {"pending": PENDING, "delivery": Delivery(NOW + 60, NOW + 60)},
 }
 
 
@@ -247,6 +256,32 @@ def test_what_forbids_a_decision_is_told_in_a_fixed_order() -> None:
         left.pop(name, None)
 
     assert told == [Reason.STATE_CORRUPT, Reason.FOREIGN_HAND, Reason.ACTION_PENDING, Reason.OVERRIDDEN]
+
+
+def test_an_override_takes_the_place_of_a_pending_action_that_leads_elsewhere() -> None:
+    stuck = at(3, pending=PENDING)
+
+    elsewhere = made(HIGH, state=stuck, controls=overridden(7))
+    back = made(HIGH, state=stuck, controls=overridden(3))
+    there_anyway = made(HIGH, state=stuck, controls=overridden(4))
+
+    assert (elsewhere.reason, elsewhere.desired) == (Reason.OVERRIDDEN, 7)
+    assert elsewhere.note == "override to 7 by kim; it takes the place of 3 -> 4 [plan@x]"
+    assert (back.reason, back.desired) == (Reason.OVERRIDDEN, 3)
+    assert there_anyway.reason is Reason.ACTION_PENDING
+
+
+def test_an_override_waits_for_a_change_in_the_making_and_no_longer() -> None:
+    carried = at(3, pending=PENDING, delivery=Delivery(NOW + 90, NOW + 90))
+    moving = at(3, pending=PENDING, capacity=Capacity(3, NOW, pending=True))
+
+    held = made(HIGH, state=carried, controls=overridden(7))
+
+    assert held.reason is Reason.ACTION_PENDING
+    assert held.note == "the override waits for 3 -> 4 [plan@x], which is being carried out"
+    assert held.flips == (Flip("time", ">=", NOW + 90, Reason.OVERRIDDEN),)
+    assert made(HIGH, state=carried, controls=overridden(7), now=NOW + 90).desired == 7
+    assert made(HIGH, state=moving, controls=overridden(7)).reason is Reason.ACTION_PENDING
 
 
 def test_an_unknown_capacity_comes_before_everything() -> None:
@@ -459,6 +494,22 @@ def test_the_fallback_waits_its_time_and_never_lowers() -> None:
 
     assert (early.reason, early.desired) == (Reason.INCOMPLETE_WINDOW, 3)
     assert (above.reason, above.desired) == (Reason.INCOMPLETE_WINDOW, 7)
+
+
+def test_the_fallback_is_not_for_metrics_of_disabled_entities() -> None:
+    arguments = {"fallback": Fallback(capacity=8), "state": at(3, missing_since=NOW - 9_000)}
+    disabled = failed(Reason.ENTITY_DISABLED)["backlog"]
+    two = {"metrics": {"backlog": metric(), "other": metric()}}
+
+    alone = made(windows={"backlog": disabled}, **arguments)
+    beside_a_healthy_one = made(windows={"backlog": disabled, "other": full(CALM)}, **arguments, **two)
+    beside_a_failed_one = made(
+        windows={"backlog": disabled, "other": failed(Reason.COLLECT_FAILED)["backlog"]}, **arguments, **two
+    )
+
+    assert (alone.reason, alone.desired) == (Reason.ENTITY_DISABLED, 3)
+    assert (beside_a_healthy_one.reason, beside_a_healthy_one.desired) == (Reason.ENTITY_DISABLED, 3)
+    assert (beside_a_failed_one.reason, beside_a_failed_one.desired) == (Reason.FALLBACK, 8)
 
 
 def test_the_fallback_respects_steps_pauses_and_the_maximum() -> None:

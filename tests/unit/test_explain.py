@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 
 from scaling.explain import (
@@ -13,7 +14,21 @@ from scaling.explain import (
     line,
     number_text,
 )
-from scaling.model import REASONS, Effect, EffectOutcome, Evidence, Flip, Limit, Reason, Recommendation
+from scaling.logic import decide
+from scaling.model import (
+    REASONS,
+    Effect,
+    EffectOutcome,
+    Evidence,
+    Flip,
+    Limit,
+    MetricFailure,
+    Reason,
+    Recommendation,
+)
+from scaling.policy import RuleSpec
+from scaling.window import Window
+from tests.runner_support import NOW, THRESHOLD, at, full, metric, policy
 
 ID = "plan-orders@20261121T045000.000Z"
 NUMBERS = Evidence("r", "backlog", "average", 812.0, ">", 500.0, 600.0, 10)
@@ -81,21 +96,27 @@ def test_evidence_never_shows_two_equal_numbers_that_are_not():
         ),
         (
             Flip("age backlog", "<=", 180.0, Reason.WITHIN_TARGET),
-            "within target possible once the newest sample is at most 3 min old (backlog)",
+            "a decision is possible once the newest sample is at most 3 min old (backlog)",
         ),
         (
             Flip("span backlog", ">=", 570.0, Reason.WITHIN_TARGET),
-            "within target possible once the samples cover 570 s (backlog)",
+            "a decision is possible once the samples cover 570 s (backlog)",
         ),
         (
             Flip("samples backlog", ">=", 5.0, Reason.WITHIN_TARGET),
-            "within target possible with 5 samples of backlog",
+            "a decision is possible with 5 samples of backlog",
         ),
         (
             Flip("capacity", ">=", 0.0, Reason.WITHIN_TARGET),
-            "within target possible once the capacity can be read",
+            "a decision is possible once the capacity can be read",
         ),
-        (Flip("control", "!=", 0.0, Reason.SCALE_OUT), "scale out once it is lifted"),
+        (Flip("control", "!=", 0.0, Reason.SCALE_OUT), "scale out possible once it is lifted"),
+        (
+            Flip("samples backlog", ">=", 5.0, Reason.SCALE_OUT),
+            "scale out possible with 5 samples of backlog",
+        ),
+        (Flip("time", ">=", 0.0, Reason.COOLING_DOWN), "a decision is possible from 1970-01-01 00:00:00Z"),
+        (Flip("average backlog", "<=", 9.0, Reason.WITHIN_TARGET), "within target if average backlog <= 9"),
     ],
 )
 def test_a_flip_says_what_would_have_changed_the_outcome(flip, text):
@@ -155,3 +176,76 @@ def test_every_outcome_of_an_action_makes_one_line(outcome):
 
     assert text.startswith("scaler plan-orders ")
     assert text.endswith(f"3 -> 4: because [{ID}]")
+
+
+WINDOW = metric(min_samples=5)
+PER_UNIT = RuleSpec(type="target_per_unit", name="unit", options={"metric": "backlog", "target": 100.0})
+FORMULA = RuleSpec(
+    type="composite", name="both", options={"scale_out_when": "backlog.average > 250 and instances < 9"}
+)
+SUM = RuleSpec(
+    type="threshold",
+    name="sum",
+    options={"metrics": ["backlog", "other"], "combine": "sum", "scale_out_above": 250, "scale_in_below": 10},
+)
+OTHER = RuleSpec(type="threshold", name="other", options={"metric": "other", "scale_out_above": 400})
+
+
+def young(value, *rules, samples=4, failure=None, stale=0.0, windows=None):
+    """The line of a decision with fewer samples than it needs."""
+    made = policy(metrics={"backlog": WINDOW, "other": WINDOW}, rules=rules or (THRESHOLD,))
+    backlog = full(value, now=NOW - stale, count=samples) if samples else Window()
+    backlog = msgspec.structs.replace(backlog, failure=failure)
+    read = {"backlog": backlog, "other": full(100.0)} | (windows or {})
+    return line(decide(made, read, at(3), now=NOW, decision_id=ID))
+
+
+NEEDED = "possible with 5 samples of backlog"
+COUNTED = "over 5 min (4 samples)"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            young(888.0),
+            f"incomplete window; average backlog 888 > 500 {COUNTED}; scale out {NEEDED}",
+        ),
+        (young(20.0), f"maximum backlog 20 < 100 {COUNTED}; scale in {NEEDED}"),
+        (young(300.0), f"average backlog 300 <= 500 {COUNTED}; a decision is {NEEDED}"),
+        (
+            young(0.0, samples=0),
+            f"incomplete window, {REASONS[Reason.INCOMPLETE_WINDOW]}; a decision is {NEEDED}",
+        ),
+        (young(888.0, samples=1), f"888 > 500 over 5 min (1 sample); scale out {NEEDED}"),
+        (young(888.0, PER_UNIT), f"latest backlog 888 > 300 {COUNTED}; scale out {NEEDED}"),
+        (young(888.0, FORMULA), f"scale out {NEEDED}"),
+        (young(200.0, SUM), f"average sum(backlog, other) 300 > 250 {COUNTED}; scale out {NEEDED}"),
+        (
+            young(20.0, THRESHOLD, OTHER, windows={"other": Window()}),
+            f"; a decision is {NEEDED}; a decision is possible with 5 samples of other",
+        ),
+        (
+            young(888.0, THRESHOLD, OTHER, windows={"other": Window()}),
+            f"average backlog 888 > 500 {COUNTED}; scale out {NEEDED}; scale out possible with 5 samples of other",
+        ),
+        (
+            young(888.0, stale=400.0, samples=5),
+            "888 > 500 over 5 min (5 samples); scale out possible once the newest sample is at most",
+        ),
+        (
+            young(888.0, samples=5, failure=MetricFailure("backlog", NOW, "403")),
+            "888 > 500 over 5 min (5 samples); scale out possible once backlog can be read again",
+        ),
+    ],
+)
+def test_a_hold_for_missing_samples_says_what_there_is_what_it_points_to_and_what_is_needed(text, words):
+    assert words in text, text
+    assert "within target possible" not in text
+
+
+def test_what_few_samples_point_to_changes_nothing():
+    made = policy(metrics={"backlog": WINDOW}, rules=(THRESHOLD,))
+    decided = decide(made, {"backlog": full(888.0, count=4)}, at(3), now=NOW)
+
+    assert (decided.reason, decided.desired, decided.proposed) == (Reason.INCOMPLETE_WINDOW, 3, None)

@@ -4,10 +4,12 @@ import itertools
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from scaling.lint import Severity, lint
 from scaling.model import Reason, Verdict
-from scaling.policy import HPA_IN, HPA_OUT, Pace, RateLimit
+from scaling.policy import HPA_IN, HPA_OUT, Pace, RateLimit, RuleSpec
+from scaling.rules.view import LevelLine
 from scaling.steady import step
 from scaling.window import WindowSpec
 from tests.steady_views import policy
@@ -187,6 +189,11 @@ def test_it_finds_flapping_exactly_where_walking_all_loads_does(out, inward, sha
             policy(threshold(500, 300), inward=Pace(stabilization=2 * 86_400.0)),
             "only the last 2000 recommendations are remembered",
         ),
+        (
+            "sent_once",
+            policy(threshold(500, 300), action_ttl=150.0, **TEN),
+            "action_ttl is 150 s, effect_timeout 2 min, and decisions are made every 1 min",
+        ),
         ("fixed", policy(threshold(500, 300), minimum=3, maximum=3, **TEN), "minimum and maximum are both 3"),
         (
             "unused_metric",
@@ -237,6 +244,40 @@ def test_a_rule_of_the_users_own_is_tried_on_a_grid():
     subject.rules = (Own(),)
 
     assert "must_flap" in kinds(subject)
+
+
+class Unfinished:
+    """A rule whose author forgot a value: its level is None where a number belongs."""
+
+    def evaluate(self, _view, /):
+        return Verdict(None, Reason.WITHIN_TARGET)
+
+    def metrics(self):
+        return ("backlog",)
+
+    def levels(self, _current):
+        return (LevelLine("backlog", "average", "out", None),)
+
+
+def test_a_rule_that_breaks_the_checks_is_a_finding_that_names_it_and_the_others_are_checked():
+    subject = policy(threshold("200 * instances", "150 * instances", name="orders"), **TEN)
+    flapping = texts(subject, "must_flap")
+    subject.rules = (*subject.rules, Unfinished())
+    subject.spec = replace(
+        subject.spec,
+        rules=(*subject.spec.rules, RuleSpec(type="own:Unfinished", name="unfinished", options={})),
+    )
+
+    (broken,) = texts(subject, "rule_breaks_lint")
+    assert broken.startswith(f"targets.{subject.target}: rule 'unfinished' cannot be checked: TypeError: ")
+    assert texts(subject, "must_flap") == flapping != []
+
+
+def test_a_single_rule_that_breaks_the_checks_leaves_no_finding_about_the_rules_that_are_not_there():
+    subject = policy(threshold(500, 300), **TEN)
+    subject.rules = (Unfinished(),)
+
+    assert kinds(subject) == ["rule_breaks_lint"]
 
 
 def test_thirty_counts_take_milliseconds():

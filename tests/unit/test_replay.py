@@ -1,13 +1,25 @@
 """A logged decision is decided again, byte for byte."""
 
+import base64
 import zlib
 
 import msgspec
 import pytest
 
+from scaling import replay as replay_module
 from scaling.logic import decide
 from scaling.model import NO_CONTROLS, Reason
-from scaling.replay import ReplayError, decode_inputs, encode_inputs, inputs_of, replay, same
+from scaling.replay import (
+    ReplayError,
+    comparison,
+    decode_inputs,
+    encode_inputs,
+    inputs_of,
+    replay,
+    same,
+)
+from scaling.rules.composite import PROBLEMS
+from tests.decision_fixtures import read
 from tests.runner_support import NOW, World, at, full, metric, policy
 
 
@@ -75,3 +87,53 @@ async def test_every_row_a_running_autoscaler_wrote_replays() -> None:
 
     assert len(rows) == 6
     assert all(same(row.recommendation, replay(decode_inputs(row.inputs))) for row in rows)
+
+
+@pytest.mark.parametrize(
+    "kept", read(1), ids=lambda kept: f"{kept.policy}-{kept.reason}-{kept.recommendation.decision_id}"
+)
+def test_decisions_of_the_first_version_replay_but_for_what_they_tell_besides(kept) -> None:
+    inputs = decode_inputs(base64.b64decode(kept.inputs))
+    again = replay(inputs)
+
+    assert inputs.version == 1
+    if kept.reason in PROBLEMS:  # since version 2 they have the numbers of the samples there are
+        as_before = {"evidence": kept.recommendation.evidence, "flips": kept.recommendation.flips}
+        again = msgspec.structs.replace(again, **as_before)
+    if kept.policy == "nested":  # since version 2 a nested guard has its own numbers
+        as_before = {"limits": kept.recommendation.limits, "flips": kept.recommendation.flips}
+        again = msgspec.structs.replace(again, **as_before)
+    assert comparison(inputs, kept.recommendation, again) == "identical, byte for byte"
+
+
+def test_inputs_carry_the_version_of_the_logic() -> None:
+    _, inputs = kept()
+
+    assert decode_inputs(inputs).version == replay_module.VERSION
+
+
+def test_inputs_of_a_newer_release_are_refused_by_name() -> None:
+    data = zlib.compress(b'{"version": 1000, "something": "else"}')
+
+    with pytest.raises(ReplayError, match=r"of version 1000, this release reads up to .*a newer release"):
+        decode_inputs(data)
+
+
+def test_a_difference_that_a_newer_version_explains_is_told_with_it(monkeypatch) -> None:
+    recorded, data = kept()
+    inputs = msgspec.structs.replace(decode_inputs(data), version=1)
+    other = msgspec.structs.replace(recorded, note="otherwise")
+    monkeypatch.setattr(replay_module, "VERSION", 3)
+    monkeypatch.setattr(replay_module, "CHANGES", {2: ("an override waits no longer",), 3: ("a gap counts",)})
+
+    assert comparison(inputs, recorded, recorded) == "identical, byte for byte"
+    assert comparison(inputs, recorded, other) == (
+        "different: the decision was made by version 1 of the logic, this release decides by version 3. "
+        "Since then: an override waits no longer; a gap counts"
+    )
+    assert comparison(msgspec.structs.replace(inputs, version=3), recorded, other) == "different"
+
+
+def test_every_version_tells_what_it_decides_otherwise() -> None:
+    assert list(replay_module.CHANGES) == list(range(2, replay_module.VERSION + 1))
+    assert all(replay_module.CHANGES.values())

@@ -3,10 +3,13 @@
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import structs
 
 from scaling.model import Evidence, Flip, Reason, Verdict
 from scaling.rules import RuleError
-from scaling.rules.composite import combine, safe_evaluate
+from scaling.rules.composite import PROBLEMS, combine, direction_reason, safe_evaluate
 from tests.steady_views import rule, view, window
 
 A = {"type": "threshold", "metric": "a", "scale_out_above": 100, "scale_in_below": 50}
@@ -171,3 +174,27 @@ def test_metrics_are_those_of_expressions_and_nested_rules():
         "b",
         "c",
     )
+
+
+votes = st.one_of(
+    st.builds(lambda desired: Verdict(desired, direction_reason(desired, 3)), st.integers(0, 6)),
+    st.just(Verdict(3, Reason.AT_CAP)),
+    st.sampled_from([Verdict(None, Reason.COLLECT_FAILED), Verdict(None, Reason.INCOMPLETE_WINDOW)]),
+    st.builds(
+        lambda floor, out, blocks: Verdict(
+            None, Reason.WITHIN_TARGET, floor=floor, out_ceiling=out, blocks_out=blocks
+        ),
+        st.sampled_from([None, 1, 5]),
+        st.sampled_from([None, 3, 4]),
+        st.booleans(),
+    ),
+)
+
+
+@given(st.lists(st.lists(votes, min_size=1, max_size=4), min_size=1, max_size=4))
+def test_any_out_all_in_of_any_out_all_in_is_the_same_as_of_all_at_once(groups):
+    flat = combine([verdict for group in groups for verdict in group], 3)
+    nested = combine([combine(group, 3) for group in groups], 3)
+
+    assert structs.replace(nested, reason=flat.reason) == flat
+    assert (nested.reason in PROBLEMS) == (flat.reason in PROBLEMS)

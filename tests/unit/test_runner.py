@@ -1,13 +1,16 @@
 """The shell: reading, deciding, applying and checking over fakes, with every refusal and every failure."""
 
 import asyncio
+import threading
 
 import msgspec
 import pytest
 
-from scaling import reading
+from scaling import reading, runner
 from scaling.codec import MessageError, decode_report, encode_action, encode_report
 from scaling.config import Config
+from scaling.deliveries import DELIVERY_MARGIN, DELIVERY_SECONDS
+from scaling.lint import lint
 from scaling.model import (
     Capacity,
     Controls,
@@ -19,13 +22,14 @@ from scaling.model import (
     Reason,
     ScaleAction,
 )
-from scaling.policy import RuleSpec
+from scaling.policy import Fallback, RuleSpec
 from scaling.ports import CollectError, ConflictError, Reading, ScalerError, StoreUnavailableError
 from scaling.reading import MetricSource
 from scaling.runner import CLOCK_TOLERANCE, Autoscaler
 from tests.fakes import controls_row
 from tests.fakes_azure import FakeCollector, FakePlatform, FakeScaler
-from tests.runner_support import MINUTE, NOW, Clock, World, metric, policy, report
+from tests.runner_support import MINUTE, NOW, Clock, Crash, World, metric, policy, report
+from tests.unit.test_lint import Unfinished
 
 QUICK = {"metrics": {"backlog": metric(span=120.0, min_samples=2)}}
 
@@ -59,15 +63,54 @@ async def order(world: World, controls: Controls) -> None:
 # Collecting
 
 
-async def test_what_lint_finds_is_told_with_the_first_report_and_never_again() -> None:
-    options = {"metric": "backlog", "scale_out_above": "200 * instances", "scale_in_below": "150 * instances"}
-    world = World(policy(rules=(RuleSpec(type="threshold", name="threshold", options=options),)))
+FLAPPING = RuleSpec(
+    type="threshold",
+    name="threshold",
+    options={"metric": "backlog", "scale_out_above": "200 * instances", "scale_in_below": "150 * instances"},
+)
+
+
+def lint_warnings(outcome) -> list[str]:
+    return [warning for warning in outcome.warnings if warning.startswith("lint: ")]
+
+
+async def test_what_lint_finds_is_told_once_and_no_report_waits_for_it(monkeypatch) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(runner, "lint", lambda subject: go_on.wait(30) and lint(subject))
+    made = World(policy(rules=(FLAPPING,))).autoscaler()
+
+    first = await asyncio.wait_for(made.collect(), 10)
+    second = await asyncio.wait_for(made.collect(), 10)
+    go_on.set()
+    await made.findings()
+    third, fourth = await made.collect(), await made.collect()
+
+    assert len(first.messages) == len(second.messages) == 1
+    assert lint_warnings(first) == lint_warnings(second) == lint_warnings(fourth) == []
+    assert lint_warnings(third)[0].startswith("lint: targets.plan: between ")
+
+
+async def test_a_rule_that_breaks_lint_is_a_finding_and_every_target_is_collected() -> None:
+    world = World()
+    world.policy.rules = (Unfinished(),)
     made = world.autoscaler()
 
-    first, second = await made.collect(), await made.collect()
+    first = await made.collect()
+    await made.findings()
 
-    assert [w for w in first.warnings if w.startswith("lint: targets.plan: ")]
-    assert not [w for w in second.warnings if w.startswith("lint:")]
+    assert len(first.messages) == 1
+    (told,) = lint_warnings(await made.collect())
+    assert "rule 'backlog' cannot be checked: TypeError: " in told
+
+
+async def test_lint_that_was_cancelled_with_its_loop_is_begun_again() -> None:
+    made = World(policy(rules=(FLAPPING,))).autoscaler()
+    await made.collect()
+    made._findings.cancel()
+    await asyncio.wait([made._findings])
+
+    assert (await made.collect()).messages
+    assert await made.findings()
 
 
 class Odd:
@@ -245,6 +288,49 @@ async def test_unreadable_orders_count_as_a_pause() -> None:
     assert (await world.state()).last.reason is Reason.PAUSED
 
 
+DISABLED = CollectError("queue 'orders' has the status Disabled", reason=Reason.ENTITY_DISABLED)
+
+
+async def test_a_disabled_queue_never_scales_out_not_even_through_the_fallback_and_not_when_it_is_back() -> (
+    None
+):
+    world = World(policy(**QUICK, fallback=Fallback(capacity=8, after=300.0)), capacity=2)
+    read, world.collector.collect = world.collector.collect, refuse(DISABLED)
+    for _ in range(60):
+        await world.tick()
+        await world.drain()
+        world.clock.now += MINUTE
+    reasons = {entry.recommendation.reason for entry in await world.entries(LogKind.DECISION)}
+    world.collector.collect = read
+    for _ in range(4):
+        await world.tick()
+        await world.drain()
+        world.clock.now += MINUTE
+
+    assert reasons == {Reason.ENTITY_DISABLED}
+    assert world.platform.ledger == []
+
+
+async def test_a_queue_that_cannot_be_read_after_it_was_disabled_gets_its_fallback_in_its_own_time() -> None:
+    world = World(policy(**QUICK, fallback=Fallback(capacity=8, after=300.0)), capacity=2)
+    moved = []
+    for minute in range(20):
+        world.collector.collect = refuse(DISABLED if minute < 10 else CollectError("403"))
+        await world.tick()
+        await world.drain()
+        moved += [minute] * (len(world.platform.ledger) - len(moved))
+        world.clock.now += MINUTE
+
+    assert (moved, world.platform.ledger) == ([14], [8])  # 300 s after the last disabled reading
+
+
+def refuse(error: Exception):
+    async def collect(*, now):
+        raise error
+
+    return collect
+
+
 # Applying
 
 
@@ -297,20 +383,316 @@ async def test_an_override_is_carried_out_during_a_pause() -> None:
     assert world.platform.ledger == [7]
 
 
-@pytest.mark.parametrize("error", [ScalerError("429"), RuntimeError("of the user")])
-async def test_a_scaler_that_raises_is_logged_and_the_action_stays_pending(error: Exception) -> None:
+async def sent_again(world: World, before: float, at: float) -> None:
+    """The pending action is sent again at `at` seconds from now, and not at `before`; once."""
+    begun = world.clock.now
+    world.clock.now = begun + before
+    await world.verify()
+    assert world.actions == []
+    world.clock.now = begun + at
+    await world.verify()
+    await world.verify()
+    assert world.actions == [encode_action((await world.state()).pending)]
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "again"), [(None, 30.0), (7.0, 7.0), (300.0, 300.0), (float("nan"), 30.0), ("soon", 30.0)]
+)
+async def test_a_scaler_that_fails_hands_its_action_back_and_it_is_sent_again_when_the_platform_asked_for_it(
+    retry_after, again
+) -> None:
     world, action = await pending()
+    carry_out, world.scaler.inner.apply = (
+        world.scaler.inner.apply,
+        fail(ScalerError("429", retry_after=retry_after)),
+    )
+    told = await world.autoscaler().apply(world.actions.pop())
 
-    async def fail(*_, **__):
-        raise error
+    assert "429" in told.warnings[0]
+    assert await effects(world) == [EffectOutcome.FAILED]
+    assert ((await world.state()).pending, (await world.state()).effects) == (action, ())
 
-    world.scaler.inner.apply = fail
-    with pytest.raises(type(error)):
+    world.scaler.inner.apply = carry_out
+    await sent_again(world, again - 1.0, again)
+    await world.drain()
+    assert world.platform.ledger == [3]
+
+
+async def test_a_scaler_that_raises_what_nobody_thought_of_is_told_to_the_host_and_its_action_stays_pending() -> (
+    None
+):
+    world, action = await pending()
+    world.scaler.inner.apply = fail(RuntimeError("of the user"))
+    with pytest.raises(RuntimeError, match="of the user"):
         await world.drain()
 
     assert await effects(world) == [EffectOutcome.FAILED]
+    assert ((await world.state()).pending, (await world.state()).effects) == (action, ())
+    world.actions.clear()
+    await sent_again(world, 29.0, 30.0)
+
+
+async def test_what_is_no_effect_is_a_bug_of_the_scaler_and_its_action_stays_pending() -> None:
+    world, action = await pending()
+
+    async def odd(*_, **__):
+        return "done"
+
+    world.scaler.inner.apply = odd
+    with pytest.raises(AttributeError):
+        await world.drain()
+
     assert (await world.state()).pending == action
-    assert (await world.state()).effects == ()
+
+
+def fail(error: BaseException):
+    async def raises(*_, **__):
+        raise error
+
+    return raises
+
+
+async def test_an_action_is_not_sent_again_while_a_scaler_is_at_it_and_again_when_that_one_died() -> None:
+    world, _ = await pending()
+    world.scaler.inner.apply = fail(Crash())
+    with pytest.raises(Crash):
+        await world.autoscaler().apply(world.actions.pop())
+    until = (await world.state()).delivery.carried_until
+
+    assert until == world.clock.now + DELIVERY_SECONDS + DELIVERY_MARGIN
+    await sent_again(world, until - world.clock.now - 1.0, until - world.clock.now)
+
+
+async def overtaken(world: World, second) -> list[str]:
+    """Carries out the queued action, another delivery of which comes while a scaler is at it: `second` is what that
+    one meets. A minute later an override is decided upon, still before the first one is over. The actions it emits.
+    """
+    carry_out, other = world.scaler.inner.apply, world.autoscaler()
+    (message,), emitted = world.actions, []
+
+    async def first(action, *, now):
+        world.scaler.inner.apply = second
+        world.clock.now += 1.0
+        await other.apply(message)
+        world.scaler.inner.apply = carry_out
+        await order(world, Controls(override=Override(7, "kim", NOW, NOW + 3600)))
+        world.clock.now += MINUTE
+        await world.tick()
+        emitted.extend((await other.evaluate(world.metrics.pop())).messages)
+        return await carry_out(action, now=now)
+
+    world.scaler.inner.apply = first
+    await world.autoscaler().apply(world.actions.pop())
+    return emitted
+
+
+async def test_a_second_delivery_that_is_handed_back_does_not_end_the_first_one() -> None:
+    world, _ = await pending()
+
+    assert await overtaken(world, fail(ScalerError("another operation is in progress"))) == []
+    assert await effects(world) == [EffectOutcome.FAILED, EffectOutcome.APPLIED]
+
+
+async def test_a_second_delivery_that_may_not_begin_gives_nothing_up_under_the_hands_of_the_first_one() -> (
+    None
+):
+    world, _ = await pending()
+
+    async def first(action, *, now):
+        await order(world, Controls(pauses=(Pause("kim", NOW),)))
+        outcome = await other.apply(encode_action(action))
+        assert "paused by kim" in outcome.warnings[0]
+        assert (await world.state()).pending == action
+        return await carry_out(action, now=now)
+
+    carry_out, other = world.scaler.inner.apply, world.autoscaler()
+    world.scaler.inner.apply = first
+    await world.autoscaler().apply(world.actions.pop())
+
+    assert await effects(world) == [EffectOutcome.APPLIED]
+
+
+async def test_a_delivery_that_is_handed_back_does_not_end_one_that_began_after_it() -> None:
+    world, _ = await pending()
+    other, seen = world.autoscaler(), []
+
+    async def first(action, *, now):
+        world.clock.now += 1.0
+        world.scaler.inner.apply = second
+        with pytest.raises(Crash):  # the second one: as its scaler would find it after the first one was over
+            await other.apply(encode_action(action))
+        raise ScalerError("another operation is in progress")
+
+    async def second(action, *, now):
+        seen.append((await world.state()).delivery)
+        raise Crash
+
+    world.scaler.inner.apply = first
+    await world.autoscaler().apply(world.actions.pop())
+
+    assert [(await world.state()).delivery] == seen
+
+
+async def test_a_delivery_is_over_when_its_action_expires_however_slowly_its_state_was_saved() -> None:
+    world, action = await pending()
+    world.clock.now = action.expires_at - 10.0
+    save, calls = world.states.save, []
+
+    async def slow(*arguments):
+        await save(*arguments)
+        world.clock.now += 11.0
+
+    async def apply(action, *, now):
+        calls.append(now)
+
+    world.states.save, world.scaler.inner.apply = slow, apply
+    outcome = await world.autoscaler().apply(world.actions.pop())
+
+    assert calls == []
+    assert "its time was over" in outcome.warnings[0]
+
+
+async def test_an_action_sent_again_is_saved_as_sent_so_that_checks_and_evaluations_send_it_once() -> None:
+    world, action = await pending()
+    world.actions.clear()
+    world.clock.now += world.policy.spec.effect_timeout
+    await world.tick()
+    (again,) = (await world.autoscaler().evaluate(world.metrics.pop())).messages
+    await world.verify()
+
+    assert again == encode_action(action)
+    assert world.actions == []
+
+
+async def test_actions_are_sent_again_and_their_effects_found_however_rarely_the_checks_run() -> None:
+    world, action = await pending()
+    world.actions.clear()  # the message was lost
+    for _ in range(2):
+        world.clock.now += MINUTE
+        await world.tick()
+        await world.drain()
+
+    assert world.platform.ledger == [3]
+    state = await world.state()
+    assert (state.pending, state.effects[-1].action_id) == (None, action.action_id)
+
+
+async def test_an_effect_that_nobody_recorded_is_found_and_logged_by_the_next_evaluation() -> None:
+    world, action = await pending()
+    world.platform.order(3)
+    world.clock.now += MINUTE
+    await world.tick()
+    await world.autoscaler().evaluate(world.metrics.pop())
+
+    assert [effect.action_id for effect in (await world.state()).effects] == [action.action_id]
+    assert await effects(world) == [EffectOutcome.ALREADY_THERE]
+
+
+async def test_a_pause_cancels_what_is_pending_and_says_so() -> None:
+    world, action = await pending()
+    await order(world, Controls(pauses=(Pause("kim", NOW),)))
+    world.clock.now += MINUTE
+    await world.tick()
+    outcome = await world.autoscaler().evaluate(world.metrics.pop())
+
+    assert (await world.state()).pending is None
+    assert outcome.messages == ()
+    assert f"[{action.action_id}] is cancelled: paused by kim" in outcome.warnings[0]
+    assert await effects(world) == [EffectOutcome.REFUSED]
+
+
+# Overrides
+
+
+async def stuck(**changes) -> tuple[World, ScaleAction]:
+    """A world whose action 2 -> 3 was handed back for ten minutes."""
+    world, action = await pending(**changes)
+    world.scaler.inner.apply, carry_out = (
+        fail(ScalerError("busy", retry_after=590.0)),
+        world.scaler.inner.apply,
+    )
+    await world.autoscaler().apply(world.actions.pop())
+    world.scaler.inner.apply = carry_out
+    return world, action
+
+
+async def test_an_override_takes_the_place_of_a_stuck_action_whose_later_delivery_is_refused() -> None:
+    world, action = await stuck()
+    await order(world, Controls(override=Override(7, "kim", NOW, NOW + 3600)))
+    world.clock.now += MINUTE
+    await world.tick()
+    await world.drain()
+    late = await world.autoscaler().apply(encode_action(action))
+
+    assert world.platform.ledger == [7]
+    assert "not the pending action" in late.warnings[0]
+    assert (await world.state()).expected == 7
+
+
+async def test_an_override_to_the_present_capacity_cancels_a_stuck_action() -> None:
+    world, action = await stuck()
+    await order(world, Controls(override=Override(2, "kim", NOW, NOW + 3600)))
+    world.clock.now += MINUTE
+    await world.tick()
+    await world.drain()
+    await world.autoscaler().apply(encode_action(action))
+
+    assert world.platform.ledger == []
+    assert (await world.state()).pending is None
+
+
+async def test_an_override_goes_on_from_where_the_action_whose_place_it_takes_led_after_all() -> None:
+    world, _ = await stuck()
+    await order(world, Controls(override=Override(7, "kim", NOW, NOW + 3600)))
+    world.clock.now += MINUTE
+    await world.tick()
+    world.actions += (await world.autoscaler().evaluate(world.metrics.pop())).messages
+    world.platform.order(3)  # what became of the first action was not known
+    await world.drain()
+    world.clock.now += MINUTE
+    await world.tick()
+    await world.drain()
+
+    state = await world.state()
+    assert world.platform.ledger == [3, 7]
+    assert (state.expected, state.foreign, state.pending) == (7, None, None)
+
+
+async def test_a_second_override_goes_on_from_where_the_action_led_whose_place_the_first_one_took() -> None:
+    world, _ = await stuck()
+    for wanted in (7, 5):
+        await order(world, Controls(override=Override(wanted, "kim", world.clock.now, NOW + 3600)))
+        world.clock.now += MINUTE
+        await world.tick()
+        world.actions = list((await world.autoscaler().evaluate(world.metrics.pop())).messages)
+    world.platform.order(3)  # what became of the first action was not known
+    await world.drain()
+
+    state = await world.state()
+    assert world.platform.ledger == [3, 5]
+    assert (state.expected, state.foreign, state.pending) == (5, None, None)
+
+
+async def test_an_override_does_not_hurry_past_a_change_in_the_making() -> None:
+    world, action = await pending()
+    await order(world, Controls(override=Override(7, "kim", NOW, NOW + 3600)))
+    carry_out, other = world.scaler.inner.apply, world.autoscaler()
+
+    async def meanwhile(action, *, now):
+        world.clock.now += MINUTE
+        await world.tick()
+        assert (await other.evaluate(world.metrics.pop())).messages == ()
+        return await carry_out(action, now=now)
+
+    world.scaler.inner.apply = meanwhile
+    await world.autoscaler().apply(world.actions.pop())
+    world.scaler.inner.apply = carry_out
+    world.clock.now += MINUTE
+    await world.tick()
+    await world.drain()
+
+    assert world.platform.ledger == [3, 7]
+    assert (await world.state()).effects[0].action_id == action.action_id
 
 
 async def test_the_cooldown_starts_when_the_change_is_there_not_when_it_was_ordered() -> None:

@@ -6,17 +6,19 @@ import pytest
 
 from scaling import codec
 from scaling.config import Config
-from scaling.model import Capacity, EffectOutcome, Reason, ScaleAction, TargetState
+from scaling.model import Capacity, EffectOutcome, Reason, ScaleAction, TargetState, Verdict
+from scaling.policy import Policy, RuleSpec
 from scaling.runner import Autoscaler, Ports
 from tests.fakes import MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler
-from tests.properties.test_lock_step import START, UNIT, plan_policy, ru_policy
+from tests.properties.test_lock_step import SIZING, START, UNIT, plan_policy, ru_policy
+from tests.runner_support import changed
 
 
 class World:
     """A plan of 4 instances and 24,000 RU/s, both as their platforms have them, and an autoscaler of both."""
 
-    def __init__(self) -> None:
+    def __init__(self, plan: Policy | None = None) -> None:
         self.platforms = {"plan": FakePlatform(4), "ru": FakePlatform(4 * UNIT, ceiling=None)}
         self.states = MemoryStateStore()
         self.log = MemoryDecisionLog()
@@ -31,7 +33,7 @@ class World:
             log=self.log,
             poison=MemoryPoisonQueues(),
         )
-        policies = {"plan": plan_policy(), "ru": ru_policy()}
+        policies = {"plan": plan or plan_policy(), "ru": ru_policy()}
         self.autoscaler = Autoscaler(Config(policies, 60.0, 86_400.0), ports, clock=lambda: self.now)
 
     async def store(self, target: str, **changes) -> None:
@@ -138,7 +140,47 @@ async def test_an_order_does_not_outlive_its_action(world):
 
     scaler.apply = slowly
 
-    with pytest.raises(TimeoutError):
-        await world.order("plan", 5)
+    assert "what became of it is not known" in await world.order("plan", 5)
 
+    assert world.platforms["plan"].ledger == []
+
+
+def within(*rules: RuleSpec) -> Policy:
+    """The plan's policy with its lock step two composites deep, or with another rule in its place."""
+    inner = {"type": "within_request_units", "request_units": "there", **SIZING}
+    nested = {"type": "composite", "rules": [inner]}
+    deep = RuleSpec(type="composite", name="all", options={"rules": [nested]})
+    return changed(plan_policy(), rules=(plan_policy().spec.rules[0], *(rules or (deep,))))
+
+
+async def test_a_rule_nested_in_composites_is_asked_too():
+    world = World(within())
+    await world.store("ru")
+
+    line = await world.order("plan", 5)
+
+    assert "waits: 5 x 1000 records/s x 6 RU = 30000 RU/s are needed, 24000 are there" in line
+    assert world.platforms["plan"].ledger == []
+
+
+class Raising:
+    """A user's rule whose question raises what nobody thought of."""
+
+    def evaluate(self, view):
+        return Verdict(None, Reason.WITHIN_TARGET)
+
+    def metrics(self):
+        return ("there",)
+
+    def objection(self, view, capacity):
+        raise LookupError("no such thing")
+
+
+async def test_a_question_that_raises_is_not_a_consent():
+    world = World(within(RuleSpec(type=f"{__name__}:Raising", name="mine", options={})))
+    await world.store("ru")
+
+    line = await world.order("plan", 5)
+
+    assert "waits: rule Raising failed: LookupError('no such thing')" in line
     assert world.platforms["plan"].ledger == []

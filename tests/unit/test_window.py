@@ -187,3 +187,12 @@ def test_a_window_shorter_than_five_minutes_is_judged_by_its_own_span():
         window = insert(window, sample(at), spec)
 
     assert summarize(window, spec, now=60.0).problem is None
+
+
+def test_of_two_failures_of_one_time_the_later_told_counts_and_an_older_one_never():
+    window = fail(filled(1), failure(NOW))
+    disabled = failure(NOW, Reason.ENTITY_DISABLED)
+
+    assert fail(window, disabled).failure == disabled
+    assert fail(window, failure(NOW - 1, Reason.ENTITY_DISABLED)) == window
+    assert fail(fail(window, failure(NOW)), failure(NOW)) == window

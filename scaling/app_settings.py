@@ -1,0 +1,79 @@
+"""App settings as the commands see them: the environment, then `.env`, then local.settings.json.
+
+local.settings.json is committed and describes the local stack; what is real, secrets first of all, is in the environment
+or in `.env`, which git ignores. So no file stands in for a part of something real:
+
+* a connection that is named further up, in whatever way (`Name`, `Name__accountName`), takes nothing from below;
+* when the storage account named elsewhere is no emulator, this is about a deployed app, and the file is not read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+STORAGE = "azurewebjobsstorage"
+PATHS = ("TIDEMARK_CA_BUNDLE",)
+"""Settings that are paths. TIDEMARK_CONFIG is always relative to the app's root."""
+
+_EMULATORS = ("usedevelopmentstorage=true", "accountname=devstoreaccount1", "/devstoreaccount1")
+
+
+def settings_of(root: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The settings for the app in `root`. Raises ValueError when a file cannot be read.
+
+    A path in a file is relative to that file, wherever a command is given; one in the environment, to where it is given.
+    """
+    environment = os.environ if environment is None else environment
+    named = _over(_placed(dot_env(root / ".env"), root), environment)
+    if _is_deployed(named):
+        return named
+    return _over(_placed(local_settings(root / "local.settings.json"), root), named)
+
+
+def _over(below: Mapping[str, str], above: Mapping[str, str]) -> dict[str, str]:
+    """All of `above`, and of `below` what is of no connection that is named there."""
+    families = {_family(name) for name, value in above.items() if value.strip()}
+    return {**{name: value for name, value in below.items() if _family(name) not in families}, **above}
+
+
+def _placed(values: dict[str, str], root: Path) -> dict[str, str]:
+    """`values` with the paths among them found from `root`."""
+    paths = {name: str(root / values[name].strip()) for name in PATHS if values.get(name, "").strip()}
+    return {**values, **paths}
+
+
+def local_settings(path: Path) -> dict[str, str]:
+    """The values of a local.settings.json; nothing where there is none. Raises ValueError when it cannot be read."""
+    if not path.exists():
+        return {}
+    try:
+        values = json.loads(path.read_text(encoding="utf-8")).get("Values", {})
+        return {str(name): str(value) for name, value in values.items()}
+    except (OSError, ValueError, AttributeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+
+
+def dot_env(path: Path) -> dict[str, str]:
+    """NAME=value lines; comments and quotes as usual. Raises ValueError when the file cannot be read."""
+    if not path.exists():
+        return {}
+    try:
+        lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    pairs = (line.removeprefix("export ").partition("=") for line in lines if line and line[0] != "#")
+    return {name.strip(): value.strip().strip("'\"") for name, equals, value in pairs if equals}
+
+
+def _family(name: str) -> str:
+    """`AzureWebJobsStorage` of AzureWebJobsStorage__accountName; the platform also writes `:`, and ignores case."""
+    return name.replace(":", "__").partition("__")[0].casefold()
+
+
+def _is_deployed(named: Mapping[str, str]) -> bool:
+    """Whether a storage account is named that is none of the local stack's."""
+    storage = [value.strip().casefold() for name, value in named.items() if _family(name) == STORAGE]
+    return any(storage) and not any(mark in value for value in storage for mark in _EMULATORS)

@@ -1,0 +1,222 @@
+"""Where settings come from, and that the committed file never stands in for something real."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from scaling import assembly
+from scaling.app_settings import settings_of
+from scaling.connections import storage_endpoint, table_service, transport_options
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCAL = {
+    "AzureWebJobsStorage": "UseDevelopmentStorage=true",
+    "OrdersServiceBus": "Endpoint=sb://localhost:5672;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true",
+    "ORDERS_PLAN_ID": "local",
+    "IDENTITY_ENDPOINT": "http://localhost:8444/msi/token",
+}
+
+
+@pytest.fixture
+def root(tmp_path):
+    (tmp_path / "local.settings.json").write_text(json.dumps({"Values": LOCAL}))
+    return tmp_path
+
+
+def test_the_environment_wins_over_the_ignored_file_and_that_over_the_committed_one(root):
+    (root / ".env").write_text("# ours\nexport A='ignored'\nB=ignored\nCOLLECT_SCHEDULE=0 * * * * *\n")
+
+    settings = settings_of(root, {"B": "environment"})
+
+    assert settings == {**LOCAL, "A": "ignored", "B": "environment", "COLLECT_SCHEDULE": "0 * * * * *"}
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"AzureWebJobsStorage__accountName": "sttidemark"},
+        {"AzureWebJobsStorage:accountname": "sttidemark"},
+        {"AzureWebJobsStorage__tableServiceUri": "https://sttidemark.table.core.windows.net"},
+        {"AzureWebJobsStorage": "DefaultEndpointsProtocol=https;AccountName=sttidemark;AccountKey=a2V5"},
+    ],
+)
+@pytest.mark.parametrize("by", ["environment", ".env"])
+def test_an_account_that_is_named_is_the_one_and_nothing_of_the_local_stack_comes_with_it(root, named, by):
+    if by == ".env":
+        (root / ".env").write_text("".join(f"{name}={value}\n" for name, value in named.items()))
+
+    settings = settings_of(root, named if by == "environment" else {})
+
+    assert settings == named
+    assert "sttidemark" in (storage_endpoint(settings, "AzureWebJobsStorage", "table").url or str(named))
+
+
+def test_a_connection_named_by_identity_takes_no_connection_string_from_the_file(root):
+    named = {"OrdersServiceBus__fullyQualifiedNamespace": "sb-orders.servicebus.windows.net"}
+
+    settings = settings_of(root, named)
+
+    assert "OrdersServiceBus" not in settings
+    assert settings["AzureWebJobsStorage"] == "UseDevelopmentStorage=true"
+
+
+def test_a_connection_of_the_environment_takes_nothing_from_the_ignored_file_either(root):
+    """A connection string wins over an identity of the same name, so the one below would win over the one above."""
+    (root / ".env").write_text(
+        "AzureWebJobsStorage=DefaultEndpointsProtocol=https;AccountName=other;AccountKey=a2V5\nA=1\n"
+    )
+
+    settings = settings_of(root, {"AzureWebJobsStorage__accountName": "sttidemark"})
+
+    assert settings == {"AzureWebJobsStorage__accountName": "sttidemark", "A": "1"}
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {},
+        {"AzureWebJobsStorage": ""},
+        {"AzureWebJobsStorage": "DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey=a2V5"},
+        {"AzureWebJobsStorage": "AccountName=x;TableEndpoint=http://127.0.0.1:1/devstoreaccount1"},
+    ],
+)
+def test_another_port_of_the_emulator_is_still_the_local_stack(root, named):
+    assert settings_of(root, named)["ORDERS_PLAN_ID"] == "local"
+
+
+@pytest.mark.parametrize("name", [".env", "local.settings.json"])
+def test_a_file_that_cannot_be_read_is_named(root, name):
+    (root / name).write_bytes(b"\xff{")
+
+    with pytest.raises(ValueError, match=f"{re.escape(name)} cannot be read"):
+        settings_of(root, {})
+
+
+# -- a person's own identity ------------------------------------------------------------------------------
+
+
+async def test_after_az_login_the_commands_reach_the_account_with_that_identity(root, tmp_path, monkeypatch):
+    """As far as it goes without Azure: the SDK's own credential chain, and a stand-in for the program `az`."""
+    answer = {"accessToken": "token-of-ann", "expires_on": 4102444800, "tokenType": "Bearer"}
+    (tmp_path / "az").write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    (tmp_path / "az").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv(
+        "AZURE_TOKEN_CREDENTIALS", "AzureCliCredential"
+    )  # the chain would look for a managed identity
+    settings = settings_of(root, {"AzureWebJobsStorage__accountName": "sttidemark"})
+    sent = []
+
+    async with table_service(settings, "AzureWebJobsStorage", transport=Recording(sent)) as service:
+        with pytest.raises(RecordedError):
+            await service.get_service_stats()
+
+    (request,) = sent
+    assert request.url.startswith("https://sttidemark")
+    assert request.headers["Authorization"] == "Bearer token-of-ann"
+
+
+class RecordedError(Exception):
+    """The request was seen; there is no answer."""
+
+
+class Recording:
+    """A transport that keeps requests to itself."""
+
+    def __init__(self, sent):
+        self.sent = sent
+
+    async def send(self, request, **_):
+        self.sent.append(request)
+        raise RecordedError
+
+    async def sleep(self, _):
+        """At once."""
+
+    async def open(self): ...
+
+    async def close(self): ...
+
+    async def __aenter__(self):
+        return self
+
+    async def __aexit__(self, *_): ...
+
+
+# -- what is committed ------------------------------------------------------------------------------------
+
+PUBLIC_KEYS = {  # of emulators, in their documents
+    "SAS_KEY_VALUE",
+    "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw==",
+}
+
+
+def test_the_committed_settings_hold_values_of_emulators_only():
+    values = json.loads((ROOT / "local.settings.json").read_text(encoding="utf-8"))["Values"]
+    text = "\n".join(values.values())
+
+    hosts = re.findall(r"\w+://([\w.-]+)", text)
+    assert hosts
+    assert set(hosts) == {"localhost"}
+    assert set(re.findall(r"Key=([^;\s]+)", text)) == PUBLIC_KEYS
+    assert set(re.findall(r"subscriptions/([\w-]+)", text)) == {"00000000-0000-0000-0000-000000000000"}
+    assert values["AzureWebJobsStorage"] == "UseDevelopmentStorage=true"
+    assert not re.search(r"sig=|password|windows\.net|azure\.com", text, re.IGNORECASE)
+
+
+def test_the_file_for_real_values_is_ignored_by_git_and_by_the_package():
+    for rules in (".gitignore", ".funcignore"):
+        assert ".env" in (ROOT / rules).read_text(encoding="utf-8").split()
+    tracked = subprocess.run(
+        ["git", "ls-files", ".env"], cwd=ROOT, capture_output=True, check=False, text=True
+    )
+    assert tracked.stdout == ""
+
+
+def test_no_document_tells_anybody_to_put_real_values_into_the_committed_file():
+    for path in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
+        for sentence in re.split(r"(?<=[.:])\s", path.read_text(encoding="utf-8")):
+            if "local.settings.json" in sentence:
+                assert not re.search(
+                    r"\b(replace|put|write|edit|set)\b.*local\.settings\.json", sentence, re.DOTALL
+                ), sentence
+
+
+def test_a_path_in_a_file_is_found_wherever_the_command_is_given(root, tmp_path_factory, monkeypatch):
+    (root / "local.settings.json").write_text(
+        json.dumps({"Values": {"TIDEMARK_CA_BUNDLE": "certs/local.pem"}})
+    )
+    (root / "certs").mkdir()
+    (root / "certs" / "local.pem").write_text("pem")
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+
+    assert settings_of(root, {})["TIDEMARK_CA_BUNDLE"] == str(root / "certs" / "local.pem")
+    assert transport_options(settings_of(root, {})) == {
+        "connection_verify": str(root / "certs" / "local.pem")
+    }
+    assert settings_of(root, {"TIDEMARK_CA_BUNDLE": "mine.pem"})["TIDEMARK_CA_BUNDLE"] == "mine.pem"
+    assert settings_of(root, {"TIDEMARK_CA_BUNDLE": ""})["TIDEMARK_CA_BUNDLE"] == ""
+    (root / ".env").write_text("TIDEMARK_CA_BUNDLE=/etc/ssl/own.pem\n")
+    assert settings_of(root, {})["TIDEMARK_CA_BUNDLE"] == "/etc/ssl/own.pem"
+
+
+def test_an_installed_package_works_on_the_folder_it_is_called_in(tmp_path, monkeypatch):
+    inner = tmp_path / "app" / "deeper"
+    inner.mkdir(parents=True)
+    (tmp_path / "app" / "tidemark.toml").write_text("")
+    monkeypatch.setattr(assembly, "__file__", str(tmp_path / "site-packages" / "scaling" / "assembly.py"))
+
+    monkeypatch.chdir(inner)
+    assert assembly.root_folder() == tmp_path / "app"
+    monkeypatch.chdir(tmp_path)
+    assert assembly.root_folder() == tmp_path
+
+
+def test_a_clone_is_its_own_root_from_everywhere(tmp_path, monkeypatch):
+    (tmp_path / "tidemark.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+
+    assert assembly.root_folder() == ROOT

@@ -1,0 +1,398 @@
+"""One dependency hangs, or fails at once: whoever does not need it keeps its pace, leases are renewed, a stop ends in time.
+
+A consumer of 8 partitions with two lanes of its sink, everything around it in memory, in virtual time.
+"""
+
+import asyncio
+from collections import defaultdict
+
+import msgspec
+import pytest
+
+from consumer.checkpoints.memory import MemoryCheckpointStore, MemoryLeaseStore
+from consumer.dead_letters.memory import MemoryDeadLetterStore
+from consumer.driver import Driver, DriverSettings
+from consumer.errors import ShutdownError, UnavailableError
+from consumer.lane import BatchLimits
+from consumer.mapping import MappingOptions
+from consumer.model import Event, PartitionState, Routes
+from consumer.runtime import Consumer, RuntimeSettings
+from consumer.sinks.memory import MemorySink
+from tests.virtual_time import virtual_time
+
+PARTITIONS = [str(number) for number in range(8)]
+RATE = 10  # events per second and partition
+POISONED = "3"
+SHUTDOWN = 10.0
+
+
+def now():
+    return asyncio.get_running_loop().time()
+
+
+async def hang():
+    await asyncio.Event().wait()
+
+
+async def refuse():
+    raise UnavailableError("refused")
+
+
+async def break_():
+    raise ValueError("what nobody thought of")
+
+
+TROUBLES = [hang, refuse, break_]
+
+
+class Troubled:
+    """Calls of the wrapped object in `world.trouble` are in trouble: a name -> (which arguments, what happens)."""
+
+    def __init__(self, world, name, inner):
+        self._world, self._name, self._inner = world, name, inner
+
+    def __getattr__(self, name):
+        found = getattr(self._inner, name)
+        if not asyncio.iscoroutinefunction(found):
+            return found
+
+        async def call(*arguments, **options):
+            concerns, trouble = self._world.trouble.get(f"{self._name}.{name}", (None, None))
+            if trouble is not None and concerns(*arguments):
+                await trouble()
+            return await found(*arguments, **options)
+
+        return call
+
+
+class Hub:
+    created_at = None
+
+    def __init__(self):
+        self.began = now()
+
+    async def partitions(self):
+        return list(PARTITIONS)
+
+    def last(self):
+        return int((now() - self.began) * RATE) - 1
+
+    async def state(self, partition):
+        last = self.last()
+        return PartitionState(partition, 0, last, str(last), 0.0, last < 0)
+
+    async def receive(self, partition, start, epoch, on_events, on_expired=None):
+        number = 0 if start.sequence_number is None else start.sequence_number + 1
+        while True:
+            last = self.last()
+            events = [Event(partition, n, str(n), 0.0, body(partition, n)) for n in range(number, last + 1)]
+            number = last + 1
+            await on_events(events, last)
+            await asyncio.sleep(0.2)
+
+    async def close(self, deadline):
+        pass
+
+
+def body(partition, number):
+    if partition == POISONED and number % 10 == 0:
+        return b"no JSON"
+    return msgspec.json.encode({"id": f"{partition}-{number}"})
+
+
+class Sink(MemorySink):
+    """Two lanes: partition 0's documents go to the one, all others to the other."""
+
+    def __init__(self):
+        super().__init__(MappingOptions("hub"))
+        self.written = defaultdict(list)  # partition -> times
+
+    async def open(self):
+        return Routes(("", "8"), ("all", "of partition 0"))
+
+    def prepare(self, event):
+        record = super().prepare(event)
+        return msgspec.structs.replace(record, route="9" if event.partition == "0" else "1")
+
+    async def write(self, batch, *, deadline):
+        await asyncio.sleep(0.005)
+        for record in batch.records:
+            self.written[record.event.partition].append(now())
+        return await super().write(batch, deadline=deadline)
+
+
+class Leases(MemoryLeaseStore):
+    """Notes when each lease was renewed."""
+
+    def __init__(self):
+        super().__init__(clock=lambda: now() + 1e9)
+        self.renewed = defaultdict(list)
+
+    async def claim(self, lease, owner, *, deadline):
+        written = await super().claim(lease, owner, deadline=deadline)
+        if written is not None:
+            self.renewed[lease.partition].append(now())
+        return written
+
+
+class World:
+    def __init__(self):
+        self.trouble = {}
+        self.sink, self.leases, self.hub = Sink(), Leases(), Hub()
+        self.checkpoints = MemoryCheckpointStore(clock=lambda: now() + 1e9)
+        self.letters = MemoryDeadLetterStore()
+
+    def start(self, owner="a"):
+        def troubled(name):
+            return Troubled(self, name, getattr(self, name))
+
+        driver = Driver(
+            DriverSettings("hub", "group", batches=BatchLimits(flush_after=0.1)),
+            troubled("sink"),
+            troubled("checkpoints"),
+            troubled("letters"),
+            on_fenced=lambda partition, epoch: consumer.fenced(partition, epoch),  # noqa: PLW0108 - made below
+        )
+        consumer = Consumer(
+            RuntimeSettings(owner, shutdown=SHUTDOWN),
+            troubled("hub"),
+            driver,
+            troubled("checkpoints"),
+            troubled("leases"),
+        )
+        stop = asyncio.Event()
+        return consumer, asyncio.create_task(consumer.run(stop)), stop
+
+    def in_trouble(self, trouble, *calls, concerns=lambda *_: True):
+        self.trouble = dict.fromkeys(calls, (concerns, trouble))
+
+    def slowest(self, begin, end, partitions=PARTITIONS):
+        """The fewest events per second that any of the partitions wrote in any five seconds between two times."""
+        return min(
+            sum(at <= time < at + 5 for time in self.sink.written[partition]) / 5
+            for partition in partitions
+            for at in range(int(begin), int(end) - 5, 5)
+        )
+
+    def longest_unrenewed(self):
+        return max(
+            later - earlier
+            for times in self.leases.renewed.values()
+            for earlier, later in zip(times, [*times[1:], now()], strict=True)
+        )
+
+    async def marks(self):
+        return {p: c.sequence_number for p, c in (await self.checkpoints.load_all(deadline=0)).items()}
+
+
+@pytest.fixture
+def run():
+    with virtual_time() as runner:
+        yield runner
+
+
+async def ends_in_time(task, stop, *, may_leave_work):
+    began = now()
+    stop.set()
+    try:
+        await task
+    except ShutdownError:
+        assert may_leave_work
+    assert now() - began <= SHUTDOWN + 3.0
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_the_hub_s_management_node(run, trouble):
+    async def main():
+        world = World()
+        _, task, stop = world.start()
+        await asyncio.sleep(20)
+        world.in_trouble(trouble, "hub.partitions", "hub.state")
+        began = now()
+        await asyncio.sleep(150)
+
+        assert world.slowest(began, now()) >= RATE * 0.9
+        assert world.longest_unrenewed() < 20
+        await ends_in_time(task, stop, may_leave_work=False)
+
+    run(main())
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_the_hub_s_management_node_while_an_instance_joins(run, trouble):
+    async def main():
+        world = World()
+        first, task, stop = world.start("a")
+        await asyncio.sleep(20)
+        world.in_trouble(trouble, "hub.state")
+        second, other, stop_other = world.start("b")
+        await asyncio.sleep(40)
+        began, kept = now(), first.ownership.owned
+        await asyncio.sleep(70)
+
+        assert len(kept) == len(second.ownership.owned) == 4
+        assert world.slowest(began, now(), kept) >= RATE * 0.9
+        assert world.longest_unrenewed() < 20
+        world.trouble.clear()
+        await asyncio.sleep(45)
+        assert world.slowest(now() - 10, now()) >= RATE * 0.9, "the others came to themselves"
+        await ends_in_time(task, stop, may_leave_work=False)
+        await ends_in_time(other, stop_other, may_leave_work=False)
+
+    run(main())
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_checkpoint_store(run, trouble, whole):
+    async def main():
+        world = World()
+        _, task, stop = world.start()
+        await asyncio.sleep(20)
+        world.in_trouble(
+            trouble, "checkpoints.save", concerns=lambda claim, _: whole or claim.partition == "5"
+        )
+        began = now()
+        await asyncio.sleep(150)
+
+        assert world.slowest(began, now()) >= RATE * 0.9
+        assert world.longest_unrenewed() < 20
+        marks = await world.marks()
+        assert marks["5"] <= 23 * RATE
+        assert whole or min(marks[each] for each in PARTITIONS if each not in {"5", POISONED}) > 150 * RATE
+        world.trouble.clear()
+        await asyncio.sleep(70)
+        assert (await world.marks())["5"] > 150 * RATE, "its checkpoint follows"
+        world.in_trouble(trouble, "checkpoints.save")
+        await ends_in_time(task, stop, may_leave_work=True)
+
+    run(main())
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("call", ["checkpoints.load_all", "checkpoints.claim"])
+def test_the_checkpoint_store_while_an_instance_joins(run, trouble, call):
+    async def main():
+        world = World()
+        first, task, stop = world.start("a")
+        await asyncio.sleep(20)
+        world.in_trouble(trouble, call)
+        second, other, stop_other = world.start("b")
+        await asyncio.sleep(40)
+        began, kept = now(), first.ownership.owned
+        await asyncio.sleep(70)
+
+        assert len(kept) == len(second.ownership.owned) == 4
+        assert world.slowest(began, now(), kept) >= RATE * 0.9
+        assert world.longest_unrenewed() < 20
+        world.trouble.clear()
+        await asyncio.sleep(45)
+        assert world.slowest(now() - 10, now()) >= RATE * 0.9
+        await ends_in_time(task, stop, may_leave_work=False)
+        await ends_in_time(other, stop_other, may_leave_work=False)
+
+    run(main())
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_the_dead_letters(run, trouble):
+    async def main():
+        world = World()
+        _, task, stop = world.start()
+        await asyncio.sleep(20)
+        world.in_trouble(trouble, "letters.put")
+        began = now()
+        await asyncio.sleep(150)
+
+        assert world.slowest(began, now()) >= RATE * 0.9, "the poisoned partition's good events, too"
+        assert world.longest_unrenewed() < 20
+        marks = await world.marks()
+        assert marks[POISONED] <= 23 * RATE, "it stands where it was"
+        assert min(mark for each, mark in marks.items() if each != POISONED) > 150 * RATE
+        world.trouble.clear()
+        await asyncio.sleep(70)
+        assert (await world.marks())[POISONED] > 150 * RATE
+        world.in_trouble(trouble, "letters.put")
+        await ends_in_time(task, stop, may_leave_work=True)
+
+    run(main())
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_one_lane_of_the_sink(run, trouble):
+    async def main():
+        world = World()
+        _, task, stop = world.start()
+        await asyncio.sleep(20)
+        world.in_trouble(trouble, "sink.write", concerns=lambda batch: batch.lane == "of partition 0")
+        began = now()
+        await asyncio.sleep(150)
+
+        assert world.slowest(began, now(), PARTITIONS[1:]) >= RATE * 0.9
+        assert world.longest_unrenewed() < 20
+        world.trouble.clear()
+        await asyncio.sleep(70)
+        assert (await world.marks())["0"] > 150 * RATE
+        world.in_trouble(trouble, "sink.write", concerns=lambda batch: batch.lane == "of partition 0")
+        await asyncio.sleep(1)
+        await ends_in_time(task, stop, may_leave_work=True)
+
+    run(main())
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_the_store_of_the_leases_for_less_than_they_last(run, trouble):
+    async def main():
+        world = World()
+        _, task, stop = world.start()
+        await asyncio.sleep(20)
+        began = now()
+        for _ in range(10):
+            world.in_trouble(trouble, "leases.list", "leases.claim", "leases.release")
+            await asyncio.sleep(4)  # a call that begins meanwhile gets no answer at all
+            world.trouble.clear()
+            await asyncio.sleep(15)
+
+        assert world.slowest(began, now()) >= RATE * 0.9
+        await ends_in_time(task, stop, may_leave_work=False)
+
+    run(main())
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_the_store_of_the_leases_for_longer(run, trouble):
+    async def main():
+        world = World()
+        consumer, task, stop = world.start()
+        await asyncio.sleep(20)
+        renewed = max(world.leases.renewed["0"])
+        world.in_trouble(trouble, "leases.list", "leases.claim", "leases.release")
+        await asyncio.sleep(60)
+
+        assert consumer.ownership.owned == []
+        assert max(max(each) for each in world.sink.written.values()) < renewed + 30, "not beyond the leases"
+        world.trouble.clear()
+        await asyncio.sleep(45)
+        assert world.slowest(now() - 10, now()) >= RATE * 0.9
+        world.in_trouble(trouble, "leases.list", "leases.claim", "leases.release")
+        await ends_in_time(task, stop, may_leave_work=False)
+
+    run(main())
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_one_lease_that_cannot_be_renewed_costs_its_own_partition_only(run, trouble):
+    async def main():
+        world = World()
+        consumer, task, stop = world.start()
+        await asyncio.sleep(20)
+        world.in_trouble(trouble, "leases.claim", concerns=lambda lease, _: lease.partition == "7")
+        began = now()
+        await asyncio.sleep(150)
+
+        others = [each for each in PARTITIONS if each != "7"]
+        assert sorted(consumer.ownership.owned) == sorted(others)
+        assert world.slowest(began, now(), others) >= RATE * 0.9
+        await ends_in_time(task, stop, may_leave_work=False)
+
+    run(main())
