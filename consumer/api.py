@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from consumer.rate_control import RateOrder, Rates, RateStore, TableRateStore, effective, rates_text
 from consumer.telemetry.stats_store import KEPT, StatsStore, TableStatsStore
 from consumer.views import ConsumersView, RateOrderView, consumers_view
-from scaling.api import MAX_BODY, Response, error_response, json_response
+from scaling.api import Response, carried_out, error_response, json_fields, json_response, order_key
+from scaling.callers import MAX_NAME, NOBODY, Caller, named
 from scaling.connections import Settings
 from scaling.decision_log import TableDecisionLog
 from scaling.model import LogEntry, LogKind
 from scaling.ports import DecisionLog
+from scaling.sanitize import one_line
 
 STORAGE = "AzureWebJobsStorage"
 """Where consumers and the dashboard meet: the connection of the tables ConsumerStats and ConsumerControls."""
-
-MAX_NAME = 200
 
 
 class ConsumerTables(Struct, frozen=True):
@@ -41,6 +41,10 @@ class RateRequestError(ValueError):
     """An order cannot be given: names the field, what was found, what is accepted."""
 
 
+class UnknownConsumerError(RateRequestError):
+    """Nobody has seen a consumer of that name."""
+
+
 def open_tables(settings: Settings, clock: Callable[[], float], connection: str = STORAGE) -> ConsumerTables:
     """The tables of a storage account. Raises ConnectionSettingsError."""
     return ConsumerTables(
@@ -57,50 +61,63 @@ async def look(tables: ConsumerTables) -> ConsumersView:
     return consumers_view(await tables.stats.load_all(now - KEPT), await tables.rates.load_all(), now=now)
 
 
-async def order_rate(tables: ConsumerTables, consumer: str, order: RateOrder) -> str:
-    """Gives an order and tells it as a sentence; it is in the scaling log before it takes effect.
+async def order_rate(tables: ConsumerTables, consumer: str, order: RateOrder, told: str = "") -> str:
+    """Gives an order and tells it as a sentence; the scaling log tells what became of it.
 
-    Raises StoreUnavailableError.
+    Raises UnknownConsumerError for a consumer that nobody has seen, StoreUnavailableError.
     """
+    await _require_known(tables, consumer)
     rates = effective(order, Rates())
     lifted = order.rate is None and order.fleet_rate is None
     text = "the rate is as configured again" if lifted else f"the rate is {rates_text(rates)}"
-    line = f"control consumer {consumer}: {text}, by {order.by}"
+    line = f"control consumer {consumer}: {text}, by {told or order.by}"
     target = f"consumer {consumer}"
-    entry = LogEntry(target, order.at, LogKind.CONTROL, "control-rate", line, "rate", by=order.by)
-    await tables.log.append([entry])
-    await tables.rates.save(consumer, order)
+    entry = LogEntry(target, order.at, LogKind.CONTROL, order_key("rate"), line, "rate", by=order.by)
+    await carried_out(tables.log, entry, lambda: tables.rates.save(consumer, order))
     return line
+
+
+async def _require_known(tables: ConsumerTables, consumer: str) -> None:
+    """An order for a misspelt name would stand on the page as a consumer, and limit nothing."""
+    seen = {row.consumer for row in await tables.stats.load_all(tables.clock() - KEPT)}
+    seen |= (await tables.rates.load_all()).keys()
+    if consumer not in seen:
+        near = difflib.get_close_matches(consumer, seen, n=1)
+        known = (
+            f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(seen)[:20]) or 'none'}"
+        )
+        raise UnknownConsumerError(
+            f"consumer: found '{one_line(consumer)}', which has not reported within the last day and is under no order;"
+            f" {known}"
+        )
 
 
 async def status(tables: ConsumerTables) -> Response:
     return json_response(await look(tables))
 
 
-async def set_rate(
-    tables: ConsumerTables, consumer: str, body: bytes, principal: str | None = None
-) -> Response:
+async def set_rate(tables: ConsumerTables, consumer: str, body: bytes, caller: Caller = NOBODY) -> Response:
     """`{"rate": 500 | null, "fleet_rate": ..., "by": "name"}`; the answer is the order as stored."""
     try:
-        fields = _fields(body)
-        order = rate_order(fields, by=principal or fields.get("by"), at=tables.clock())
+        fields = json_fields(body)
+        by, told = named(caller, fields.get("by"))
+        order = rate_order(fields, by=by, at=tables.clock())
         _check_name(consumer)
-    except RateRequestError as error:
+        await order_rate(tables, consumer, order, told)
+    except UnknownConsumerError as error:
+        return error_response(404, str(error))
+    except ValueError as error:
         return error_response(400, str(error))
-    await order_rate(tables, consumer, order)
     return json_response(RateOrderView(order.rate, order.fleet_rate, order.by, order.at))
 
 
-def rate_order(fields: Mapping[str, Any], *, by: Any, at: float) -> RateOrder:
+def rate_order(fields: Mapping[str, Any], *, by: str, at: float) -> RateOrder:
     """The order that `rate` and `fleet_rate` of `fields` describe. Raises RateRequestError."""
     unknown = [name for name in fields if name not in {"rate", "fleet_rate", "by"}]
     if unknown:
         raise RateRequestError(f"{unknown[0]}: is not accepted here; accepted are rate, fleet_rate, by")
     if "rate" not in fields and "fleet_rate" not in fields:
         raise RateRequestError("rate: is missing; accepted are records per second, 0 (no limit), or null")
-    by = by or "unnamed operator"
-    if not isinstance(by, str) or len(by) > MAX_NAME:
-        raise RateRequestError(f"by: found {by!r}; a name of at most {MAX_NAME} characters is accepted")
     rate, fleet_rate = _amount(fields, "rate"), _amount(fields, "fleet_rate")
     if rate is not None and fleet_rate is not None:
         raise RateRequestError(
@@ -126,12 +143,3 @@ def _check_name(consumer: str) -> None:
         raise RateRequestError(
             f"consumer: found {consumer!r}; a name of 1 to {MAX_NAME} characters is accepted"
         )
-
-
-def _fields(body: bytes) -> dict[str, Any]:
-    if len(body) > MAX_BODY:
-        raise RateRequestError(f"body: found {len(body)} bytes; at most {MAX_BODY} are accepted")
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except msgspec.DecodeError as error:
-        raise RateRequestError(f"body: a JSON object is accepted; {error}") from None

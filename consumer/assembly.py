@@ -17,7 +17,7 @@ from consumer.errors import SettingsError
 from consumer.mapping import MappingOptions
 from consumer.ports import CheckpointStore, DeadLetterStore, LeaseStore, Sink
 from consumer.rate_control import RateFollower, Rates, TableRateStore
-from consumer.receiver import HubReceiver
+from consumer.receiver import HubReceiver, ReceiverOptions
 from consumer.sinks.cosmos_bulk import CosmosBulkSink
 from consumer.statistics import PipelineStatistics
 from consumer.telemetry.landing import Landing
@@ -103,7 +103,11 @@ class Parts:
 
     def receiver(self) -> HubReceiver:
         return HubReceiver(
-            self.settings, self.config.hub_connection, self.config.hub, self.config.consumer_group
+            self.settings,
+            self.config.hub_connection,
+            self.config.hub,
+            self.config.consumer_group,
+            options=ReceiverOptions(shortcut=self.config.shortcut),
         )
 
     def _target(self) -> Target:
@@ -181,7 +185,11 @@ def reporter(
         every=config.telemetry_every,
         stats=stats,
         rates=rates,
-        landing=Landing(config.telemetry_folder, instance) if config.telemetry_folder else None,
+        landing=(
+            Landing(config.telemetry_folder, instance, rotate=config.telemetry_land)
+            if config.telemetry_folder
+            else None
+        ),
         metrics=azure_monitor_metrics(identity, settings) if monitor else ConsumerMetrics(identity),
     )
 

@@ -7,11 +7,10 @@ import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-import aiohttp
-from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsError
+from azure.core.exceptions import HttpResponseError, ResourceExistsError
 from azure.storage.blob.aio import ContainerClient
 
-from consumer.errors import SettingsError, UnavailableError
+from consumer.errors import ConsumerError, SettingsError, UnavailableError
 from scaling.connections import network_story
 
 _Result = TypeVar("_Result")
@@ -37,7 +36,9 @@ async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any,
         if _code(error) in _BAD_NAMES:
             raise SettingsError(f"{doing}: {_refusal(error)}; check the container's name") from error
         raise UnavailableError(f"{doing}: {_refusal(error)}", _retry_after(error)) from error
-    except (AzureError, aiohttp.ClientError, OSError) as error:
+    except ConsumerError:
+        raise
+    except Exception as error:  # the network's, or one that nobody thought of: the outcome is as unknown
         raise UnavailableError(f"{doing}: {network_story(error)}") from error
 
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from collections.abc import Awaitable
+from typing import Protocol, TypeVar
 
+from consumer.calls import PATIENCE, answered
 from consumer.errors import UnavailableError
 from consumer.model import NOTHING_SETTLED, Checkpoint, Claim, PartitionState
 from consumer.ports import CheckpointStore
 from consumer.position import PositionPolicy, Start, start
 
 CALL = 30.0
-"""Seconds one request to the checkpoint store may take."""
+"""Seconds one request to the hub or the checkpoint store may take."""
+
+_T = TypeVar("_T")
 
 
 class Partitions(Protocol):
@@ -29,22 +33,29 @@ async def claim_partition(
 
     Raises PositionError, UnavailableError.
     """
-    stored = (await checkpoints.load_all(deadline=_deadline())).get(partition)
-    state = await hub.state(
-        partition
-    )  # later: else the owner before us could be ahead of what we know of the hub
+    stored = (await _store(checkpoints.load_all(deadline=_deadline()))).get(partition)
+    # later: else the owner before us could be ahead of what we know of the hub
+    state = await _hub(hub.state(partition))
     begin = start(stored, state, policy, hub_created_at=hub.created_at)
     if begin.reset:
         position = NOTHING_SETTLED if begin.sequence_number is None else begin.sequence_number
         anew = Checkpoint(partition, position, begin.offset, owner=owner)
-        await checkpoints.put(anew, deadline=_deadline())
-    claim = await checkpoints.claim(partition, owner, deadline=_deadline())
+        await _store(checkpoints.put(anew, deadline=_deadline()))
+    claim = await _store(checkpoints.claim(partition, owner, deadline=_deadline()))
     if not begin.reset and claim.checkpoint != stored:  # saved in between by the owner before us
-        state = await hub.state(partition)
+        state = await _hub(hub.state(partition))
         begin = start(claim.checkpoint, state, policy, hub_created_at=hub.created_at)
         if begin.reset:
             raise UnavailableError(f"the checkpoint of partition {partition} changed while it was claimed")
     return claim, begin
+
+
+async def _store(call: Awaitable[_T]) -> _T:
+    return await answered("the checkpoint store", _deadline() + PATIENCE, call)
+
+
+async def _hub(call: Awaitable[_T]) -> _T:
+    return await answered("the hub", _deadline(), call)
 
 
 def _deadline() -> float:

@@ -5,20 +5,27 @@ Names without CONSUMER_ are the ones of the seed and mean what they meant there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import difflib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from consumer.errors import SettingsError
 from consumer.lane import BatchLimits
 from consumer.limits import Limits
 from consumer.position import OnDistrust, OnGap, PositionPolicy
-from scaling.config_reader import parse_duration
+from scaling.config_reader import parse_duration, read_log_level
 
 _T = TypeVar("_T")
+
+
+LAND_EVERY = 10.0
+"""Seconds between two files of telemetry records: what a killed process has not told, besides the interval that it was
+in. A file is a write and later a read: at 10 s, 8,640 a day of an instance, some 6 cents' worth in a data lake.
+"""
 
 
 class SinkKind(StrEnum):
@@ -60,6 +67,8 @@ class ConsumerConfig(Struct, frozen=True):
     consumer_group: str = "$Default"
     rate: float | None = None
     fleet_rate: float | None = None
+    most_processes: int = 0
+    """Worker processes the platform may run of a trigger, in all instances together; 0 is unknown."""
     limits: Limits = Limits()
     batches: BatchLimits = BatchLimits()
     policy: PositionPolicy = PositionPolicy()
@@ -90,21 +99,36 @@ class ConsumerConfig(Struct, frozen=True):
     lease_interval: float = 10.0
     lease_expiry: float = 30.0
     shutdown: float = 25.0
+    shortcut: bool = True
+    """Receive past the SDK's own decoding where its version is known; see consumer/shortcut.py."""
     telemetry_every: float = 5.0
     telemetry_folder: str = ""
+    telemetry_land: float = LAND_EVERY
     metrics_exporter: MetricsExporter = MetricsExporter.NONE
+    doubts: tuple[str, ...] = ()
+    """What is no setting and was perhaps meant to be one; whoever runs the consumer tells it."""
 
 
 class _Reader:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
         self.problems: list[str] = []
+        self.known: set[str] = set()
 
     def text(self, *names: str, default: str = "") -> str:
         """The first of the names that is set."""
+        self.known.update(names)
         return next((value for name in names if (value := self._settings.get(name, "").strip())), default)
 
+    def check(self, check: Callable[[Mapping[str, str]], object]) -> None:
+        """Tells what a check of its own words has to say, too."""
+        try:
+            check(self._settings)
+        except ValueError as error:
+            self.problems.append(str(error))
+
     def value(self, name: str, default: _T, read: Callable[[str], _T], accepted: str) -> _T:
+        self.known.add(name)
         text = self._settings.get(name, "").strip()
         if not text:
             return default
@@ -159,6 +183,7 @@ _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
     """The consumer that the settings describe. Raises SettingsError naming every setting at fault."""
     read = _Reader(settings)
+    read.check(read_log_level)
     sink = read.choice("CONSUMER_SINK", SinkKind.COSMOS, SinkKind, "cosmos, sql")
     sql = sink is SinkKind.SQL
     config = ConsumerConfig(
@@ -168,6 +193,8 @@ def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
         consumer_group=read.text("EVENTHUB_CONSUMERGROUP", default="$Default"),
         rate=read.rate("EVENTHUB_RATELIMIT"),
         fleet_rate=read.rate("CONSUMER_FLEET_RATELIMIT"),
+        most_processes=read.count("CONSUMER_MAXIMUM_INSTANCES", 0)
+        * read.count("FUNCTIONS_WORKER_PROCESS_COUNT", 1),
         limits=_limits(read),
         batches=_batches(read),
         policy=_policy(read),
@@ -200,16 +227,47 @@ def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
         lease_interval=read.seconds("CONSUMER_LEASE_INTERVAL", 10.0),
         lease_expiry=read.seconds("CONSUMER_LEASE_EXPIRY", 30.0),
         shutdown=read.seconds("CONSUMER_SHUTDOWN", 25.0),
+        shortcut=read.flag("CONSUMER_SHORTCUT", default=True),
         telemetry_every=read.seconds("CONSUMER_TELEMETRY_EVERY", 5.0),
         telemetry_folder=read.text("CONSUMER_TELEMETRY_FOLDER"),
+        telemetry_land=read.seconds("CONSUMER_TELEMETRY_LAND", LAND_EVERY),
         metrics_exporter=read.choice(
             "CONSUMER_METRICS_EXPORTER", MetricsExporter.NONE, MetricsExporter, "none, azure_monitor"
         ),
     )
     problems = read.problems + list(_missing(config))
     if problems:
-        raise SettingsError("; ".join(problems))
-    return config
+        raise SettingsError(_a_line_each(problems))
+    return structs.replace(config, doubts=tuple(_misspelt(settings, read.known)))
+
+
+def _a_line_each(problems: Sequence[str]) -> str:
+    if len(problems) == 1:
+        return problems[0]
+    return f"{len(problems)} settings are wrong:\n" + "\n".join(f"  {problem}" for problem in problems)
+
+
+OTHERS = (
+    *("CONSUMER_HOSTING", "CONSUMER_SLICE", "CONSUME_SCHEDULE", "CONSUMER_LOG_LEVEL"),
+    "CONSUMER_MAXIMUM_INSTANCES",
+    *("EVENTHUB_CONNSTRING", "COSMOS_CONNSTRING", "BLOB_CONNSTRING"),
+)
+"""Settings that are read elsewhere, or only where another one is not there."""
+
+_FAMILIES = ("EVENTHUB_", "COSMOS_", "BLOB_", "ALLOW_", "CONSUMER_", "CONSUME_")
+
+
+def _misspelt(settings: Mapping[str, str], known: Collection[str]) -> Iterator[str]:
+    """Settings that look like ours and are none: a limit with a typing error limits nothing, in silence."""
+    known = {*known, *OTHERS}
+    for name in sorted(settings):
+        if not name.startswith(_FAMILIES) or name in known or "__" in name:
+            continue
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.88)
+        if near:
+            yield f"{name} is no setting of the consumer; did you mean {near[0]}?"
+        elif name.startswith("CONSUMER_"):
+            yield f"{name} is no setting of the consumer"
 
 
 def _limits(read: _Reader) -> Limits:
@@ -316,5 +374,5 @@ def read_slice(settings: Mapping[str, str]) -> float:
     seconds = read.seconds("CONSUMER_SLICE", 45.0)
     read.choice("CONSUMER_HOSTING", Hosting.OFF, Hosting, "off, slices, trigger")
     if read.problems:
-        raise SettingsError("; ".join(read.problems))
+        raise SettingsError(_a_line_each(read.problems))
     return seconds

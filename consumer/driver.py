@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
+from consumer.calls import PATIENCE, answered
 from consumer.effects import (
     BatchWritten,
     CheckpointSaved,
@@ -41,12 +43,16 @@ from consumer.effects import (
 from consumer.errors import ConsumerError, FencedError
 from consumer.lane import BatchLimits
 from consumer.limits import Limits
+from consumer.mapping import prepared
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, Routes, WriteResult
 from consumer.pipeline import Pipeline
 from consumer.ports import CheckpointStore, DeadLetterStore, Sink, TransactionalSink
+from consumer.retry import Chance
 from consumer.statistics import PipelineStatistics
 
 log = logging.getLogger("tidemark.consumer")
+
+_T = TypeVar("_T")
 
 PREPARED_AT_ONCE = 500
 """Events prepared before the loop gets a turn: about ten milliseconds."""
@@ -80,8 +86,9 @@ class Driver:
         *,
         on_checkpoint: Callable[[Checkpoint, int], None] | None = None,
         on_fenced: Callable[[str, int], None] | None = None,
+        chance: Chance = random.random,
     ) -> None:
-        """`on_checkpoint` is told of each saved checkpoint and how many events it leaves unsettled, `on_fenced` of a
+        """`chance` spreads retries. `on_checkpoint` is told of each saved checkpoint and how many events it leaves unsettled, `on_fenced` of a
         partition and epoch that turned out to be somebody else's.
         """
         self._settings = settings
@@ -90,6 +97,7 @@ class Driver:
         self._letters = letters
         self._on_checkpoint = on_checkpoint
         self._on_fenced = on_fenced
+        self._chance = chance
         self._routes: Routes | None = None  # of the open sink, as it was opened
         self._pipeline: Pipeline | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -115,6 +123,7 @@ class Driver:
             transactional=self._sink.transactional,
             rate=self._settings.rate,
             now=self._now(),
+            chance=self._chance,
         )
 
     @property
@@ -143,6 +152,11 @@ class Driver:
             _transactional(self._sink).attach(claim)
         self._feed(PartitionClaimed(claim))
 
+    def expired(self, partition: str, epoch: int, count: int) -> None:
+        """Retention took so many events before they were received: they are counted."""
+        if count:
+            self._feed(EventsReceived(partition, epoch, (), expired=count))
+
     async def receive(
         self, partition: str, epoch: int, events: Sequence[Event], last_enqueued: int | None = None
     ) -> None:
@@ -154,7 +168,7 @@ class Driver:
             while not self.receiving.is_set():  # others wait, too: the first of them may have filled it again
                 await self.receiving.wait()
             end = self._piece(events, start)
-            records = [self._sink.prepare(event) for event in events[start:end]]
+            records = [prepared(self._sink.prepare, event) for event in events[start:end]]
             self._feed(EventsReceived(partition, epoch, records, last_enqueued))
             start = end
             await asyncio.sleep(0)
@@ -164,7 +178,7 @@ class Driver:
         end, size = start, 0
         last = min(len(events), start + max(1, min(PREPARED_AT_ONCE, self.pipeline.room)))
         while end < last and size < PREPARED_BYTES:
-            size += len(events[end].body)
+            size += events[end].size
             end += 1
         return end
 
@@ -225,6 +239,10 @@ class Driver:
 
     def _deadline(self) -> float:
         return self._now() + self._settings.call_timeout
+
+    async def _answered(self, what: str, call: Awaitable[_T]) -> _T:
+        """What a call answers; one that does not keep its own deadline is left behind."""
+        return await answered(what, self._deadline() + PATIENCE, call)
 
     def _feed(self, item: Input) -> None:
         if self._closed:
@@ -302,7 +320,7 @@ class Driver:
 
     async def _write_for_real(self, batch: Batch, epoch: int | None) -> Sequence[WriteResult]:
         try:
-            results = await self._sink.write(batch, deadline=self._deadline())
+            results = await self._answered("the sink", self._sink.write(batch, deadline=self._deadline()))
         except FencedError as error:
             self._fenced(batch.lane, epoch, error)
             reason = str(error)
@@ -340,7 +358,9 @@ class Driver:
                 for each in order.rejected
             ]
             try:
-                await self._letters.put(letters, deadline=self._deadline())
+                await self._answered(
+                    "the dead letters", self._letters.put(letters, deadline=self._deadline())
+                )
             except Exception as error:  # noqa: BLE001 - the outcome is unknown: stored again
                 log.warning("storing %d dead letters failed: %r", len(letters), error)
                 stored = False
@@ -351,7 +371,9 @@ class Driver:
         if not self._settings.dry_run:
             stamped = structs.replace(checkpoint, saved_at=time.time())
             try:
-                await self._checkpoints.save(claim, stamped, deadline=self._deadline())
+                await self._answered(
+                    "the checkpoint store", self._checkpoints.save(claim, stamped, deadline=self._deadline())
+                )
             except FencedError as error:
                 self._fenced(claim.partition, claim.epoch, error)
                 return
@@ -364,7 +386,7 @@ class Driver:
 
     async def _read_routes(self) -> None:
         try:
-            routes = await self._sink.routes()
+            routes = await self._answered("the sink", self._sink.routes())
         except Exception as error:  # noqa: BLE001 - asked again later
             log.warning("reading the partitions of the sink failed: %r", error)
             self._feed(RoutesRead(None))

@@ -15,12 +15,15 @@ class PartitionClaimed(Struct, frozen=True):
 
 
 class EventsReceived(Struct, frozen=True):
-    """Prepared records of one partition in order; `last_enqueued` is the hub's newest sequence number, if told."""
+    """Prepared records of one partition in order; `last_enqueued` is the hub's newest sequence number, if told.
+    `expired` counts events that retention took before these.
+    """
 
     partition: str
     epoch: int
     records: Sequence[Record]
     last_enqueued: int | None = None
+    expired: int = 0
 
 
 class BatchWritten(Struct, frozen=True):

@@ -49,3 +49,9 @@ class ShutdownError(ConsumerError):
     """The deadline passed before all that was begun was settled. Nothing is lost: it comes again."""
 
     exit_status = 6
+
+
+class OrphanedError(ConsumerError):
+    """The parent of a worker is gone, so the worker stopped in order: nobody would watch it, or stop it."""
+
+    exit_status = 7

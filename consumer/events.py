@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from azure.eventhub import EventData
@@ -27,14 +27,14 @@ def to_event(partition: str, data: EventData) -> Event:
     """Sections of data are joined. What is no data has no bytes: its text instead, and a word on why."""
     message: Any = data.raw_amqp_message
     annotations = message.annotations
-    unreadable = None
-    if message.body_type is AmqpMessageBodyType.DATA:
-        body = b"".join(message.body)
-    else:
-        kind = message.body_type.value
-        body, unreadable = _rendered(message.body, kind), f"the body is an AMQP {kind}, not data"
+    properties: Mapping[str, Any] = _NOTHING
     key = annotations.get(_PARTITION_KEY)
-    properties = message.application_properties
+    try:
+        body, unreadable = _body(message)
+        if message.application_properties:
+            properties = {_text(name): _plain(each) for name, each in message.application_properties.items()}
+    except Exception as error:  # noqa: BLE001 - what a sender made is no reason to receive nothing behind it
+        body, unreadable = b"", f"the message cannot be read: {type(error).__name__}: {error}"
     return Event(
         partition,
         annotations[_SEQUENCE_NUMBER],
@@ -42,9 +42,16 @@ def to_event(partition: str, data: EventData) -> Event:
         annotations[_ENQUEUED_TIME] / 1000,
         body,
         None if key is None else _text(key),
-        {_text(name): _plain(value) for name, value in properties.items()} if properties else _NOTHING,
+        properties,
         unreadable,
     )
+
+
+def _body(message: Any) -> tuple[bytes, str | None]:
+    if message.body_type is AmqpMessageBodyType.DATA:
+        return b"".join(message.body), None
+    kind = message.body_type.value
+    return _rendered(message.body, kind), f"the body is an AMQP {kind}, not data"
 
 
 def last_enqueued(batch: Sequence[EventData]) -> int | None:

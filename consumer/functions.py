@@ -17,6 +17,7 @@ import azure.functions as func
 
 from consumer.config import read_config, read_hosting, read_slice
 from consumer.trigger_events import from_trigger
+from scaling.sanitize import raising_no_secrets
 
 HOSTING = read_hosting(os.environ)
 
@@ -30,7 +31,8 @@ async def consume_slice(timer: func.TimerRequest) -> None:  # noqa: ARG001
     seconds = read_slice(
         os.environ
     )  # the first: it also tells a wrong CONSUMER_HOSTING, by which we are here
-    await run_slice(read_config(os.environ), os.environ, seconds=seconds)
+    with raising_no_secrets():
+        await run_slice(read_config(os.environ), os.environ, seconds=seconds)
 
 
 async def consume_events(events: typing.List[func.EventHubEvent]) -> None:  # noqa: UP006 - the worker knows no other
@@ -39,7 +41,8 @@ async def consume_events(events: typing.List[func.EventHubEvent]) -> None:  # no
 
     deadline = asyncio.get_running_loop().time() + read_slice(os.environ)
     partition, received = from_trigger(events)
-    await hosted(os.environ).settle(partition, received, deadline=deadline)
+    with raising_no_secrets():
+        await hosted(os.environ).settle(partition, received, deadline=deadline)
 
 
 if HOSTING == "slices":

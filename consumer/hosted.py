@@ -14,6 +14,8 @@ import contextvars
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from msgspec import structs
+
 from consumer.assembly import Parts, driver_settings, reporter
 from consumer.checkpoints.memory import MemoryCheckpointStore
 from consumer.claiming import CALL, claim_partition
@@ -24,6 +26,7 @@ from consumer.model import Checkpoint, Claim, Event
 from consumer.ownership import unique_owner
 from consumer.ports import CheckpointStore
 from consumer.statistics import PipelineStatistics
+from scaling.sdk_logs import quiet_sdks
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -45,7 +48,9 @@ class HostedConsumer:
     ) -> None:
         """`parts` gives each driver its adapters. Raises SettingsError, also for what a trigger cannot do."""
         _check(config)
-        self._config = config
+        for doubt in config.doubts:
+            log.warning("%s", doubt)
+        self._config = config = with_share(config)
         self._make_parts: Callable[[], Parts] = lambda: parts(config, settings)
         self._owner = unique_owner()
         self._working: _Working | None = None
@@ -87,6 +92,7 @@ class HostedConsumer:
                     await working.aclose()
                     raise
                 self._working = working
+                log.info("rate: %s", _rate_story(self._config))
         return self._working
 
     async def _claim(self, working: _Working, partition: str, events: Sequence[Event]) -> Claim:
@@ -109,6 +115,7 @@ class HostedConsumer:
             partition,
             begin.note,
         )
+        working.driver.expired(partition, claim.epoch, begin.gap)
         working.trusted.add(partition)
         return claim
 
@@ -134,7 +141,11 @@ class _Working:
             driver_settings(parts.config), self._sink, self.stored or progress, self._letters
         )
         self._reporter = reporter(
-            parts, owner, self._statistics, set_rate=self.driver.set_rate, set_fleet_rate=_refuse
+            parts,
+            owner,
+            self._statistics,
+            set_rate=self.driver.set_rate,
+            set_fleet_rate=share_of(parts.config, self.driver.set_rate),
         )
         self._reporter.open()
         self._contexts: list[contextvars.Context] = []
@@ -188,7 +199,10 @@ class _Working:
         await self.driver.aclose()
         for part in (self._sink, self._letters, self.stored):
             if part is not None:
-                await part.aclose()
+                try:
+                    await part.aclose()
+                except Exception:  # the others are closed all the same, and the reason for it is still told
+                    log.exception("closing %s failed", type(part).__name__)
 
 
 class _Batches:
@@ -228,18 +242,63 @@ def _check(config: ConsumerConfig) -> None:
             "COSMOS_WRITE is false: with CONSUMER_HOSTING=trigger the host checkpoints what a dry run has not written;"
             " use slices, or a process"
         )
-    if config.fleet_rate is not None:
+    if config.fleet_rate is not None and not config.most_processes:
         problems.append(
-            "CONSUMER_FLEET_RATELIMIT is set: with CONSUMER_HOSTING=trigger an instance does not know its share; set"
-            " EVENTHUB_RATELIMIT, which is for each process"
+            "CONSUMER_FLEET_RATELIMIT is set, and CONSUMER_MAXIMUM_INSTANCES is not: with CONSUMER_HOSTING=trigger an"
+            " instance knows no other, so it needs the most instances that the platform may run to know its share; or"
+            " set EVENTHUB_RATELIMIT, which is for each process"
         )
     if problems:
         raise SettingsError("; ".join(problems))
 
 
-def _refuse(rate: float | None) -> None:
-    if rate is not None:
-        log.warning("a rate of %g/s was ordered for all instances together: a trigger cannot keep it", rate)
+def with_share(config: ConsumerConfig) -> ConsumerConfig:
+    """With the rate of this process where one is set for all: instances do not know each other, so each takes one share
+    of the most there can be, and all of them never exceed it.
+    """
+    if config.fleet_rate is None:
+        return config
+    return structs.replace(config, rate=config.fleet_rate / config.most_processes)
+
+
+def share_of(
+    config: ConsumerConfig, set_rate: Callable[[float | None], None]
+) -> Callable[[float | None], None]:
+    """What is done when a rate for all instances is ordered; None leaves the process its own."""
+
+    def set_fleet_rate(rate: float | None) -> None:
+        if rate is None:
+            return
+        if config.most_processes:
+            set_rate(rate / config.most_processes)
+        else:
+            log.warning(
+                "a rate of %g/s was ordered for all instances together: a trigger can keep it only with"
+                " CONSUMER_MAXIMUM_INSTANCES set; it is not followed",
+                rate,
+            )
+
+    return set_fleet_rate
+
+
+def _rate_story(config: ConsumerConfig) -> str:
+    processes = config.most_processes
+    if config.fleet_rate is not None:
+        share = config.fleet_rate / processes
+        return (
+            f"{config.fleet_rate:,g} records/s of all processes, {processes} at most: {share:,g} of this one"
+        )
+    if config.rate is None:
+        return "no limit of the rate"
+    if not processes:
+        return (
+            f"{config.rate:,g} records/s of this process; how many of them there may be is not known"
+            " (CONSUMER_MAXIMUM_INSTANCES)"
+        )
+    return (
+        f"{config.rate:,g} records/s of this process, of which there may be {processes}:"
+        f" {config.rate * processes:,g} together; CONSUMER_FLEET_RATELIMIT is for all of them"
+    )
 
 
 _hosted: dict[asyncio.AbstractEventLoop, HostedConsumer] = {}
@@ -247,6 +306,7 @@ _hosted: dict[asyncio.AbstractEventLoop, HostedConsumer] = {}
 
 def hosted(settings: Mapping[str, str]) -> HostedConsumer:
     """The process's consumer. Raises SettingsError."""
+    quiet_sdks(settings)
     loop = asyncio.get_running_loop()
     if loop not in _hosted:
         _hosted[loop] = HostedConsumer(read_config(settings), settings)

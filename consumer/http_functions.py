@@ -10,10 +10,15 @@ import azure.functions as func
 
 from consumer import api
 from scaling.api import Response, error_response
+from scaling.callers import caller_of, opened_by_sign_in, refusal
 from scaling.connections import ConnectionSettingsError
 from scaling.ports import StoreUnavailableError
+from scaling.sanitize import raising_no_secrets
 
 blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
+
+LEVEL = func.AuthLevel.ANONYMOUS if opened_by_sign_in(os.environ) else func.AuthLevel.FUNCTION
+"""As in scaling.functions."""
 
 _tables: api.ConsumerTables | None = None
 
@@ -35,12 +40,18 @@ async def close() -> None:
 
 
 async def _respond(
+    req: func.HttpRequest,
     work: typing.Callable[[api.ConsumerTables], typing.Awaitable[Response]],
+    *,
+    order: bool = False,
 ) -> func.HttpResponse:
-    try:
-        response = await work(_opened())
-    except (ConnectionSettingsError, StoreUnavailableError) as error:
-        response = error_response(503, str(error))
+    """As in scaling.functions."""
+    refused = refusal(caller_of(req.headers, os.environ), os.environ, order=order)
+    with raising_no_secrets():
+        try:
+            response = error_response(*refused) if refused else await work(_opened())
+        except (ConnectionSettingsError, StoreUnavailableError) as error:
+            response = error_response(503, str(error))
     return func.HttpResponse(
         response.body,
         status_code=response.status,
@@ -50,15 +61,15 @@ async def _respond(
     )
 
 
-@blueprint.route("consumer/status", methods=["GET"], auth_level=func.AuthLevel.FUNCTION)
-async def consumer_status(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001
+@blueprint.route("consumer/status", methods=["GET"], auth_level=LEVEL)
+async def consumer_status(req: func.HttpRequest) -> func.HttpResponse:
     """Every consumer as its instances tell."""
-    return await _respond(api.status)
+    return await _respond(req, api.status)
 
 
-@blueprint.route("consumer/{name}/rate", methods=["POST"], auth_level=func.AuthLevel.ADMIN)
+@blueprint.route("consumer/{name}/rate", methods=["POST"], auth_level=LEVEL)
 async def consumer_rate(req: func.HttpRequest) -> func.HttpResponse:
     """An operator's order about the rate of a consumer."""
     name = req.route_params["name"]
-    principal = req.headers.get("x-ms-client-principal-name")
-    return await _respond(lambda tables: api.set_rate(tables, name, req.get_body(), principal))
+    caller = caller_of(req.headers, os.environ)
+    return await _respond(req, lambda tables: api.set_rate(tables, name, req.get_body(), caller), order=True)

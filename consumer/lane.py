@@ -1,8 +1,11 @@
 """One lane: its queue, its retries, and the congestion control of .NET's and JavaScript's bulk executors.
 
-It starts with one batch at a time, allows one more after each second without throttling, and after a throttled one
-fewer by the smaller of five and half. Besides, a throttled batch limits the next one to what was written of it:
-operations that will be refused cost request units all the same.
+It starts with one batch at a time, allows one more after each second in which something was written and nothing throttled,
+and after a throttled one fewer by the smaller of five and half. Besides, a throttled batch limits the next one to what
+was written of it: operations that will be refused cost request units all the same.
+
+Of a batch that was not served at all (429, 408, 5xx, no answer) the same is learned, and the lane waits: longer each time,
+until a batch is served. Those that were on their way together count once.
 
 Times are seconds of a monotonic clock.
 """
@@ -19,7 +22,7 @@ from itertools import islice, takewhile
 from msgspec import Struct
 
 from consumer.low_water import WorkList
-from consumer.model import Record, WriteResult
+from consumer.model import Outcome, Record, WriteResult
 
 _LEAST = 2  # records in a batch, however much is throttled: one that is tried again, and one that is not
 
@@ -59,7 +62,7 @@ class Work(Struct, eq=False, gc=False):
         record = self.record
         payload = len(record.payload)
         self.size = payload + len(record.partition_key) + OPERATION_OVERHEAD
-        self.held = payload + len(record.event.body)
+        self.held = record.size
 
     def __repr__(self) -> str:
         event = self.record.event
@@ -79,9 +82,11 @@ class Lane:
         "_ordered",
         "_queue",
         "_retries",
+        "_served",
         "_throttled",
         "_until",
         "concurrency",
+        "failures",
         "in_flight",
         "limit",
         "paused_until",
@@ -93,9 +98,12 @@ class Lane:
         self._queue: deque[tuple[float, Work]] = deque()  # since when, first attempts (and ordered retries)
         self._bytes = 0  # of the queue
         self._retries: list[tuple[float, int, Work]] = []  # heap by due time
-        self._throttled = False
+        self._served = False  # in this second, something was
+        self._throttled = False  # the same
         self._until = now + 1.0  # when the congestion window is evaluated
         self.in_flight = 0
+        self.failures = 0
+        """Rounds of batches in a row of which nothing was served."""
         self.paused_until = -math.inf
         self.concurrency = 1
         self.limit = limits.operations
@@ -202,8 +210,15 @@ class Lane:
         """A batch is back: the congestion control learns of it."""
         self.in_flight -= 1
         throttled = sum(result.throttled for result in results)
+        served = any(result.outcome is not Outcome.RETRY for result in results)
+        unserved = not served and any(result.unserved for result in results)
+        if served:
+            self.failures = 0
+        elif unserved and now >= self.paused_until:
+            self.failures += 1
+        self._served |= served
+        self._throttled |= throttled > 0 or unserved
         if throttled:
-            self._throttled = True
             self.limit = max(min(_LEAST, self._limits.operations), len(works) - throttled)
         elif len(works) >= self.limit:
             self.limit = min(self._limits.operations, max(self.limit + 1, self.limit * 5 // 4))
@@ -211,9 +226,9 @@ class Lane:
             return
         if self._throttled:
             self.concurrency -= min(5, self.concurrency // 2)
-        else:
+        elif self._served:
             self.concurrency = min(self._limits.concurrency, self.concurrency + 1)
-        self._throttled = False
+        self._served = self._throttled = False
         self._until = now + 1.0
 
     # -- changes

@@ -24,14 +24,16 @@ from itertools import count
 from consumer.lane import BatchLimits, Lane, Take, Work
 from consumer.low_water import WorkList
 from consumer.model import Batch, Outcome, Routes, WriteResult
-from consumer.retry import delay
+from consumer.retry import Chance, delay
 
 
 class Lanes:
     """All lanes of a sink. The caller says when: nothing here looks at a clock."""
 
-    def __init__(self, limits: BatchLimits, routes: Routes) -> None:
+    def __init__(self, limits: BatchLimits, routes: Routes, chance: Chance | None = None) -> None:
+        """`chance` spreads retries; None spreads nothing."""
         self.limits = limits
+        self._chance = chance
         self.ordered = routes.by_partition
         self._routes = routes
         self._lanes: dict[str, Lane] = {}
@@ -121,14 +123,14 @@ class Lanes:
     def _retry(self, lane: Lane, again: list[tuple[Work, WriteResult]], now: float) -> None:
         if self.ordered:
             for work, result in reversed(again):
-                lane.give_back(work, now + delay(result.retry_after))
+                lane.give_back(work, now + delay(result.retry_after, lane.failures, self._chance))
             return
         for work, result in again:
             if result.rerouted:
                 self._stranded.append(work)
                 continue
-            due = now + delay(result.retry_after)
-            if result.throttled:
+            due = now + delay(result.retry_after, lane.failures, self._chance)
+            if result.throttled or (lane.failures and result.unserved):
                 lane.pause(due)
             lane.retry(due, next(self._numbers), work)
 

@@ -21,7 +21,7 @@ class Limits(Struct, frozen=True):
     high_count: int = 50_000
     """Receiving pauses at so many events, or at half of `backlog_of` if that is less, and resumes at half."""
     high_bytes: int = 256 * 1024 * 1024
-    """Receiving pauses at so many bytes of bodies and documents, and resumes at half."""
+    """Receiving pauses at so many bytes of events (body, key, properties) and documents, and resumes at half."""
     intake_seconds: float = 10.0
     """With a rate, no more than this many seconds of work is taken in: what waits could be somebody else's."""
     checkpoint_every: float = 5.0

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Any
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 from azure.core.settings import settings
 from azure.eventhub import EventData
@@ -20,10 +21,14 @@ from msgspec import Struct
 
 from consumer.events import last_enqueued, to_event
 from consumer.model import Event
-from consumer.shortcut import Shortcut
 from scaling.connections import network_story
 
-EARLIEST = "-1"
+if TYPE_CHECKING:
+    from consumer.shortcut import Shortcut
+
+SHORTCUT_SDK = "5.15."
+"""The versions of the SDK whose inside consumer/shortcut.py knows."""
+
 _NEVER = 86_400.0  # seconds between two rounds of the SDK's own balancing, which has nothing to balance
 
 
@@ -46,10 +51,8 @@ class LinkOptions(Struct, frozen=True):
     batch: int
     shortcut: bool = True
     """Whether to go past the SDK's own decoding; see consumer/shortcut.py."""
-
-
-def position_at(time: float) -> datetime:
-    return datetime.fromtimestamp(time, UTC)
+    on_broken: Callable[[Exception], object] = lambda _error: None
+    """Is told why that cannot be, or cannot be any longer."""
 
 
 class Link:
@@ -151,13 +154,27 @@ class Link:
         self._news.set()
 
 
+class ShortcutError(Exception):
+    """Why the short way through the SDK is not taken."""
+
+
 def _shortcut(client: EventHubConsumerClient, options: LinkOptions) -> Shortcut | None:
-    # The SDK's tracing wants to see its own events.
-    if not options.shortcut or settings.tracing_enabled():
+    if not options.shortcut:
         return None
     try:
-        return Shortcut(client, options.partition)
-    except AttributeError:
+        found = version("azure-eventhub")
+        if not found.startswith(SHORTCUT_SDK):
+            raise ShortcutError(
+                f"azure-eventhub {found} is installed, its inside is known of {SHORTCUT_SDK}*"
+            )
+        if settings.tracing_enabled():
+            raise ShortcutError("the SDK's tracing is on, which wants to see its own events")
+        # Not before: it imports private names of the SDK.
+        from consumer.shortcut import Shortcut  # noqa: PLC0415
+
+        return Shortcut(client, options.partition, options.on_broken)
+    except Exception as error:  # noqa: BLE001 - whatever is not as expected there, the SDK's own way remains
+        options.on_broken(error)
         return None
 
 

@@ -19,6 +19,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
+from traceback import extract_tb
 from typing import Any, NoReturn
 
 import msgspec
@@ -44,6 +45,7 @@ REASONS = {
     "id": "no legal id: missing, no text or whole number, empty, over 1,023 bytes, or with one of / \\ ? #",
     "partition_key": "an object, a list or over 2,048 bytes at a partition key path",
     "too_large": "the document, id and metadata included, is over 2 MB",
+    "unexpected": "preparing the event failed in a way that nobody foresaw",
 }
 """Every reason of a rejection made here."""
 
@@ -92,6 +94,18 @@ class MappingOptions(Struct, frozen=True):
             f"the id strategy '{self.id_from}' is not known; accepted: position, or field:<path> such as field:id "
             "or field:order/number"
         )
+
+
+def prepared(prepare: Callable[[Event], Record], event: Event) -> Record:
+    """What `prepare` makes of an event. Whatever it raises rejects this event, as preparing is nothing but arithmetic
+    on it: the next attempt would end in the same way, and all behind it would wait for ever.
+    """
+    try:
+        return prepare(event)
+    except Exception as error:  # noqa: BLE001 - see above
+        where = extract_tb(error.__traceback__)[-1]
+        story = f"preparing the event raised {type(error).__name__}: {error} (in {where.name}, line {where.lineno})"
+        return _rejected(event, Rejection("unexpected", story))
 
 
 class DocumentMapper:

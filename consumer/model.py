@@ -7,12 +7,16 @@ would walk them all again and again, and nothing they hold refers back to them.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
+
+PER_PROPERTY = 100
+"""Bytes that a place in a dictionary takes, beside the name and the value."""
 
 NOTHING_SETTLED = -1
 """The low-water mark of a partition of which nothing is settled: sequence numbers begin at 0."""
@@ -30,6 +34,25 @@ class Event(Struct, frozen=True, gc=False):
     properties: Mapping[str, Any] = {}
     unreadable: str | None = None
     """Why the message has no body of bytes (an AMQP value, say), or None. `body` is then its closest rendering."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of memory that grow with what was sent: of body, partition key and properties.
+
+        Nothing else of a message is kept: neither other annotations nor its message id.
+        """
+        size = len(self.body)
+        if self.partition_key is not None:
+            size += len(self.partition_key)
+        return size + _size_of(self.properties) if self.properties else size
+
+
+def _size_of(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return sum(PER_PROPERTY + _size_of(name) + _size_of(each) for name, each in value.items())
+    if isinstance(value, list | tuple):
+        return sum(PER_PROPERTY + _size_of(each) for each in value)
+    return sys.getsizeof(value)
 
 
 class Rejection(Struct, frozen=True):
@@ -56,7 +79,7 @@ class Record(Struct, frozen=True, gc=False):
     @property
     def size(self) -> int:
         """Bytes held in memory for it."""
-        return len(self.event.body) + len(self.payload)
+        return self.event.size + len(self.payload)
 
 
 class Outcome(StrEnum):
@@ -80,6 +103,16 @@ class WriteResult(Struct, frozen=True, gc=False):
     @property
     def throttled(self) -> bool:
         return self.status == 429
+
+    @property
+    def unserved(self) -> bool:
+        """The service was busy, failing, silent or closed to us: no word about this record."""
+        if self.outcome is not Outcome.RETRY or self.rerouted:
+            return False
+        return self.status in _UNSERVED or self.status >= 500
+
+
+_UNSERVED = frozenset({0, 401, 403, 408, 429})
 
 
 class Batch(Struct, frozen=True):

@@ -3,6 +3,9 @@
 A lease is ours for `expiry` seconds from before its last renewal was sent, by our own monotonic clock: the store
 cannot count it from an earlier moment. When the store stays away, partitions are given up before that time is over,
 so that nobody else can have them while we still write. (Checkpoints are fenced besides.)
+
+Nothing but the store of the leases keeps a lease from being renewed: the hub is asked for its partitions beside it, and
+what is known of them holds until it answers.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from consumer.balance import plan, presence_of, split
-from consumer.errors import UnavailableError
+from consumer.calls import answered
+from consumer.errors import ConsumerError, UnavailableError
 from consumer.model import Lease
 from consumer.ports import LeaseStore
 
@@ -25,8 +29,10 @@ _log = logging.getLogger("tidemark.consumer")
 
 _HURRY = 5.0
 """By which the interval is divided while something of ours is in other hands, or the store is away."""
+_LEAST_PATIENCE = 2.0  # seconds; a store that is well, on a machine that is not, may take longer than one
 _RELEASE_TIMEOUT = 2.0  # seconds; a lease that is not released expires
 _PARTITIONS_EVERY = 60.0  # seconds; a hub seldom gets new ones, and asking takes a connection of its own
+_PARTITIONS_WITHIN = 30.0  # seconds; the receiver's own limit is half of it
 _RESOLUTION = 1.0  # seconds; Blob Storage tells times without fractions
 
 
@@ -84,7 +90,8 @@ class Ownership:
         self._interval, self._expiry, self._drain = interval, expiry, drain
         self._held: dict[str, _Held] = {}
         self._partitions: Sequence[str] = ()
-        self._partitions_until = 0.0
+        self._strange: frozenset[str] = frozenset()  # leased, and not among them
+        self._strange_came = asyncio.Event()
         self._excess_since: Mapping[str, float] = {}
         # A round and a release would otherwise each write over what the other has just read.
         self._writing = asyncio.Lock()
@@ -97,20 +104,33 @@ class Ownership:
         return [partition for partition, held in self._held.items() if held.losing is None]
 
     async def run(self) -> None:
-        """Until cancelled; `release_all` comes after. Raises what the listener and `partitions` raise, but for
-        UnavailableError.
+        """Until cancelled; `release_all` comes after. Raises what the listener raises, and the ConsumerErrors of
+        `partitions` and of the store that are no UnavailableError.
         """
-        while True:
-            began, pause = self._clock(), self._interval
-            try:
-                if await self._round():
-                    pause = self._interval / _HURRY
-            except UnavailableError as error:
-                _log.warning("leases: %s; %d partitions are kept meanwhile", error, len(self._held))
-                pause = error.retry_after or self._interval / _HURRY
-            await asyncio.wait({self._failure}, timeout=max(0.0, began + pause - self._clock()))
-            if self._failure.done():
-                self._failure.result()
+        known = await self._ask()
+        while not known:
+            await asyncio.sleep(self._interval / _HURRY)
+            known = await self._ask()
+        asking = asyncio.create_task(self._ask_for_ever(), name="partitions of the hub")
+        try:
+            while True:
+                began = self._clock()
+                pause = await self._try_round()
+                await asyncio.wait({self._failure}, timeout=max(0.0, began + pause - self._clock()))
+                if self._failure.done():
+                    self._failure.result()
+        finally:
+            asking.cancel()
+
+    async def _try_round(self) -> float:
+        """Seconds from its beginning until the next one."""
+        try:
+            soon = await self._round()
+        except UnavailableError as error:
+            _log.warning("leases: %s; %d partitions are kept meanwhile", error, len(self._held))
+            # What the store asks for, but never so long that leases end meanwhile, nor without a breath.
+            return min(self._interval / 2, max(error.retry_after or 0.0, self._interval / _HURRY))
+        return self._interval / _HURRY if soon else self._interval
 
     async def release_all(self, deadline: float) -> None:
         """Every partition lost and released, and the presence withdrawn, once `run` has ended.
@@ -140,11 +160,20 @@ class Ownership:
 
     async def _round(self) -> bool:
         """Whether it is worth looking again soon."""
-        await self._refresh_partitions()
         async with self._writing:
-            leases, store_now = await self._store.list(deadline=self._deadline())
+            # At once, and so is what follows from it: no lease is renewed late because another call takes its time.
+            before = {partition: held.lease for partition, held in self._held.items()}
+            listing, renewing = await asyncio.gather(
+                self._list(), self._write(list(before.values())), return_exceptions=True
+            )
+            if isinstance(listing, BaseException):
+                raise listing
+            leases, store_now = listing
+            renewed = {name for name, held in self._held.items() if held.lease is not before[name]}
+            leases = [self._newer(lease) if lease.partition in renewed else lease for lease in leases]
             of_partitions, presences = split(leases)
             self._compare(of_partitions)
+            self._look_for_strange(of_partitions)
             made = plan(
                 of_partitions,
                 presences,
@@ -156,26 +185,61 @@ class Ownership:
                 excess_since=self._excess_since,
             )
             self._excess_since = made.excess_since
-            await self._announce(presences)
             kept = [lease for lease in made.release if lease.partition in self._held]
-            beaten = await self._write([*made.claim, *made.renew, *kept])
-            for lease in (*made.forget, *(lease for lease in made.release if lease not in kept)):
-                await self._store.release(lease, deadline=self._deadline())
+            left = [lease for lease in made.release if lease not in kept]
+            due = [lease for lease in (*made.claim, *made.renew, *kept) if lease.partition not in renewed]
+            claiming, *others = await asyncio.gather(
+                self._write(due),
+                self._announce(presences),
+                *(self._release(lease, self._deadline()) for lease in (*made.forget, *left)),
+                return_exceptions=True,
+            )
         for lease in kept:
             if self._held[lease.partition].losing is None:
                 _log.info("partition %s: given up for a fair share", lease.partition)
                 self._lose(lease.partition, self._clock() + self._drain, stolen=False)
-        return bool(made.missing or beaten)
+        _raise_first([renewing, claiming, *others])
+        return bool(made.missing or renewing or claiming)
 
-    async def _refresh_partitions(self) -> None:
-        if self._partitions and self._clock() < self._partitions_until:
-            return
+    def _look_for_strange(self, leases: Iterable[Lease]) -> None:
+        """A lease of a partition that we do not know of is news: others may be leaving it to us already."""
+        before = self._strange
+        self._strange = frozenset(lease.partition for lease in leases).difference(self._partitions)
+        if self._strange - before:
+            self._strange_came.set()
+
+    async def _ask_for_ever(self) -> None:
+        answered = True
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_PARTITIONS_EVERY if answered else self._interval):
+                    await self._strange_came.wait()
+            self._strange_came.clear()
+            try:
+                answered = await self._ask()
+            except ConsumerError as error:
+                self._fail(error)
+                return
+
+    async def _ask(self) -> bool:
+        """Asks the hub which partitions there are, and whether it told. Raises ConsumerErrors that are for good."""
+        deadline = self._clock() + _PARTITIONS_WITHIN
         try:
-            self._partitions = await self._list_partitions()
-            self._partitions_until = self._clock() + _PARTITIONS_EVERY
-        except UnavailableError:
-            if not self._partitions:  # those known before will do
-                raise
+            partitions = await answered("the hub", deadline, self._list_partitions())
+            if not partitions:  # no hub is without: not to be taken for an order to give up all
+                raise UnavailableError("the hub names no partitions")
+        except UnavailableError as error:
+            if self._partitions:
+                _log.warning("partitions of the hub: %s; those known are kept", error)
+            else:
+                _log.warning("partitions of the hub: %s; nothing can begin until they are known", error)
+            return False
+        self._partitions = partitions
+        return True
+
+    def _newer(self, lease: Lease) -> Lease:
+        """As we renewed it while it was listed; whoever else has it by the list has it since then."""
+        return self._held[lease.partition].lease if lease.owner == self._owner else lease
 
     def _compare(self, leases: Iterable[Lease]) -> None:
         """Finds out what was taken from us, and what a write did whose answer never came."""
@@ -192,7 +256,21 @@ class Ownership:
     async def _announce(self, presences: Sequence[Lease]) -> None:
         name = presence_of(self._owner)
         known = next((lease for lease in presences if lease.partition == name), Lease(name, "", 0.0, ""))
-        await self._store.claim(known, self._owner, deadline=self._deadline())
+        await self._claim(known, self._deadline())
+
+    async def _list(self) -> tuple[Sequence[Lease], float]:
+        deadline = self._deadline()
+        return await answered("listing leases", deadline, self._store.list(deadline=deadline))
+
+    async def _claim(self, lease: Lease, deadline: float) -> Lease | None:
+        return await answered(
+            f"claiming {lease.partition}", deadline, self._store.claim(lease, self._owner, deadline=deadline)
+        )
+
+    async def _release(self, lease: Lease, deadline: float) -> None:
+        await answered(
+            f"releasing {lease.partition}", deadline, self._store.release(lease, deadline=deadline)
+        )
 
     async def _write(self, leases: Sequence[Lease]) -> int:
         """Claims and renews, all at once. How many somebody else was faster with.
@@ -200,16 +278,15 @@ class Ownership:
         Raises UnavailableError when that is what became of any, after taking note of the others.
         """
         sent_at, deadline = self._clock(), self._deadline()
-        answers = await asyncio.gather(
-            *(self._store.claim(lease, self._owner, deadline=deadline) for lease in leases),
-            return_exceptions=True,
-        )
-        for answer in answers:
-            if isinstance(answer, Lease):
-                await self._take(answer, sent_at)
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
+
+        async def write(lease: Lease) -> Lease | None:
+            written = await self._claim(lease, deadline)
+            if written is not None:  # noted as it comes: one that takes its time costs the others none
+                await self._take(written, sent_at)
+            return written
+
+        answers = await asyncio.gather(*map(write, leases), return_exceptions=True)
+        _raise_first(answers)
         return answers.count(None)
 
     async def _take(self, lease: Lease, sent_at: float) -> None:
@@ -250,13 +327,17 @@ class Ownership:
             _log.warning("partition %s: was not finished by the deadline", partition)
         except Exception as error:  # noqa: BLE001 - logged in full, and raised by run
             _log.exception("partition %s: could not be finished", partition)
-            if not self._failure.done():  # ends run
-                self._failure.set_exception(error)
+            self._fail(error)
         async with self._writing:
             if not stolen:
                 with contextlib.suppress(UnavailableError):  # then it expires
-                    await self._store.release(held.lease, deadline=self._clock() + _RELEASE_TIMEOUT)
+                    await self._release(held.lease, self._clock() + _RELEASE_TIMEOUT)
             del self._held[partition]
+
+    def _fail(self, error: Exception) -> None:
+        """Ends `run`."""
+        if not self._failure.done():
+            self._failure.set_exception(error)
 
     async def _renew_for_ever(self) -> None:
         while True:
@@ -268,14 +349,22 @@ class Ownership:
     async def _withdraw(self) -> None:
         """Releases what is left under our name: the presence, and a lease whose claim was never answered."""
         with contextlib.suppress(UnavailableError):  # then they expire
-            leases, _ = await self._store.list(deadline=self._clock() + _RELEASE_TIMEOUT)
+            deadline = self._clock() + _RELEASE_TIMEOUT
+            leases, _ = await answered("listing leases", deadline, self._store.list(deadline=deadline))
             for lease in leases:
                 if lease.owner == self._owner:
-                    await self._store.release(lease, deadline=self._clock() + _RELEASE_TIMEOUT)
+                    await self._release(lease, self._clock() + _RELEASE_TIMEOUT)
 
     def _deadline(self) -> float:
-        """Of one call to the store: an answer that takes longer is of no use to a lease."""
-        return self._clock() + min(self._interval, self._expiry / 3)
+        """Of one call to the store: one that stays without an answer leaves time for another before the lease ends."""
+        return self._clock() + min(self._interval, max(_LEAST_PATIENCE, self._expiry / 6))
+
+
+def _raise_first(answers: Iterable[object]) -> None:
+    """Raises the first error among answers; what is for good before what passes."""
+    errors = [answer for answer in answers if isinstance(answer, BaseException)]
+    for error in sorted(errors, key=lambda error: isinstance(error, UnavailableError)):
+        raise error
 
 
 async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:

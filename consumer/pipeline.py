@@ -54,7 +54,7 @@ from consumer.limits import (
 from consumer.model import Outcome, Rejection, Routes, WriteResult
 from consumer.rate_limiter import RateLimiter
 from consumer.rejected import RejectedQueue
-from consumer.retry import delay
+from consumer.retry import Backoff, Chance
 from consumer.statistics import PipelineStatistics, Totals
 
 
@@ -70,11 +70,13 @@ class Pipeline:
         transactional: bool,
         rate: float | None,
         now: float,
+        chance: Chance | None = None,
     ) -> None:
+        """`chance` spreads retries; None spreads nothing."""
         self._limits = limits
         self._transactional = transactional
         self._limiter = RateLimiter(rate, now)
-        self._lanes = Lanes(batches, routes)
+        self._lanes = Lanes(batches, routes, chance)
         self._partitions: dict[str, ClaimedPartition] = {}
         # In the order of their first attempts. Of a dict the first one is found ever more slowly as the first ones go.
         self._started: OrderedDict[Work, None] = OrderedDict()
@@ -84,6 +86,8 @@ class Pipeline:
         self._paused = False
         self._reading_routes = False
         self._routes_at = -math.inf
+        self._routes_backoff = Backoff(chance)
+        self._letters_backoff = Backoff(chance)
         self._checkpoint_at = now + limits.checkpoint_every
         self._poison = 0
         self._cause = ""
@@ -141,6 +145,7 @@ class Pipeline:
         )
 
     def _received(self, item: EventsReceived, now: float) -> None:
+        self.totals.expired += item.expired
         partition = self._current(item.partition, item.epoch)
         if partition is None or partition.draining:
             return
@@ -203,6 +208,7 @@ class Pipeline:
     def _stored(self, item: LettersStored, now: float) -> None:
         lot = self._rejected.answered(item.letters_id)
         if item.stored:
+            self._letters_backoff.worked()
             others = self._count - len(lot) - len(self._rejected)
             for work, _ in lot:
                 # Of those never tried one cannot say that nothing is written between while others wait for the sink.
@@ -212,7 +218,9 @@ class Pipeline:
             for work, _ in lot:
                 if work.work_list.closed:
                     self._release(work)
-            self._rejected.put_back([each for each in lot if not each[0].work_list.closed], now + delay(None))
+            self._rejected.put_back(
+                [each for each in lot if not each[0].work_list.closed], now + self._letters_backoff.failed()
+            )
             self._cause = "the dead-letter store does not take them"
 
     def _saved(self, item: CheckpointSaved, now: float) -> None:
@@ -243,8 +251,9 @@ class Pipeline:
     def _routes_read(self, item: RoutesRead, now: float) -> None:
         self._reading_routes = False
         if item.routes is None:
-            self._routes_at = now + delay(None)
+            self._routes_at = now + self._routes_backoff.failed()
             return
+        self._routes_backoff.worked()
         self._routes_at = now + 1.0
         self._lanes.reroute(item.routes, now)
 

@@ -7,6 +7,7 @@ for being the same.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from math import isfinite
 
@@ -75,6 +76,47 @@ class Start(Struct, frozen=True):
         return self.sequence_number is None and self.time is None
 
 
+class Expired(Struct, frozen=True):
+    """Events that retention took before they were received: between sequence numbers `first` and `last`.
+
+    `count` is the most that can be: of numbers that are missing nobody can say which were never given.
+    """
+
+    first: int
+    last: int
+    count: int
+
+    def __str__(self) -> str:
+        return (
+            f"retention took {self.count} events before they were received, sequence numbers {self.first} to"
+            f" {self.last}: the consumer is slower than the hub forgets"
+        )
+
+
+def expired(delivered: int, state: PartitionState, received: Sequence[int] = ()) -> Expired | None:
+    """What retention took of the events after `delivered`, by a state of the partition asked for afterwards.
+
+    With `received`, which came after `delivered` and ascend, only what is missing between them: later ones may be on
+    their way. A number that is missing at or above the oldest event left was never given, or was compacted away.
+    """
+    begin = _oldest(state)
+    gaps = []
+    for number in received or (begin,):
+        gap = range(delivered + 1, min(number, begin))
+        if gap:
+            gaps.append(gap)
+        delivered = number
+    return Expired(gaps[0].start, gaps[-1].stop - 1, sum(map(len, gaps))) if gaps else None
+
+
+def refuse_gap(policy: PositionPolicy, partition: str, story: object) -> None:
+    """Raises PositionError where the policy is not to go on without what retention took."""
+    if policy.on_retention_gap is OnGap.FAIL:
+        raise PositionError(
+            f"partition {partition}: {story}. Set CONSUMER_ON_RETENTION_GAP to 'continue' to go on without them"
+        )
+
+
 def start(
     checkpoint: Checkpoint | str | None,
     state: PartitionState,
@@ -91,11 +133,11 @@ def start(
         return _beginning(policy.start, state, "no checkpoint")
     if isinstance(checkpoint, str):
         story = f"partition {state.partition}: the checkpoint cannot be read: {checkpoint}"
-        return _distrusted(policy.on_unreadable_checkpoint, "on_unreadable_checkpoint", story, state)
+        return _distrusted(policy.on_unreadable_checkpoint, "CONSUMER_ON_UNREADABLE_CHECKPOINT", story, state)
     foreign = _foreign(checkpoint, state, hub_created_at)
     if foreign:
         story = f"partition {state.partition}: the checkpoint at {checkpoint.sequence_number} is not of this hub: {foreign}"
-        return _distrusted(policy.on_foreign_checkpoint, "on_foreign_checkpoint", story, state)
+        return _distrusted(policy.on_foreign_checkpoint, "CONSUMER_ON_FOREIGN_CHECKPOINT", story, state)
     return _after(checkpoint, state, policy)
 
 
@@ -140,8 +182,7 @@ def _after(checkpoint: Checkpoint, state: PartitionState, policy: PositionPolicy
     position = checkpoint.sequence_number
     if position == NOTHING_SETTLED and not checkpoint.beyond:
         return _beginning("earliest", state, "nothing settled yet")
-    # Of an empty partition the begin may say anything: nothing up to the last event is left.
-    begin = state.last_sequence_number + 1 if state.empty else state.begin_sequence_number
+    begin = _oldest(state)
     gap = max(0, begin - position - 1) - _settled_before(begin, checkpoint)
     if begin <= position + 1:
         if position == NOTHING_SETTLED:
@@ -150,11 +191,15 @@ def _after(checkpoint: Checkpoint, state: PartitionState, policy: PositionPolicy
             sequence_number=position, offset=checkpoint.offset, note=f"after the checkpoint at {position}"
         )
     story = f"the checkpoint is at {position}, the oldest event left is {begin}: retention took {gap} unsettled events"
-    if gap and policy.on_retention_gap is OnGap.FAIL:
-        raise PositionError(
-            f"partition {state.partition}: {story}. Set on_retention_gap to 'continue' to go on without them"
-        )
+    if gap:
+        refuse_gap(policy, state.partition, story)
     return Start(sequence_number=begin, inclusive=True, gap=gap, note=story)
+
+
+def _oldest(state: PartitionState) -> int:
+    """The oldest event left, or the next one to come."""
+    # Of an empty partition the begin may say anything: nothing up to the last event is left.
+    return state.last_sequence_number + 1 if state.empty else state.begin_sequence_number
 
 
 def _settled_before(begin: int, checkpoint: Checkpoint) -> int:

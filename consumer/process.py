@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
+
+from msgspec import structs
 
 from consumer.assembly import Parts, driver_settings, reporter
 from consumer.checkpoints.memory import MemoryCheckpointStore, MemoryLeaseStore
@@ -18,19 +20,32 @@ from consumer.ownership import unique_owner
 from consumer.ports import CheckpointStore, LeaseStore
 from consumer.runtime import Consumer, RuntimeSettings
 from consumer.statistics import PipelineStatistics
+from scaling.sdk_logs import quiet_sdks
 
 log = logging.getLogger("tidemark.consumer")
 
 LAST_WORDS = 5.0
 """Seconds the last telemetry may take, after the shutdown."""
 
+Share = Callable[[float | None], float | None]
+"""The part of an instance's rate that is this process's; None is no limit."""
+
+
+def whole(rate: float | None) -> float | None:
+    """The share of a process that is alone."""
+    return rate
+
 
 class ConsumerProcess:
     """Everything one consumer needs. `run` may be called once."""
 
-    def __init__(self, config: ConsumerConfig, settings: Mapping[str, str]) -> None:
-        """Raises SettingsError."""
+    def __init__(self, config: ConsumerConfig, settings: Mapping[str, str], *, share: Share = whole) -> None:
+        """`share` is for one of several processes that are one instance to whoever gave the rate.
+
+        Raises SettingsError.
+        """
         self.config = config
+        self._rate = share(config.rate)
         self.owner = unique_owner()
         parts = Parts(config, settings)
         self._sink = parts.sink()
@@ -43,7 +58,7 @@ class ConsumerProcess:
             checkpoints, leases = MemoryCheckpointStore(), MemoryLeaseStore()
         self._checkpoints, self._leases = checkpoints, leases
         self.driver = Driver(
-            driver_settings(config),
+            structs.replace(driver_settings(config), rate=self._rate),
             self._sink,
             checkpoints,
             self._letters,
@@ -69,7 +84,7 @@ class ConsumerProcess:
             parts,
             self.owner,
             lambda: self.driver.statistics() if self.driver.is_open else None,
-            set_rate=self.driver.set_rate,
+            set_rate=lambda rate: self.driver.set_rate(share(rate)),
             set_fleet_rate=self.consumer.set_fleet_rate,
         )
 
@@ -82,9 +97,11 @@ class ConsumerProcess:
             self.config.consumer_group,
             self.config.sink,
             " (dry run: nothing is written)" if self.config.dry_run else "",
-            "unlimited" if self.config.rate is None else f"{self.config.rate:g}/s",
+            "unlimited" if self._rate is None else f"{self._rate:g}/s",
             self.owner,
         )
+        for doubt in self.config.doubts:
+            log.warning("%s", doubt)
         try:
             self._reporter.start()
             if self.config.dry_run:
@@ -128,6 +145,7 @@ async def run_slice(
     The shutdown comes on top, and ten seconds for closing; then it is cancelled: a host would end the whole worker.
     Raises ConsumerError.
     """
+    quiet_sdks(settings)
     stop = asyncio.Event()
     timer = asyncio.get_running_loop().call_later(seconds, stop.set)
     limit = seconds + config.shutdown + 2 * LAST_WORDS

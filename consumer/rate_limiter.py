@@ -8,6 +8,20 @@ from collections import deque
 SLOTS_PER_WINDOW = 10  # the seed's tenth of a second
 
 
+def divided(rate: float | None, index: int, count: int) -> float | None:
+    """The part of limiter `index` (from 0) of `count` that share a rate; None is no limit. The parts add up to it.
+
+    They differ by one record per second at most, and are whole but for the first one's fraction, so that all together
+    start no more in any second than one limiter would. A rate below one record per second for each is divided
+    equally: its whole is exact over the common period, and a second may hold one record of each.
+    """
+    if rate is None or rate < count:
+        return None if rate is None else rate / count
+    whole = int(rate)
+    part = whole // count + (index < whole % count)
+    return part + (rate - whole) if index == 0 else part
+
+
 class RateLimiter:
     """Lets at most `rate` records per second start; None is no limit. Times are seconds of a monotonic clock.
 

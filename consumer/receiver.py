@@ -13,23 +13,27 @@ import logging
 import random
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 from azure.eventhub.aio import EventHubConsumerClient
-from azure.eventhub.exceptions import EventHubError
 from msgspec import Struct
 
 from consumer.errors import FencedError, PositionError, SettingsError, UnavailableError
-from consumer.link import EARLIEST, Link, LinkLostError, LinkOptions, options_of_client, position_at
+from consumer.link import Link, LinkLostError, LinkOptions, ShortcutError, options_of_client
 from consumer.model import Event, PartitionState
-from consumer.position import Start
+from consumer.position import Expired, Start
+from consumer.progress import Progress
 from scaling.connections import Settings, event_hub_client, network_story, tls_context
 
 OnEvents = Callable[[Sequence[Event], int | None], Awaitable[None]]
 """Gets events in order, and the sequence number of the partition's last event as far as it is known. No events: the
 partition is idle.
 """
+
+OnExpired = Callable[[Expired], None]
+"""Told of events that retention took, once, before any later event is handed over. What it raises ends `receive`."""
 
 _log = logging.getLogger("tidemark.consumer")
 
@@ -59,7 +63,7 @@ class ReceiverOptions(Struct, frozen=True):
     idle: float = 1.0
     stuck_after: float = 60.0
     shortcut: bool = True
-    """Read messages past the SDK's own decoding: a third of the time."""
+    """Read messages past the SDK's own decoding: a third of the time. Given up when that fails once."""
     start_by_offset: bool = False
     """Begin at offsets instead of sequence numbers, where known: for geo-replicated hubs, which number anew."""
 
@@ -73,43 +77,6 @@ class ReceiverStatistics(Struct, frozen=True):
     """Links that were silent while the partition had more events, and were replaced."""
     resized: int = 0
     last_error: str = ""
-
-
-class _Progress:
-    """How far a partition has been handed over, and what is known beyond."""
-
-    def __init__(self, partition: str, start: Start) -> None:
-        self.partition = partition
-        self.start = start
-        first = start.sequence_number
-        self.delivered = -1 if first is None else first - start.inclusive
-        self.offset = "" if start.inclusive else start.offset
-        self.began = False
-        self.last_enqueued: int | None = None
-        self.event_bytes = 0.0
-
-    def next_position(self, *, by_offset: bool) -> tuple[int | str | Any, bool]:
-        """The SDK's starting position, and whether it is inclusive."""
-        if not self.began and self.start.time is not None:
-            return position_at(self.start.time), True
-        if self.delivered < 0:
-            return EARLIEST, False
-        if by_offset and self.offset:
-            return self.offset, False
-        return self.delivered, False
-
-    def expects(self, state: PartitionState) -> bool:
-        """Whether the partition has an event that should have come."""
-        if state.empty or state.last_sequence_number <= self.delivered:
-            return False
-        return self.began or self.start.time is None or state.last_enqueued_at >= self.start.time
-
-    def advance(self, event: Event) -> None:
-        self.delivered, self.offset, self.began = event.sequence_number, event.offset, True
-
-    def measure(self, events: Sequence[Event]) -> None:
-        size = sum(len(event.body) for event in events) / len(events)
-        self.event_bytes = max(size, 0.9 * self.event_bytes + 0.1 * size)
 
 
 class HubReceiver:
@@ -156,7 +123,7 @@ class HubReceiver:
         if self.created_at not in {None, created_at}:
             raise PositionError(
                 f"event hub '{self._hub}' was created anew while it was being received from: its checkpoints are "
-                "those of another hub. Start again; on_foreign_checkpoint decides"
+                "those of another hub. Start again; CONSUMER_ON_FOREIGN_CHECKPOINT decides"
             )
         self.created_at = created_at
         return list(properties["partition_ids"])
@@ -173,13 +140,22 @@ class HubReceiver:
             found["is_empty"],
         )
 
-    async def receive(self, partition: str, start: Start, epoch: int, on_events: OnEvents) -> None:
-        """Receives until it is cancelled, over lost connections, without gap and without repeat.
+    async def receive(
+        self,
+        partition: str,
+        start: Start,
+        epoch: int,
+        on_events: OnEvents,
+        on_expired: OnExpired | None = None,
+    ) -> None:
+        """Receives until it is cancelled, over lost connections, without repeat, and without gap but for what
+        retention took, which `on_expired` is told (the log, without it).
 
         Raises FencedError when a higher epoch receives from the partition, PositionError when the hub was created
-        anew, and what `on_events` raises. Nothing is handed over once it has ended; its link closes behind it.
+        anew, and what `on_events` and `on_expired` raise. Nothing is handed over once it has ended; its link closes
+        behind it.
         """
-        progress = _Progress(partition, start)
+        progress = Progress(partition, start, on_expired or partial(_warn, partition))
         self._receiving += 1
         try:
             failures = 0
@@ -210,7 +186,7 @@ class HubReceiver:
     # --- one link ---
 
     async def _receive_once(
-        self, progress: _Progress, epoch: int, on_events: OnEvents
+        self, progress: Progress, epoch: int, on_events: OnEvents
     ) -> LinkLostError | None:
         """What ended the link; None if it should be replaced at once."""
         position, inclusive = progress.next_position(by_offset=self.options.start_by_offset)
@@ -224,6 +200,7 @@ class HubReceiver:
                 prefetch=self._prefetch(progress),
                 batch=self.options.batch,
                 shortcut=self.options.shortcut,
+                on_broken=self._without_shortcut,
             ),
         )
         try:
@@ -231,7 +208,15 @@ class HubReceiver:
         finally:
             self._spawn(link.close(_CLOSING))
 
-    async def _pump(self, link: Link, progress: _Progress, on_events: OnEvents) -> LinkLostError | None:
+    def _without_shortcut(self, error: Exception) -> None:
+        if self.options.shortcut:
+            self.options = msgspec.structs.replace(self.options, shortcut=False)
+            _log.warning(
+                "events are received the SDK's own way from now on, which costs three times the processor time: %s",
+                error if isinstance(error, ShortcutError) else repr(error),
+            )
+
+    async def _pump(self, link: Link, progress: Progress, on_events: OnEvents) -> LinkLostError | None:
         clock = asyncio.get_running_loop().time
         began_at = heard_at = clock()
         suspect = False
@@ -262,7 +247,7 @@ class HubReceiver:
             await on_events((), progress.last_enqueued)
 
     async def _hand_over(
-        self, events: Sequence[Event], last_enqueued: int | None, progress: _Progress, on_events: OnEvents
+        self, events: Sequence[Event], last_enqueued: int | None, progress: Progress, on_events: OnEvents
     ) -> None:
         known, fresh = progress.delivered, []
         for event in events:
@@ -274,18 +259,54 @@ class HubReceiver:
         self._count(received=len(fresh), redelivered=len(events) - len(fresh))
         if fresh:
             progress.measure(fresh)
+            await self._explain_gaps(progress, fresh)
             await on_events(fresh, last_enqueued)
             progress.advance(fresh[-1])
 
-    async def _is_behind(self, progress: _Progress) -> bool:
+    async def _is_behind(self, progress: Progress) -> bool:
         try:
             state = await self.state(progress.partition)
         except UnavailableError:
             return False  # not known; the next look tells
         progress.last_enqueued = state.last_sequence_number
+        self._note_expired(progress, state)
         return progress.expects(state)
 
-    async def _recover(self, progress: _Progress, failure: LinkLostError, failures: int) -> None:
+    # --- what retention takes ---
+
+    async def _explain_gaps(self, progress: Progress, events: Sequence[Event]) -> None:
+        """Asks the hub about sequence numbers that are missing before the next events, until it answers: until then
+        nothing is handed over, since a gap may be one that the consumer must not go past.
+        """
+        failures = 0
+        while progress.skips(events):
+            try:
+                state = await self.state(progress.partition)
+            except UnavailableError as error:
+                failures += 1
+                _log.warning(
+                    "partition %s: up to event %d some are missing after event %d, and the hub does not say whether"
+                    " retention took them; it is asked again: %s",
+                    *(progress.partition, events[-1].sequence_number, progress.delivered, error),
+                )
+                await asyncio.sleep(_backoff(failures))
+            else:
+                self._note_expired(progress, state, events)
+                return
+
+    def _note_expired(self, progress: Progress, state: PartitionState, events: Sequence[Event] = ()) -> None:
+        """Compares where the partition begins by now with what was handed over."""
+        if state.last_sequence_number < progress.delivered:
+            raise PositionError(
+                f"partition {progress.partition}: event {progress.delivered} was received, but the hub's last event "
+                f"is {state.last_sequence_number}: event hub '{self._hub}' was created anew"
+            )
+        gone = progress.expired(state, events)
+        if gone is not None:
+            progress.on_expired(gone)
+            progress.delivered = gone.last
+
+    async def _recover(self, progress: Progress, failure: LinkLostError, failures: int) -> None:
         """Waits before the next attempt, and sees to it that the hub is still the same."""
         if _STOLEN in failure.condition:
             raise FencedError(f"partition {progress.partition} is received from by a later owner: {failure}")
@@ -295,18 +316,13 @@ class HubReceiver:
             *(progress.partition, progress.delivered, failures, failure),
         )
         if failures > 1:
-            longest = min(_FIRST_BACKOFF * 2.0 ** (failures - 1), _LONGEST_BACKOFF)
-            await asyncio.sleep(random.uniform(longest / 2, longest))  # noqa: S311 - keeps a fleet apart
+            await asyncio.sleep(_backoff(failures))
         try:
             await self.partitions()  # a hub created anew may have as many events again
             state = await self.state(progress.partition)
         except UnavailableError:
             return
-        if state.last_sequence_number < progress.delivered:
-            raise PositionError(
-                f"partition {progress.partition}: event {progress.delivered} was received, but the hub's last event "
-                f"is {state.last_sequence_number}: event hub '{self._hub}' was created anew"
-            )
+        self._note_expired(progress, state)
 
     @property
     def _first_patience(self) -> float:
@@ -314,12 +330,12 @@ class HubReceiver:
 
     # --- how much to ask for ---
 
-    def _prefetch(self, progress: _Progress) -> int:
+    def _prefetch(self, progress: Progress) -> int:
         share = self.options.buffered_bytes / max(1, self._receiving)
         fitting = share / (progress.event_bytes or self.options.assumed_event_bytes)
         return int(max(10, min(self.options.prefetch, fitting)))
 
-    def _is_unfit(self, link: Link, progress: _Progress) -> bool:
+    def _is_unfit(self, link: Link, progress: Progress) -> bool:
         # A new link takes half a second: only for a factor worth it.
         fitting = self._prefetch(progress)
         return link.prefetch > 2 * fitting or 4 * link.prefetch < fitting
@@ -350,7 +366,7 @@ class HubReceiver:
             if not asking.done():
                 raise TimeoutError(f"no answer within {_REQUEST_TIMEOUT:g} s")
             return asking.result()
-        except (EventHubError, OSError) as error:  # a timeout is an OSError
+        except Exception as error:  # whatever it was, the hub has not answered
             if self.created_at is None and _NOT_FOUND in (getattr(error, "error", None) or ""):
                 raise SettingsError(f"there is no event hub '{self._hub}': {network_story(error)}") from error
             raise UnavailableError(f"event hub '{self._hub}': {network_story(error)}") from error
@@ -374,6 +390,16 @@ class HubReceiver:
         self._statistics = msgspec.structs.replace(
             found, **added, last_error=found.last_error if last_error is None else last_error
         )
+
+
+def _backoff(failures: int) -> float:
+    """Seconds before the next attempt, after so many that failed."""
+    longest = min(_FIRST_BACKOFF * 2.0 ** min(failures - 1, 10), _LONGEST_BACKOFF)
+    return random.uniform(longest / 2, longest)  # noqa: S311 - keeps a fleet apart
+
+
+def _warn(partition: str, gone: Expired) -> None:
+    _log.warning("partition %s: %s", partition, gone)
 
 
 async def _close_client(client: EventHubConsumerClient) -> None:

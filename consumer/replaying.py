@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Sequence
 from itertools import count
 from typing import Protocol, runtime_checkable
 
 from consumer.errors import UnavailableError
+from consumer.mapping import prepared
 from consumer.model import Batch, DeadLetter, Outcome, Record, Routes, WriteResult
 from consumer.ports import Sink
 from consumer.retry import delay
@@ -39,20 +41,22 @@ class Replay:
         results: dict[int, WriteResult] = {}
         pending: dict[int, Record] = {}
         for index, letter in enumerate(letters):
-            record = self._sink.prepare(letter.event)
+            record = prepared(self._sink.prepare, letter.event)
             if record.rejection is None:
                 pending[index] = record
             else:
                 story = f"{record.rejection.reason}: {record.rejection.detail}"
                 results[index] = WriteResult(Outcome.REJECT, reason=story)
+        failures = 0
         while pending:
             answers = await self._attempt(pending, deadline)
             results |= answers
-            pause = 0.0
+            again = [answer for answer in answers.values() if answer.outcome is Outcome.RETRY]
+            failures = failures + 1 if len(again) == len(answers) else 0
+            waits = [delay(answer.retry_after, failures, random.random) for answer in again]
+            pause = max(waits, default=0.0)
             for index, answer in answers.items():
-                if answer.outcome is Outcome.RETRY:
-                    pause = max(pause, delay(answer.retry_after))
-                else:
+                if answer.outcome is not Outcome.RETRY:
                     del pending[index]
             if any(answer.rerouted for answer in answers.values()):
                 self._routes = await self._sink.routes()

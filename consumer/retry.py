@@ -1,5 +1,8 @@
-"""When a record that was not written is tried again. There is no last attempt: limits on the backlog end a
+"""When a record is tried again. There is no last attempt: limits on the backlog end a
 consumer that gets nowhere, never a count of attempts. Which answers are worth a retry is known to the sinks.
+
+One record that is refused waits for two seconds each time. Where everything is refused, the service is in trouble: the
+wait doubles with each round up to ten seconds, and ends with the first success.
 """
 
 from __future__ import annotations
@@ -7,13 +10,36 @@ from __future__ import annotations
 from collections.abc import Callable
 
 RETRY_DELAY = 2.0  # the seed's: "retries wait for 2 seconds between attempts and they will continue forever"
+LONGEST_DELAY = 10.0  # short enough that a drain, which has 20 s, still meets a service that is back
 JITTER = 0.25  # so that the records of one outage come back over half a second, not in one instant
 
+Chance = Callable[[], float]
+"""A number in [0, 1)."""
 
-def delay(retry_after: float | None, chance: Callable[[], float] | None = None) -> float:
-    """Seconds until the next attempt: what the service asked for, else 2.
 
-    `chance` gives a number in [0, 1), by which up to a quarter is added: never less than the service asked for.
+def delay(retry_after: float | None, failures: int = 1, chance: Chance | None = None) -> float:
+    """Seconds until the next attempt: what the service asked for, else 2, 4, 8, 10 by the `failures` in a row.
+
+    By `chance` up to a quarter is added: never less than the service asked for.
     """
-    wanted = RETRY_DELAY if retry_after is None else max(0.0, retry_after)
+    if retry_after is None:
+        wanted = min(LONGEST_DELAY, RETRY_DELAY * 2.0 ** min(max(0, failures - 1), 10))
+    else:
+        wanted = max(0.0, retry_after)
     return wanted if chance is None else wanted * (1.0 + JITTER * chance())
+
+
+class Backoff:
+    """How long to wait for something that fails again and again."""
+
+    def __init__(self, chance: Chance | None) -> None:
+        self._chance = chance
+        self._failures = 0
+
+    def failed(self) -> float:
+        """Seconds to wait now."""
+        self._failures += 1
+        return delay(None, self._failures, self._chance)
+
+    def worked(self) -> None:
+        self._failures = 0

@@ -8,34 +8,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, suppress
+from math import inf
 from typing import Protocol
 
 from msgspec import Struct, structs
 
+from consumer.balance import split
+from consumer.calls import answered
 from consumer.claiming import claim_partition
 from consumer.driver import Driver
 from consumer.errors import (
     ConsumerError,
     FencedError,
-    PositionError,
-    SettingsError,
     ShutdownError,
     UnavailableError,
 )
+from consumer.fleet_share import FleetShare
 from consumer.model import Claim, Event, PartitionState
 from consumer.ownership import Ownership
 from consumer.ports import CheckpointStore, LeaseStore
-from consumer.position import PositionPolicy, Start
+from consumer.position import Expired, PositionPolicy, Start, refuse_gap
+from scaling.explain import count_text
 
 log = logging.getLogger("tidemark.consumer")
+
+TELL_EVERY = 10.0
+"""Seconds between two lines about a start that has to wait."""
 
 _LOOKED_AT = 1.5
 """Intervals until a partition that somebody took is claimed again: the leases were looked at meanwhile, so that the
 claim of their new owner is left alone."""
 
 OnEvents = Callable[[Sequence[Event], int | None], Awaitable[None]]
+OnExpired = Callable[[Expired], None]
 
 
 class Receiver(Protocol):
@@ -47,8 +54,13 @@ class Receiver(Protocol):
 
     async def state(self, partition: str) -> PartitionState: ...
 
-    async def receive(self, partition: str, start: Start, epoch: int, on_events: OnEvents) -> None:
-        """Until cancelled. Raises FencedError when a later claim receives, PositionError, SettingsError."""
+    async def receive(
+        self, partition: str, start: Start, epoch: int, on_events: OnEvents, on_expired: OnExpired
+    ) -> None:
+        """Until cancelled. `on_expired` is told what retention took before it was received, before any later event is
+        handed over. Raises FencedError when a later claim receives, PositionError, SettingsError, and what the two
+        raise.
+        """
         ...
 
     async def close(self, deadline: float) -> None: ...
@@ -99,12 +111,12 @@ class Consumer:
         self._driver = driver
         self._checkpoints = checkpoints
         self._receiving: dict[str, _Receiving] = {}
-        self._partitions = 0
+        self._leases = leases
+        self._share = FleetShare()
+        self._is_first_look = True
         self._undrained: list[str] = []
         self._close_by = 0.0
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.lost_to_retention = 0
-        """Events that retention took before they were received."""
         self.ownership = Ownership(
             leases,
             settings.owner,
@@ -134,13 +146,19 @@ class Consumer:
 
     async def _open(self, stop: asyncio.Event) -> None:
         """Waits for sink and dead letters to be there. Raises the last UnavailableError when told to stop before."""
+        clock, told_at, tries = asyncio.get_running_loop().time, -inf, 0
         while True:
             try:
-                await self._driver.open()
+                await answered("the sink or the dead letters", None, self._driver.open())
             except UnavailableError as error:
-                log.warning("cannot begin yet: %s", error)
+                tries += 1
+                if clock() - told_at >= TELL_EVERY:
+                    told_at = clock()
+                    log.warning("cannot begin yet, %s so far: %s", count_text(tries, "try", "tries"), error)
+                # A service that throttles names milliseconds; to begin a little later costs nothing.
+                pause = max(error.retry_after or 0.0, self._settings.retry)
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(error.retry_after or self._settings.retry):
+                    async with asyncio.timeout(pause):
                         await stop.wait()
                 if stop.is_set():
                     raise
@@ -222,17 +240,33 @@ class Consumer:
             self._share_rate()
 
     async def _list_partitions(self) -> Sequence[str]:
-        partitions = await self._receiver.partitions()
-        if len(partitions) != self._partitions:
-            self._partitions = len(partitions)
-            self._share_rate()
-        return partitions
+        clock, partitions = asyncio.get_running_loop().time, await self._receiver.partitions()
+        known: Collection[str] = partitions if self._settings.fleet_rate is None else ()
+        receivable = self._share.receivable(partitions, clock(), known_to_all=known)
+        self._share_rate()  # by the larger number at once, whatever becomes of the next call
+        if len(receivable) < len(partitions):
+            known = await self._known_to_all(partitions)
+            receivable = self._share.receivable(partitions, clock(), known_to_all=known)
+        return receivable
+
+    async def _known_to_all(self, partitions: Sequence[str]) -> Collection[str]:
+        """Those of the partitions that no other instance may have overlooked so far; see `FleetShare`."""
+        settings = self._settings
+        deadline = asyncio.get_running_loop().time() + settings.lease_interval
+        leases, store_now = await self._leases.list(deadline=deadline)
+        leased, _ = split(leases)
+        others = (each for each in leased if each.owner not in {"", settings.owner})
+        is_alone = all(each.renewed_at + settings.lease_expiry < store_now for each in others)
+        is_first, self._is_first_look = self._is_first_look, False
+        if is_first and is_alone:  # whoever comes later learns of them all
+            return partitions
+        return {each.partition for each in leased}
 
     def _share_rate(self) -> None:
         """Partitions have one owner each, so the shares of all instances never exceed the whole."""
         fleet = self._settings.fleet_rate
-        if fleet is not None and self._partitions and self._receiving:
-            self._driver.set_rate(fleet * len(self._receiving) / self._partitions)
+        if fleet is not None and self._share.partitions and self._receiving:
+            self._driver.set_rate(self._share.rate(fleet, len(self._receiving)))
 
     def set_fleet_rate(self, rate: float | None) -> None:
         """Changes the budget of all instances; each one must be told."""
@@ -267,10 +301,12 @@ class Consumer:
                 self._forget_claim(partition)
                 await asyncio.sleep(_LOOKED_AT * self._settings.lease_interval)
             except UnavailableError as error:
+                if self._failure.done():
+                    return
                 log.warning("partition %s: %s", partition, error)
                 self._forget_claim(partition)
-                await asyncio.sleep(error.retry_after or self._settings.retry)
-            except (PositionError, SettingsError) as error:
+                await asyncio.sleep(max(error.retry_after or 0.0, self._settings.retry))
+            except ConsumerError as error:  # a position, a setting: for the operator
                 self._fail(error)
                 return
             except Exception as error:
@@ -289,15 +325,27 @@ class Consumer:
             self._failure.set_exception(error)
 
     async def _receive_once(self, partition: str) -> None:
-        claim, begin = await self._begin(partition)
+        claim, begin = await answered("the claim", None, self._begin(partition))
         receiving = self._receiving[partition]
         receiving.claim = claim
         self._driver.claimed(claim)
+        self._driver.expired(partition, claim.epoch, begin.gap)
 
         async def on_events(events: Sequence[Event], last_enqueued: int | None) -> None:
-            await self._driver.receive(partition, claim.epoch, events, last_enqueued)
+            try:
+                await self._driver.receive(partition, claim.epoch, events, last_enqueued)
+            except Exception as error:  # of our own: what is in memory cannot be trusted any more
+                log.exception("partition %s: taking events in broke", partition)
+                self._fail(ConsumerError(f"partition {partition}: internal error: {error!r}"))
+                raise
 
-        await self._receiver.receive(partition, begin, claim.epoch, on_events)
+        def on_expired(gone: Expired) -> None:
+            refuse_gap(self._settings.policy, partition, gone)
+            log.warning("partition %s: %s", partition, gone)
+            self._driver.expired(partition, claim.epoch, gone.count)
+
+        receiving_it = self._receiver.receive(partition, begin, claim.epoch, on_events, on_expired)
+        await answered("receiving", None, receiving_it)
 
     async def _begin(self, partition: str) -> tuple[Claim, Start]:
         claim, begin = await claim_partition(
@@ -309,5 +357,4 @@ class Consumer:
             partition,
             begin.note,
         )
-        self.lost_to_retention += begin.gap
         return claim, begin

@@ -11,6 +11,8 @@ class Totals(Struct):
     received: int = 0
     skipped: int = 0
     """Received again although settled: replays after a restart, duplicate deliveries."""
+    expired: int = 0
+    """Taken by retention before they were received: lost to this consumer."""
     attempts: int = 0
     written: int = 0
     retried: int = 0

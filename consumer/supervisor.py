@@ -1,18 +1,22 @@
 """Several worker processes on one machine: the SDKs keep one Python process to one core.
 
 The parent receives nothing itself. It passes SIGTERM and SIGINT on, replaces a worker that was killed, and stops all
-when one ends by itself with an error: what one may not go on with, the others may not either.
+when one ends by itself with an error: what one may not go on with, the others may not either. When the parent itself is
+killed, its workers notice (consumer/worker.py) and stop in order.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from types import FrameType
+
+from consumer.worker import Worker
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -55,13 +59,30 @@ class _Fleet:
                     )
                     self._due[index] = now + _AGAIN
                 if now >= self._due[index]:
-                    self.workers[index] = subprocess.Popen(self._command)  # noqa: S603 - ourselves
-                    self._due[index] = now
+                    self._start(index, now)
                 running += 1
             else:
                 self._ended(status)
                 self.stop(f"worker {worker.pid} ended with status {status}")
         return running > 0
+
+    def _start(self, index: int, now: float) -> None:
+        before, self.workers[index] = self.workers[index], None
+        if before is not None and before.stdin is not None:
+            before.stdin.close()
+        worker = Worker(index, len(self.workers), os.getpid())
+        self._due[index] = now
+        try:
+            # Nothing is written to its standard input: that it ends with this process is what it is for.
+            started = self.workers[index] = subprocess.Popen(  # noqa: S603 - ourselves
+                [*self._command, "--worker", str(worker)], stdin=subprocess.PIPE
+            )
+        except OSError as error:  # no memory, no more processes: the others go on meanwhile
+            log.warning("worker %d of %d cannot be started: %s; tried again", index + 1, worker.count, error)
+            self._due[index] = now + _AGAIN
+        else:
+            if self.stopping:  # the order came while it was being started
+                started.terminate()
 
     def _ended(self, status: int | None) -> None:
         if status and self.status in {None, 0}:

@@ -208,6 +208,7 @@ async def consumer_process(settings, folder, *arguments):
             *("-m", "consumer", "--root", str(folder), *arguments),
             cwd=ROOT,
             env={**environment, **settings},
+            stdin=asyncio.subprocess.DEVNULL,
             stderr=stderr,
         )
     running = ConsumerInProcess(process, log)

@@ -32,7 +32,7 @@ def running_server():
     """URL of a fresh server. Where there is none to start the test is skipped, but on CI it fails."""
     programs = server_programs()
     if programs is None:
-        message = "no PostgreSQL server: install Debian's package postgresql (python -m devstack postgres)"
+        message = "no PostgreSQL server: install Debian's package postgresql (`make test` does, where it may)"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)

@@ -66,17 +66,17 @@ class SqlLeaseStore:
         database.use()
 
     async def list(self, *, deadline: float) -> tuple[Sequence[Lease], float]:
-        return await self._database.transact(self._list, deadline=deadline)
+        return await self._database.transact(self._list, deadline=deadline, urgent=True)
 
     async def claim(self, lease: Lease, owner: str, *, deadline: float) -> Lease | None:
         work = partial(self._renew if lease.token else self._insert, lease=lease, owner=owner)
-        return await self._database.transact(work, deadline=deadline)
+        return await self._database.transact(work, deadline=deadline, urgent=True)
 
     async def release(self, lease: Lease, *, deadline: float) -> None:
         if lease.token:
             gone = is_presence(lease.partition)
             work = partial(self._delete, lease=lease) if gone else partial(self._renew, lease=lease, owner="")
-            await self._database.transact(work, deadline=deadline)
+            await self._database.transact(work, deadline=deadline, urgent=True)
 
     async def aclose(self) -> None:
         await self._database.release()

@@ -27,6 +27,7 @@ from consumer.cli.support import (
     errors,
     fail,
     number,
+    plain,
     print_json,
     run,
     soon,
@@ -286,13 +287,13 @@ def _print(rows: Sequence[Row], now: float) -> None:
         age = duration_text(max(0.0, now - found.saved_at)) if found.saved_at else "?"
         cells = (_position(row), found.offset, f"{beyond:,} in {len(found.beyond):,}" if beyond else "0")
         table.add_row(
-            row.partition, *map(escape, cells), escape(found.owner), str(found.epoch), age, number(row.lag)
+            row.partition, *map(plain, cells), plain(found.owner), str(found.epoch), age, number(row.lag)
         )
     console.print(table)
     for row in rows:
         if row.unreadable:
             console.print(
-                f"[red]partition {escape(row.partition)}:[/] {escape(row.unreadable)}", soft_wrap=True
+                f"[red]partition {escape(row.partition)}:[/] {plain(row.unreadable)}", soft_wrap=True
             )
 
 

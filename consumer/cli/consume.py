@@ -16,17 +16,27 @@ from rich.console import Console
 from rich.markup import escape
 
 from consumer.config import ConsumerConfig, read_config
-from consumer.errors import ConsumerError, SettingsError
+from consumer.errors import ConsumerError, OrphanedError, SettingsError
 from consumer.supervisor import supervise
+from consumer.worker import Worker, end_with_parent, watch_parent
+from scaling import app_settings
 from scaling.assembly import ROOT
+from scaling.sanitize import without_secrets
+from scaling.sdk_logs import quiet_sdks
+from scaling.secret_filter import keep_secrets_from_logs
 
 errors = Console(stderr=True)
 log = logging.getLogger("tidemark.consumer")
+
+STDIN = 0  # its file descriptor
 
 SAME_ORDER = 1.0
 """Seconds within which a second signal is the first one heard twice: a terminal's Ctrl-C, systemd and `timeout` signal
 the workers as well as their parent, who passes it on.
 """
+
+GRACE = 10.0
+"""Seconds that a worker may take to leave, beyond CONSUMER_SHUTDOWN: it closes connections and tells its last telemetry."""
 
 
 def consume(
@@ -37,13 +47,19 @@ def consume(
         float | None, typer.Option("--for", min=0.0, help="Stop after so many seconds.")
     ] = None,
     root: Annotated[
-        Path, typer.Option("--root", help="Folder of local.settings.json; the environment wins over it.")
+        Path,
+        typer.Option(
+            "--root", help="Folder of .env and local.settings.json; the environment wins over both."
+        ),
     ] = ROOT,
+    worker: Annotated[str, typer.Option(hidden=True)] = "",
 ) -> None:
     """Consumes an event hub until SIGTERM or Ctrl-C, then finishes what was begun and saves the checkpoints.
 
+    EVENTHUB_RATELIMIT is for the command as a whole: several worker processes divide it.
+
     Exit status: 0 stopped in order, 2 settings, 3 an untrusted checkpoint, 4 ALLOW_BACKLOG exceeded, 5 nothing but
-    poison, 6 not all that was begun was settled in time, 1 anything else.
+    poison, 6 not all that was begun was settled in time, 7 the parent of a worker is gone, 1 anything else.
     """
     own_modules_of(root)
     settings = settings_of(root)
@@ -52,16 +68,17 @@ def consume(
         format="%(asctime)s %(levelname)-7s %(message)s",
         stream=sys.stderr,
     )
-    logging.getLogger("azure").setLevel(logging.WARNING)
+    keep_secrets_from_logs()
+    quiet_sdks(settings)
     try:
         config = read_config(settings)
         if processes > 1:
-            status = supervise(processes, seconds=seconds, grace=config.shutdown + 10.0, root=root)
+            status = supervise(processes, seconds=seconds, grace=config.shutdown + GRACE, root=root)
         else:
-            asyncio.run(_run(config, settings, seconds))
+            asyncio.run(_run(config, settings, seconds, Worker.parse(worker) if worker else None))
             status = 0
     except ConsumerError as error:
-        errors.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        errors.print(f"[red]error:[/] {escape(without_secrets(str(error)))}", soft_wrap=True)
         status = error.exit_status
     raise typer.Exit(status)
 
@@ -73,27 +90,11 @@ def own_modules_of(root: Path) -> None:
 
 
 def settings_of(root: Path) -> dict[str, str]:
-    """App settings: local.settings.json where there is one, then `.env`, then the environment."""
-    values = {**_local_settings(root / "local.settings.json"), **_dot_env(root / ".env")}
-    return {**values, **os.environ}
-
-
-def _local_settings(path: Path) -> dict[str, str]:
-    from scaling.cli import local_settings  # noqa: PLC0415 - the other half's command line, only when needed
-
+    """The app's settings: see `app_settings`. Raises SettingsError."""
     try:
-        return local_settings(path)
+        return app_settings.settings_of(root)
     except ValueError as error:
         raise SettingsError(str(error)) from None
-
-
-def _dot_env(path: Path) -> dict[str, str]:
-    """NAME=value lines, as the seed read them; comments and quotes as usual."""
-    if not path.exists():
-        return {}
-    lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
-    pairs = (line.removeprefix("export ").partition("=") for line in lines if line and line[0] != "#")
-    return {name.strip(): value.strip().strip("'\"") for name, equals, value in pairs if equals}
 
 
 class StopOrders:
@@ -112,6 +113,15 @@ class StopOrders:
         self._clock = clock
         self._leave = leave
         self._since: float | None = None
+        self.is_orphan = False
+
+    def orphaned(self) -> None:
+        """The parent is gone: an order to stop, and no second one to somebody who does so already."""
+        self.is_orphan = True
+        if self._since is None:
+            log.warning("the parent process is gone: stopping in order; %g s at most", self._shutdown)
+            self._stop.set()
+        self._since = self._clock()  # the system's signal for it is the same news
 
     def heard(self, name: str) -> None:
         now = self._clock()
@@ -124,17 +134,20 @@ class StopOrders:
             self._leave(130)
 
 
-async def _run(config: ConsumerConfig, settings: Mapping[str, str], seconds: float | None) -> None:
-    from consumer.process import ConsumerProcess  # noqa: PLC0415 - the SDKs take a second; other commands need none
+async def _run(
+    config: ConsumerConfig, settings: Mapping[str, str], seconds: float | None, worker: Worker | None
+) -> None:
+    if worker is not None:
+        end_with_parent(worker.parent)
+    from consumer.process import ConsumerProcess, whole  # noqa: PLC0415 - the SDKs take a second; other commands need none
 
-    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    orders = StopOrders(stop, config.shutdown, clock=loop.time, leave=os._exit)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, orders.heard, number.name)
+    orders = StopOrders(stop, config.shutdown, clock=asyncio.get_running_loop().time, leave=os._exit)
+    _listen(orders, worker, within=config.shutdown + GRACE)
     if seconds is not None:
-        loop.call_later(seconds, stop.set)
-    statistics = await ConsumerProcess(config, settings).run(stop)
+        asyncio.get_running_loop().call_later(seconds, stop.set)
+    process = ConsumerProcess(config, settings, share=worker.share if worker else whole)
+    statistics = await process.run(stop)
     totals = statistics.totals
     log.info(
         "stopped: %d received, %d written, %d dead letters, %d retries, %d skipped as settled before",
@@ -144,6 +157,24 @@ async def _run(config: ConsumerConfig, settings: Mapping[str, str], seconds: flo
         totals.retried,
         totals.skipped,
     )
+    if orders.is_orphan:
+        raise OrphanedError("the parent process is gone: what was begun is finished")
+
+
+def _listen(orders: StopOrders, worker: Worker | None, *, within: float) -> None:
+    """Passes on what signals say, and to a worker that its parent is gone; then it leaves `within` so many seconds."""
+    loop = asyncio.get_running_loop()
+
+    def heard(name: str) -> None:
+        if worker is not None and not orders.is_orphan and os.getppid() != worker.parent:
+            orders.orphaned()  # the system's signal was faster than the end of the pipe
+        else:
+            orders.heard(name)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, heard, number.name)
+    if worker is not None:
+        watch_parent(STDIN, lambda: loop.call_soon_threadsafe(orders.orphaned), within=within)
 
 
 def main() -> None:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from msgspec import Struct
-from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Column, Table
 
@@ -23,6 +22,7 @@ from consumer.cli.support import (
     console,
     errors,
     fail,
+    plain,
     print_json,
     run,
     soon,
@@ -125,10 +125,10 @@ class DeadLetterCommands:
         for letter in letters:
             why, failed_at = letter.rejection, time_text(letter.failed_at)
             cells = (letter.id, why.reason, why.detail, str(letter.attempts), failed_at)
-            table.add_row(*map(escape, cells), f"{len(letter.event.body):,}")
+            table.add_row(*map(plain, cells), f"{len(letter.event.body):,}")
         console.print(table)
         told = ", ".join(f"{count:,} {reason}" for reason, count in counts.most_common())
-        console.print(f"{counts.total():,} dead letters{': ' if told else ''}{escape(told)}", soft_wrap=True)
+        console.print(f"{counts.total():,} dead letters{': ' if told else ''}{plain(told)}", soft_wrap=True)
 
     def show(
         self,
@@ -150,8 +150,8 @@ class DeadLetterCommands:
             return
         body = document.pop("body", None) or document.pop("body_base64", "")
         for name, value in document.items():
-            console.print(f"[bold]{name:<16}[/]{escape(str(value))}", soft_wrap=True)
-        console.print(escape(body[:_BODY_SHOWN]), soft_wrap=True)
+            console.print(f"[bold]{name:<16}[/]{plain(str(value))}", soft_wrap=True)
+        console.print(plain(body[:_BODY_SHOWN]), soft_wrap=True)
         if len(body) > _BODY_SHOWN:
             console.print(f"[dim]{len(body) - _BODY_SHOWN:,} more characters; --json shows all[/]")
 
@@ -181,7 +181,7 @@ class DeadLetterCommands:
 
         if remain := self._with_store(root, work):
             for letter, why in remain:
-                errors.print(f"[red]{escape(letter.id)}[/] {escape(why)}", soft_wrap=True)
+                errors.print(f"[red]{plain(letter.id)}[/] {plain(why)}", soft_wrap=True)
             fail(f"{len(remain)} dead letters remain")
 
     def purge(

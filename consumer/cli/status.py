@@ -17,6 +17,8 @@ from consumer.cli.consume import settings_of
 from consumer.cli.support import Json, Root, console, fail, print_json, run
 from scaling import explain
 from scaling.assembly import ROOT
+from scaling.callers import NOBODY, named
+from scaling.sanitize import one_line
 
 if TYPE_CHECKING:
     from consumer import api
@@ -50,7 +52,7 @@ def _run(root: Path, work: Callable[[api.ConsumerTables], Coroutine[Any, Any, _T
 
     try:
         return run(main)
-    except (ConnectionSettingsError, StoreUnavailableError, api.RateRequestError) as error:
+    except (ConnectionSettingsError, StoreUnavailableError, ValueError) as error:
         fail(str(error))
 
 
@@ -94,9 +96,8 @@ def rate(
     from consumer import api  # noqa: PLC0415
 
     async def work(tables: api.ConsumerTables) -> str:
-        order = api.rate_order(
-            {"rate": records, "fleet_rate": fleet}, by=by or getpass.getuser(), at=tables.clock()
-        )
+        who, _ = named(NOBODY, by or getpass.getuser())
+        order = api.rate_order({"rate": records, "fleet_rate": fleet}, by=who, at=tables.clock())
         return await api.order_rate(tables, name, order)
 
     console.print(escape(_run(root, work)), soft_wrap=True)
@@ -106,7 +107,7 @@ def _show(each: ConsumerView) -> None:
     limit = "no common limit" if each.rate_limit is None else f"limit {explain.number_text(each.rate_limit)}"
     share = "?" if each.throttled_share is None else f"{each.throttled_share:.1%}"
     console.print(
-        f"[bold]{escape(each.consumer)}[/]: {each.live} live, {_number(each.written_per_s)} records/s ({limit}),"
+        f"[bold]{escape(one_line(each.consumer))}[/]: {each.live} live, {_number(each.written_per_s)} records/s ({limit}),"
         f" {_number(each.ru_per_record)} RU per record, {_number(each.ru_per_s)} RU/s, {share} throttled,"
         f" lag {_number(each.lag)}, {each.dead_letters_total} dead letters",
         soft_wrap=True,
@@ -117,11 +118,11 @@ def _show(each: ConsumerView) -> None:
             if each.order.rate is not None
             else f"{each.order.fleet_rate:g} records/s for all together"
         )
-        console.print(f"  ordered: {kind}, by {escape(each.order.by)}", soft_wrap=True)
+        console.print(f"  ordered: {kind}, by {escape(one_line(each.order.by))}", soft_wrap=True)
     instances = Table("instance", "state", "age", "records/s", "limit", "429", "RU/record", "backlog")
     for one in each.instances:
         instances.add_row(
-            escape(one.instance),
+            escape(one_line(one.instance)),
             one.state,
             explain.duration_text(one.age),
             _number(one.written_per_s),
@@ -140,7 +141,7 @@ def _cells(part: PartitionView) -> list[str]:
     low_water = "none yet" if part.low_water is None else _number(part.low_water)
     numbers = map(_number, (part.received, part.last_enqueued, part.in_flight))
     where = part.instance if part.live else f"{part.instance} (gone)"
-    return [escape(part.partition), _number(part.lag), low_water, *numbers, escape(where)]
+    return [escape(part.partition), _number(part.lag), low_water, *numbers, escape(one_line(where))]
 
 
 def _number(value: float | None) -> str:

@@ -16,6 +16,7 @@ from consumer.errors import ConsumerError
 from consumer.model import Event, PartitionState
 from consumer.ports import CheckpointStore, DeadLetterStore, Sink
 from consumer.position import Start
+from scaling.sanitize import one_line, without_secrets
 
 DEADLINE = 60.0
 """Seconds for one request to a store; a person waits."""
@@ -72,7 +73,7 @@ OpenParts = Callable[[Path], Parts]
 console = Console()
 errors = Console(stderr=True)
 
-Root = Annotated[Path, typer.Option("--root", help="Folder of host.json and local.settings.json.")]
+Root = Annotated[Path, typer.Option("--root", help="Folder of host.json, .env and local.settings.json.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
@@ -85,9 +86,14 @@ def run(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
         fail(str(error))
 
 
+def plain(text: str) -> str:
+    """`text` for the console: markup and whatever would move the cursor is shown, not done. Lines stay apart."""
+    return escape("\n".join(map(one_line, text.split("\n"))))
+
+
 def fail(message: str) -> NoReturn:
     """Ends the command with exit status 1."""
-    errors.print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
+    errors.print(f"[red]error:[/] {plain(without_secrets(message))}", soft_wrap=True)
     raise typer.Exit(1)
 
 

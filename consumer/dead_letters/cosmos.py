@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import aiohttp
-from azure.core.exceptions import AzureError
 from azure.cosmos import PartitionKey
 from azure.cosmos.aio import ContainerProxy, CosmosClient
 from azure.cosmos.exceptions import CosmosHttpResponseError
@@ -176,7 +174,9 @@ class CosmosDeadLetterStore:
             ) from None
         except CosmosHttpResponseError as error:
             raise self._refused(doing, error) from error
-        except (AzureError, aiohttp.ClientError, OSError) as error:
+        except ConsumerError:
+            raise
+        except Exception as error:  # the network's, or one that nobody thought of: the outcome is as unknown
             raise UnavailableError(f"{doing} {self!r}: {network_story(error)}") from error
 
     def _refused(self, doing: str, error: CosmosHttpResponseError) -> ConsumerError:

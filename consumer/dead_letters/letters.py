@@ -94,5 +94,5 @@ def _properties(properties: Mapping[str, Any]) -> Any:
     """As JSON has them; a letter that cannot be stored would hold up its partition forever."""
     try:
         return msgspec.json.decode(msgspec.json.encode(properties, enc_hook=str))
-    except (TypeError, ValueError, RecursionError):
+    except Exception:  # noqa: BLE001 - see above
         return {str(clean(str(name))): clean(repr(value)) for name, value in properties.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from consumer.model import Outcome, WriteResult
 
@@ -50,7 +50,6 @@ MEANINGS: Mapping[tuple[int, int | None], Meaning] = {
     (429, None): Meaning(RETRY, "throttled"),
     (449, None): Meaning(RETRY, "concurrent_write"),
 }
-_EXISTS = Meaning(WRITTEN, "exists")
 _SERVER_ERROR = Meaning(RETRY, "server_error")
 _UNEXPECTED = Meaning(RETRY, "unexpected")
 
@@ -69,6 +68,8 @@ class Answer(Struct, frozen=True):
     sub_status: int = 0
     message: str = ""
     retry_after: float | None = None
+    by_sdk: bool = False
+    """The SDK failed by itself; whether anything was sent is unknown."""
 
     def divisible(self) -> bool:
         """Whether a smaller request may fare better: one bad operation can make the service refuse all of them
@@ -77,17 +78,14 @@ class Answer(Struct, frozen=True):
         return self.status in {400, 413} and (self.status, self.sub_status) not in MEANINGS
 
 
-def meaning(status: int, sub_status: int, *, create: bool = False) -> Meaning:
-    """With `create` a conflict means that the document is there, most likely from an earlier delivery."""
-    if create and status == 409:
-        return _EXISTS
+def meaning(status: int, sub_status: int) -> Meaning:
     found = MEANINGS.get((status, sub_status)) or MEANINGS.get((status, None))
     if found is not None:
         return found
     return _SERVER_ERROR if status >= 500 else _UNEXPECTED
 
 
-def result_of(operation: Mapping[str, Any], *, create: bool = False) -> WriteResult:
+def result_of(operation: Mapping[str, Any]) -> WriteResult:
     """The result of one operation's answer in a batch."""
     status = operation.get("statusCode", 0)
     charge = operation.get("requestCharge", 0.0)
@@ -96,20 +94,35 @@ def result_of(operation: Mapping[str, Any], *, create: bool = False) -> WriteRes
     milliseconds = operation.get("retryAfterMilliseconds")
     retry_after = milliseconds / 1000 if isinstance(milliseconds, int | float) else None
     sub_status = operation.get("subStatusCode", 0)
-    return _result(status, sub_status, operation.get("message", ""), retry_after, charge, create=create)
+    return _result(status, sub_status, operation.get("message", ""), retry_after, charge)
 
 
-def result_of_request(answer: Answer, *, create: bool = False) -> WriteResult:
+def after_conflict(conflict: WriteResult, reading: Mapping[str, Any]) -> WriteResult:
+    """What a conflict of a create means, by the answer of reading the document behind it.
+
+    It is there, most likely from an earlier delivery: that is as good as written. It is not: then another one has what
+    must be unique.
+    """
+    read = result_of(reading)
+    charge = conflict.request_units + read.request_units
+    if read.outcome is WRITTEN:
+        return WriteResult(WRITTEN, conflict.status, "exists", None, charge)
+    if read.status == 404 and not reading.get("subStatusCode"):
+        return WriteResult(REJECT, conflict.status, f"unique_key: {conflict.reason}", None, charge)
+    return structs.replace(read, outcome=RETRY, reason=f"conflict, not explained: {read.reason}")
+
+
+def result_of_request(answer: Answer) -> WriteResult:
     """The result of every operation of a request that got one answer for all."""
     if not answer.status:
         return WriteResult(RETRY, reason=answer.message or NO_ANSWER.reason)
-    return _result(answer.status, answer.sub_status, answer.message, answer.retry_after, 0.0, create=create)
+    return _result(answer.status, answer.sub_status, answer.message, answer.retry_after, 0.0)
 
 
 def _result(
-    status: int, sub_status: int, message: str, retry_after: float | None, charge: float, *, create: bool
+    status: int, sub_status: int, message: str, retry_after: float | None, charge: float
 ) -> WriteResult:
-    found = meaning(status, sub_status, create=create)
+    found = meaning(status, sub_status)
     reason = found.reason
     if found.outcome is REJECT and message:
         reason = f"{reason}: {message}"

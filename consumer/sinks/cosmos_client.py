@@ -43,6 +43,8 @@ class ContainerDefinition(Struct, frozen=True):
     version: int
     system_key: bool = False
     """A container from before partition keys were required."""
+    unique_keys: bool = False
+    """Whether something besides the id must be unique; settled when a container is made."""
 
     def same_key(self, other: ContainerDefinition) -> bool:
         return (self.paths, self.kind, self.version) == (other.paths, other.kind, other.version)
@@ -102,6 +104,7 @@ class CosmosContainer:
             kind=key.get("kind", "Hash"),
             version=key.get("version", 1),
             system_key=key.get("systemKey", False),
+            unique_keys=bool((found.get("uniqueKeyPolicy") or {}).get("uniqueKeys")),
         )
 
     async def ranges(self) -> tuple[KeyRange, ...]:
@@ -124,7 +127,8 @@ class CosmosContainer:
         """Up to 100 independent operations for one physical partition. Raises BulkUnavailableError."""
         exchange = _Exchange(rid, range_id, body)
         answer = await self._send([], None, exchange)
-        if not exchange.done and not answer.status:
+        # Without a status nothing was asked: no network, or no token. Of bulk that says nothing.
+        if not exchange.done and (answer.by_sdk or answer.operations is not None):
             raise BulkUnavailableError(f"the SDK sent no request through its hook: {answer.message}")
         return answer
 
@@ -156,8 +160,8 @@ class CosmosContainer:
             )
         except SDK_ERRORS as error:
             return Answer(message=network_story(error))
-        except (KeyError, TypeError, ValueError) as error:  # from the SDK's reading of an answer that is none
-            return Answer(message=f"the answer cannot be read: {error!r}")
+        except Exception as error:  # noqa: BLE001 - from the SDK's own code, such as reading an answer that is none
+            return Answer(message=f"the answer cannot be read: {error!r}", by_sdk=True)
 
     @property
     def _open(self) -> ContainerProxy:

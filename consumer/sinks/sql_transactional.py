@@ -109,7 +109,9 @@ class SqlTransactionalSink:
             return _again(batch, "no answer by the deadline; the outcome is unknown")
         try:
             return position.running.result()
-        except (SQLAlchemyError, UnavailableError, OSError) as error:
+        except FencedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it was, the stored position tells what became of it
             return _again(batch, message_of(error))
 
     async def replay(self, record: Record, *, deadline: float) -> WriteResult:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 import msgspec
 from sqlalchemy import ARRAY, JSON, Date, DateTime, LargeBinary, Time, Uuid
 from sqlalchemy.types import TypeEngine
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""Of the year 1 and of the year 9999: beyond them databases and Python have no dates."""
 
 Coercer = Callable[[Any], Any]
 """Raises ValueError or TypeError, with a sentence, for a value the column can never take."""
@@ -41,14 +45,26 @@ def _aware(value: Any) -> datetime | None:
     if value is None:
         return None
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return datetime.fromtimestamp(value, UTC)
+        return _moment(value)
     found = datetime.fromisoformat(_text(value, "a date and time"))
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
+def _moment(seconds: float) -> datetime:
+    if not _FIRST_SECOND <= seconds < _LAST_SECOND + 1:
+        raise ValueError(
+            f"{seconds:g} is no time in epoch seconds; accepted: {_FIRST_SECOND} to {_LAST_SECOND}, the years 1 to 9999."
+            " Were these milliseconds, microseconds or nanoseconds?"
+        )
+    return _EPOCH + timedelta(seconds=seconds)
+
+
 def _utc(value: Any) -> datetime | None:
     found = _aware(value)
-    return None if found is None else found.astimezone(UTC).replace(tzinfo=None)
+    try:
+        return None if found is None else found.astimezone(UTC).replace(tzinfo=None)
+    except OverflowError as error:
+        raise ValueError(f"'{value}' is beyond the years 1 to 9999 in UTC") from error
 
 
 def _date(value: Any) -> date | None:

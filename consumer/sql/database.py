@@ -1,11 +1,18 @@
-"""A database and the threads that talk to it: nothing here ever blocks the event loop."""
+"""A database and the threads that talk to it: nothing here ever blocks the event loop.
+
+A call that has not ended by its deadline keeps its thread until the driver gives it back, which the timeouts below
+see to. There are never more threads than connections; leases have some of their own, so that partitions whose rows
+are locked cost no others; and a shutdown leaves behind what hangs.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,9 +28,12 @@ from sqlalchemy.exc import (
 )
 from sqlalchemy.pool import StaticPool
 
-from consumer.errors import SettingsError, UnavailableError
+from consumer.errors import ConsumerError, SettingsError, UnavailableError
 from consumer.sql.failures import message_of
 from consumer.sql.tables import CHECKPOINTS, DEAD_LETTERS, LEASES, ddl
+from consumer.sql.threads import Threads
+
+log = logging.getLogger("tidemark.consumer")
 
 T = TypeVar("T")
 
@@ -32,6 +42,16 @@ STATEMENT_TIMEOUT = 30.0
 over; the server ends the transaction after this time.
 """
 CONNECT_TIMEOUT = 5
+LOGIN_TIMEOUT = 15
+"""Seconds; Azure SQL's gateway takes its time, and a serverless database that sleeps refuses at once."""
+LOCK_TIMEOUT = 10.0
+"""Seconds a statement in Azure SQL waits for a row that another transaction holds. Its server never ends the
+transaction of a frozen client by itself: the heir of a partition must not wait there, but try again and say why.
+"""
+RELEASE_TIMEOUT = 5.0
+"""Seconds a shutdown waits for calls that are still running."""
+URGENT = 2
+"""Threads and connections for leases."""
 RECYCLE = 1200
 """Seconds; gateways of the cloud drop connections that were idle for half an hour."""
 
@@ -65,8 +85,10 @@ class SqlDatabase:
         self._create = self.dialect == "sqlite" if create_tables is None else create_tables
         # SQLite has one writer at a time; others would only poll for its lock.
         self._connections = 1 if self.dialect == "sqlite" else connections
-        self.engine = _engine(self._url, setting, self._connections)
-        self._executor = ThreadPoolExecutor(self._connections, thread_name_prefix="sql")
+        urgent = 0 if self.dialect == "sqlite" else URGENT
+        self.engine = _engine(self._url, setting, self._connections + urgent)
+        self._threads = Threads(self._connections, "sql")
+        self._urgent = Threads(urgent, "sql-urgent") if urgent else self._threads
         self._running: set[asyncio.Future[Any]] = set()
         self._users = 0
         self._checked: set[str] = set()
@@ -81,14 +103,29 @@ class SqlDatabase:
     async def release(self) -> None:
         self._users -= 1
         if self._users == 0:
-            if self._running:
-                await asyncio.wait(self._running)
-            await asyncio.wrap_future(self._executor.submit(self.engine.dispose))
-            self._executor.shutdown()  # every thread is idle
+            hanging = await self._wait_for(self._running)
+            if not hanging:
+                hanging = await self._wait_for({self.start(self.engine.dispose)})
+            if hanging:
+                log.warning(
+                    "%r: %d calls do not end; they are left behind, their outcomes unknown", self, hanging
+                )
+            for threads in {self._threads, self._urgent}:
+                threads.shutdown()
+
+    async def _wait_for(self, running: set[asyncio.Future[Any]]) -> int:
+        """How many have not ended in the time that a shutdown has for them."""
+        if not running:
+            return 0
+        _, late = await asyncio.wait(running, timeout=RELEASE_TIMEOUT)
+        return len(late)
 
     def start(self, work: Callable[[], T]) -> asyncio.Future[T]:
         """Runs `work` in a thread of the database's own. It goes on when nobody waits for it any more."""
-        future = asyncio.get_running_loop().run_in_executor(self._executor, work)
+        return self._follow(self._threads.submit(work))
+
+    def _follow(self, submitted: Future[T]) -> asyncio.Future[T]:
+        future = asyncio.wrap_future(submitted)
         self._running.add(future)
         future.add_done_callback(self._ended)
         return future
@@ -98,26 +135,43 @@ class SqlDatabase:
         if not future.cancelled():
             future.exception()  # seen, although its caller may have gone
 
-    async def call(self, work: Callable[[], T], *, deadline: float | None = None) -> T:
-        """The result of `work`. Raises what it raises; UnavailableError for errors of the database, and after the
-        deadline: the work then goes on, and its outcome is unknown.
+    async def call(self, work: Callable[[], T], *, deadline: float | None = None, urgent: bool = False) -> T:
+        """The result of `work`, which waits for no other than urgent ones if it is `urgent`.
+
+        Raises ConsumerErrors as `work` raises them, and UnavailableError for everything else, and after the deadline:
+        what was begun then goes on, and its outcome is unknown.
         """
+        submitted: Future[T] | None = None
         try:
+            submitted = (self._urgent if urgent else self._threads).submit(work)
             async with asyncio.timeout_at(deadline):
-                return await asyncio.shield(self.start(work))
+                return await asyncio.shield(self._follow(submitted))
         except TimeoutError:
             raise UnavailableError(f"{self!r} has not answered by the deadline") from None
+        except ConsumerError:
+            raise
         except SQLAlchemyError as error:
             raise UnavailableError(f"{self!r}: {message_of(error)}") from error
+        except Exception as error:
+            raise UnavailableError(f"{self!r}: {type(error).__name__}: {message_of(error)}") from error
+        finally:
+            if submitted is not None:
+                submitted.cancel()  # what was not begun in time never is
 
     async def transact(
-        self, work: Callable[[Connection], T], *, deadline: float | None = None, again_on_conflict: int = 0
+        self,
+        work: Callable[[Connection], T],
+        *,
+        deadline: float | None = None,
+        again_on_conflict: int = 0,
+        urgent: bool = False,
     ) -> T:
         """As `call`, in a transaction of its own, once the consumer's tables are known to exist (SettingsError).
 
         It is tried again when another transaction took the same key first, up to `again_on_conflict` times.
         """
-        return await self.call(lambda: self._transaction(work, again_on_conflict), deadline=deadline)
+        transaction = partial(self._transaction, work, again_on_conflict)
+        return await self.call(transaction, deadline=deadline, urgent=urgent)
 
     def _transaction(self, work: Callable[[Connection], T], again_on_conflict: int) -> T:
         self.check_tables([CHECKPOINTS, DEAD_LETTERS, LEASES])
@@ -132,10 +186,10 @@ class SqlDatabase:
 
     def check_tables(self, tables: Sequence[Table]) -> None:
         """Creates missing tables where that is allowed; blocks. Raises SettingsError, DBAPIError."""
+        if self._checked.issuperset(table.name for table in tables):
+            return  # without the lock, which a call that hangs may hold
         with self._checking:
             missing = [table for table in tables if table.name not in self._checked]
-            if not missing:
-                return
             if self._create:
                 self._create_tables(missing)
             self._require(missing)
@@ -188,6 +242,8 @@ def _engine(url: URL, setting: str, connections: int) -> Engine:
         options |= {"pool_size": connections, "max_overflow": 0, "pool_recycle": RECYCLE}
     if backend == "postgresql":
         options["connect_args"] = _postgres_options(url)
+    if backend == "mssql" and url.get_driver_name() == "pyodbc":
+        options["connect_args"] = {"timeout": LOGIN_TIMEOUT}
     try:
         engine = create_engine(url, **options)
     except (NoSuchModuleError, ImportError) as error:
@@ -199,6 +255,9 @@ def _engine(url: URL, setting: str, connections: int) -> Engine:
     if backend == "sqlite":
         event.listen(engine, "connect", _open_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
+    if backend == "mssql":
+        # Before the dialect asks the server who it is, on the same connection.
+        event.listen(engine, "connect", _open_azure_sql, insert=True)
     return engine
 
 
@@ -210,6 +269,14 @@ def _postgres_options(url: URL) -> dict[str, Any]:
         "options": f"-c statement_timeout={milliseconds} -c idle_in_transaction_session_timeout={milliseconds}",
     }
     return {name: value for name, value in defaults.items() if name not in url.query}
+
+
+def _open_azure_sql(connection: Any, _record: Any) -> None:
+    if hasattr(connection, "timeout"):  # pyodbc's, in seconds, for each statement
+        connection.timeout = int(STATEMENT_TIMEOUT)
+    cursor = connection.cursor()
+    cursor.execute(f"SET LOCK_TIMEOUT {int(LOCK_TIMEOUT * 1000)}")
+    cursor.close()
 
 
 def _open_sqlite(connection: Any, _record: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 
 from consumer.model import Rejection
@@ -13,12 +15,32 @@ OF_THE_EVENT = {
 }
 """SQLSTATEs that speak of the row, although drivers file them under programming or internal errors."""
 
+_OF_ARITHMETIC = {errno.EDOM, errno.ERANGE, errno.EOVERFLOW}
+"""What OSError says of a value, not of the world: `datetime.fromtimestamp` with nanoseconds for seconds."""
+
+
+class HandlerError(Exception):
+    """A handler of the user's own refused an event."""
+
+    @classmethod
+    def of(cls, error: Exception) -> HandlerError | None:
+        """What a handler raised as its refusal; None where trying again may help: errors of the database and of the
+        network.
+        """
+        arithmetic = isinstance(error, OSError) and error.errno in _OF_ARITHMETIC
+        if isinstance(error, SQLAlchemyError | OSError | MemoryError) and not arithmetic:
+            return None
+        return cls(f"{type(error).__name__}: {error}")
+
+
 NAMES = {
     "40001": "serialization failure",
     "40P01": "deadlock",
     "53100": "disk full",
     "55P03": "lock timeout",
     "57014": "statement timeout",
+    "HYT00": "timeout of the driver",
+    "HYT01": "timeout of the connection",
 }
 
 
@@ -26,7 +48,7 @@ def rejection_of(error: BaseException) -> Rejection | None:
     """Why the event can never be written as it is; None when trying again may help.
 
     A missing table or column, or a right that was withdrawn, is no fault of any event: the hub is not drained into
-    the dead letters for it.
+    the dead letters for it. Nor is an error that nobody thought of: drivers raise all kinds.
     """
     if isinstance(error, IntegrityError):
         return Rejection("constraint", message_of(error))
@@ -37,9 +59,7 @@ def rejection_of(error: BaseException) -> Rejection | None:
         return Rejection(reason, message_of(error)) if reason else None
     if isinstance(error, StatementError):  # a value that its column's type cannot take; nothing was sent
         return Rejection("value", message_of(error))
-    if isinstance(error, SQLAlchemyError | OSError | MemoryError) or not isinstance(error, Exception):
-        return None
-    return Rejection("handler", f"{type(error).__name__}: {error}")
+    return Rejection("handler", str(error)) if isinstance(error, HandlerError) else None
 
 
 def message_of(error: BaseException) -> str:

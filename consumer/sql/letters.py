@@ -95,6 +95,6 @@ def _text(value: str | None) -> str | None:
 def _properties(event: Event) -> str:
     try:
         return msgspec.json.encode(event.properties, enc_hook=str).decode()
-    except (TypeError, ValueError, UnicodeEncodeError):
+    except Exception:  # noqa: BLE001 - see below
         # AMQP knows maps of odd keys; a letter that cannot be stored would hold up its partition forever.
         return msgspec.json.encode({str(k): _text(repr(v)) for k, v in event.properties.items()}).decode()

@@ -35,6 +35,7 @@ from consumer.mapping import Path, find, parse_path, read_object
 from consumer.model import Event, Record, Rejection
 from consumer.sql.columns import coercer
 from consumer.sql.database import JsonText, SqlDatabase
+from consumer.sql.failures import HandlerError
 from consumer.sql.tables import EVENTS, Scope
 
 _BOM = b"\xef\xbb\xbf"
@@ -101,7 +102,7 @@ class TableTarget:
             values.append(None if found is UNSET else found)
             try:
                 self._coercers[name](values[-1])
-            except (ValueError, TypeError, OverflowError) as error:
+            except (ValueError, TypeError, ArithmeticError, OSError) as error:
                 return Rejection("value", f"column '{name}': {error}")
         try:
             return _encode(values) if values else b""
@@ -188,14 +189,23 @@ class HandlerTarget:
         connection.info[_HANDLING] = True
         try:
             for record in records:
-                self._handler(connection, record.event)
-                if not connection.in_transaction():
-                    raise RuntimeError(_NOT_YOURS)
+                self._handle(connection, record.event)
         finally:
             connection.info.pop(_HANDLING, None)
         # After an error that the handler caught PostgreSQL takes no more statements, and turns a COMMIT into a
         # ROLLBACK without a word. This statement fails then.
         connection.execute(select(1))
+
+    def _handle(self, connection: Connection, handled: Event) -> None:
+        try:
+            self._handler(connection, handled)
+        except Exception as error:
+            refusal = HandlerError.of(error)
+            if refusal is None:
+                raise
+            raise refusal from error
+        if not connection.in_transaction():
+            raise HandlerError(_NOT_YOURS)
 
 
 def _refuse_commit(connection: Connection) -> None:

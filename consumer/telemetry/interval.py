@@ -15,6 +15,8 @@ class Interval(Struct, frozen=True):
 
     seconds: float
     received: int = 0
+    expired: int = 0
+    """Taken by retention before they were received."""
     successes: int = 0
     failures: int = 0
     retries: int = 0
@@ -60,6 +62,7 @@ def between(earlier: Totals, later: Totals, seconds: float) -> Interval:
     return Interval(
         seconds=seconds,
         received=later.received - earlier.received,
+        expired=later.expired - earlier.expired,
         successes=later.written - earlier.written,
         failures=later.dead_letters - earlier.dead_letters,
         retries=later.retried - earlier.retried,
@@ -85,6 +88,8 @@ def line(interval: Interval, statistics: PipelineStatistics) -> str:
         f"{interval.request_units_per_s:,.0f} RU/s, {interval.throttled_share:.1%} throttled",
         lag_text(statistics),
     ]
+    if statistics.totals.expired:
+        parts.append(f"{statistics.totals.expired:,} lost to retention since the start")
     if statistics.oldest_age >= 10:
         parts.append(
             f"oldest begun {statistics.oldest_age:.0f} s ago ({statistics.cause or 'no cause told'})"

@@ -54,6 +54,12 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         added=lambda i: i.received,
     ),
     Instrument(
+        "consumer.events.expired",
+        "{event}",
+        "Events that retention took before they were received: the consumer is slower than the hub forgets",
+        added=lambda i: i.expired,
+    ),
+    Instrument(
         "consumer.records.written",
         "{record}",
         "Records written: successes",

@@ -107,7 +107,7 @@ async def test_events_that_retention_took_are_counted_and_the_rest_is_read_or_th
     async with running(world) as task:
         await until(lambda: world.cosmos.document_count("db", "flights") == 10)
 
-    assert task.consumer.consumer.lost_to_retention == 5
+    assert task.consumer.driver.statistics().totals.expired == 5
     assert world.ledger.missing() == {("0", number) for number in range(10)}
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from consumer.config import read_config
 from consumer.process import ConsumerProcess
-from tests.consumer_faults import QUICK_LEASES, Ledger, Stores, until
+from tests.consumer_faults import QUICK_LEASES, Ledger, Stores, consumer_process, until
 from tests.consumer_support import consumer_world
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(150)]
@@ -146,6 +146,26 @@ async def test_one_consumer_writes_at_its_rate_in_every_sliding_second(fleet):
     assert most <= fleet.allowed(200)
     assert 190 <= slow <= 210
     assert 540 <= fast <= 660
+
+
+async def test_the_worker_processes_of_one_command_divide_its_rate(fleet, tmp_path):
+    fleet.send(4_000)
+    settings = {**fleet.settings, "EVENTHUB_RATELIMIT": "201"}
+    loop = asyncio.get_running_loop()
+
+    async with (
+        Stores(fleet.settings) as stores,
+        consumer_process(settings, tmp_path / "consumers", "--processes", "2") as command,
+    ):
+        await until(lambda: shares(stores, 2), what=command.said)
+        began = loop.time()
+        await until(lambda: loop.time() > began + 4.2)
+
+        assert "rate 101/s" in command.said()
+        assert "rate 100/s" in command.said()
+        assert fleet.most_in_a_second() <= fleet.allowed(201)
+        assert fleet.rate_between(began, began + 4.0) > 110, "more than either may write alone"
+        assert await command.stop() == 0
 
 
 async def test_three_consumers_keep_the_rate_of_the_fleet_while_partitions_move(fleet):

@@ -9,6 +9,7 @@ import random
 import re
 import signal
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -262,6 +263,64 @@ async def test_a_killed_worker_is_replaced_and_sigterm_to_the_parent_stops_all(p
             os.kill(worker, signal.SIGTERM)
         assert await parent.stop() == 0, parent.said()
         assert not any(is_alive(worker) for worker in again)
+
+
+async def test_workers_whose_parent_is_killed_finish_what_they_began_and_leave(processes):
+    processes.send(2_000)
+    processes.world.cosmos.inject(Fault("docs.bulk", "latency", count=None, seconds=0.05))
+    settings = {"CONSUMER_SHUTDOWN": "5s"}
+    async with (
+        Stores(processes.settings) as stores,
+        processes.consumer("--processes", "2", **settings) as parent,
+    ):
+        await processes.until_written(parent, 300)
+        workers = await until(lambda: workers_of(parent, 2))
+        await until(lambda: shared(stores), what="each worker has a partition")
+
+        await parent.kill()
+
+        await until(lambda: not any(is_alive(each) for each in workers), within=40.0, what=parent.said)
+        assert parent.said().count("the parent process is gone: stopping in order; 5 s at most") == 2
+        assert parent.said().count("what was begun is finished") == 2  # the last word, with exit status 7
+        assert await stores.owners() == {}, "leases were released, nobody has to wait for them"
+        found = await stores.checkpoints()
+        missing = processes.ledger.missing()
+        assert {position for position in processes.ledger.sent if not is_covered(found, position)} == missing
+
+
+async def test_a_worker_whose_parent_is_killed_before_it_can_consume_leaves_too(processes):
+    async with processes.consumer("--processes", "2") as parent:
+        workers = await until(lambda: children_of(parent.pid, 2))
+
+        await parent.kill()
+
+        await until(lambda: not any(is_alive(each) for each in workers), within=40.0, what=parent.said)
+        assert "claimed" not in parent.said()
+
+
+async def test_a_worker_that_cannot_finish_after_its_parent_was_killed_leaves_all_the_same(processes):
+    processes.send(200)
+    processes.world.cosmos.inject(Fault("op.upsert.d200", "error", count=None, status=449, retry_after=0.2))
+    async with processes.consumer("--processes", "2", CONSUMER_SHUTDOWN="1s") as parent:
+        await processes.until_written(parent, 199)
+        workers = await until(lambda: workers_of(parent, 2))
+
+        await parent.kill()
+
+        await until(lambda: not any(is_alive(each) for each in workers), within=40.0, what=parent.said)
+
+
+async def test_a_worker_whose_pipe_to_its_parent_ends_leaves_with_status_7(processes):
+    async with processes.consumer("--worker", f"0/1@{os.getpid()}") as worker:  # its standard input is empty
+        assert await worker.ended() == 7, worker.said()
+
+        assert "error: the parent process is gone" in worker.said()
+
+
+def children_of(pid, count):
+    """The pids of a process's children, once there are so many."""
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    return [int(each) for each in found] if len(found) == count else None
 
 
 async def shared(stores):

@@ -538,7 +538,7 @@ async def test_a_stall_of_the_event_loop_shorter_than_a_lease_costs_no_partition
 
 async def test_partitions_that_are_added_are_picked_up(one):
     one.hub.add_partitions(HUB, 1)
-    one.process.consumer.ownership._partitions_until = 0.0  # the minute between two looks is over
+    await one.process.consumer.ownership._ask()  # the minute between two looks is over
 
     one.ledger.send("4", ["from the new partition"])
 

@@ -7,6 +7,7 @@ import pytest
 from azure.core.pipeline import PipelineRequest
 from azure.core.pipeline.policies import CustomHookPolicy
 from azure.core.pipeline.transport import HttpRequest
+from azure.cosmos import PartitionKey
 from azure.cosmos._routing.aio.routing_map_provider import PartitionKeyRangeCache
 from msgspec.structs import replace
 
@@ -53,6 +54,12 @@ async def opened(server):
 
 def records(sink, count, **more):
     bodies = [{"id": f"f{n}", "dest": f"D{n}", "tenant": n, **more} for n in range(count)]
+    return [
+        sink.prepare(Event("0", n, str(n), 0.0, json.dumps(body).encode())) for n, body in enumerate(bodies)
+    ]
+
+
+def prepared(sink, bodies):
     return [
         sink.prepare(Event("0", n, str(n), 0.0, json.dumps(body).encode())) for n, body in enumerate(bodies)
     ]
@@ -302,6 +309,32 @@ async def test_with_create_a_document_that_exists_stays_and_counts_as_written(se
         ("f1", 1),
         ("f2", 2),
     ]
+
+
+@pytest.mark.parametrize("bulk", [True, False])
+async def test_with_create_a_document_that_conflicts_by_a_unique_key_is_rejected_and_not_taken_for_written(
+    server, opened, bulk
+):
+    client = await cosmos_client({"CosmosConnection": server.connection_string}, "CosmosConnection")
+    async with client:
+        policy = {"uniqueKeys": [{"paths": ["/tail"]}]}
+        await client.get_database_client("db").create_container(
+            "tails", PartitionKey(path="/dest"), unique_key_policy=policy
+        )
+    sink, _ = await opened("tails", mode="create", bulk=bulk)
+    first = [{"id": "a", "dest": "D", "tail": 1}, {"id": "b", "dest": "D", "tail": 2}]
+    second = [{"id": "a", "dest": "D", "tail": 1}, {"id": "c", "dest": "D", "tail": 2}]
+    assert outcomes(await write(sink, prepared(sink, first))) == [WRITTEN] * 2
+
+    results = []
+    for each in prepared(
+        sink, second
+    ):  # by key, one conflict fails the others of its request: they come again
+        results += await write(sink, [each])
+
+    assert outcomes(results) == [WRITTEN, REJECT]
+    assert [result.reason.partition(":")[0] for result in results] == ["exists", "unique_key"]
+    assert ids(server, "tails") == {"a", "b"}
 
 
 async def test_without_bulk_records_of_one_key_are_one_request_and_one_bad_record_is_rejected_alone(

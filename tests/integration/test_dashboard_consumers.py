@@ -151,7 +151,7 @@ async def test_numbers_and_plots_follow_without_a_reload(show, api):
     assert len(re.findall("V", await plot.locator("svg.canvas .limit-line").get_attribute("d"))) == 1
 
 
-async def test_a_rate_is_ordered_with_the_admin_key_and_shown_as_ordered(show, api):
+async def test_a_rate_is_ordered_with_a_key_and_shown_as_ordered(show, api):
     api.key = KEY
     await report(api)
     page = await show()
@@ -160,9 +160,9 @@ async def test_a_rate_is_ordered_with_the_admin_key_and_shown_as_ordered(show, a
     await dialog.get_by_label("Records per second").fill("250.5")
     await dialog.get_by_label("Your name").fill("ann")
     await dialog.get_by_role("button", name="Set rate").click()
-    await dialog.get_by_role("alert").get_by_text("wants the admin key").wait_for()
+    await dialog.get_by_role("alert").get_by_text("wants a key for orders").wait_for()
     assert api.consumers.rates.orders == {}
-    await dialog.get_by_label("Admin key").fill(KEY)
+    await dialog.get_by_label("Key for orders").fill(KEY)
     await dialog.get_by_role("button", name="Set rate").click()
 
     await card(page).get_by_text("ordered: 251 records/s each by ann").wait_for()

@@ -12,6 +12,7 @@ from azure.eventhub._pyamqp.aio import _receiver_async
 from azure.eventhub.aio import EventHubConsumerClient
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
+from consumer import shortcut as shortcut_module
 from consumer.errors import FencedError, PositionError, SettingsError, UnavailableError
 from consumer.position import Start
 from consumer.receiver import HubReceiver, ReceiverOptions
@@ -49,8 +50,12 @@ class Taken:
         self.events = []
         self.last_enqueued = []
         self.idle = 0
+        self.lost = []
         self.gate = asyncio.Event()
         self.gate.set()
+
+    def on_expired(self, expired):
+        self.lost.append((expired.first, expired.last, expired.count))
 
     async def __call__(self, events, last_enqueued):
         self.events += events
@@ -67,7 +72,7 @@ class Taken:
 @asynccontextmanager
 async def taking(receiver, *, partition="0", start=FROM_THE_BEGINNING, epoch=1):
     taken = Taken()
-    task = asyncio.create_task(receiver.receive(partition, start, epoch, taken))
+    task = asyncio.create_task(receiver.receive(partition, start, epoch, taken, taken.on_expired))
     taken.task = task
     try:
         yield taken
@@ -164,6 +169,33 @@ async def test_events_arrive_whole(server, shortcut):
     assert (empty.body, empty.unreadable) == (b"", None)
     assert keyed.partition_key == "k"
     assert taken.last_enqueued[-1] == 5
+
+
+@pytest.mark.parametrize("step", ["read_event", "decode_frame"])
+async def test_a_shortcut_that_fails_on_the_way_costs_no_event_and_doubles_none(
+    server, monkeypatch, caplog, step
+):
+    sound, calls = getattr(shortcut_module, step), 0
+
+    def failing(*arguments):
+        nonlocal calls
+        calls += 1
+        if calls > 40:
+            raise ValueError("not as expected")
+        return sound(*arguments)
+
+    monkeypatch.setattr(shortcut_module, step, failing)
+    for _ in range(20):  # transfers of their own
+        server.append(HUB, "0", [b"x" * 100] * 10)
+
+    async with a_receiver(server, prefetch=50, batch=20) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) >= 200)
+        server.append(HUB, "0", [b"later"])
+        await until(lambda: len(taken.events) >= 201)
+
+    assert taken.numbers == list(range(201))
+    assert receiver.options.shortcut is False
+    assert caplog.text.count("the SDK's own way from now on") == 1
 
 
 async def test_large_and_small_events_arrive_over_tls(server):
@@ -390,7 +422,11 @@ async def test_what_is_delivered_again_is_left_out_and_what_is_missing_is_no_obs
     assert redelivered >= 50 + 47
 
 
-async def test_retention_that_overtakes_a_reader_is_no_obstacle(server):
+def missing(taken, end):
+    return sorted(set(range(taken.numbers[0], end)) - set(taken.numbers))
+
+
+async def test_retention_that_overtakes_a_reader_is_no_obstacle_and_what_it_took_is_told(server):
     fill(server, 100)
 
     async with a_receiver(server, prefetch=10, batch=10) as receiver, taking(receiver) as taken:
@@ -400,7 +436,63 @@ async def test_retention_that_overtakes_a_reader_is_no_obstacle(server):
         taken.gate.set()
         await until(lambda: taken.numbers[-1] == 99)
 
+    gone = missing(taken, 100)
     assert taken.numbers == sorted(set(taken.numbers))
+    assert gone
+    assert taken.lost == [(gone[0], 79, len(gone))]
+
+
+async def test_what_retention_took_while_the_link_was_away_is_told_though_nothing_comes_after_it(server):
+    fill(server, 10)
+
+    async with a_receiver(server) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) == 10)
+        server.faults.add(Fault("attach:*/Partitions/0", "error"))
+        server.drop_connections()
+        fill(server, 20)
+        server.expire(HUB, "0", 30)
+        await until(lambda: taken.lost)
+        server.faults.clear()
+        fill(server, 1)
+        await until(lambda: taken.numbers[-1] == 30)
+
+    assert taken.lost == [(10, 29, 20)]
+
+
+async def test_nothing_is_handed_over_beyond_a_gap_until_the_hub_has_explained_it(server, monkeypatch):
+    monkeypatch.setattr("consumer.receiver._LONGEST_BACKOFF", 0.1)
+    fill(server, 10)
+
+    async with a_receiver(server) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) == 10)
+        answer, handed_over = receiver.state, []
+
+        async def state(partition):
+            handed_over.append(len(taken.events))
+            if len(handed_over) < 4:
+                raise UnavailableError("away")
+            return await answer(partition)
+
+        monkeypatch.setattr(receiver, "state", state)
+        server.log(HUB, "0").skip(20)
+        server.expire(HUB, "0", 25)
+        fill(server, 10)
+        await until(lambda: len(taken.events) == 20)
+
+    assert handed_over == [10] * 4
+    assert taken.lost == [(10, 29, 20)]
+
+
+async def test_sequence_numbers_that_never_were_are_not_told_as_lost(server):
+    fill(server, 10)
+
+    async with a_receiver(server) as receiver, taking(receiver) as taken:
+        await until(lambda: len(taken.events) == 10)
+        server.log(HUB, "0").skip(50_000)
+        fill(server, 10)
+        await until(lambda: len(taken.events) == 20)
+
+    assert taken.lost == []
 
 
 async def test_a_hub_created_anew_under_the_receiver_is_noticed(server):

@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.rate_limiter import RateLimiter
+from consumer.rate_limiter import RateLimiter, divided
 
 rates = st.sampled_from([0.3, 0.5, 1, 2.5, 9, 10, 10.5, 11, 101, 1001, 30_000])
 gaps = st.one_of(
@@ -56,3 +56,29 @@ def test_nothing_starts_at_once_beyond_a_slots_share(rate, times):
     for gap in times:
         now += gap
         assert limiter.take(10**9, now) <= (math.ceil(rate / 10) if rate >= 10 else 1)
+
+
+@given(st.floats(0.01, 100_000) | st.integers(1, 100_000).map(float), st.integers(1, 64))
+def test_the_parts_of_a_rate_add_up_to_it_and_differ_by_one_at_most(rate, count):
+    parts = [divided(rate, index, count) for index in range(count)]
+
+    assert math.isclose(sum(parts), rate, rel_tol=1e-12)
+    assert min(parts) > 0
+    assert max(parts) - min(parts) <= 2  # one record, and the first one's fraction
+
+
+@given(st.floats(1, 5_000) | st.integers(1, 5_000).map(float), st.integers(1, 8), st.data())
+def test_limiters_that_share_a_rate_of_at_least_one_each_start_no_more_in_any_second_than_one_would(
+    rate, count, data
+):
+    rate = max(rate, float(count))
+    begins = data.draw(st.lists(st.floats(0, 1), min_size=count, max_size=count))
+    starts = []
+    for index, begin in enumerate(begins):
+        limiter, now = RateLimiter(divided(rate, index, count), begin), begin
+        while (now := limiter.next_at(now)) < begin + 3:
+            starts.append((now, limiter.take(10**9, now)))
+    starts.sort()
+
+    for first, (time, _) in enumerate(starts):
+        assert sum(n for t, n in starts[first:] if t < time + 1.0 - 1e-9) <= math.ceil(rate)

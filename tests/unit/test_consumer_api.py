@@ -14,6 +14,7 @@ from consumer.cli import status as cli_status
 from consumer.config import ConsumerConfig
 from consumer.rate_control import RateOrder
 from consumer.views import consumers_view
+from scaling.callers import Caller
 from scaling.consumer_stats import ConsumerStats, PartitionStats
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore, partition, statistics
 from tests.fakes import MemoryDecisionLog
@@ -32,7 +33,10 @@ def part(name, lag=10):
 
 @pytest.fixture
 def tables():
-    return api.ConsumerTables(MemoryStatsStore(), MemoryRateStore(), MemoryDecisionLog(), lambda: NOW)
+    """With one consumer, `flights`."""
+    stats = MemoryStatsStore()
+    asyncio.run(stats.put(row()))
+    return api.ConsumerTables(stats, MemoryRateStore(), MemoryDecisionLog(), lambda: NOW)
 
 
 def test_instances_stand_newest_first_and_stale_ones_are_told_and_not_summed():
@@ -119,25 +123,59 @@ async def test_an_order_is_stored_and_stands_in_the_scaling_log(tables):
 
 
 async def test_lifting_and_unlimited_are_orders_too_and_the_signed_in_user_is_believed(tables):
-    await api.set_rate(tables, "flights", b'{"fleet_rate": 0, "by": "somebody"}', "ann@example.com")
+    ann = Caller(name="ann@example.com")
+    await api.set_rate(tables, "flights", b'{"fleet_rate": 0, "by": "somebody"}', ann)
     first = await tables.rates.load("flights")
-    await api.set_rate(tables, "flights", b'{"rate": null}')
+    await api.set_rate(tables, "flights", b'{"rate": null, "by": "ben"}', Caller(claimed="ann@example.com"))
 
     assert first == RateOrder(fleet_rate=0.0, by="ann@example.com", at=NOW)
-    assert await tables.rates.load("flights") == RateOrder(by="unnamed operator", at=NOW)
+    assert await tables.rates.load("flights") == RateOrder(by="ben", at=NOW)
+    told = [entry.line for entry in (await tables.log.read()).entries]  # two at one instant: in either order
+    assert sum("claims to be 'ann@example.com'" in line for line in told) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "fligths",
+            "found 'fligths', which has not reported within the last day and is under no order; did you",
+        ),
+        ("zzz", "known are flights"),
+        ("ancient", "known are flights"),
+    ],
+)
+async def test_a_rate_for_a_consumer_that_nobody_has_seen_is_404_and_makes_no_ghost(tables, name, told):
+    await tables.stats.put(row("old", consumer="ancient", age=90_000))
+
+    answer = await api.set_rate(tables, name, b'{"rate": 5, "by": "ann"}')
+
+    assert answer.status == 404
+    assert told in json.loads(answer.body)["error"]
+    assert await tables.rates.load_all() == {}
+    assert (await tables.log.read()).entries == ()
+
+
+async def test_an_order_of_a_consumer_that_is_gone_can_be_lifted(tables):
+    await tables.rates.save("gone", RateOrder(rate=5.0, by="ann", at=NOW))
+
+    assert (await api.set_rate(tables, "gone", b'{"rate": null, "by": "ann"}')).status == 200
 
 
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        (b"", "body: a JSON object"),
+        (b"", "by: is missing; a name is accepted"),
+        (b"[]", "body: a JSON object"),
+        (b'{"by": "\xff"}', "body: a JSON object in UTF-8 is accepted"),
+        (b'{"rate": 5}', "by: is missing"),
         (b'{"by": "ann"}', "rate: is missing"),
-        (b'{"rate": -1}', "rate: found -1; accepted are records per second"),
-        (b'{"rate": true}', "rate: found True"),
-        (b'{"rate": "5"}', "rate: found '5'"),
-        (b'{"fleet_rate": 1e999}', "JSON object is accepted"),
-        (b'{"rate": 5, "fleet_rate": 6}', "one of them is accepted"),
-        (b'{"rate": 5, "speed": 6}', "speed: is not accepted here"),
+        (b'{"rate": -1, "by": "ann"}', "rate: found -1; accepted are records per second"),
+        (b'{"rate": true, "by": "ann"}', "rate: found True"),
+        (b'{"rate": "5", "by": "ann"}', "rate: found '5'"),
+        (b'{"fleet_rate": 1e999}', "JSON object in UTF-8 is accepted"),
+        (b'{"rate": 5, "fleet_rate": 6, "by": "ann"}', "one of them is accepted"),
+        (b'{"rate": 5, "speed": 6, "by": "ann"}', "speed: is not accepted here"),
         (b'{"rate": 5, "by": 7}', "by: found 7"),
     ],
 )
@@ -156,7 +194,7 @@ async def test_an_order_that_cannot_be_logged_is_not_given(tables, monkeypatch):
 
     monkeypatch.setattr(tables.log, "append", fail)
     with pytest.raises(RuntimeError):
-        await api.set_rate(tables, "flights", b'{"rate": 5}')
+        await api.set_rate(tables, "flights", b'{"rate": 5, "by": "ann"}')
 
     assert await tables.rates.load("flights") is None
 
@@ -227,6 +265,7 @@ async def test_a_reporter_of_settings_writes_its_row_and_follows_the_order(azuri
         set_fleet_rate=rates.append,
     )
     try:
+        await tables.rates.save("wired", RateOrder(by="ann", at=NOW))
         await api.set_rate(tables, "wired", b'{"rate": 50, "by": "ann"}')
         reporter.start()
         async with asyncio.timeout(20):

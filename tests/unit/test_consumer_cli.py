@@ -252,6 +252,17 @@ def test_show_prints_the_body(parts, tidemark):
     assert (missing.exit_code, "no dead letter 'orders~readers~0~9'" in missing.stderr) == (1, True)
 
 
+def test_what_an_event_brought_moves_no_cursor(parts, tidemark):
+    bury(parts, letter(1, b'{"a": "\x1b[2J"\n\xe2\x80\xae}', reason="\x1b]0;mine\x07"))
+
+    listed = tidemark("dead-letters", "list").output
+    shown = tidemark("dead-letters", "show", "orders~readers~0~1").output
+
+    assert "\\x1b" in listed
+    assert '{"a": "\\x1b[2J"\n\\u202e}' in shown
+    assert not {"\x1b", "\x07", "\u202e"} & set(listed + shown)
+
+
 def test_replay_deletes_what_is_written_and_prints_what_still_fails(parts, tidemark):
     bury(parts, letter(1, b'{"id": "a", "v": 1}'), letter(2, b"{"), letter(3, b'{"id": "a", "v": 3}'))
 

@@ -1,7 +1,7 @@
 import pytest
 
 from consumer.model import Outcome
-from consumer.sinks.cosmos_answers import Answer, result_of, result_of_request
+from consumer.sinks.cosmos_answers import Answer, after_conflict, result_of, result_of_request
 
 WRITTEN, RETRY, REJECT = Outcome.WRITTEN, Outcome.RETRY, Outcome.REJECT
 
@@ -76,8 +76,30 @@ def test_a_rejection_carries_the_words_of_the_service():
     )
 
 
-def test_with_create_a_document_that_exists_is_written():
-    assert result_of(operation(409), create=True).outcome is WRITTEN
+CONFLICT = result_of(operation(409, message="Unique index constraint violation."))
+
+
+@pytest.mark.parametrize(
+    ("reading", "outcome", "reason"),
+    [
+        (operation(200), WRITTEN, "exists"),
+        (operation(404), REJECT, "unique_key: conflict: Unique index constraint violation."),
+        (operation(404, 1002), RETRY, "conflict, not explained: not_found"),
+        (operation(404, 1003), RETRY, "conflict, not explained: container_missing"),
+        (operation(410, 1002), RETRY, "conflict, not explained: range_moved"),
+        (operation(429, 3200), RETRY, "conflict, not explained: throttled"),
+        (operation(424), RETRY, "conflict, not explained: failed_dependency"),
+        (operation(400), RETRY, "conflict, not explained: bad_request"),
+        (operation(503), RETRY, "conflict, not explained: server_error"),
+        (operation(299), WRITTEN, "exists"),
+        ({}, RETRY, "conflict, not explained: unexpected"),
+    ],
+)
+def test_what_a_conflict_of_a_create_means_is_told_by_reading_the_document(reading, outcome, reason):
+    result = after_conflict(CONFLICT, reading)
+
+    assert (result.outcome, result.reason) == (outcome, reason)
+    assert result.request_units == (1.5 if outcome is RETRY and reading else 3.0 if reading else 0.0)
 
 
 def test_an_answer_for_the_whole_request_means_the_same_for_each_record():

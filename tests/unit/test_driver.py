@@ -4,6 +4,7 @@ import asyncio
 import itertools
 
 import pytest
+from hypothesis import given
 
 from consumer.checkpoints.memory import MemoryCheckpointStore
 from consumer.dead_letters.memory import MemoryDeadLetterStore
@@ -14,6 +15,7 @@ from consumer.limits import Limits
 from consumer.mapping import MappingOptions
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.sinks.memory import MemorySink
+from tests.failures import exceptions
 from tests.virtual_time import virtual_time
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 200)
@@ -93,6 +95,7 @@ async def opened(sink=None, checkpoints=None, **settings):
         checkpoints or Checkpoints(),
         MemoryDeadLetterStore(),
         **callbacks,
+        chance=lambda: 0.0,
     )
     await driver.open()
     return driver
@@ -259,6 +262,30 @@ def test_no_more_is_taken_in_than_there_is_room_for_however_many_partitions_wait
     run(main())
 
 
+@given(failure=exceptions())
+def test_whatever_preparing_one_event_raises_it_is_a_dead_letter_and_its_neighbours_are_written(failure):
+    class Poisoned(Sink):
+        def prepare(self, event):
+            if event.sequence_number == 1:
+                raise failure
+            return super().prepare(event)
+
+    async def main():
+        driver = await opened(Poisoned())
+        driver.claimed(Claim("0", "me", 1))
+        await driver.receive("0", 1, events(0, 1, 2))
+        await driver.settled("0", 1)
+        [letter] = [each async for each in driver._letters.list()]
+        await driver.aclose()
+
+        assert (letter.event.sequence_number, letter.rejection.reason) == (1, "unexpected")
+        assert type(failure).__name__ in letter.rejection.detail
+        assert len(driver._sink.documents) == 2
+
+    with virtual_time() as run:
+        run(main())
+
+
 def test_the_loop_gets_a_turn_after_a_megabyte(run):
     async def main():
         sink = Sink()
@@ -368,7 +395,7 @@ def test_letters_are_stored_again_until_their_store_takes_them(run):
         await driver.receive("0", 1, [Event("0", 0, "0", 0.0, b"poison")])
         await driver.settled("0", 1)
 
-        assert [at - calls[0] for at in calls] == [0.0, 2.0, 4.0]
+        assert [at - calls[0] for at in calls] == [0.0, 2.0, 6.0]
         kept = [letter async for letter in letters.list()]
         assert isinstance(kept[0].rejection, Rejection)
         await driver.aclose()

@@ -2,19 +2,23 @@
 
 import asyncio
 import contextvars
+import itertools
 import logging
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from consumer.config import ConsumerConfig
 from consumer.dead_letters.memory import MemoryDeadLetterStore
 from consumer.errors import BacklogError, ConsumerError, FencedError, SettingsError
-from consumer.hosted import HostedConsumer
+from consumer.hosted import HostedConsumer, share_of
 from consumer.limits import Limits
 from consumer.mapping import MappingOptions
 from consumer.model import Event, Outcome, WriteResult
 from consumer.sinks.memory import MemorySink
+from tests.failures import exceptions
 from tests.virtual_time import virtual_time
 
 BUDGET = 45.0
@@ -67,6 +71,7 @@ class World:
 
     def _parts(self, config, settings):
         self.made += 1
+        self.config = config
         return self
 
     def sink(self):
@@ -93,6 +98,45 @@ def batch(count, *, first=0, partition="0", at=0.0):
 
 def names(*numbers):
     return [f"d{n}" for n in numbers]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(
+        [("memory", "open"), ("memory", "write"), ("stored_letters", "open"), ("stored_letters", "put")]
+    ),
+    st.integers(1, 2),
+    exceptions(),
+)
+def test_whatever_any_call_raises_the_batch_is_settled_by_the_host_s_second_attempt_at_the_latest(
+    where, nth, failure
+):
+    async def main():
+        world = World()
+        port, method = where
+        call, calls = getattr(getattr(world, port), method), itertools.count(1)
+
+        async def failing(*args, **options):
+            answer = await call(*args, **options)
+            if next(calls) == nth:  # it did what it was to do, and nobody learns of it
+                raise failure
+            return answer
+
+        setattr(getattr(world, port), method, failing)
+        events = [*batch(3), Event("0", 3, "3", 0.0, b"poison")]
+        [told] = await asyncio.gather(world.invoke(events), return_exceptions=True)
+        if told is not None:  # the host brings the batch again
+            assert type(failure).__name__ in repr(told)
+            await world.invoke(events)
+
+        assert sorted(
+            each["id"] for each in map(msgspec.json.decode, world.memory.documents.values())
+        ) == names(0, 1, 2)
+        assert len([each async for each in world.stored_letters.list()]) == 1
+        await world.close()
+
+    with virtual_time() as run:
+        run(main())
 
 
 def test_an_invocation_returns_when_all_is_written_or_a_stored_dead_letter(run):
@@ -289,9 +333,61 @@ def test_each_interval_the_invocation_itself_tells_what_was_done(run, caplog):
     ("config", "story"),
     [
         ({"dry_run": True}, "COSMOS_WRITE is false"),
-        ({"fleet_rate": 5.0}, "CONSUMER_FLEET_RATELIMIT is set"),
+        ({"fleet_rate": 5.0}, "CONSUMER_FLEET_RATELIMIT is set, and CONSUMER_MAXIMUM_INSTANCES is not"),
     ],
 )
 def test_what_a_trigger_cannot_do_is_refused(config, story):
     with pytest.raises(SettingsError, match=story):
         HostedConsumer(ConsumerConfig("hub", **config), {})
+
+
+def test_a_fleets_rate_is_divided_by_the_most_processes_there_can_be(run):
+    async def main(world):
+        began = asyncio.get_running_loop().time()
+        await world.invoke(batch(21))
+        took = asyncio.get_running_loop().time() - began
+        await world.close()
+        return took
+
+    took = run(main(World(fleet_rate=200.0, most_processes=40)))
+
+    assert 4.0 <= took < 6.0  # 5 records per second
+
+
+@pytest.mark.parametrize(
+    ("config", "story"),
+    [
+        (
+            {"rate": 100.0, "most_processes": 40},
+            "100 records/s of this process, of which there may be 40: 4,000 together",
+        ),
+        ({"rate": 100.0}, "100 records/s of this process; how many of them there may be is not known"),
+        (
+            {"fleet_rate": 200.0, "most_processes": 40},
+            "200 records/s of all processes, 40 at most: 5 of this one",
+        ),
+        ({}, "no limit of the rate"),
+    ],
+)
+def test_the_first_batch_says_what_the_rate_comes_to(run, caplog, config, story):
+    async def main():
+        world = World(**config)
+        await world.invoke(batch(1))
+        await world.invoke(batch(1, first=1))
+        await world.close()
+
+    with caplog.at_level(logging.INFO, logger="tidemark.consumer"):
+        run(main())
+
+    assert sum(story in record.getMessage() for record in caplog.records) == 1
+
+
+def test_a_fleets_rate_ordered_at_run_time_is_divided_too(caplog):
+    rates = []
+
+    share_of(ConsumerConfig("hub", most_processes=40), rates.append)(200.0)
+    share_of(ConsumerConfig("hub", most_processes=40), rates.append)(None)
+    share_of(ConsumerConfig("hub"), rates.append)(200.0)
+
+    assert rates == [5.0]
+    assert "CONSUMER_MAXIMUM_INSTANCES" in caplog.text

@@ -119,3 +119,13 @@ def test_settling_what_is_not_unsettled_is_an_error_that_names_it(number):
 
     with pytest.raises(ValueError, match=f"event {number} of partition 0"):
         work.settle(number)
+
+
+def test_a_run_settled_before_that_ends_at_what_was_received_is_no_run_beyond_it():
+    work = WorkList("0", 1, Checkpoint("0", 4, "o4", ((6, 7),)))
+    taken = [number for number in (5, 6, 7) if work.receive(number, f"o{number}", 0.0, 0.0)]
+    settled(work, [5])
+
+    assert taken == [5]
+    assert work.mark == (7, "o7")
+    assert work.checkpoint(0.0, "", 0).beyond == ()

@@ -24,29 +24,41 @@ def loop_time():
     return asyncio.get_running_loop().time()
 
 
+async def hang():
+    await asyncio.Event().wait()
+
+
 class Store(MemoryLeaseStore):
-    """The store's clock is not the loop's; it can be away, and it can swallow answers."""
+    """The store's clock is not the loop's; it can be away or slow, and it can swallow answers."""
 
     def __init__(self):
         super().__init__(clock=lambda: loop_time() + 1e9)
         self.away = self.swallows = False
+        self.takes = 0.0
+        self.hangs = {}  # what of it does not answer: of the name of a call and a partition
 
-    async def list(self, *, deadline):
+    async def _met(self, call, partition=""):
+        await asyncio.sleep(self.takes)
+        if self.hangs and self.hangs(call, partition):
+            await asyncio.create_task(hang())
+        if isinstance(self.away, Exception):
+            raise self.away
         if self.away:
             raise UnavailableError("the store is away")
+
+    async def list(self, *, deadline):
+        await self._met("list")
         return await super().list(deadline=deadline)
 
     async def claim(self, lease, owner, *, deadline):
-        if self.away:
-            raise UnavailableError("the store is away")
+        await self._met("claim", lease.partition)
         written = await super().claim(lease, owner, deadline=deadline)
         if self.swallows:
             raise UnavailableError("no answer")
         return written
 
     async def release(self, lease, *, deadline):
-        if self.away:
-            raise UnavailableError("the store is away")
+        await self._met("release", lease.partition)
         await super().release(lease, deadline=deadline)
 
 
@@ -59,11 +71,16 @@ class Instance:
         self.mine = set()
         self.partitions = list(partitions)
         self.trouble = None
+        self.asking = None
+        self.asked = 0
         self.began = loop_time()
         self.ownership = Ownership(store, name, self._list, self)
         self.task = asyncio.create_task(self.ownership.run())
 
     async def _list(self):
+        self.asked += 1
+        if self.asking is not None:
+            await self.asking()
         if self.trouble:
             raise self.trouble
         return self.partitions
@@ -359,6 +376,138 @@ def test_partitions_that_cannot_be_asked_for_are_those_known_before(run):
         await one.leave()
 
     run(main())
+
+
+@pytest.mark.parametrize("asking", [lambda: asyncio.sleep(15), lambda: asyncio.sleep(55), hang])
+def test_a_hub_that_answers_late_or_never_costs_no_partition(run, asking):
+    async def main():
+        store = Store()
+        one, other = Instance(store, "a"), Instance(store, "b")
+        await asyncio.sleep(15)
+        one.asking = other.asking = asking
+        known = len(one.story), len(other.story)
+        await asyncio.sleep(600)
+
+        assert shares(one, other) == [4, 4]
+        assert (len(one.story), len(other.story)) == known, "none was given up, and none moved"
+        assert one.asked > 5, "and it is asked again"
+        assert await timed(one.leave()) < 5
+        await other.leave()
+
+    run(main())
+
+
+def test_a_hub_that_answers_late_at_the_start_is_waited_for_and_one_that_hangs_is_asked_again(run):
+    async def main():
+        one = Instance(Store(), "a")
+        one.asking = hang
+        await asyncio.sleep(5)
+        one.asking = lambda: asyncio.sleep(15)
+        await asyncio.sleep(60)
+
+        assert shares(one) == [8]
+        await one.leave()
+
+    run(main())
+
+
+@pytest.mark.parametrize("answer", [[], ValueError("what nobody thought of")])
+def test_a_hub_that_names_no_partitions_takes_none_away(run, answer):
+    async def main():
+        one = Instance(Store(), "a")
+        await asyncio.sleep(5)
+        one.partitions, one.trouble = (answer, None) if answer == [] else (PARTITIONS, answer)
+        await asyncio.sleep(200)
+
+        assert shares(one) == [8]
+        await one.leave()
+
+    run(main())
+
+
+def test_a_store_of_leases_that_is_slow_costs_no_partition(run):
+    async def main():
+        store = Store()
+        one = Instance(store, "a")
+        await asyncio.sleep(5)
+        store.takes = 4.5  # each call
+        await asyncio.sleep(300)
+
+        assert [word for word, _, _ in one.story] == ["claimed"] * 8
+        store.takes = 0.0
+        await one.leave()
+
+    run(main())
+
+
+@pytest.mark.parametrize("what", ["claim of the presence", "release of what is forgotten"])
+def test_one_call_to_the_store_that_hangs_keeps_no_lease_from_being_renewed(run, what):
+    async def main():
+        store = Store()
+        dead = Instance(store, "dead")
+        await asyncio.sleep(1)
+        await dead.kill()
+        one = Instance(store, "a")
+        await asyncio.sleep(100)
+        store.hangs = lambda call, partition: partition[:1] == "~" and what.startswith(call)
+        known = len(one.story)
+        await asyncio.sleep(400)
+
+        assert shares(one) == [8]
+        assert len(one.story) == known
+        store.hangs = None
+        await one.leave()
+
+    run(main())
+
+
+@pytest.mark.parametrize("asks", [0.001, 300.0])
+def test_a_store_that_asks_for_time_is_asked_neither_at_once_nor_when_the_leases_are_over(run, asks):
+    async def main():
+        store = Store()
+        one = Instance(store, "a")
+        await asyncio.sleep(1.0)
+        calls = []
+        store.hangs = lambda call, _: calls.append(call)  # only counts
+        store.away = UnavailableError("throttled", asks)
+        await asyncio.sleep(12.0)
+        store.away = False
+        await asyncio.sleep(60.0)
+
+        assert [kind for kind, _, _ in one.story] == ["claimed"] * 8
+        assert calls.count("list") <= 20
+        await one.leave()
+
+    run(main())
+
+
+def test_a_store_that_hangs_or_raises_what_nobody_thought_of_is_a_store_that_is_away(run):
+    async def main():
+        for trouble in ("hangs", "raises"):
+            store = Store()
+            one = Instance(store, "a")
+            await asyncio.sleep(5)
+            if trouble == "hangs":
+                store.hangs = lambda call, partition: True
+            else:
+                store.away = ValueError("whatever")
+            await asyncio.sleep(60)
+            assert shares(one) == [0], "given up before the leases expire"
+            assert max(at for word, _, at in one.story if word == "finished") < 30.0
+
+            store.hangs, store.away = None, False
+            await asyncio.sleep(30)
+            assert shares(one) == [8]
+            store.hangs = lambda call, partition: True
+            assert await timed(one.leave(within=5.0)) <= 7.5, trouble
+
+    run(main())
+
+
+async def timed(work):
+    began = loop_time()
+    await work
+    return loop_time() - began
 
 
 @pytest.mark.parametrize("where", ["partitions", "claimed", "lost"])

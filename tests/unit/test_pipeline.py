@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from itertools import pairwise
 
 import pytest
 
@@ -44,6 +45,7 @@ from consumer.pipeline import Pipeline
 WRITTEN = WriteResult(Outcome.WRITTEN, 201, request_units=6.0)
 THROTTLED = WriteResult(Outcome.RETRY, 429, "too many requests", retry_after=0.3)
 UNKNOWN = WriteResult(Outcome.RETRY, 0, "connection lost")
+CONTESTED = WriteResult(Outcome.RETRY, 449, "another writer")
 REJECTED = WriteResult(Outcome.REJECT, 400, "bad document")
 MOVED = WriteResult(Outcome.RETRY, 410, "split", rerouted=True)
 
@@ -58,7 +60,9 @@ def record(sequence_number, partition="0", key=None, rejection=None, route="", b
 class World:
     """A pipeline and what it has ordered. `now` moves only by hand."""
 
-    def __init__(self, *, limits=None, batches=None, routes=None, rate=None, transactional=False):
+    def __init__(
+        self, *, limits=None, batches=None, routes=None, rate=None, transactional=False, chance=None
+    ):
         self.now = 0.0
         self.pipeline = Pipeline(
             limits or Limits(),
@@ -67,6 +71,7 @@ class World:
             transactional=transactional,
             rate=rate,
             now=0.0,
+            chance=chance,
         )
         self.effects = []
         self.batches = {}
@@ -204,13 +209,13 @@ def test_a_throttled_record_is_tried_again_when_the_service_said_and_only_it():
     assert numbers(only(world.tick(1.3), WriteBatch)) == [1]
 
 
-def test_an_unknown_outcome_is_tried_again_after_two_seconds_for_ever():
+def test_an_unknown_outcome_is_tried_again_for_ever():
     world = World(batches=BatchLimits(operations=1), limits=Limits(backlog_to=math.inf))
     world.claim()
     batch = only(world.receive(0), WriteBatch)
-    for _ in range(50):
+    for wait in [2.0, 4.0, 8.0, *[10.0] * 50]:
         assert world.answer(batch, UNKNOWN) == []
-        batch = only(world.tick(world.now + 2.0), WriteBatch)
+        batch = only(world.tick(world.now + wait), WriteBatch)
     world.answer(batch, WRITTEN)
 
     assert world.pipeline.statistics(world.now).backlog_count == 0
@@ -536,6 +541,87 @@ def test_congestion_control_adds_one_a_second_and_halves_when_throttled():
     assert world.pipeline.statistics(world.now).concurrency["all"] == 4
 
 
+TROUBLE = [
+    UNKNOWN,
+    *(WriteResult(Outcome.RETRY, status, "no") for status in (401, 403, 408, 429, 500, 502, 503, 504, 599)),
+]
+
+
+@pytest.mark.parametrize("answer", TROUBLE, ids=lambda answer: str(answer.status))
+def test_a_service_in_trouble_is_asked_ever_more_seldom_by_ever_fewer(answer):
+    world = World(batches=BatchLimits(operations=1))
+    world.claim()
+    flight = [only(world.receive(*range(200)), WriteBatch)]
+    for second in range(1, 6):  # six at once
+        done, flight = flight, []
+        for effect in done:
+            flight += [
+                e for e in world.answer(effect, WRITTEN, at=second + 0.01) if isinstance(e, WriteBatch)
+            ]
+    assert len(flight) == 6
+
+    world.now, sent = 7.0, []
+    for effect in flight:
+        world.answer(effect, answer)
+    world.batches.clear()
+    while world.now < 40.0:
+        world.tick(world.wake_at())
+        while world.batches:
+            _, batch = world.batches.popitem()
+            sent.append(world.now)
+            world.answer(WriteBatch(batch), answer, at=world.now + 0.05)
+
+    assert world.pipeline.statistics(world.now).concurrency == {"all": 1}
+    rounds = sorted({round(at, 0) for at in sent})
+    gaps = [later - earlier for earlier, later in pairwise(rounds)]
+    assert rounds[0] == 9
+    assert gaps == sorted(gaps)
+    assert gaps[0] >= 3
+    assert gaps[-1] == 10
+
+
+def test_once_it_answers_everything_goes_at_its_full_pace_again():
+    world = World(batches=BatchLimits(operations=1))
+    world.claim()
+    batch = only(world.receive(0, 1), WriteBatch)
+    for wait in (2.0, 4.0, 8.0, 10.0, 10.0):
+        assert world.answer(batch, UNKNOWN) == []
+        assert world.wake_at() <= world.now + 5.0  # for the checkpoint at the latest
+        assert [e for e in world.tick(world.now + wait - 0.01) if isinstance(e, WriteBatch)] == []
+        batch = only(world.tick(world.now + 0.01), WriteBatch)
+    batch = only(world.answer(batch, WRITTEN), WriteBatch)
+
+    world.answer(batch, UNKNOWN)
+    assert only(world.tick(world.now + 2.0), WriteBatch)
+
+
+def test_one_record_that_the_service_fails_at_slows_no_other_and_narrows_nothing():
+    world = World(batches=BatchLimits(operations=10))
+    world.claim()
+    batch = only(world.receive(*range(10)), WriteBatch)
+    world.receive(*range(10, 20))
+    failing = WriteResult(Outcome.RETRY, 503, "only this one")
+
+    again = only(world.answer(batch, failing, *[WRITTEN] * 9, at=1.5), WriteBatch)
+
+    assert numbers(again) == list(range(10, 20))
+    assert world.pipeline.statistics(world.now).concurrency == {"all": 2}
+
+
+def test_retries_are_spread_by_chance_over_a_quarter_more():
+    chances = iter([0.0, 0.5, 0.9])
+    world = World(batches=BatchLimits(operations=3), chance=lambda: next(chances))
+    world.claim()
+    batch = only(world.receive(0, 1, 2), WriteBatch)
+    world.answer(batch, CONTESTED)
+
+    for number, due in enumerate([2.0, 2.25, 2.45]):
+        assert [e for e in world.tick(due - 0.01) if isinstance(e, WriteBatch)] == []
+        batch = only(world.tick(due), WriteBatch)
+        assert numbers(batch) == [number]
+        world.answer(batch, WRITTEN)
+
+
 @pytest.mark.parametrize("written", [2, 20, 99])
 def test_a_throttled_batch_limits_the_next_one_to_what_was_written(written):
     world = World()
@@ -605,8 +691,8 @@ def test_every_attempt_of_a_retry_counts_also_in_a_batch_cut_at_its_bytes():
     world.claim()
     large = b"x" * 800
     batch = only(world.receive(record(0, body=large), record(1, body=large)), WriteBatch)
-    batch = only(world.answer(batch, UNKNOWN), WriteBatch)
-    world.answer(batch, UNKNOWN)
+    batch = only(world.answer(batch, CONTESTED), WriteBatch)
+    world.answer(batch, CONTESTED)
     again = only(world.tick(2.0), WriteBatch)
 
     letters = only(world.answer(again, REJECTED), StoreLetters)

@@ -117,13 +117,19 @@ def test_the_offset_travels_with_the_position():
 @pytest.mark.parametrize(
     ("stored", "partition", "policy", "created", "said"),
     [
-        ("no number", state(), DEFAULT, None, "cannot be read: no number.*on_unreadable_checkpoint"),
+        (
+            "no number",
+            state(),
+            DEFAULT,
+            None,
+            "cannot be read: no number.*Set CONSUMER_ON_UNREADABLE_CHECKPOINT",
+        ),
         (
             checkpoint(100),
             state(),
             DEFAULT,
             None,
-            "reaches to 100, the hub's last event is 99.*on_foreign_checkpoint",
+            "reaches to 100, the hub's last event is 99.*Set CONSUMER_ON_FOREIGN_CHECKPOINT",
         ),
         (checkpoint(5), state(0, -1, empty=True), DEFAULT, None, "reaches to 5, the hub's last event is -1"),
         (checkpoint(5, beyond=((7, 100),)), state(), DEFAULT, None, "reaches to 100"),
@@ -134,7 +140,7 @@ def test_the_offset_travels_with_the_position():
             state(52, 99),
             PositionPolicy(on_retention_gap=OnGap.FAIL),
             None,
-            "took 10 unsettled events.*on_retention_gap",
+            "took 10 unsettled events.*Set CONSUMER_ON_RETENTION_GAP",
         ),
     ],
 )

@@ -141,3 +141,18 @@ def test_a_clock_that_steps_back_gives_no_extra_starts():
 
     assert limiter.take(1, 50.0) == 0
     assert limiter.next_at(50.0) == pytest.approx(100.1)
+
+
+def test_changing_the_rate_often_costs_no_starts():
+    limiter, taken = RateLimiter(1000, 0.0), 0
+    for step in range(200):  # twice in each slot
+        limiter.set_rate(1000 + step % 2, 0.05 * step)
+        taken += limiter.take(10**9, 0.05 * step)
+
+    assert 9_900 <= taken <= 10_010
+
+
+def test_two_slots_that_went_by_give_one_slot_s_share_also_at_the_very_beginning_of_the_next():
+    limiter = RateLimiter(100, 0.0)
+
+    assert [limiter.take(10**9, 0.2), limiter.take(10**9, 0.2)] == [10, 0]

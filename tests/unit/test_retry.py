@@ -1,8 +1,10 @@
 """When a record is tried again."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from consumer.retry import delay
+from consumer.retry import JITTER, LONGEST_DELAY, Backoff, delay
 
 
 @pytest.mark.parametrize(
@@ -14,4 +16,22 @@ def test_the_service_decides_and_else_it_is_the_seeds_two_seconds(retry_after, e
 
 @pytest.mark.parametrize(("chance", "expected"), [(0.0, 2.0), (0.5, 2.25)])
 def test_jitter_only_ever_adds(chance, expected):
-    assert delay(None, lambda: chance) == expected
+    assert delay(None, chance=lambda: chance) == expected
+
+
+@pytest.mark.parametrize(
+    ("failures", "expected"), [(0, 2.0), (1, 2.0), (2, 4.0), (3, 8.0), (4, 10.0), (5_000, 10.0)]
+)
+def test_what_fails_again_and_again_waits_twice_as_long_each_time_up_to_a_bound(failures, expected):
+    assert delay(None, failures) == expected
+    assert delay(0.25, failures) == 0.25
+
+
+@given(st.lists(st.booleans(), max_size=50), st.floats(0.0, 0.99))
+def test_a_wait_is_never_shorter_than_two_seconds_nor_longer_than_its_bound_and_chance(outcomes, chance):
+    backoff = Backoff(lambda: chance)
+    for worked in outcomes:
+        if worked:
+            backoff.worked()
+        else:
+            assert 2.0 <= backoff.failed() <= LONGEST_DELAY * (1 + JITTER)

@@ -6,6 +6,8 @@ import logging
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from consumer.checkpoints.memory import MemoryCheckpointStore, MemoryLeaseStore
 from consumer.dead_letters.memory import MemoryDeadLetterStore
@@ -23,8 +25,10 @@ from consumer.lane import BatchLimits
 from consumer.limits import Limits
 from consumer.mapping import MappingOptions
 from consumer.model import Checkpoint, Event, Outcome, PartitionState, WriteResult
+from consumer.position import Expired, OnGap, PositionPolicy
 from consumer.runtime import Consumer, RuntimeSettings
 from consumer.sinks.memory import MemorySink
+from tests.failures import exceptions
 from tests.virtual_time import virtual_time
 
 
@@ -43,6 +47,7 @@ class Hub:
         self.logs = {str(index): list(log) for index, log in enumerate(logs)}
         self.intruders = {}  # partition -> how often a receiver is refused
         self.starts = []
+        self.expired = {}  # partition -> what retention takes before the first event that is received
         self.closed = False
 
     async def partitions(self):
@@ -52,12 +57,20 @@ class Hub:
         last = len(self.logs[partition]) - 1
         return PartitionState(partition, 0, last, str(last), 0.0, last < 0)
 
-    async def receive(self, partition, start, epoch, on_events):
+    async def receive(self, partition, start, epoch, on_events, on_expired):
         self.starts.append((partition, start.sequence_number, epoch))
         if self.intruders.get(partition, 0):
             self.intruders[partition] -= 1
             raise FencedError("a receiver with a higher epoch")
         number = 0 if start.sequence_number is None else start.sequence_number + 1
+        if partition in self.expired:
+            gone = self.expired[partition]
+            await on_events(
+                [Event(partition, n, str(n), 0.0, self.logs[partition][n]) for n in range(gone.first)], None
+            )
+            await asyncio.sleep(5)  # those before it are written meanwhile
+            on_expired(gone)
+            number = gone.last + 1
         while True:
             log = self.logs[partition]
             events = [
@@ -215,6 +228,129 @@ def test_a_fleet_rate_is_shared_by_the_partitions_owned(run):
     run(main())
 
 
+def test_while_a_hub_grows_the_fleet_s_rate_is_not_exceeded_and_new_partitions_are_received_in_the_end(run):
+    async def main():
+        world = World(*[[] for _ in range(4)])
+        first, task, stop = world.start("a", fleet_rate=1_000.0)
+        await world.until(lambda: len(first.ownership.owned) == 4)
+        await asyncio.sleep(33.0)  # they ask the hub at other times
+        second, other, stop_other = world.start("b", fleet_rate=1_000.0)
+        await world.until(lambda: len(first.ownership.owned) == len(second.ownership.owned) == 2)
+        world.hub.logs |= {"4": [], "5": []}
+        third, another, stop_another = None, None, None
+        rates = []
+
+        def everything():
+            running = [each for each in (first, second, third) if each is not None and each.driver.is_open]
+            rates.append(sum(each.driver.statistics().rate_limit for each in running if each.ownership.owned))
+            return {p for each in running for p in each.ownership.owned} == set(world.hub.logs)
+
+        for _ in range(20):
+            everything()
+            await asyncio.sleep(0.5)
+        third, another, stop_another = world.start("c", fleet_rate=1_000.0)
+        await world.until(everything, within=300.0)
+        await asyncio.sleep(60.0)
+        everything()
+        for each in (stop, stop_other, stop_another):
+            each.set()
+        await asyncio.gather(task, other, another)
+
+        assert max(rates) <= 1_000.0 + 1e-6
+        assert rates[-1] == pytest.approx(1_000.0)
+
+    run(main())
+
+
+class OneByOne(MemoryLeaseStore):
+    """A store that writes leases one after the other."""
+
+    async def claim(self, lease, owner, *, deadline):
+        await asyncio.sleep(0.2 * int(lease.partition) if lease.partition.isdecimal() else 0.0)
+        return await super().claim(lease, owner, deadline=deadline)
+
+
+def test_instances_that_start_while_the_first_leases_are_written_share_the_partitions_at_once(run):
+    async def main():
+        world = World(*[[] for _ in range(8)])
+        world.leases = OneByOne(clock=world.clock)
+        first, task, stop = world.start("a", fleet_rate=1_000.0)
+        await asyncio.sleep(0.5)  # three of the leases are there
+        second, other, stop_other = world.start("b", fleet_rate=1_000.0)
+
+        await world.until(lambda: len(first.ownership.owned) == len(second.ownership.owned) == 4, within=30.0)
+        stop.set()
+        stop_other.set()
+        await asyncio.gather(task, other)
+
+    run(main())
+
+
+class Failing:
+    """A port one of whose calls raises once: before what it does, or after."""
+
+    def __init__(self, port, method, nth, failure, *, after):
+        self._port, self._method, self._nth, self._failure, self._after = port, method, nth, failure, after
+
+    def __getattr__(self, name):
+        found = getattr(self._port, name)
+        return self._fail_once(found) if name == self._method else found
+
+    def _fail_once(self, call):
+        async def failing(*args, **options):
+            self._nth -= 1
+            if self._nth == 0 and not self._after:
+                raise self._failure
+            answer = await call(*args, **options)
+            if self._nth == 0:
+                raise self._failure
+            return answer
+
+        return failing
+
+
+AWAITS = {
+    "hub": ["partitions", "state", "receive"],
+    "sink": ["open", "write"],
+    "letters": ["open", "put"],
+    "checkpoints": ["load_all", "claim", "save"],
+    "leases": ["list", "claim"],
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([(port, method) for port, methods in AWAITS.items() for method in methods]),
+    st.integers(1, 3),
+    exceptions() | st.builds(asyncio.CancelledError),  # a library's own: nobody has cancelled the caller
+    st.booleans(),
+)
+def test_whatever_any_call_raises_everything_is_settled_all_the_same(where, nth, failure, after):
+    async def main():
+        world = World([*bodies(10), b"poison", *bodies(10, 10)], bodies(10, 20))
+        port, method = where
+        setattr(world, port, Failing(getattr(world, port), method, nth, failure, after=after))
+        _, task, stop = world.start()
+
+        async def everything():
+            found = await checkpoints.load_all(deadline=0)
+            return {name: each.sequence_number for name, each in found.items()} == {"0": 20, "1": 9}
+
+        checkpoints = getattr(world.checkpoints, "_port", world.checkpoints)
+        async with asyncio.timeout(150.0):
+            while not task.done() and not await everything():  # noqa: ASYNC110 - virtual time
+                await asyncio.sleep(0.5)
+        if not task.done():
+            stop.set()
+        await task
+
+        assert len(getattr(world.sink, "_port", world.sink).documents) == 30
+        assert len([each async for each in getattr(world.letters, "_port", world.letters).list()]) == 1
+
+    with virtual_time() as run:
+        run(main())
+
+
 def test_a_refused_receiver_comes_again_without_haste(run):
     async def main():
         world = World(bodies(3))
@@ -283,6 +419,26 @@ def test_a_store_that_is_away_at_the_start_is_waited_for(run):
     run(main())
 
 
+def test_a_store_that_asks_for_a_millisecond_is_not_asked_a_thousand_times_a_second(run):
+    async def main():
+        world = World(bodies(3))
+        asked = []
+
+        async def throttled(*, deadline):
+            asked.append(deadline)
+            raise UnavailableError("throttled", 0.001)
+
+        world.checkpoints.load_all = throttled
+        _, task, stop = world.start()
+        await asyncio.sleep(30.0)
+        stop.set()
+        await task
+
+        assert len(asked) <= 16
+
+    run(main())
+
+
 def test_a_sink_and_dead_letters_that_are_away_at_the_start_are_waited_for_and_opened_once_each(run):
     async def main():
         world = World(bodies(3))
@@ -323,6 +479,31 @@ def test_a_stop_before_the_sink_was_ever_there_says_what_was_missing(run):
             await task
 
     run(main())
+
+
+def test_a_storm_of_429_at_the_start_is_told_every_ten_seconds_and_not_answered_with_a_storm(run, caplog):
+    async def main():
+        world, tries = World(bodies(3)), []
+
+        async def throttled():
+            tries.append(asyncio.get_running_loop().time())
+            raise UnavailableError(f"429, try {len(tries)}", retry_after=0.1)
+
+        world.sink.open = throttled
+        _, task, stop = world.start()
+        await asyncio.sleep(60.0)
+        stop.set()
+        with pytest.raises(UnavailableError):
+            await task
+        return len(tries)
+
+    tries = run(main())
+
+    told = [record.getMessage() for record in caplog.records if "cannot begin yet" in record.getMessage()]
+    assert tries <= 31
+    assert 6 <= len(told) <= 7
+    assert told[0] == "cannot begin yet, 1 try so far: 429, try 1"
+    assert "tries so far" in told[-1]
 
 
 def test_a_backlog_that_does_not_move_ends_the_consumer(run):
@@ -605,6 +786,44 @@ def test_what_retention_took_is_counted(run):
         stop.set()
         await task
 
-        assert consumer.lost_to_retention == 5
+        assert consumer.driver.statistics().totals.expired == 5
+
+    run(main())
+
+
+def test_what_retention_takes_while_it_runs_is_counted_told_and_passed(run, caplog):
+    async def main():
+        world = World(bodies(30))
+        world.hub.expired["0"] = Expired(10, 19, 10)
+        consumer, task, stop = world.start()
+        await world.until(lambda: len(world.sink.documents) == 20)
+        stop.set()
+        await task
+
+        assert consumer.driver.statistics().totals.expired == 10
+        assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 29
+
+    run(main())
+
+    told = [each.getMessage() for each in caplog.records if "retention took" in each.getMessage()]
+    assert len(told) == 1
+    assert (
+        "partition 0: retention took 10 events before they were received, sequence numbers 10 to 19"
+        in told[0]
+    )
+
+
+def test_what_retention_takes_while_it_runs_ends_the_consumer_where_that_is_the_setting(run):
+    async def main():
+        world = World(bodies(30))
+        world.hub.expired["0"] = Expired(10, 19, 10)
+        _, task, _ = world.start(policy=PositionPolicy(on_retention_gap=OnGap.FAIL))
+        with pytest.raises(
+            PositionError, match=r"retention took 10 events.*CONSUMER_ON_RETENTION_GAP"
+        ) as caught:
+            await task
+
+        assert caught.value.exit_status == 3
+        assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 9
 
     run(main())

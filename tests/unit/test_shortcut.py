@@ -1,11 +1,43 @@
-"""Where the SDK's inside is not as expected, everything goes the SDK's own way."""
+"""Where the SDK's inside is not as expected, everything goes the SDK's own way, and it is told once."""
 
+import importlib
+import subprocess
+import sys
+from collections import deque
 from types import SimpleNamespace
 
-from consumer.link import LinkOptions, _shortcut
-from consumer.shortcut import Shortcut
+import pytest
+from azure.eventhub._pyamqp import _decode
+from msgspec import structs
 
-OPTIONS = LinkOptions("0", "-1", inclusive=False, epoch=1, prefetch=10, batch=10)
+from consumer import link as link_module
+from consumer.assembly import Parts
+from consumer.config import read_config
+from consumer.link import LinkOptions, _shortcut
+from consumer.receiver import HubReceiver
+from consumer.shortcut import Shortcut, _hook_link, _hook_transport
+
+SETTINGS = {
+    "EVENTHUB_NAME": "hub",
+    "COSMOS_DATABASE": "db",
+    "COSMOS_CONTAINER": "c",
+    "EventHubConnection": "Endpoint=sb://h.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5",
+}
+
+
+class Told(list):
+    def __call__(self, error):
+        self.append(error)
+
+
+@pytest.fixture
+def told():
+    return Told()
+
+
+@pytest.fixture
+def options(told):
+    return LinkOptions("0", "-1", inclusive=False, epoch=1, prefetch=10, batch=10, on_broken=told)
 
 
 class Consumer(SimpleNamespace):
@@ -17,36 +49,178 @@ class Consumer(SimpleNamespace):
         self.running = True
 
 
-def test_a_client_of_another_make_is_left_alone():
+def test_a_client_of_another_make_is_left_alone(options, told):
     client = SimpleNamespace()
 
-    assert _shortcut(client, OPTIONS) is None
+    assert _shortcut(client, options) is None
     assert vars(client) == {}
+    assert len(told) == 1
 
 
-def test_it_is_not_taken_where_the_sdk_is_told_to_trace(monkeypatch):
+def test_it_is_not_taken_where_the_sdk_is_told_to_trace(monkeypatch, options, told):
     client = SimpleNamespace(_create_consumer=None)
-    assert _shortcut(client, OPTIONS)
+    assert _shortcut(client, options)
+    assert told == []
 
     monkeypatch.setattr("consumer.link.settings", SimpleNamespace(tracing_enabled=lambda: True))
 
-    assert _shortcut(client, OPTIONS) is None
+    assert _shortcut(client, options) is None
+    assert "tracing" in str(told[0])
 
 
-async def test_a_link_or_transport_of_another_make_opens_all_the_same():
-    made = Consumer(_message_buffer=[], _handler=SimpleNamespace(), running=False)
+def test_of_another_version_nothing_private_is_even_imported(monkeypatch, options, told):
+    monkeypatch.setattr(link_module, "version", lambda _package: "5.16.0")
+    monkeypatch.setitem(sys.modules, "consumer.shortcut", None)  # an import would fail
+
+    assert _shortcut(SimpleNamespace(_create_consumer=None), options) is None
+    assert str(told[0]) == "azure-eventhub 5.16.0 is installed, its inside is known of 5.15.*"
+
+
+@pytest.mark.parametrize("moved", ["decode_frame", "decode_payload"])
+def test_a_private_name_that_moved_costs_the_short_way_and_nothing_else(monkeypatch, options, told, moved):
+    monkeypatch.delattr(_decode, moved)
+    monkeypatch.delitem(sys.modules, "consumer.shortcut")
+    monkeypatch.delattr("consumer.shortcut", raising=False)
+
+    assert _shortcut(SimpleNamespace(_create_consumer=None), options) is None
+    assert isinstance(told[0], ImportError)
+
+
+def test_the_consumer_is_imported_without_any_of_the_sdk_s_private_names():
+    code = (
+        "import sys; sys.modules['azure.eventhub._pyamqp._decode'] = None;"
+        "import consumer.process; assert 'consumer.shortcut' not in sys.modules"
+    )
+
+    # The SDK needs its own module: what is imported before stays.
+    code = "import azure.eventhub.aio; " + code
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_setting_turns_it_off():
+    config = read_config({**SETTINGS, "CONSUMER_SHORTCUT": "false"})
+
+    assert Parts(config, SETTINGS).receiver().options.shortcut is False
+    assert Parts(read_config(SETTINGS), SETTINGS).receiver().options.shortcut is True
+
+
+def test_what_is_turned_off_is_not_looked_at(options, told):
+    assert _shortcut(None, structs.replace(options, shortcut=False)) is None
+    assert told == []
+
+
+def test_a_receiver_tells_once_and_asks_for_no_more(caplog):
+    receiver = HubReceiver({}, "Hub", "hub", "$Default")
+    receiver._without_shortcut(ValueError("one"))
+    receiver._without_shortcut(ValueError("two"))
+
+    assert receiver.options.shortcut is False
+    assert [record.message.split(": ")[1] for record in caplog.records] == ["ValueError('one')"]
+
+
+async def test_a_link_or_transport_of_another_make_opens_all_the_same(told):
+    made = Consumer(_message_buffer=deque(), _handler=SimpleNamespace(), running=False)
     client = SimpleNamespace(_create_consumer=lambda: made)
-    Shortcut(client, "0")
+    Shortcut(client, "0", told)
 
     consumer = client._create_consumer()
     await consumer._open()
 
     assert consumer.running
     assert vars(consumer._handler) == {}
+    assert len(told) == 1
 
 
-def test_a_consumer_of_another_make_is_left_alone():
+def test_a_consumer_of_another_make_is_left_alone(told):
     client = SimpleNamespace(_create_consumer=SimpleNamespace)
-    Shortcut(client, "0")
+    Shortcut(client, "0", told)
 
     assert vars(client._create_consumer()) == {}
+    assert len(told) == 1
+
+
+def test_an_event_that_cannot_be_made_stays_where_it_is(told):
+    made = Consumer(_message_buffer=deque(["no message"]), running=False)
+    client = SimpleNamespace(_create_consumer=lambda: made)
+    Shortcut(client, "0", told)
+    consumer = client._create_consumer()
+
+    for _ in range(2):
+        with pytest.raises(AttributeError):
+            consumer._next_message_in_buffer()
+
+    assert list(made._message_buffer) == ["no message"]
+    assert len(told) == 1
+
+
+class SdkLink(SimpleNamespace):
+    """What the hooked link's own way got."""
+
+    async def _incoming_transfer(self, frame):
+        self.got.append(frame)
+
+
+FRAME = [None, 7, None, None, True, False, None, None, None, None, None, b"message"]
+
+
+def a_link(**inside):
+    fields = {
+        "received_delivery_id": 0,
+        "delivery_count": 0,
+        "current_link_credit": 10,
+        "_received_payload": b"",
+        "_received_delivery_tags": set(),
+        **inside,
+    }
+    link = SdkLink(got=[], **fields)
+    handler = SimpleNamespace(_link=link, _last_activity_timestamp=0)
+    return link, SimpleNamespace(_handler=handler, _message_buffer=deque())
+
+
+@pytest.mark.parametrize("missing", ["delivery_count", "current_link_credit", "_received_payload"])
+async def test_a_frame_that_cannot_be_taken_goes_the_sdk_s_way_whole_and_once(told, missing):
+    link, consumer = a_link()
+    _hook_link(consumer, Shortcut(SimpleNamespace(_create_consumer=None), "0", told))
+    await link._incoming_transfer(FRAME)
+    assert (list(consumer._message_buffer), link.current_link_credit) == ([b"message"], 9)
+    delattr(link, missing)
+
+    await link._incoming_transfer(FRAME)
+    setattr(link, missing, 1)
+    await link._incoming_transfer(FRAME)
+
+    assert link.got == [FRAME, FRAME], "none but the first went the short way, which is given up"
+    assert list(consumer._message_buffer) == [b"message"]
+    assert len(told) == 1
+
+
+async def test_a_frame_of_another_shape_is_the_sdk_s(told):
+    link, consumer = a_link()
+    _hook_link(consumer, Shortcut(SimpleNamespace(_create_consumer=None), "0", told))
+
+    await link._incoming_transfer([1, 2])
+
+    assert link.got == [[1, 2]]
+    assert len(told) == 1
+
+
+async def test_bytes_that_cannot_be_read_are_left_to_the_sdk(monkeypatch, told):
+    buffered = bytearray((20).to_bytes(4) + bytes([2, 0, 0, 0]) + b"x" * 12)
+    before = bytes(buffered)
+    stream = SimpleNamespace(_buffer=buffered, _maybe_resume_transport=lambda: None)
+
+    async def receive_frame(timeout=None, **_options):
+        return "the SDK's", bytes(buffered)
+
+    transport = SimpleNamespace(
+        reader=stream,
+        receive_frame=receive_frame,
+        _read_buffer=importlib.import_module("io").BytesIO(),
+        socket_lock=SimpleNamespace(locked=lambda: False),
+    )
+    consumer = SimpleNamespace(_handler=SimpleNamespace(_connection=SimpleNamespace(_transport=transport)))
+    monkeypatch.setattr("consumer.shortcut.decode_frame", lambda _data: 1 / 0)
+    _hook_transport(consumer, Shortcut(SimpleNamespace(_create_consumer=None), "0", told))
+
+    assert await transport.receive_frame(timeout=1) == ("the SDK's", before)
+    assert isinstance(told[0], ZeroDivisionError)

@@ -1,21 +1,29 @@
 """What the SQL sink writes where: tables of the user's own, the default table, and the statements for Azure SQL."""
 
+import asyncio
+import contextlib
 import datetime as dt
 import importlib.util
 import json
+import tempfile
 
 import pytest
+import sqlalchemy
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sqlalchemy import MetaData, Table
 from sqlalchemy.engine import make_url
 
 from consumer.errors import SettingsError
-from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Rejection
+from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Outcome, Rejection
 from consumer.sql import letters, positions
+from consumer.sql.columns import coercer
 from consumer.sql.database import SqlDatabase
 from consumer.sql.tables import EVENTS, LEASES, ddl
-from consumer.sql.targets import TableTarget, _Upsert, events_target
+from consumer.sql.targets import HandlerTarget, TableTarget, _Upsert, events_target
+from tests.failures import exceptions
 from tests.postgres_support import new_database
-from tests.sql_support import SCOPE, T0, WRITTEN, World, event, flight, soon
+from tests.sql_support import SCOPE, T0, WRITTEN, World, event, flight, is_retry, soon
 
 COLUMNS = {
     "id": "$.id",
@@ -95,6 +103,11 @@ async def test_what_is_not_in_the_body_is_null(url):
         ("departs", {}, "expected a date and time, found a JSON dict"),
         ("day", 5, "expected a date, found a JSON int"),
         ("id", 2**70, "too large"),
+        ("departs", 1_700_000_000_000_000_000, "is no time in epoch seconds.*nanoseconds"),
+        ("departs", 1_700_000_000_000, "is no time in epoch seconds.*milliseconds"),
+        ("departs", -(2**62), "is no time in epoch seconds"),
+        ("departs", 1e300, "is no time in epoch seconds"),
+        ("departs", True, "expected a date and time, found a JSON bool"),
     ],
 )
 async def test_a_value_its_column_can_never_take_is_rejected_before_it_is_written(
@@ -106,6 +119,46 @@ async def test_a_value_its_column_can_never_take_is_rejected_before_it_is_writte
         assert record.rejection is not None
         with pytest.raises(AssertionError, match=said):
             raise AssertionError(record.rejection.detail)
+
+
+@pytest.mark.parametrize(
+    ("value", "stored"),
+    [
+        (0, "1970-01-01T00:00:00"),
+        (1_700_000_000.25, "2023-11-14T22:13:20.250000"),
+        (-62_135_596_800, "0001-01-01T00:00:00"),
+        (253_402_300_799, "9999-12-31T23:59:59"),
+    ],
+)
+async def test_epoch_seconds_are_a_time_from_the_first_year_to_the_last(tmp_path, value, stored):
+    async with World(f"sqlite:///{tmp_path}/x.db", TableTarget("flights", COLUMNS), table=TABLE) as world:
+        await world.claim()
+        assert await world.write(event(0, json.dumps({"departs": value}).encode())) == [WRITTEN]
+
+        assert [row["departs"].isoformat() for row in read(world)] == [stored]
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+)
+COLUMN_TYPES = [
+    sqlalchemy.DateTime(),
+    sqlalchemy.DateTime(timezone=True),
+    sqlalchemy.Date(),
+    sqlalchemy.Time(),
+    sqlalchemy.Uuid(),
+    sqlalchemy.LargeBinary(),
+    sqlalchemy.JSON(),
+    sqlalchemy.Integer(),
+    sqlalchemy.Unicode(),
+]
+
+
+@given(st.sampled_from(COLUMN_TYPES), JSON_VALUES)
+def test_any_value_for_any_column_is_taken_or_refused_as_a_value(column, value):
+    with contextlib.suppress(ValueError, TypeError):
+        coercer(column)(value)
 
 
 async def test_with_a_key_a_later_event_replaces_the_row(url):
@@ -311,3 +364,56 @@ async def test_an_empty_batch_is_nothing_and_the_lanes_are_the_partitions():
 
         assert routes.lane_of(world.sink.prepare(flight(0, "7"))) == "7"
         assert await world.sink.write(Batch(0, "7", ()), deadline=soon()) == []
+
+
+@pytest.mark.parametrize("failure", [ValueError("no"), KeyError("x"), OverflowError("far")])
+async def test_what_a_handler_raises_is_the_event_s_fault(tmp_path, failure):
+    def handler(_connection, handled):
+        if handled.sequence_number == 1:
+            raise failure
+
+    async with World(f"sqlite:///{tmp_path}/x.db", HandlerTarget(handler)) as world:
+        await world.claim()
+        results = await world.write(flight(0), flight(1), flight(2))
+
+        assert results == [WRITTEN, (Outcome.WRITTEN, "handler"), WRITTEN]
+        assert await world.dead() == [(1, "handler")]
+
+
+async def test_a_handler_s_time_that_is_none_is_the_event_s_fault_and_a_lost_connection_is_not(tmp_path):
+    def handler(_connection, _event):
+        dt.datetime.fromtimestamp(1_700_000_000_000_000_000, dt.UTC)
+
+    def cut(_connection, _event):
+        raise ConnectionResetError("reset")
+
+    async with World(f"sqlite:///{tmp_path}/x.db", HandlerTarget(cut)) as world:
+        await world.claim()
+        assert is_retry(await world.write(flight(0)))
+        world.sink._target = HandlerTarget(handler)
+        assert await world.write(flight(0)) == [(Outcome.WRITTEN, "handler")]
+
+
+@settings(deadline=None, max_examples=80)
+@given(exceptions(), st.sampled_from(["execute", "commit"]))
+def test_whatever_a_driver_raises_is_no_event_s_fault(failure, where):
+    """Only a handler's own errors are: a driver raises all kinds, and none of them fills the dead letters."""
+
+    async def main(folder):
+        async with World(f"sqlite:///{folder}/x.db", events_target()) as world:
+            await world.claim()
+            dialect = world.database.engine.dialect
+            calls = (dialect, "do_commit") if where == "commit" else (world.sink._target, "write")
+            original = getattr(*calls)
+
+            def failing(*_args):
+                setattr(*calls, original)
+                raise failure
+
+            setattr(*calls, failing)
+            assert is_retry(await world.write(flight(0), flight(1)))
+            assert await world.write(flight(0), flight(1)) == [WRITTEN] * 2
+            assert await world.dead() == []
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(main(folder))

@@ -13,6 +13,8 @@ import fsspec
 import pytest
 from azure.storage.blob import BlobServiceClient
 
+from consumer.assembly import Parts, reporter
+from consumer.config import read_config
 from consumer.errors import SettingsError
 from consumer.telemetry.landing import Landing
 from consumer.telemetry.records import CheckpointRecord
@@ -167,3 +169,20 @@ def test_a_data_lake_folder_is_written_through_its_own_client(azurite):
 
     assert name == f"raw/date=2026-11-21/hour=08/vm-{int(HOUR * 1000)}.jsonl.gz"
     assert json.loads(gzip.decompress(data))["sequence_number"] == 7
+
+
+@pytest.mark.parametrize(("more", "seconds"), [({}, 10.0), ({"CONSUMER_TELEMETRY_LAND": "2s"}, 2.0)])
+def test_records_land_every_ten_seconds_or_as_set(tmp_path, more, seconds):
+    settings = {
+        "EVENTHUB_NAME": "hub",
+        "EventHubConnection": "Endpoint=sb://h.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5",
+        "COSMOS_DATABASE": "db",
+        "COSMOS_CONTAINER": "c",
+        "CONSUMER_TELEMETRY_FOLDER": str(tmp_path),
+        **more,
+    }
+    parts = Parts(read_config(settings), settings)
+
+    made = reporter(parts, "vm", lambda: None, set_rate=print, set_fleet_rate=print)
+
+    assert made._landing._rotate == seconds

@@ -1,0 +1,67 @@
+"""The consumer's settings: every problem on a line of its own, and names that are nearly ours."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from consumer.config import OTHERS, read_config, read_slice
+from consumer.errors import SettingsError
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {"EVENTHUB_NAME": "hub", "COSMOS_DATABASE": "d", "COSMOS_CONTAINER": "c"}
+
+
+def test_every_problem_has_a_line():
+    with pytest.raises(SettingsError) as caught:
+        read_config({"EVENTHUB_RATELIMIT": "fast", "CONSUMER_SHUTDOWN": "soon", "COSMOS_DATABASE": "d"})
+
+    first, *lines = str(caught.value).splitlines()
+    assert first == "4 settings are wrong:"
+    assert [re.match(r"  ([A-Z_]+) is ", line).group(1) for line in lines] == [
+        *("EVENTHUB_RATELIMIT", "CONSUMER_SHUTDOWN", "EVENTHUB_NAME", "COSMOS_CONTAINER")
+    ]
+
+
+def test_one_problem_is_one_line():
+    with pytest.raises(SettingsError, match=r"\ACONSUMER_SLICE is 'x'; accepted: [^\n]*\Z"):
+        read_slice({"CONSUMER_SLICE": "x"})
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        (
+            "EVENTHUB_RATELIMT",
+            "EVENTHUB_RATELIMT is no setting of the consumer; did you mean EVENTHUB_RATELIMIT?",
+        ),
+        ("EVENTHUB_RATE_LIMIT", "did you mean EVENTHUB_RATELIMIT?"),
+        ("ALLOW_BACKLOG_OFF", "did you mean ALLOW_BACKLOG_OF?"),
+        ("CONSUMER_DEADLETTERS", "did you mean CONSUMER_DEAD_LETTERS?"),
+        ("CONSUMER_COLOUR", "CONSUMER_COLOUR is no setting of the consumer"),
+    ],
+)
+def test_a_setting_that_is_nearly_one_of_ours_is_told(name, told):
+    (doubt,) = read_config({**SETTINGS, name: "5"}).doubts
+
+    assert told in doubt
+
+
+@pytest.mark.parametrize(
+    "name", ["EVENTHUB_OWNER", "COSMOS_ENDPOINT_OF_ANOTHER_APP", "CosmosConnection__accountEndpoint", "PATH"]
+)
+def test_what_is_far_from_ours_may_be_somebody_elses(name):
+    assert read_config({**SETTINGS, name: "5"}).doubts == ()
+
+
+def test_no_setting_that_the_code_reads_is_doubted():
+    names = set(OTHERS)
+    for source in (ROOT / "consumer").rglob("*.py"):
+        names |= set(
+            re.findall(
+                r"\"((?:EVENTHUB|COSMOS|BLOB|ALLOW|CONSUME|CONSUMER)_[A-Z_]+)\"",
+                source.read_text(encoding="utf-8"),
+            )
+        )
+
+    assert read_config({**SETTINGS, **dict.fromkeys(names - SETTINGS.keys(), "")}).doubts == ()

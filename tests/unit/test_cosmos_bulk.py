@@ -1,0 +1,237 @@
+"""The Cosmos sink's decisions: when it writes in bulk, and what a conflict is; its container is a fake."""
+
+import asyncio
+
+import msgspec
+import pytest
+from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
+from hypothesis import given
+
+from consumer.errors import UnavailableError
+from consumer.mapping import MappingOptions
+from consumer.model import Batch, Event, Outcome, Routes
+from consumer.sinks.cosmos_answers import Answer
+from consumer.sinks.cosmos_bulk import CosmosBulkSink
+from consumer.sinks.cosmos_client import (
+    BulkUnavailableError,
+    ContainerDefinition,
+    CosmosContainer,
+    KeyRange,
+)
+from tests.failures import exceptions
+from tests.virtual_time import virtual_time
+
+WRITTEN, RETRY, REJECT = Outcome.WRITTEN, Outcome.RETRY, Outcome.REJECT
+RANGES = (KeyRange("", "0"), KeyRange("80", "1"))
+BULK = Routes(("", "80"), ("0", "1"))
+NOT_FOUND = Answer([{"statusCode": 404}])
+
+
+@pytest.fixture
+def run():
+    with virtual_time() as runner:
+        yield runner
+
+
+class Container:
+    """Answers a bulk request as `bulk` says, in turn; documents are what is in `there`."""
+
+    def __init__(self, *bulk, unique_keys=False, there=()):
+        self.bulk = list(bulk)
+        self.found = ContainerDefinition("rid", ("/id",), "Hash", 2, unique_keys=unique_keys)
+        self.there = set(there)
+        self.probes = 0
+        self.by_key = []
+        self.requests = []
+
+    async def open(self):
+        return self.found
+
+    async def definition(self):
+        return self.found
+
+    async def ranges(self):
+        return RANGES
+
+    async def send_bulk(self, _rid, range_id, body):
+        operations = msgspec.json.decode(body)
+        if operations[0]["operationType"] == "Read" and operations[0]["id"] == "tidemark-probe":
+            self.probes += 1
+            answer = self.bulk.pop(0) if self.bulk else NOT_FOUND
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+        self.requests.append((range_id, operations))
+        return Answer([self._answer(each["operationType"], self._id(each)) for each in operations])
+
+    async def send_batch(self, _rid, _partition_key, operations):
+        self.by_key.append(operations)
+        return Answer([self._answer(verb.capitalize(), self._id(of)) for verb, (of,) in operations])
+
+    def _id(self, operation):
+        return operation if isinstance(operation, str) else operation.get("resourceBody", operation)["id"]
+
+    def _answer(self, kind, id_):
+        if kind == "Read":
+            return {"statusCode": 200 if id_ in self.there else 404}
+        return {"statusCode": 409 if id_ in self.there or id_.startswith("taken") else 201}
+
+    async def aclose(self):
+        pass
+
+
+def sink_of(container, **options):
+    sink = CosmosBulkSink({}, database="db", container="c", mapping=MappingOptions("hub"), **options)
+    sink._container = container
+    return sink
+
+
+async def write(sink, routes, *ids):
+    events = [Event("0", n, str(n), 0.0, msgspec.json.encode({"id": id_})) for n, id_ in enumerate(ids)]
+    lanes, results = {}, {}
+    for record in map(sink.prepare, events):
+        lanes.setdefault(routes.lane_of(record), []).append(record)
+    deadline = asyncio.get_running_loop().time() + 60.0
+    for number, (lane, records) in enumerate(lanes.items()):
+        answers = await sink.write(Batch(number, lane, tuple(records)), deadline=deadline)
+        results |= {
+            record.event.sequence_number: answer for record, answer in zip(records, answers, strict=True)
+        }
+    return [results[number] for number in range(len(ids))]
+
+
+async def asked(proxy):
+    container = CosmosContainer({}, "CosmosConnection", "db", "c")
+    container._proxy = proxy
+    return await container.send_bulk("rid", "0", b"[]")
+
+
+class Proxy:
+    def __init__(self, failure=None):
+        self.failure = failure
+
+    async def execute_item_batch(self, *_args, **_options):
+        if self.failure is not None:
+            raise self.failure
+        return []
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [ClientAuthenticationError("no token"), ServiceRequestError("no network"), ConnectionResetError("reset")],
+)
+def test_without_a_network_or_a_token_nobody_said_that_bulk_does_not_work(run, failure):
+    answer = run(asked(Proxy(failure)))
+
+    assert (answer.operations, answer.status) == (None, 0)
+
+
+@pytest.mark.parametrize("failure", [None, TypeError("unexpected keyword 'raw_request_hook'")])
+def test_an_sdk_that_knows_no_hook_does_no_bulk(run, failure):
+    with pytest.raises(BulkUnavailableError, match="through its hook"):
+        run(asked(Proxy(failure)))
+
+
+@given(exceptions())
+def test_whatever_the_sdk_raises_is_no_answer(failure):
+    async def main():
+        container = CosmosContainer({}, "CosmosConnection", "db", "c")
+        container._proxy = Proxy(failure)
+        return await container.send_batch("rid", ["k"], [("upsert", ({"id": "k"},))])
+
+    with virtual_time() as run:
+        answer = run(main())
+
+    assert (answer.operations, answer.status) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    "outage", [Answer(message="no network"), Answer(status=503), Answer(status=401), Answer(status=429)]
+)
+def test_an_outage_at_the_start_is_waited_for_and_bulk_is_on_afterwards(run, outage):
+    async def main():
+        sink = sink_of(Container(outage))
+        with pytest.raises(UnavailableError):
+            await sink.open()
+
+        assert await sink.open() == BULK
+        assert sink.bulk
+
+    run(main())
+
+
+def test_where_the_service_refuses_bulk_it_is_tried_again_after_ten_minutes(run, caplog):
+    async def main():
+        container = Container(Answer(status=400, message="no bulk here"), Answer(message="no network"))
+        sink = sink_of(container)
+        one_lane = await sink.open()
+        assert (one_lane, sink.bulk) == (Routes(), False)
+        assert "tried again in 600 s" in caplog.text
+
+        await asyncio.sleep(599.0)
+        assert [each.outcome for each in await write(sink, one_lane, "a", "b")] == [WRITTEN] * 2
+        assert container.probes == 1
+
+        await asyncio.sleep(2.0)  # now there is no network: nobody knows
+        assert [each.outcome for each in await write(sink, one_lane, "c")] == [WRITTEN]
+        assert (container.probes, sink.bulk) == (2, False)
+
+        await asyncio.sleep(601.0)
+        [result] = await write(sink, one_lane, "d")
+        assert (result.outcome, result.rerouted) == (RETRY, True)
+        assert await sink.routes() == BULK
+        assert [each.outcome for each in await write(sink, BULK, "d")] == [WRITTEN]
+        assert len(container.requests) == 1
+
+        # a batch that was cut before names no range
+        assert [each.outcome for each in await write(sink, one_lane, "e")] == [WRITTEN]
+        assert len(container.requests) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("bulk", [True, False])
+def test_a_create_that_conflicts_counts_only_where_the_document_itself_is_there(run, bulk):
+    async def main():
+        sink = sink_of(Container(unique_keys=True, there={"old"}), mode="create", bulk=bulk)
+        routes = await sink.open()
+        old, new, taken = await write(sink, routes, "old", "new", "taken")
+
+        assert (old.outcome, old.reason) == (WRITTEN, "exists")
+        assert (new.outcome, new.reason) == (WRITTEN, "")
+        assert (taken.outcome, taken.status) == (REJECT, 409)
+        assert taken.reason.startswith("unique_key")
+
+    run(main())
+
+
+@pytest.mark.parametrize("answer", [Answer(message="no network"), Answer(status=503), Answer([])])
+def test_a_conflict_that_nobody_can_explain_is_settled_by_nothing(run, answer):
+    async def main():
+        container = Container(unique_keys=True, there={"old"})
+        sink = sink_of(container, mode="create", bulk=False)
+        routes = await sink.open()
+        send = container.send_batch
+
+        async def no_reading(rid, key, operations):
+            return answer if operations[0][0] == "read" else await send(rid, key, operations)
+
+        container.send_batch = no_reading
+        [result] = await write(sink, routes, "old")
+
+        assert result.outcome is RETRY
+
+    run(main())
+
+
+def test_where_nothing_but_the_id_is_unique_a_conflict_needs_no_reading(run):
+    async def main():
+        container = Container(there={"old"})
+        sink = sink_of(container, mode="create")
+        routes = await sink.open()
+        [result] = await write(sink, routes, "old")
+
+        assert (result.outcome, result.reason) == (WRITTEN, "exists")
+        assert len(container.requests) == 1
+
+    run(main())

@@ -1,0 +1,89 @@
+"""What of a partition was handed over, and what retention took of it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer import receiver
+from consumer.model import Event, PartitionState
+from consumer.position import Expired, Start, expired
+from consumer.progress import EARLIEST, Progress
+
+
+def state(begin, last, *, empty=False):
+    return PartitionState("0", begin, last, str(last), 0.0, empty)
+
+
+def events(*numbers):
+    return [Event("0", number, f"o{number}", 0.0, b"12") for number in numbers]
+
+
+def progress(start=Start()):  # noqa: B008 - frozen
+    return Progress("0", start, lambda _: None)
+
+
+def test_the_jump_of_a_reader_that_was_overtaken_is_a_loss():
+    assert expired(9, state(50_000, 60_000), [50_000]) == Expired(10, 49_999, 49_990)
+
+
+def test_a_jump_over_numbers_that_were_never_given_is_none():
+    assert expired(9, state(5, 60_000), [50_000]) is None
+
+
+def test_what_may_still_be_on_its_way_is_not_lost_yet():
+    assert expired(9, state(100, 200), [10, 11, 30]) == Expired(12, 29, 18)
+
+
+def test_of_an_empty_partition_everything_is_gone():
+    assert expired(9, state(0, 19, empty=True)) == Expired(10, 19, 10)
+
+
+@given(
+    st.sets(st.integers(0, 60), min_size=1),
+    st.integers(-1, 60),
+    st.integers(0, 61),
+    st.sets(st.integers(0, 60)),
+)
+def test_every_event_below_the_oldest_one_left_was_received_or_is_counted(given_out, delivered, begin, came):
+    last = max(given_out)
+    received = sorted(number for number in given_out & came if number > delivered)
+    found = expired(delivered, state(begin, last, empty=begin > last), received)
+
+    end = min(begin, last + 1, received[-1] if received else 61)
+    never = [number for number in range(delivered + 1, end) if number not in received]
+    assert (found.count if found else 0) == len(never)
+    assert found is None or (found.first, found.last) == (never[0], never[-1])
+
+
+def test_only_where_numbers_are_missing_the_hub_is_asked():
+    after_nine = progress(Start(sequence_number=9))
+
+    assert not after_nine.skips(events(10, 11, 12))
+    assert after_nine.skips(events(10, 12))
+    assert after_nine.skips(events(11))
+
+
+@pytest.mark.parametrize("start", [Start(), Start(time=5.0, inclusive=True)])
+def test_where_receiving_begins_wherever_the_hub_does_nothing_is_missing_before_the_first(start):
+    beginning = progress(start)
+    first = events(1_000, 1_001)
+
+    assert not beginning.skips(first)
+    assert beginning.expired(state(1_000, 2_000), first) is None
+
+    beginning.advance(first[-1])
+    assert beginning.skips(events(1_003))
+    assert beginning.expired(state(1_003, 2_000), events(1_003)) == Expired(1_002, 1_002, 1)
+
+
+def test_the_next_link_goes_on_behind_what_was_handed_over():
+    going = progress()
+    assert going.next_position(by_offset=False) == (EARLIEST, False)
+
+    going.advance(events(7)[0])
+    assert going.next_position(by_offset=False) == (7, False)
+    assert going.next_position(by_offset=True) == ("o7", False)
+
+
+def test_the_wait_before_the_next_attempt_stays_within_its_bound_after_a_day_of_failures():
+    assert all(receiver._backoff(failures) <= 30.0 for failures in (1, 2, 1_024, 1_026, 100_000))

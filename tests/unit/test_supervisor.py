@@ -1,0 +1,83 @@
+"""The parent of worker processes, on processes that are none."""
+
+import io
+import signal
+import subprocess
+
+import pytest
+
+from consumer.supervisor import _Fleet
+from consumer.worker import Worker
+
+
+class FakeProcess:
+    started = ()
+
+    def __init__(self, command, stdin):
+        assert stdin == subprocess.PIPE
+        self.worker = Worker.parse(command[command.index("--worker") + 1])
+        self.pid, self.status, self.heard = 100 + len(FakeProcess.started), None, []
+        self.stdin = io.BytesIO()
+        FakeProcess.started.append(self)
+
+    def poll(self):
+        return self.status
+
+    def send_signal(self, number):
+        self.heard.append(number)
+
+    def terminate(self):
+        self.send_signal(signal.SIGTERM)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    monkeypatch.setattr(FakeProcess, "started", [])
+    monkeypatch.setattr(subprocess, "Popen", FakeProcess)
+    return FakeProcess.started
+
+
+def test_a_killed_worker_s_successor_has_its_part_of_the_rate_and_its_pipe_is_closed(started):
+    fleet = _Fleet(["consume"], 3)
+    fleet.look(0.0)
+    started[1].status = -9
+
+    fleet.look(10.0)
+    fleet.look(11.0)
+
+    assert [each.worker.index for each in started] == [0, 1, 2, 1]
+    assert {each.worker.count for each in started} == {3}
+    assert [each.stdin.closed for each in started] == [False, True, False, False]
+
+
+def test_a_worker_that_cannot_be_started_is_tried_again_and_ends_no_other(started, monkeypatch):
+    fleet = _Fleet(["consume"], 2)
+    fleet.look(0.0)
+    started[0].status = -9
+
+    def refused(*_arguments, **_options):
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", refused)
+    assert fleet.look(10.0)
+    assert fleet.look(11.0)
+    monkeypatch.setattr(subprocess, "Popen", FakeProcess)
+    assert fleet.look(11.5)
+    assert len(started) == 2
+    assert fleet.look(12.0)
+
+    assert [each.worker.index for each in started] == [0, 1, 0]
+    assert started[1].heard == []
+
+
+def test_an_order_to_stop_that_comes_while_a_worker_is_started_reaches_it(started, monkeypatch):
+    fleet = _Fleet(["consume"], 1)
+
+    def interrupted(*arguments, **options):
+        fleet.on_signal(signal.SIGTERM, None)
+        return FakeProcess(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    fleet.look(0.0)
+
+    assert started[0].heard == [signal.SIGTERM]
