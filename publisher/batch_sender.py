@@ -24,12 +24,14 @@ from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from publisher.claim_check import ClaimCheck
 from publisher.errors import PublishSettingsError
+from publisher.event_hubs.cancellation import cancellations
 from publisher.send_errors import ClaimCheckError
-from publisher.service_bus.message_sizes import Encoder
 from publisher.service_bus.packing import Limits
+from publisher.service_bus.sdk_way import AsyncLink, Encoder, SdkWay
 from publisher.service_bus.send_call import (
     DEFAULT_TIMEOUT,
     Call,
+    Journal,
     LearnedLimits,
     OnProgress,
     check_iterable,
@@ -53,10 +55,10 @@ from publisher.service_bus.send_steps import (
     Transfer,
 )
 from publisher.service_bus.sending import Sending, SendPolicy
-from publisher.service_bus.service_bus_link import AsyncLink, announced, request_overhead
 
 Credential = AsyncTokenCredential | AzureSasCredential | AzureNamedKeyCredential
 
+_NO_RETRIES: dict[str, Any] = {"retry_total": 0}  # the SDK's would send again what may have been accepted
 _CANCEL_AT_ONCE = 1000  # sequence numbers in one request: 9 KB
 
 
@@ -94,7 +96,8 @@ class BigBatchSender:
     """Sends to one queue or topic; reuse it, for it remembers what the service's refusals taught.
 
     `sender` is the SDK's, and this object's own from now on: its retries are switched off. `limit` in bytes makes
-    batches smaller than the entity takes. `timeout` in seconds is for one transfer. One call runs at a time; others
+    batches smaller than the entity takes. `timeout` in seconds is for one transfer. The `journal` is told of every
+    transfer before and after. Without `sdk_insides` no private names of the SDK are used. One call runs at a time; others
     wait for it.
     """
 
@@ -106,12 +109,15 @@ class BigBatchSender:
         policy: SendPolicy | None = None,
         limit: int | None = None,
         timeout: float = DEFAULT_TIMEOUT,
+        journal: Journal | None = None,
+        sdk_insides: bool = True,
     ) -> None:
-        self._link = AsyncLink(sender, timeout)
+        self._way = SdkWay(sdk_insides=sdk_insides)
+        self._link = AsyncLink(self._way, sender, timeout)
         self._claim_check = claim_check
         self._policy = policy or SendPolicy()
         self._learned = LearnedLimits(limit)
-        self._timeout = timeout
+        self._journal = journal
         self._lock = asyncio.Lock()
         self._closing = AsyncExitStack()
         self.last_report: SendReport | None = None
@@ -128,7 +134,7 @@ class BigBatchSender:
     ) -> Self:
         """A sender with a client of its own. `options` are the constructor's, `client_options` the SDK client's."""
         return cls._with(
-            ServiceBusClient.from_connection_string(connection, **(client_options or {})),
+            ServiceBusClient.from_connection_string(connection, **{**_NO_RETRIES, **(client_options or {})}),
             entity_options(queue_name, topic_name),
             options,
         )
@@ -146,7 +152,9 @@ class BigBatchSender:
     ) -> Self:
         """The same with an identity instead of a connection string; the credential stays the caller's."""
         return cls._with(
-            ServiceBusClient(fully_qualified_namespace, credential, **(client_options or {})),
+            ServiceBusClient(
+                fully_qualified_namespace, credential, **{**_NO_RETRIES, **(client_options or {})}
+            ),
             entity_options(queue_name, topic_name),
             options,
         )
@@ -232,14 +240,14 @@ class BigBatchSender:
 
     async def _call(self, before: SendReport, *, resend_unknown: bool = False) -> Call:
         await self._open()
-        sender = self._link.sender
         scheduled = before.schedule_at is not None
-        limits = self._learned.begin(announced(sender), scheduled=scheduled)
+        limits = self._learned.begin(self._link.limits, scheduled=scheduled)
         encoder = Encoder(
+            self._way,
             id_prefix=before.id_prefix,
             session_id=before.session_id,
             schedule_at=before.schedule_at,
-            request_overhead=request_overhead(sender, self._timeout) if scheduled else 0,
+            request_overhead=self._link.request_overhead() if scheduled else 0,
             claims=None if self._claim_check is None else self._claim_check.settings,
         )
         sending = Sending(
@@ -263,16 +271,20 @@ class BigBatchSender:
             await asyncio.sleep(self._policy.wait(refused.retry_after, random.random))
 
     async def _carry_out(self, call: Call, source: Source, on_progress: OnProgress | None) -> SendReport:
-        sending = call.sending
+        sending, performing = call.sending, None
+        before = cancellations()
         try:
             effect = sending.next()
             while effect is not None:
+                _raise_if_swallowed(before)
+                performing = effect
                 answer = await self._perform(effect, call, source)
+                performing = None
                 effect = sending.next(answer)
                 if on_progress is not None and isinstance(answer, Accepted):
                     on_progress(sending.progress())
         except BaseException as error:
-            sending.abandon(f"given up: {type(error).__name__}")
+            sending.abandon(f"given up: {type(error).__name__}", performing)
             raise
         finally:
             self._learned.remember(sending.limits, scheduled=call.schedule_at is not None)
@@ -285,19 +297,33 @@ class BigBatchSender:
             case Read(count):
                 return await source.read(count)
             case Transfer():
-                return await self._link.transfer(effect, call.encoder, call.schedule_at)
+                return await self._transfer(effect, call)
             case Store():
                 return await self._store(effect)
             case Pause(seconds):
                 await asyncio.sleep(seconds)
                 return None
 
+    async def _transfer(self, effect: Transfer, call: Call) -> Answer:
+        if self._journal is not None:
+            self._journal.sending(effect.items)
+        answer = await self._link.transfer(effect, call.encoder, call.schedule_at)
+        if self._journal is not None:
+            self._journal.answered(answer)
+        return answer
+
     async def _store(self, effect: Store) -> Answer:
         assert self._claim_check is not None and effect.item.claim is not None  # noqa: PT018, S101 - the encoder has both or none
         try:
             await self._claim_check.store(effect.item.claim)
-        except ClaimCheckError as error:
-            return Busy(str(error))
         except PublishSettingsError as error:
             return Rejected(str(error))
+        except Exception as error:  # noqa: BLE001 - nothing was sent, and a blob may be stored again
+            return Busy(str(error) if isinstance(error, ClaimCheckError) else f"storing a claim: {error!r}")
         return Accepted()
+
+
+def _raise_if_swallowed(before: int) -> None:
+    """A cancellation since: asyncio.wait_for of Python 3.11, which the SDK uses, may swallow one."""
+    if cancellations() > before:
+        raise asyncio.CancelledError

@@ -57,7 +57,8 @@ class _Waiting(NamedTuple, Generic[_Event]):
 class PartitionBuffer(Generic[_Event]):
     """Events in the order they came. The first ones, as many as make up a set, are next.
 
-    `first_set` is the size that the first set must have, of a set that was sent before a restart; None: any.
+    `first_set` is the number of events that the first set must have, of a set that was sent before a restart, whatever
+    is waited for; None: any.
     """
 
     def __init__(self, limits: BatchLimits, *, first_set: int | None = None) -> None:
@@ -71,6 +72,20 @@ class PartitionBuffer(Generic[_Event]):
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether the next set is the one that was sent before."""
+        return self._exactly is not None
+
+    @property
+    def is_short(self) -> bool:
+        """Whether that one waits for more events: without them it is another set."""
+        return self.is_exact and not self._is_full
+
+    def expect_no_more(self) -> None:
+        """The next set is what there is."""
+        self._exactly = None
+
     def add(self, event: _Event, size: int, now: float) -> None:
         """`size` in bytes, at most those of a set."""
         self._waiting.append(_Waiting(event, size, now))
@@ -78,15 +93,13 @@ class PartitionBuffer(Generic[_Event]):
 
     def ready(self, now: float, *, hurry: bool = False) -> bool:
         """Whether the next set is to be sent: it is full, or has waited long enough, or nobody wants to wait."""
-        if not self._count:
+        if not self._count or self.is_short:
             return False
-        if self._is_full or hurry:
-            return True
-        return self._exactly is None and now >= self._waiting[0].since + self._limits.max_wait
+        return self._is_full or hurry or now >= self._waiting[0].since + self._limits.max_wait
 
     def ready_at(self) -> float | None:
         """When the next set has waited long enough; None if it waits for events."""
-        if not self._count or (self._exactly is not None and not self._is_full):
+        if not self._count or self.is_short:
             return None
         return self._waiting[0].since + self._limits.max_wait
 

@@ -8,43 +8,30 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Self
 
 from publisher.batching import BatchLimits, BufferLimits, PartitionBuffer
+from publisher.buffered_lane import TOO_LATE, Entry, Lane
 from publisher.errors import (
     FlushTimeoutError,
-    InvalidProducerStateError,
     MessageTooLargeError,
+    OutcomeUnknownError,
     ProducerClosedError,
-    ProducerDisconnectedError,
     PublishError,
     PublishSettingsError,
 )
 from publisher.event_hubs.batch import FailedEvent, Published, SentSet, Unpublished
-from publisher.event_hubs.event_encoding import (
-    PublishableEvent,
-    encode_event,
-    partition_of_key,
-    size_in_batch,
-)
-from publisher.event_hubs.ports import EncodedEvent
+from publisher.event_hubs.cancellation import is_unexpected
+from publisher.event_hubs.partition_keys import partition_of_key
+from publisher.event_hubs.ports import PublishableEvent
 from publisher.idempotent_producer import IdempotentProducer
 from publisher.model import SavedState
 
 _log = logging.getLogger(__name__)
 
-_FINAL = ProducerDisconnectedError, InvalidProducerStateError
-_TOO_LATE = "the buffered producer was closed before the event was sent"
-
 
 OnPublished = Callable[[Published], Awaitable[None] | None]
 OnUnpublished = Callable[[Unpublished], Awaitable[None] | None]
-
-
-class _Entry(NamedTuple):
-    event: PublishableEvent
-    encoded: EncodedEvent
-    bookmark: str | None
 
 
 class BufferedProducer:
@@ -72,13 +59,15 @@ class BufferedProducer:
         self._on_published = on_published
         self._on_unpublished = on_unpublished
         self._limits = limits or BufferLimits()
-        self._lanes: dict[str, _Lane] = {}
+        self._lanes: dict[str, Lane] = {}
         self._first_sets: dict[str, int] = {}
         self._opening = asyncio.Lock()
         self._ids: list[str] = []
         self._turn = 0
         self._events = 0
         self._bytes = 0
+        self._exempt_events = 0  # of sets from before a restart, which may need more than there is room for
+        self._exempt_bytes = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._is_closed = False
 
@@ -95,7 +84,8 @@ class BufferedProducer:
 
     async def resume(self, partition_id: str) -> SavedState:
         """Where the saved state of the partition says to go on. If a set is pending, the first set will be of as many
-        events. Before anything is enqueued for the partition.
+        events, which it waits for; they do not count where room is scarce. Before anything is enqueued for the
+        partition.
         """
         state = await self._producer.saved_state(partition_id)
         if partition_id in self._lanes:
@@ -126,19 +116,22 @@ class BufferedProducer:
                 "partition_id and partition_key are given; accepted: one of them, or none"
             )
         lane = await self._lane(await self._choose(partition_id, partition_key))
-        encoded = encode_event(event, stamped=self._producer.is_idempotent)
-        size = size_in_batch(encoded, stamped=self._producer.is_idempotent)
+        self._require_open()  # both may have taken a while
+        encoded, size = self._producer.encode(event)
         if size > lane.max_bytes:
             raise MessageTooLargeError(
                 f"partition {lane.partition_id}: an event takes {size} bytes, a message has room for {lane.max_bytes}"
             )
         lane.require_usable()
-        if self._waiting or not self._has_room(size):
+        if not lane.is_short and (self._waiting or not self._has_room(size)):
             await self._wait_for_room(size)
             lane.require_usable()
         self._events += 1
         self._bytes += size
-        lane.add(_Entry(event, encoded, bookmark), size)
+        if lane.is_short:
+            self._exempt_events += 1
+            self._exempt_bytes += size
+        lane.add(Entry(event, encoded, bookmark), size)
 
     async def enqueue_all(
         self,
@@ -153,7 +146,8 @@ class BufferedProducer:
     async def flush(self, *, timeout: float | None = None) -> None:
         """Send what is buffered without waiting for more; returns once all of it is settled.
 
-        Raises FlushTimeoutError after the timeout in seconds: the rest stays buffered, and is being sent.
+        Raises FlushTimeoutError after the timeout in seconds: the rest stays buffered, and is being sent. Also where a
+        set from before a restart (see `resume`) is not complete, once all others are settled.
         """
         marks = [(lane, lane.taken_in) for lane in self._lanes.values()]
         try:
@@ -163,6 +157,12 @@ class BufferedProducer:
             raise FlushTimeoutError(
                 f"{self._events} events were not settled within {timeout:g} s; they stay buffered"
             ) from None
+        short = [lane for lane, mark in marks if mark and lane.is_short]
+        if short:
+            raise FlushTimeoutError(
+                f"partition {short[0].partition_id}: {short[0].taken_in} events wait for the others of the set that was "
+                "sent before the restart (SavedState.pending); they stay buffered: enqueue those, then flush"
+            )
 
     async def close(self, *, flush: bool = True, timeout: float | None = 30.0) -> None:
         """Publish what is buffered, unless `flush` is False; then stop. Nothing is enqueued any more.
@@ -174,6 +174,8 @@ class BufferedProducer:
         self._is_closed = True
         self._let_all_in()
         late = None
+        for lane in self._lanes.values():
+            lane.expect_no_more()
         try:
             if flush:
                 await self.flush(timeout=timeout)
@@ -199,8 +201,7 @@ class BufferedProducer:
     # --- inside
 
     async def _choose(self, partition_id: str | None, partition_key: str | None) -> str:
-        if self._is_closed:
-            raise ProducerClosedError("the buffered producer is closed")
+        self._require_open()
         if partition_id is not None:
             return partition_id
         if partition_key is not None:
@@ -209,27 +210,33 @@ class BufferedProducer:
         self._turn = (self._turn + 1) % len(ids)
         return ids[self._turn - 1]
 
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ProducerClosedError("the buffered producer is closed")
+
     async def _partition_ids(self) -> list[str]:
         if not self._ids:
             self._ids = await self._producer.get_partition_ids()
         return self._ids
 
-    async def _lane(self, partition_id: str) -> _Lane:
+    async def _lane(self, partition_id: str) -> Lane:
         if partition_id not in self._lanes:
             async with self._opening:  # of two first events of a partition one makes the lane
                 if partition_id not in self._lanes:
                     size = await self._producer.max_message_size(partition_id)
+                    self._require_open()  # nobody would stop the lane
                     limits = BatchLimits(size, self._limits.max_events or size, self._limits.max_wait)
-                    buffer = PartitionBuffer[_Entry](limits, first_set=self._first_sets.get(partition_id))
-                    self._lanes[partition_id] = _Lane(self, partition_id, buffer, size)
+                    buffer = PartitionBuffer[Entry](limits, first_set=self._first_sets.get(partition_id))
+                    self._lanes[partition_id] = Lane(self, partition_id, buffer, size)
         return self._lanes[partition_id]
 
     def _has_room(self, size: int) -> bool:
         """An empty buffer takes any event."""
         limits = self._limits
-        if not self._events:
+        events, taken = self._events - self._exempt_events, self._bytes - self._exempt_bytes
+        if not events:
             return True
-        return self._events < limits.max_buffered_events and self._bytes + size <= limits.max_buffered_bytes
+        return events < limits.max_buffered_events and taken + size <= limits.max_buffered_bytes
 
     async def _wait_for_room(self, size: int) -> None:
         """In the order of arrival."""
@@ -269,122 +276,58 @@ class BufferedProducer:
     def is_crowded(self) -> bool:
         return bool(self._waiting)
 
-    def release(self, events: int, size: int) -> None:
+    def release(self, events: int, size: int, *, exempt: bool) -> None:
         """Room, of a lane."""
         self._events -= events
         self._bytes -= size
+        if exempt:
+            self._exempt_events -= events
+            self._exempt_bytes -= size
         self._let_in()
 
-    async def publish(self, partition_id: str, entries: list[_Entry]) -> PublishError | None:
+    async def publish(self, partition_id: str, entries: list[Entry]) -> PublishError | None:
         """One set, and who is told of it; the error that ended it, if there was one."""
         sources = tuple(entry.event for entry in entries)
         bookmark = next((entry.bookmark for entry in reversed(entries) if entry.bookmark is not None), None)
         set_ = SentSet(sources, [entry.encoded for entry in entries], bookmark)
         try:
             await self._producer.send_set(partition_id, set_)
-        except PublishError as error:
-            await self.tell_unpublished(partition_id, entries, error)
-            return error
-        except asyncio.CancelledError as cancelled:
-            if set_.is_published:
-                await self._tell_published(partition_id, set_)
-            else:
-                cause = cancelled.__cause__
-                known = cause if isinstance(cause, PublishError) else ProducerClosedError(_TOO_LATE)
-                await self.tell_unpublished(partition_id, entries, known)
-            raise
-        await self._tell_published(partition_id, set_)
+        except BaseException as error:
+            failed = None if set_.is_published else _as_publish_error(error)
+            await self._tell(partition_id, set_, entries, failed)
+            if not is_unexpected(error):
+                raise
+            return failed
+        await self._tell(partition_id, set_, entries, None)
         return None
+
+    async def _tell(
+        self, partition_id: str, set_: SentSet, entries: list[Entry], failed: PublishError | None
+    ) -> None:
+        if failed is not None:
+            await self.tell_unpublished(partition_id, entries, failed)
+        else:
+            await self._tell_published(partition_id, set_)
 
     async def _tell_published(self, partition_id: str, set_: SentSet) -> None:
         if self._on_published is not None:
             await _call(self._on_published, Published(partition_id, set_.sources, set_.first))
 
-    async def tell_unpublished(self, partition_id: str, entries: list[_Entry], error: PublishError) -> None:
+    async def tell_unpublished(self, partition_id: str, entries: list[Entry], error: PublishError) -> None:
         failures = tuple(FailedEvent(entry.event, error) for entry in entries)
         await _call(self._on_unpublished, Unpublished(partition_id, failures))
 
 
-class _Lane:
-    """One partition: its buffer, and the task that empties it."""
-
-    def __init__(
-        self, front: BufferedProducer, partition_id: str, buffer: PartitionBuffer[_Entry], max_bytes: int
-    ) -> None:
-        self.partition_id = partition_id
-        self.max_bytes = max_bytes
-        self.taken_in = 0  # events since the beginning
-        self._settled = 0
-        self._front = front
-        self._buffer = buffer
-        self._flush_to = 0
-        self._ended: PublishError | None = None
-        self._woken = asyncio.Event()
-        self._progress = asyncio.Condition()
-        self._task = asyncio.create_task(self._work(), name=f"publisher of partition {partition_id}")
-
-    def add(self, entry: _Entry, size: int) -> None:
-        self.taken_in += 1
-        self._buffer.add(entry, size, self._now())
-        self._woken.set()
-
-    def wake(self) -> None:
-        self._woken.set()
-
-    def require_usable(self) -> None:
-        if self._ended is not None:
-            raise type(self._ended)(str(self._ended))
-
-    async def wait_settled(self, mark: int) -> None:
-        """Until the first `mark` events of all are settled; they are sent at once."""
-        self._flush_to = max(self._flush_to, mark)
-        self.wake()
-        async with self._progress:
-            await self._progress.wait_for(lambda: self._settled >= mark)
-
-    async def stop(self) -> None:
-        """End the set under way at a safe point, and give back what is left."""
-        self._task.cancel()
-        await asyncio.wait({self._task})
-        error = ProducerClosedError(_TOO_LATE)
-        left = self._buffer.drain()
-        if left:
-            await self._front.tell_unpublished(self.partition_id, left, error)
-
-    async def _work(self) -> None:
-        while True:
-            self._woken.clear()
-            hurry = self._flush_to > self._settled or self._front.is_crowded
-            if not self._buffer.ready(self._now(), hurry=hurry):
-                await self._wait()
-                continue
-            entries, size = self._buffer.take()
-            await self._settle(entries, size)
-
-    async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout_at(self._buffer.ready_at()):
-                await self._woken.wait()
-        except TimeoutError:
-            return
-
-    async def _settle(self, entries: list[_Entry], size: int) -> None:
-        try:
-            error = self._ended
-            if error is None:
-                error = await self._front.publish(self.partition_id, entries)
-            else:
-                await self._front.tell_unpublished(self.partition_id, entries, error)
-            if self._front.stop_on_failure or isinstance(error, _FINAL):
-                self._ended = error
-        finally:
-            self._settled += len(entries)
-            self._front.release(len(entries), size)
-        async with self._progress:
-            self._progress.notify_all()
-
-    def _now(self) -> float:
-        return asyncio.get_running_loop().time()
+def _as_publish_error(error: BaseException) -> PublishError:
+    """What an application is told of a set that ended by this error. What nobody thought of says nothing of its
+    outcome.
+    """
+    if not is_unexpected(error):
+        cause = error.__cause__
+        return cause if isinstance(cause, PublishError) else ProducerClosedError(TOO_LATE)
+    if isinstance(error, PublishError):
+        return error
+    return OutcomeUnknownError(f"unexpected {type(error).__name__}: {error}; the events may be stored or not")
 
 
 async def _call(callback: Callable[..., Awaitable[None] | None], told: Published | Unpublished) -> None:
@@ -392,5 +335,7 @@ async def _call(callback: Callable[..., Awaitable[None] | None], told: Published
         result = callback(told)
         if inspect.isawaitable(result):
             await result
-    except Exception:  # noqa: BLE001 - whatever an application's callback raises
+    except BaseException as error:  # whatever an application's callback raises
+        if not is_unexpected(error):
+            raise
         _log.exception("partition %s: a callback of the buffered producer failed", told.partition_id)

@@ -60,7 +60,7 @@ class ClaimCheck:
             await self._container.create_container()
         except ResourceExistsError:
             return
-        except AzureError as error:
+        except Exception as error:
             raise _failed("creating the container of the claim checks", error) from error
 
     async def store(self, claim: Claim) -> None:
@@ -71,14 +71,14 @@ class ClaimCheck:
             await blob.upload_blob(claim.body, metadata=metadata)
         except ResourceExistsError:
             await self._refresh(blob, claim, metadata)
-        except AzureError as error:
+        except Exception as error:
             raise _failed(f"storing claim {claim.blob}", error) from error
 
     async def _refresh(self, blob: Any, claim: Claim, metadata: dict[str, str]) -> None:
         """The blob is there already, from an earlier attempt or an equal body: make it young for lifecycle rules."""
         try:
             await blob.set_blob_metadata(metadata)
-        except AzureError as error:
+        except Exception as error:
             raise _failed(f"storing claim {claim.blob}", error) from error
 
     async def restore(self, message: ServiceBusReceivedMessage) -> bytes:
@@ -94,7 +94,7 @@ class ClaimCheck:
             body = await stream.readall()
         except ResourceNotFoundError as error:
             raise _missing(reference) from error
-        except AzureError as error:
+        except Exception as error:
             raise _failed(f"reading claim {reference.blob}", error) from error
         return verified(body, reference)
 
@@ -111,7 +111,7 @@ class ClaimCheck:
             await self._container.delete_blob(reference.blob)
         except ResourceNotFoundError:
             return
-        except AzureError as error:
+        except Exception as error:
             raise _failed(f"deleting claim {reference.blob}", error) from error
 
 
@@ -143,7 +143,7 @@ class SyncClaimCheck:
             self._container.create_container()
         except ResourceExistsError:
             return
-        except AzureError as error:
+        except Exception as error:
             raise _failed("creating the container of the claim checks", error) from error
 
     def store(self, claim: Claim) -> None:
@@ -155,7 +155,7 @@ class SyncClaimCheck:
                 blob.upload_blob(claim.body, metadata=metadata)
             except ResourceExistsError:
                 blob.set_blob_metadata(metadata)  # see ClaimCheck._refresh
-        except AzureError as error:
+        except Exception as error:
             raise _failed(f"storing claim {claim.blob}", error) from error
 
     def restore(self, message: ServiceBusReceivedMessage) -> bytes:
@@ -167,7 +167,7 @@ class SyncClaimCheck:
             body = self._container.download_blob(reference.blob).readall()
         except ResourceNotFoundError as error:
             raise _missing(reference) from error
-        except AzureError as error:
+        except Exception as error:
             raise _failed(f"reading claim {reference.blob}", error) from error
         return verified(body, reference)
 
@@ -181,7 +181,7 @@ class SyncClaimCheck:
             self._container.delete_blob(reference.blob)
         except ResourceNotFoundError:
             return
-        except AzureError as error:
+        except Exception as error:
             raise _failed(f"deleting claim {reference.blob}", error) from error
 
 
@@ -211,11 +211,12 @@ def _missing(reference: Reference) -> ClaimMissingError:
     )
 
 
-def _failed(doing: str, error: AzureError) -> Exception:
+def _failed(doing: str, error: Exception) -> Exception:
     if isinstance(error, HttpResponseError) and error.status_code in _REFUSED:
         code = getattr(error, "error_code", None) or error.reason
         return PublishSettingsError(
             f"{doing}: the storage service answered {error.status_code} {code}; check the container's name, and the "
             "role Storage Blob Data Contributor"
         )
-    return ClaimCheckError(f"{doing}: {error.message}")
+    story = error.message if isinstance(error, AzureError) else f"unexpected {type(error).__name__}: {error}"
+    return ClaimCheckError(f"{doing}: {story}")

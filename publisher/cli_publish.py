@@ -7,17 +7,17 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from consumer.cli.consume import settings_of
 from consumer.errors import ConsumerError
+from publisher.cli_progress import progress
 from publisher.errors import PublishError, PublishRefusedError, PublishSettingsError, PublishUnavailableError
 from scaling.assembly import ROOT
 from scaling.connections import ConnectionSettingsError, event_hubs_endpoint, tls_context
@@ -81,7 +81,10 @@ def publish(
     ] = 60.0,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,  # noqa: FBT002 - as above
     root: Annotated[
-        Path, typer.Option("--root", help="Folder of local.settings.json; the environment wins over it.")
+        Path,
+        typer.Option(
+            "--root", help="Folder of .env and local.settings.json; the environment wins over both."
+        ),
     ] = ROOT,
 ) -> None:
     """Publishes the lines of a file to an event hub, in batches, in order per partition.
@@ -164,8 +167,9 @@ async def _publish(
     if state is not None and not idempotent:
         raise PublishSettingsError("--state needs --idempotent: there is no state to save without it")
     limits = BufferLimits(max_wait=max_wait, max_events=max_events)
-    csv = str(file) if file.suffix.lower() == ".csv" else None
-    options = LineOptions(key, partition, rate, saves=state is not None, csv=csv)
+    input_name = "standard input" if str(file) == "-" else str(file)
+    is_csv = file.suffix.lower() == ".csv"
+    options = LineOptions(key, partition, rate, saves=state is not None, name=input_name, csv=is_csv)
     task = asyncio.current_task()
     for number in (signal.SIGINT, signal.SIGTERM):
         if task is not None:
@@ -187,6 +191,7 @@ def _producer(
 ) -> IdempotentProducer:
     from publisher.idempotent_producer import IdempotentProducer  # noqa: PLC0415 - as above
     from publisher.model import RetryPolicy  # noqa: PLC0415 - as above
+    from publisher.sdk_insides import wants_insides  # noqa: PLC0415 - as above
     from publisher.states.file import FileStateStore  # noqa: PLC0415 - as above
 
     endpoint = event_hubs_endpoint(settings, connection)
@@ -195,6 +200,7 @@ def _producer(
         "state_store": None if state is None else FileStateStore(state),
         "producer_name": name,
         "retry": RetryPolicy(max_attempts=ATTEMPTS, attempt_timeout=timeout, max_delay=30.0),
+        "sdk_insides": wants_insides(settings),
         "ssl_context": tls_context(settings),
     }
     if endpoint.connection_string is not None:
@@ -212,23 +218,38 @@ def _input(file: Path) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _bar(source: BinaryIO, *, quiet: bool) -> Iterator[Any]:
-    """What to call with the counts."""
-    total = None
+def _bar(source: BinaryIO, *, quiet: bool) -> Iterator[Callable[[Counts], None]]:
+    """What to call with the counts. What ends early says how far it came."""
+    total, last = None, None
     if source.seekable():
         total = source.seek(0, os.SEEK_END)
         source.seek(0)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TextColumn("{task.fields[published]:,} published"),
-        TimeRemainingColumn(),
+    with progress(console, "publishing", total=total, quiet=quiet) as show:
+
+        def told(counts: Counts) -> None:
+            nonlocal last
+            if last is None and counts.unchecked:
+                console.print(_unchecked(counts.unchecked), soft_wrap=True)
+            last = counts
+            show(counts.offset, f"{counts.published:,} published")
+
+        try:
+            yield told
+        except BaseException:
+            console.print(_summary_of_an_early_end(last), soft_wrap=True)
+            raise
+
+
+def _unchecked(lines: int) -> str:
+    return (
+        f"[yellow]not checked:[/] the saved state is of an earlier version, which did not write down of which input "
+        f"{_lines(lines)} were published; this is taken to be the same one, and checked from now on"
     )
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("publishing", total=total, published=0)
 
-        def show(counts: Counts) -> None:
-            bar.update(task, completed=counts.offset, published=counts.published)
 
-        yield show
+def _summary_of_an_early_end(counts: Counts | None) -> str:
+    if counts is None:
+        return "nothing was published"
+    unknown = f", and of {counts.unknown:,} more it is unknown" if counts.unknown else ""
+    before = f"; {_lines(counts.before)} before, by earlier runs" if counts.before else ""
+    return f"{_lines(counts.published)} published{unknown}{before}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import signal
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,29 +20,25 @@ import typer
 from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 from consumer.cli.consume import settings_of
 from consumer.errors import ConsumerError
+from publisher.cli_progress import progress
 from publisher.csv_rows import read_as_json_lines
 from publisher.errors import PublishError, PublishRefusedError, PublishSettingsError, PublishUnavailableError
 from publisher.send_errors import PartiallySentError
-from publisher.service_bus.line_messages import (
-    Format,
-    LineMessages,
-    LineOptions,
-    Resume,
-    check_same_input,
-    read_resume,
-)
-from publisher.service_bus.send_report import SendReport
+from publisher.service_bus.line_messages import LineMessages
+from publisher.service_bus.resume_file import Answered, Fate, Format, LineOptions, NeverSent, Resume
+from publisher.service_bus.send_journal import SendJournal
+from publisher.service_bus.send_report import Outgoing, SendReport
+from publisher.service_bus.send_steps import Accepted, Answer, Unknown
 from scaling.assembly import ROOT
 from scaling.connections import ConnectionSettingsError, blob_container, service_bus_endpoint, tls_context
 
 if TYPE_CHECKING:
     from publisher.batch_sender import BigBatchSender
     from publisher.claim_check import ClaimCheck
+    from publisher.service_bus.send_call import Journal
     from publisher.service_bus.sending import Progress
 
 console = Console(stderr=True)
@@ -137,7 +134,8 @@ def send(
         Path | None, typer.Option("--resume", help="Send what this file of an earlier run says is left.")
     ] = None,
     resume_file: Annotated[
-        Path | None, typer.Option("--resume-file", help="Where to say what is left, if not all is sent.")
+        Path | None,
+        typer.Option("--resume-file", help="Where to write down what was sent; kept if something is left."),
     ] = None,
     resend_unknown: Annotated[  # noqa: FBT002 - a flag of the command line
         bool,
@@ -155,14 +153,17 @@ def send(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,  # noqa: FBT002 - as above
     json_: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,  # noqa: FBT002 - as above
     root: Annotated[
-        Path, typer.Option("--root", help="Folder of local.settings.json; the environment wins over it.")
+        Path,
+        typer.Option(
+            "--root", help="Folder of .env and local.settings.json; the environment wins over both."
+        ),
     ] = ROOT,
 ) -> None:
     """Sends the lines of a file to a Service Bus queue or topic, in as few batches as fit, in order per session.
 
-    If not all is sent, a resume file says which lines are left: the same command with --resume sends those. Exit
-    status: 0 all is sent, 1 not all, 2 settings or input, 3 of some lines it is not known whether they arrived, 130
-    stopped by a signal.
+    A resume file says at any time which lines were sent, so the command may be stopped and killed: the same one with
+    --resume sends the rest. Exit status: 0 all is sent, 1 not all, 2 settings or input, 3 of some lines it is not known
+    whether they arrived, 130 stopped by a signal.
     """
     try:
         order = _Order(
@@ -176,7 +177,7 @@ def send(
             claim_check,
             storage,
             resume,
-            resume_file or Path(f"{'stdin' if str(file) == '-' else file}.resume.json"),
+            resume_file or resume or Path(f"{'stdin' if str(file) == '-' else file}.resume.json"),
             resend_unknown,
             not any_order,
             attempts,
@@ -201,30 +202,52 @@ def send(
 
 
 async def _send(order: _Order, settings: Mapping[str, str]) -> Summary:
-    before = None if order.resume is None else read_resume(order.resume.read_bytes(), str(order.resume))
-    if before is not None and (before.entity != order.entity or before.options != order.lines):
-        raise PublishSettingsError(
-            f"{order.resume} is of {before.entity} with {before.options}, not of {order.entity} with {order.lines}"
-        )
-    id_prefix = before.id_prefix if before is not None else uuid.uuid4().hex[:16]
-    with _input(order.file) as source:
-        if before is not None and source.seekable():
-            check_same_input(_lines(order.file, source), before, str(order.file))
-            source.seek(0)
+    with _input(order.file) as source, _journal(order) as journal:
         lines = LineMessages(
             _lines(order.file, source),
-            order.lines,
-            resume=before,
+            journal.ledger.summary(),
+            name=str(order.file),
             resend_unknown=order.resend_unknown,
-            id_prefix=id_prefix,
         )
-        async with _sender(order, settings) as sender:
-            with _bar(order.file, source, lines, quiet=order.quiet) as on_progress:
-                return await _carry_out(order, sender, lines, before, on_progress)
+        try:
+            async with _sender(order, settings, _Notes(journal, lines)) as sender:
+                with _bar(order.file, source, lines, quiet=order.quiet) as on_progress:
+                    return await _carry_out(order, sender, lines, journal, on_progress)
+        finally:
+            if order.resume is None and journal.ledger.nothing_sent and not journal.ledger.refused:
+                journal.remove()
+
+
+@contextlib.contextmanager
+def _journal(order: _Order) -> Iterator[SendJournal]:
+    begun = Resume(
+        order.entity, order.lines, uuid.uuid4().hex[:16], [], [], [], 0, hashlib.sha256().hexdigest()
+    )
+    with (
+        SendJournal.begun(order.resume_file, begun)
+        if order.resume is None
+        else SendJournal.continued(order.resume, begun, order.resume_file)
+    ) as journal:
+        yield journal
+
+
+@dataclass(frozen=True, slots=True)
+class _Notes:
+    """Writes down what the sender is about to send, by its lines, and what came of it."""
+
+    journal: SendJournal
+    lines: LineMessages
+
+    def sending(self, items: Sequence[Outgoing]) -> None:
+        self.journal.enter(self.lines.batch(items), lasting=True)
+
+    def answered(self, answer: Answer) -> None:
+        fates = {Accepted: Fate.SENT, Unknown: Fate.UNKNOWN}
+        self.journal.enter(Answered(fates.get(type(answer), Fate.NOT_SENT)))
 
 
 async def _carry_out(
-    order: _Order, sender: BigBatchSender, lines: LineMessages, before: Resume | None, on_progress: Any
+    order: _Order, sender: BigBatchSender, lines: LineMessages, journal: SendJournal, on_progress: Any
 ) -> Summary:
     started = time.monotonic()
     task = asyncio.current_task()
@@ -241,39 +264,55 @@ async def _carry_out(
             )
     finally:
         report = sender.last_report
-        left = None if report is None else _keep(order, lines, before, report)
+        complete = report is not None and _close(journal, lines, report)
     assert report is not None  # noqa: S101 - the call has ended, so there is one
     return Summary(
         messages=len(report.sent),
         batches=report.batches,
         bytes=report.payload,
         seconds=time.monotonic() - started,
-        unknown=len(left.unknown) if left else 0,
-        refused=len(left.refused) if left else 0,
-        complete=left is None,
+        unknown=len(journal.ledger.unknown),
+        refused=len(journal.ledger.refused),
+        complete=complete,
         scheduled=list(report.sequence_numbers.values()),
     )
 
 
-def _keep(order: _Order, lines: LineMessages, before: Resume | None, report: SendReport) -> Resume | None:
-    """Write the resume file if something is left, else remove that of the earlier run; says so either way."""
-    left = lines.resume_after(report, order.entity)
-    if report.complete and not left.unknown and not left.refused:
-        if before is not None and order.resume is not None:
-            order.resume.unlink()
-        return None
-    order.resume_file.write_bytes(left.encode())
+def _close(journal: SendJournal, lines: LineMessages, report: SendReport) -> bool:
+    """Remove the resume file if everything is sent, else say what is left and how to go on."""
+    ledger = journal.ledger
+    if report.refused:
+        journal.enter(NeverSent([lines.line_of(each.index) for each in report.refused]))
+    if report.complete and not ledger.unknown and not ledger.refused:
+        journal.remove()
+        return True
     console.print(f"[yellow]not all was sent:[/] {escape(report.reason or report.summary())}", soft_wrap=True)
-    for name, found in (("unknown", left.unknown), ("refused", left.refused)):
+    for name, found in (("unknown", ledger.unknown), ("refused", ledger.refused)):
         if found:
-            console.print(f"  {len(found):,} {name}, the first of them line {found[0]:,}")
-    console.print(f"  send the rest with --resume {escape(str(order.resume_file))}", soft_wrap=True)
-    return left
+            console.print(f"  {len(found):,} {name}, the first of them line {min(found):,}")
+    console.print(f"  {escape(_way_on(journal, report))}", soft_wrap=True)
+    return False
+
+
+def _way_on(journal: SendJournal, report: SendReport) -> str:
+    if journal.ledger.nothing_sent and not journal.ledger.refused:
+        return "nothing was sent"
+    if report.unsent or not report.exhausted:
+        return f"send the rest with --resume {journal.path}"
+    if journal.ledger.unknown:
+        return (
+            f"the others were sent; --resume {journal.path} --resend-unknown sends the unknown ones again, which doubles "
+            "those that had arrived unless the queue or topic detects duplicates"
+        )
+    return f"the others were sent; {journal.path} names those that never can be"
 
 
 @contextlib.asynccontextmanager
-async def _sender(order: _Order, settings: Mapping[str, str]) -> AsyncIterator[BigBatchSender]:
+async def _sender(
+    order: _Order, settings: Mapping[str, str], journal: Journal
+) -> AsyncIterator[BigBatchSender]:
     from publisher.batch_sender import BigBatchSender  # noqa: PLC0415 - the SDK takes half a second; --help needs none
+    from publisher.sdk_insides import wants_insides  # noqa: PLC0415 - as above
     from publisher.service_bus.sending import SendPolicy  # noqa: PLC0415 - as above
 
     endpoint = service_bus_endpoint(settings, order.connection)
@@ -289,6 +328,8 @@ async def _sender(order: _Order, settings: Mapping[str, str]) -> AsyncIterator[B
                 ordered=order.ordered,
             ),
             "timeout": order.timeout,
+            "journal": journal,
+            "sdk_insides": wants_insides(settings),
             "client_options": {"ssl_context": tls_context(settings)},
         }
         if endpoint.connection_string is not None:
@@ -336,21 +377,13 @@ def _is_csv(file: Path) -> bool:
 def _bar(file: Path, source: BinaryIO, lines: LineMessages, *, quiet: bool) -> Iterator[Any]:
     """What to call with the sender's progress."""
     total = None if str(file) == "-" else file.stat().st_size
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TextColumn("{task.fields[sent]:,} sent in {task.fields[batches]:,} batches"),
-        TimeRemainingColumn(),
-    )
-    with Bar(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("sending", total=total, sent=0, batches=0)
+    with progress(console, "sending", total=total, quiet=quiet) as show:
 
-        def show(progress: Progress) -> None:
+        def told(counts: Progress) -> None:
             read = source.tell() if source.seekable() else lines.bytes_read
-            bar.update(task, completed=read, sent=progress.sent, batches=progress.batches)
+            show(read, f"{counts.sent:,} sent in {counts.batches:,} batches")
 
-        yield show
+        yield told
 
 
 def _format(text: str) -> Format:

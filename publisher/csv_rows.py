@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Protocol
 
 import msgspec
 from msgspec import Struct
@@ -16,6 +16,14 @@ _LARGEST_FIELD = (
 )  # characters: the largest message of Service Bus; the module's own limit is 128 K
 
 
+class Input(Protocol):
+    """A file of bytes, or what behaves like one."""
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+    def seek(self, offset: int, /) -> object: ...
+
+
 class CsvRow(Struct, frozen=True):
     """`body` is JSON, `line` the number of the row's last line from 1, `end` where the next one begins, in bytes."""
 
@@ -24,7 +32,7 @@ class CsvRow(Struct, frozen=True):
     end: int
 
 
-def read_rows(file: BinaryIO, name: str, *, offset: int = 0, line: int = 0) -> Iterator[CsvRow]:
+def read_rows(file: Input, name: str, *, offset: int = 0, line: int = 0) -> Iterator[CsvRow]:
     """The rows after the one that ends at `offset`, in `line`; rows without anything are left out.
 
     UTF-8, fields in double quotes may have commas and line ends. Raises PublishSettingsError naming file and line.
@@ -41,7 +49,7 @@ def read_rows(file: BinaryIO, name: str, *, offset: int = 0, line: int = 0) -> I
         yield CsvRow(msgspec.json.encode(dict(zip(names, row, strict=True))), rows.line, rows.offset)
 
 
-def read_as_json_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
+def read_as_json_lines(file: Input, name: str) -> Iterator[bytes]:
     """JSON lines in the places of the rows' last lines, and empty ones in those of all others: the numbers stay."""
     line = 0
     for row in read_rows(file, name):
@@ -53,7 +61,7 @@ def read_as_json_lines(file: BinaryIO, name: str) -> Iterator[bytes]:
 class _Rows:
     """The rows that are not empty, and where they end. The parser asks for no line that it does not need."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
+    def __init__(self, file: Input, name: str) -> None:
         self.offset, self.line = 0, 0
         self._file = file
         self._name = name

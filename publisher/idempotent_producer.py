@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
+from azure.eventhub import parse_connection_string
 from azure.eventhub.aio import EventHubProducerClient
 
 from publisher.errors import (
@@ -19,11 +21,10 @@ from publisher.errors import (
     UnsupportedPublishingError,
 )
 from publisher.event_hubs.batch import PublishingBatch, SentSet, mark_published, set_of
-from publisher.event_hubs.event_encoding import PublishableEvent
-from publisher.event_hubs.link_hooks import SdkLinks
 from publisher.event_hubs.partition_shell import PartitionShell
-from publisher.event_hubs.ports import LinkError, Links, ProducerStateStore
+from publisher.event_hubs.ports import EncodedEvent, LinkError, Links, ProducerStateStore, PublishableEvent
 from publisher.event_hubs.producer_state import PartitionPublisher
+from publisher.event_hubs.sdk_links import links_of
 from publisher.event_hubs.steps import FailureKind
 from publisher.model import (
     PartitionPublishingOptions,
@@ -39,7 +40,8 @@ class IdempotentProducer:
 
     `partition_options` tell the service a state by partition; without them it decides. With a `state_store`, which the
     producer closes, the state outlives the process: `producer_name` tells several producers of a hub apart.
-    Whether publishing is idempotent is decided here for good. `client_options` go to the SDK's EventHubProducerClient.
+    Whether publishing is idempotent is decided here for good. Without `sdk_insides` no private names of the SDK are used,
+    and there is no idempotence. `client_options` go to the SDK's EventHubProducerClient.
     Use it as a context manager, in one event loop.
     """
 
@@ -54,13 +56,19 @@ class IdempotentProducer:
         state_store: ProducerStateStore | None = None,
         producer_name: str = "default",
         retry: RetryPolicy | None = None,
+        sdk_insides: bool = True,
         **client_options: Any,
     ) -> None:
         client = EventHubProducerClient(
             fully_qualified_namespace, eventhub_name, credential, **client_options
         )
         self._set_up(
-            SdkLinks(client),
+            links_of(
+                client,
+                fully_qualified_namespace,
+                idempotent=enable_idempotent_partitions,
+                sdk_insides=sdk_insides,
+            ),
             partition_options,
             state_store,
             producer_name,
@@ -79,6 +87,7 @@ class IdempotentProducer:
         state_store: ProducerStateStore | None = None,
         producer_name: str = "default",
         retry: RetryPolicy | None = None,
+        sdk_insides: bool = True,
         **client_options: Any,
     ) -> Self:
         """As the constructor; the hub's name may be in the connection string."""
@@ -89,7 +98,12 @@ class IdempotentProducer:
         except ValueError as error:
             raise PublishSettingsError(f"connection: {error}") from None
         return cls.over(
-            SdkLinks(client),
+            links_of(
+                client,
+                parse_connection_string(connection).fully_qualified_namespace,
+                idempotent=enable_idempotent_partitions,
+                sdk_insides=sdk_insides,
+            ),
             enable_idempotent_partitions=enable_idempotent_partitions,
             partition_options=partition_options,
             state_store=state_store,
@@ -195,7 +209,10 @@ class IdempotentProducer:
         if max_size_in_bytes is not None and not 0 < max_size_in_bytes <= limit:
             raise PublishSettingsError(f"max_size_in_bytes is {max_size_in_bytes}, accepted: 1 to {limit}")
         return PublishingBatch(
-            shell.publisher.partition_id, max_size_in_bytes or limit, stamped=self._idempotent
+            shell.publisher.partition_id,
+            max_size_in_bytes or limit,
+            self._links.codec,
+            stamped=self._idempotent,
         )
 
     async def send_batch(
@@ -226,12 +243,25 @@ class IdempotentProducer:
         if not events:
             return
         limit = await self._limit(shell)
-        begin = partial(set_of, events, max_size=limit, stamped=self._idempotent, bookmark=bookmark)
+        begin = partial(
+            set_of,
+            events,
+            codec=self._links.codec,
+            max_size=limit,
+            stamped=self._idempotent,
+            bookmark=bookmark,
+        )
         await shell.publish(begin, partial(mark_published, events), timeout=timeout)
 
     async def send_set(self, partition_id: str, events: SentSet, *, timeout: float | None = None) -> None:
         """Publish events that are encoded already, and of a size that fits."""
         await self._partition(partition_id).publish(lambda: events, events.published, timeout=timeout)
+
+    def encode(self, event: PublishableEvent) -> tuple[EncodedEvent, int]:
+        """The event for `send_set`, and the bytes that it adds to one."""
+        codec = self._links.codec
+        encoded = codec.encode(event, stamped=self._idempotent)
+        return encoded, codec.size(encoded, stamped=self._idempotent)
 
     async def max_message_size(self, partition_id: str) -> int:
         """Bytes that a set of events for the partition may have. Opens the link if it is not open."""
@@ -261,10 +291,12 @@ class IdempotentProducer:
                 *(shell.settle(deadline) for shell in shells), return_exceptions=True
             )
         finally:
-            await asyncio.gather(*(shell.close() for shell in shells))
-            await self._links.close()
-            if self._store is not None:
-                await self._store.aclose()
+            async with contextlib.AsyncExitStack() as closing:  # each, whatever the ones before it raise
+                if self._store is not None:
+                    closing.push_async_callback(self._store.aclose)
+                closing.push_async_callback(self._links.close)
+                for shell in shells:
+                    closing.push_async_callback(shell.close)
         for failure in saves:
             if isinstance(failure, BaseException):
                 raise failure

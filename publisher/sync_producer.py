@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from publisher.errors import ProducerClosedError
 from publisher.event_hubs.batch import PublishingBatch, SentSet
-from publisher.event_hubs.event_encoding import PublishableEvent
+from publisher.event_hubs.ports import EncodedEvent, PublishableEvent
 from publisher.idempotent_producer import IdempotentProducer
 from publisher.model import PartitionPublishingProperties, SavedState
 
@@ -122,6 +122,9 @@ class SyncIdempotentProducer:
 
     def send_set(self, partition_id: str, events: SentSet, *, timeout: float | None = None) -> None:
         self._wait(self._producer.send_set(partition_id, events, timeout=timeout))
+
+    def encode(self, event: PublishableEvent) -> tuple[EncodedEvent, int]:
+        return self._producer.encode(event)
 
     def max_message_size(self, partition_id: str) -> int:
         return self._wait(self._producer.max_message_size(partition_id))

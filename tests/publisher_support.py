@@ -11,7 +11,7 @@ from devstack.event_hubs import Idempotence
 from devstack.faults import Fault
 from publisher.event_hubs import failures
 from publisher.event_hubs.cancellation import settled
-from publisher.event_hubs.event_encoding import stamped_events
+from publisher.event_hubs.event_encoding import SdkCodec, stamped_events
 from publisher.event_hubs.ports import LinkError
 from publisher.event_hubs.sequencing import following, last_of
 from publisher.event_hubs.steps import FailureKind
@@ -119,6 +119,7 @@ class FakeService:
 
 class FakeLinks:
     namespace = "local"
+    codec = SdkCodec()
 
     def __init__(self, service):
         self.service = service

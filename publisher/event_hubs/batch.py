@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from publisher.errors import AlreadyPublishedError, MessageTooLargeError, PublishError
-from publisher.event_hubs.event_encoding import PublishableEvent, encode_event, size_in_batch
-from publisher.event_hubs.ports import EncodedEvent
+from publisher.event_hubs.ports import Codec, EncodedEvent, PublishableEvent
 from publisher.event_hubs.sequencing import numbers_of
 
 _ATTRIBUTE = "published_sequence_number"
@@ -53,7 +52,7 @@ class SentSet:
     def digest(self) -> str:
         """Of the events as they are sent, but for their numbers."""
         found = hashlib.blake2b(digest_size=16)
-        for head, tail in self.encoded:
+        for head, tail, _ in self.encoded:
             found.update(f"{len(head)},{len(tail)};".encode())
             found.update(head)
             found.update(tail)
@@ -73,10 +72,11 @@ class PublishingBatch:
     for the highest number. A batch is locked while it is being sent, and after it was published.
     """
 
-    def __init__(self, partition_id: str, max_size_in_bytes: int, *, stamped: bool) -> None:
+    def __init__(self, partition_id: str, max_size_in_bytes: int, codec: Codec, *, stamped: bool) -> None:
         self.partition_id = partition_id
         self.max_size_in_bytes = max_size_in_bytes
         self.size_in_bytes = 0
+        self._codec = codec
         self._stamped = stamped
         self._events: list[PublishableEvent] = []
         self._encoded: list[EncodedEvent] = []
@@ -105,8 +105,8 @@ class PublishingBatch:
             raise AlreadyPublishedError(f"{self!r}: no events can be added any more")
         if self._stage is _Stage.SENDING:
             raise PublishError(f"{self!r}: no events can be added now")
-        encoded = encode_event(event, stamped=self._stamped)
-        size = size_in_batch(encoded, stamped=self._stamped)
+        encoded = self._codec.encode(event, stamped=self._stamped)
+        size = self._codec.size(encoded, stamped=self._stamped)
         if size > self.max_size_in_bytes:
             raise MessageTooLargeError(
                 f"an event takes {size} bytes of a batch, which has room for {self.max_size_in_bytes}"
@@ -143,7 +143,7 @@ class PublishingBatch:
 
 
 def set_of(
-    events: Sequence[PublishableEvent], *, max_size: int, stamped: bool, bookmark: str | None
+    events: Sequence[PublishableEvent], *, codec: Codec, max_size: int, stamped: bool, bookmark: str | None
 ) -> SentSet:
     """Events as one set. Raises AlreadyPublishedError and MessageTooLargeError by the event's place, before any is sent."""
     size, encoded = 0, []
@@ -153,8 +153,8 @@ def set_of(
             raise AlreadyPublishedError(
                 f"event {place} of {len(events)} was published before, with the number {number}"
             )
-        encoded.append(encode_event(event, stamped=stamped))
-        size += size_in_batch(encoded[-1], stamped=stamped)
+        encoded.append(codec.encode(event, stamped=stamped))
+        size += codec.size(encoded[-1], stamped=stamped)
     if size > max_size:
         raise MessageTooLargeError(
             f"the {len(events)} events take {size} bytes, a message has room for {max_size}; use create_batch"

@@ -35,3 +35,10 @@ def cancellations() -> int:
     """How often the running task was asked to end, and has not said yet that it will not."""
     task = asyncio.current_task()
     return 0 if task is None else task.cancelling()
+
+
+def is_unexpected(error: BaseException) -> bool:
+    """Whether it is to be taken as a failure of the work: any Exception, and a CancelledError out of an SDK while nobody
+    has cancelled the running task.
+    """
+    return isinstance(error, Exception) or (isinstance(error, asyncio.CancelledError) and not cancellations())

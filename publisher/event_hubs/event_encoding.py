@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from azure.eventhub import EventData
-from azure.eventhub._buffered_producer._partition_resolver import generate_hash_code
 from azure.eventhub._pyamqp._encode import encode_payload
 from azure.eventhub._pyamqp.message import Message
 from azure.eventhub._transport._pyamqp_transport import PyamqpTransport
@@ -19,7 +18,7 @@ from azure.eventhub.amqp import (
     AmqpMessageProperties,
 )
 
-from publisher.event_hubs.ports import EncodedEvent
+from publisher.event_hubs.ports import EncodedEvent, PublishableEvent
 from publisher.event_hubs.sequencing import numbers_of
 from publisher.model import Stamp
 
@@ -27,8 +26,6 @@ PRODUCER_ID = b"com.microsoft:producer-id"
 EPOCH = b"com.microsoft:producer-epoch"
 NUMBER = b"com.microsoft:producer-sequence-number"
 STAMP_KEYS = (PRODUCER_ID, EPOCH, NUMBER)
-
-PublishableEvent = EventData | AmqpAnnotatedMessage
 
 
 def _symbol(name: bytes) -> bytes:
@@ -50,9 +47,9 @@ def encode_event(event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
     """The event as AMQP, encoded once and for good: numbers are put in when it is sent."""
     message = _outgoing(event.raw_amqp_message if isinstance(event, EventData) else event)
     if not stamped:
-        return EncodedEvent(_encoded(message), b"")
+        return EncodedEvent(_encoded(message), b"", event)
     if not (message.header or message.message_annotations):
-        return EncodedEvent(_ONLY_STAMP, _rest(message))
+        return EncodedEvent(_ONLY_STAMP, _rest(message), event)
     own = {
         name: value
         for name, value in (message.message_annotations or {}).items()
@@ -66,7 +63,7 @@ def encode_event(event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
     else:
         opening = b"\xd1" + struct.pack(">II", size + 4, count)
     head = (_encoded(Message(header=message.header)) if message.header else b"") + _ANNOTATIONS + opening
-    return EncodedEvent(head, pairs + _rest(message._replace(header=None, message_annotations=None)))
+    return EncodedEvent(head, pairs + _rest(message._replace(header=None, message_annotations=None)), event)
 
 
 def _outgoing(raw: AmqpAnnotatedMessage) -> Message:
@@ -127,7 +124,7 @@ def size_in_batch(event: EncodedEvent, *, stamped: bool) -> int:
 def stamped_events(events: Sequence[EncodedEvent], stamp: Stamp | None) -> list[bytes]:
     """The events as they are sent."""
     if stamp is None:
-        return [head for head, _ in events]
+        return [event.head for event in events]
     common = b"".join(
         (
             _BEFORE_ID,
@@ -140,12 +137,12 @@ def stamped_events(events: Sequence[EncodedEvent], stamp: Stamp | None) -> list[
     numbers = numbers_of(stamp.first, len(events))
     return [
         b"".join((head, common, _NUMBER.pack(number), tail))
-        for (head, tail), number in zip(events, numbers, strict=True)
+        for (head, tail, _), number in zip(events, numbers, strict=True)
     ]
 
 
-def partition_of_key(key: str, partition_ids: Sequence[str]) -> str:
-    """The partition that the service would choose for a partition key. `partition_ids` in the order of the service."""
-    # The SDK hashes characters where the service hashes bytes.
-    found: int = generate_hash_code(key.encode().decode("latin-1"))  # type: ignore[no-untyped-call]
-    return partition_ids[abs(found % len(partition_ids))]
+class SdkCodec:
+    """The codec of the SDK, by its private names."""
+
+    encode = staticmethod(encode_event)
+    size = staticmethod(size_in_batch)

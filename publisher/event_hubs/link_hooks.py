@@ -4,7 +4,8 @@ in publisher/event_hubs/event_encoding.py.
 
 The SDK has no idempotent producer: its sender neither asks for the capability nor tells the properties of a link. What
 is used instead is one level below: its AMQP client, to which a sender link is given that does. Tests of the contract
-are in tests/unit/test_publisher_link_hooks.py; another version of the SDK is refused until they have been run with it.
+are in tests/unit/test_publisher_link_hooks.py. Import this module through publisher.event_hubs.sdk_links, which knows the
+version that it is for, and what to do with another one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from importlib.metadata import version
 from typing import Any, NoReturn
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError
@@ -33,12 +33,12 @@ from azure.eventhub.exceptions import EventHubError
 from publisher.errors import UnsupportedPublishingError
 from publisher.event_hubs import failures
 from publisher.event_hubs.cancellation import cancellations, settled
-from publisher.event_hubs.event_encoding import STAMP_KEYS, stamped_events
-from publisher.event_hubs.ports import EncodedEvent, LinkError
+from publisher.event_hubs.event_encoding import STAMP_KEYS, SdkCodec, stamped_events
+from publisher.event_hubs.ports import EncodedEvent, InsidesError, LinkError
 from publisher.event_hubs.steps import FailureKind
 from publisher.model import Claims, Stamp
+from publisher.sdk_insides import CHANGED
 
-SDK = "5.15."
 CAPABILITY = b"com.microsoft:idempotent-producer"
 _TYPES = (AMQPTypes.long, AMQPTypes.short, AMQPTypes.int)
 _DEFAULT_SIZE = 1024 * 1024  # the service's on the standard tier, where a link does not say
@@ -52,24 +52,15 @@ _AT_ONCE = 32 * 1024  # bytes that a socket always takes without waiting: half o
 _POLL = 0.005  # seconds between two looks at a link that opens; the look itself waits for the socket
 
 
-def check_sdk() -> None:
-    """Raises UnsupportedPublishingError for a version of the SDK whose insides nobody has looked at."""
-    found = version("azure-eventhub")
-    if not found.startswith(SDK):
-        raise UnsupportedPublishingError(
-            f"azure-eventhub {found} is installed; idempotent publishing is known to work with {SDK}* only"
-        )
-
-
 class SdkLinks:
     """The Links of an EventHubProducerClient, which is closed with them. A connection per partition, as the SDK has."""
 
     def __init__(self, client: EventHubProducerClient) -> None:
-        check_sdk()
         if client._amqp_transport.KIND != "pyamqp":
             raise UnsupportedPublishingError(
                 "uamqp_transport=True: idempotent publishing needs the SDK's own AMQP"
             )
+        self.codec = SdkCodec()
         self._client = client
         self.namespace: str = client._address.hostname
         self.hub: str = client.eventhub_name
@@ -77,10 +68,9 @@ class SdkLinks:
     async def partition_ids(self) -> list[str]:
         try:
             return await self._client.get_partition_ids()
-        except EventHubError as error:
-            _refuse(
-                error.__context__ or error, None, f"asking {self.namespace} for the partitions of {self.hub}"
-            )
+        except Exception as error:  # noqa: BLE001 - told apart below
+            cause = error.__context__ if isinstance(error, EventHubError) else None
+            _refuse(cause or error, None, f"asking {self.namespace} for the partitions of {self.hub}")
 
     async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> SdkLink:
         link = None
@@ -174,8 +164,11 @@ class SdkLink:
             _lose(f"no answer within {timeout:g} s")
         except AMQPException as error:
             self._lose_link(delivery, error)
-        except (OSError, AzureError, ValueError) as error:
-            _lose(f"the connection was lost: {error}", error)
+        except LinkError:
+            raise
+        except Exception as error:
+            story = f"the connection was lost: {type(error).__name__}: {error}"
+            raise _kind_of(error)(FailureKind.UNKNOWN, story, link_lost=True) from error
         if delivery.reason is LinkDeliverySettleReason.TIMEOUT:
             if not delivery.is_out:  # the SDK looks at the time before it sends
                 raise LinkError(FailureKind.NOT_STORED, f"not sent within {timeout:g} s", link_lost=True)
@@ -304,7 +297,14 @@ def _refuse(error: BaseException, claims: Claims | None, doing: str) -> NoReturn
         raise LinkError(kind, story, link_lost=True) from error
     if isinstance(error, OSError | AzureError | EventHubError):
         raise LinkError(FailureKind.NOT_STORED, f"{doing}: {error}", link_lost=True) from error
+    if isinstance(error, Exception):
+        story = f"{doing}: unexpected {type(error).__name__}: {error}"
+        raise _kind_of(error)(FailureKind.NOT_STORED, story, link_lost=True) from error
     raise error
+
+
+def _kind_of(error: Exception) -> type[LinkError]:
+    return InsidesError if isinstance(error, CHANGED) else LinkError
 
 
 def _condition(error: Any) -> str:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from consumer.errors import UnavailableError
+from consumer.errors import SettingsError, UnavailableError
 from publisher.errors import InvalidProducerStateError, PublishError, PublishUnavailableError
 from publisher.event_hubs.batch import SentSet
-from publisher.event_hubs.cancellation import cancellations, settled
+from publisher.event_hubs.cancellation import cancellations, is_unexpected, settled
 from publisher.event_hubs.ports import Link, LinkError, Links, ProducerStateStore, StateConflictError
 from publisher.event_hubs.producer_state import PartitionPublisher
 from publisher.event_hubs.steps import (
@@ -30,6 +32,7 @@ from publisher.event_hubs.steps import (
 )
 from publisher.model import RetryPolicy, SavedState, StateKey
 
+_log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
 
@@ -126,7 +129,10 @@ class PartitionShell:
     async def close_link(self) -> None:
         link, self._link = self._link, None
         if link is not None:
-            await link.close()
+            try:
+                await link.close()
+            except Exception as error:  # noqa: BLE001 - it is of no more use either way
+                _log.warning("partition %s: closing its link failed", self._key.partition_id, exc_info=error)
 
     async def _run(
         self,
@@ -138,7 +144,7 @@ class PartitionShell:
         """Take the steps. Cancelled, it ends at a point where it is known what became of the events, if that
         can be had: then the steps have had their effects, or have withdrawn them, before CancelledError is raised.
         """
-        cancelled: asyncio.CancelledError | None = None
+        cancelled: BaseException | None = None
         try:
             step = next(steps)
             while True:
@@ -158,16 +164,34 @@ class PartitionShell:
 
     async def _take(
         self, step: Step, deadline: float | None, events: SentSet | None
-    ) -> tuple[Answer, asyncio.CancelledError | None]:
+    ) -> tuple[Answer, BaseException | None]:
+        """The answer, and what the caller is to be cancelled by. Nothing is raised: whatever happens to a transfer, its
+        numbers are used, and the publisher has to know.
+        """
         before = cancellations()
         try:
             answer = await self._perform(step, deadline, events)
-        except asyncio.CancelledError as error:
-            if not isinstance(step, Transfer):
+        except BaseException as error:  # noqa: BLE001 - what is not an answer is raised once the steps know
+            if is_unexpected(error):
+                answer = await self._unexpected(step, error)
+            elif not isinstance(step, Transfer):
                 return Failed(FailureKind.NOT_STORED, "cancelled", self._now()), error
-            await self.close_link()  # nobody knows where in a frame it was
-            return Failed(FailureKind.UNKNOWN, "cancelled", self._now(), link_lost=True), error
+            else:
+                with contextlib.suppress(asyncio.CancelledError):  # once more; the first is raised in the end
+                    await self.close_link()  # nobody knows where in a frame it was
+                return Failed(FailureKind.UNKNOWN, "cancelled", self._now(), link_lost=True), error
+        # Also after an unexpected error: work that a cancelled caller waited for may end in one.
         return answer, asyncio.CancelledError() if cancellations() > before else None
+
+    async def _unexpected(self, step: Step, error: BaseException) -> Answer:
+        """An error that nobody thought of says nothing about what was sent or saved before it."""
+        story = f"unexpected {type(error).__name__}: {error}"
+        _log.warning("partition %s: %s", self._key.partition_id, story, exc_info=error)
+        if isinstance(step, Transfer):
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.close_link()
+            return Failed(FailureKind.UNKNOWN, story, self._now(), link_lost=True)
+        return Failed(FailureKind.NOT_STORED, story, self._now())
 
     async def _perform(self, step: Step, deadline: float | None, events: SentSet | None) -> Answer:
         """Raises CancelledError where the step was cut off. A transfer and a save are waited for instead."""
@@ -222,6 +246,8 @@ class PartitionShell:
             return Failed(FailureKind.INVALID, str(error), self._now())
         except UnavailableError as error:
             return Failed(FailureKind.NOT_STORED, str(error), self._now(), error.retry_after)
+        except SettingsError as error:
+            return Failed(FailureKind.REFUSED, str(error), self._now())
 
     def _within(self, most: float, deadline: float | None) -> float:
         return most if deadline is None else max(0.001, min(most, deadline - self._now()))

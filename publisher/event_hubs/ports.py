@@ -5,15 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from azure.eventhub import EventData
+from azure.eventhub.amqp import AmqpAnnotatedMessage
+
 from publisher.event_hubs.steps import FailureKind
 from publisher.model import Claims, ProducerRecord, Stamp, StateKey
 
+PublishableEvent = EventData | AmqpAnnotatedMessage
+
 
 class EncodedEvent(NamedTuple):
-    """An event as AMQP; a stamp goes between the two parts. Without idempotence all of it is in the first."""
+    """An event as AMQP; a stamp goes between the two parts. Without idempotence all of it is in the first, and none where
+    the SDK is to encode the `source`.
+    """
 
     head: bytes
     tail: bytes
+    source: PublishableEvent
+
+
+class Codec(Protocol):
+    """How events become bytes, with room for a stamp if they are `stamped`."""
+
+    def encode(self, event: PublishableEvent, *, stamped: bool) -> EncodedEvent: ...
+
+    def size(self, event: EncodedEvent, *, stamped: bool) -> int:
+        """Bytes that the event adds to a batch."""
 
 
 class LinkError(Exception):
@@ -23,6 +40,10 @@ class LinkError(Exception):
         super().__init__(story)
         self.kind = kind
         self.link_lost = link_lost
+
+
+class InsidesError(LinkError):
+    """Private names of the SDK failed, as names do that were moved: nothing that the service or the network did."""
 
 
 class Link(Protocol):
@@ -47,6 +68,9 @@ class Links(Protocol):
 
     namespace: str
     hub: str
+
+    @property
+    def codec(self) -> Codec: ...
 
     async def partition_ids(self) -> list[str]:
         """Raises LinkError."""

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 from publisher.errors import PublishRefusedError, PublishSettingsError, PublishUnavailableError
 from publisher.send_errors import PartiallySentError
-from publisher.service_bus.message_sizes import Encoder
 from publisher.service_bus.packing import Limits
-from publisher.service_bus.send_report import Indices, SendReport
+from publisher.service_bus.sdk_way import Encoder
+from publisher.service_bus.send_report import Indices, Outgoing, SendReport
 from publisher.service_bus.send_steps import Answer, Busy
 from publisher.service_bus.sending import READ_AT_ONCE, Progress, Sending
 
@@ -21,6 +21,16 @@ DEFAULT_TIMEOUT = 60.0  # seconds for one transfer; the SDK's own default is to 
 
 
 OnProgress = Callable[[Progress], None]
+
+
+class Journal(Protocol):
+    """Told of every transfer, so that after a kill it is known which messages may have been sent. Both block."""
+
+    def sending(self, items: Sequence[Outgoing]) -> None:
+        """The transfer begins when this returns; if it raises, nothing is sent and the call ends with the error."""
+
+    def answered(self, answer: Answer) -> None:
+        """What came of it. After a transfer that was given up, as by a cancellation, it is not called."""
 
 
 @dataclass(slots=True)

@@ -69,7 +69,7 @@ class SendPolicy:
 
     def wait(self, retry_after: float | None, chance: Callable[[], float] | None) -> float:
         """Seconds until the next attempt: what the service asked for, else `retry_delay`; `chance` adds to it."""
-        return delay(self.retry_delay if retry_after is None else retry_after, chance)
+        return delay(self.retry_delay if retry_after is None else retry_after, chance=chance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,10 +196,11 @@ class Sending:
             self._exhausted = False
         return taken
 
-    def abandon(self, reason: str) -> None:
-        """The caller gives up in the middle of an effect, as a cancelled task does."""
+    def abandon(self, reason: str, effect: Effect | None) -> None:
+        """The caller gives up in the middle of an effect, as a cancelled task does; None: between two."""
         self._reason = self._reason or reason
-        self._perhaps.update(item.index for item in self._in_flight)
+        if isinstance(effect, Transfer):
+            self._perhaps.update(item.index for item in effect.items)
 
     # --- steps ---
 

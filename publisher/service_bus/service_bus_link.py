@@ -3,7 +3,8 @@
 
 Whatever is private in azure-servicebus and used here or in `message_sizes` is held by a contract test against the
 pinned version: the limits read from the link, a batch given ready-made messages, the management request, and the
-sender's own retries, which are switched off: they would send again what may have been accepted.
+sender's own retries, which are switched off: they would send again what may have been accepted. Import this module through
+publisher.service_bus.sdk_way, which knows the version that it is for, and what to do with another one.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ from azure.servicebus.exceptions import (
 )
 
 from publisher.errors import PublishSettingsError
+from publisher.event_hubs.cancellation import is_unexpected
+from publisher.sdk_insides import CHANGED
 from publisher.service_bus.message_sizes import Encoder, batch_envelope, scheduling_entry
 from publisher.service_bus.packing import Limits
 from publisher.service_bus.send_report import Outgoing
@@ -87,16 +90,26 @@ class AsyncLink:
     def __init__(self, sender: AsyncServiceBusSender, timeout: float) -> None:
         self.sender = sender
         self._timeout = timeout
+        self.limits = Limits(1, 0)
+        self.failure: BaseException | None = None
+        """Of a private name of the SDK."""
+        self._is_suspect = False  # after an error that nobody thought of, the link is attached anew
         _take_over(sender)
 
     async def open(self) -> Answer | None:
         """Attach the link unless it is attached; None if that went well."""
         try:
-            if _gone(self.sender):
+            if self._is_suspect or _gone(self.sender):
                 await self.sender._close_handler()  # type: ignore[no-untyped-call]  # the SDK's
             await self.sender.__aenter__()
+            self.limits = announced(self.sender)
         except ServiceBusError as error:
             return not_sent(error)
+        except BaseException as error:
+            if not is_unexpected(error):
+                raise
+            return Busy(_unexpected(self, error))
+        self._is_suspect = False
         return None
 
     async def transfer(self, effect: Transfer, encoder: Encoder, schedule_at: datetime | None) -> Answer:
@@ -105,8 +118,12 @@ class AsyncLink:
         if refused is not None:
             return refused
         try:
-            if schedule_at is None:
-                await self.sender.send_messages(outgoing(self.sender, effect, encoder), timeout=self._timeout)
+            batch = None if schedule_at is not None else outgoing(self.sender, effect, encoder)
+        except Exception as error:  # noqa: BLE001 - of putting together what was encoded; nothing was sent
+            return Busy(_unexpected(self, error))
+        try:
+            if batch is not None:
+                await self.sender.send_messages(batch, timeout=self._timeout)
                 return Accepted()
             numbers = await self.sender._mgmt_request_response_with_retry(
                 REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
@@ -116,6 +133,11 @@ class AsyncLink:
             )
         except ServiceBusError as error:
             return answer_to(error)
+        except BaseException as error:
+            if not is_unexpected(error):
+                raise
+            self._is_suspect = True
+            return Unknown(_unexpected(self, error))
         return Accepted(tuple(numbers))
 
 
@@ -125,16 +147,24 @@ class SyncLink:
     def __init__(self, sender: ServiceBusSender, timeout: float) -> None:
         self.sender = sender
         self._timeout = timeout
+        self.limits = Limits(1, 0)
+        self.failure: BaseException | None = None
+        """Of a private name of the SDK."""
+        self._is_suspect = False  # after an error that nobody thought of, the link is attached anew
         _take_over(sender)
 
     def open(self) -> Answer | None:
         """Attach the link unless it is attached; None if that went well."""
         try:
-            if _gone(self.sender):
+            if self._is_suspect or _gone(self.sender):
                 self.sender._close_handler()  # type: ignore[no-untyped-call]  # the SDK's
             self.sender.__enter__()
+            self.limits = announced(self.sender)
         except ServiceBusError as error:
             return not_sent(error)
+        except Exception as error:  # noqa: BLE001 - one that nobody thought of; nothing was sent
+            return Busy(_unexpected(self, error))
+        self._is_suspect = False
         return None
 
     def transfer(self, effect: Transfer, encoder: Encoder, schedule_at: datetime | None) -> Answer:
@@ -143,8 +173,12 @@ class SyncLink:
         if refused is not None:
             return refused
         try:
-            if schedule_at is None:
-                self.sender.send_messages(outgoing(self.sender, effect, encoder), timeout=self._timeout)
+            batch = None if schedule_at is not None else outgoing(self.sender, effect, encoder)
+        except Exception as error:  # noqa: BLE001 - of putting together what was encoded; nothing was sent
+            return Busy(_unexpected(self, error))
+        try:
+            if batch is not None:
+                self.sender.send_messages(batch, timeout=self._timeout)
                 return Accepted()
             numbers = self.sender._mgmt_request_response_with_retry(
                 REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
@@ -154,6 +188,9 @@ class SyncLink:
             )
         except ServiceBusError as error:
             return answer_to(error)
+        except Exception as error:  # noqa: BLE001 - one that nobody thought of says nothing of what was sent
+            self._is_suspect = True
+            return Unknown(_unexpected(self, error))
         return Accepted(tuple(numbers))
 
 
@@ -223,6 +260,12 @@ def not_sent(error: ServiceBusError) -> Answer:
     if isinstance(error, tuple(_NEVER)):
         return Rejected(story)
     return Busy(story, _seconds(story))
+
+
+def _unexpected(link: AsyncLink | SyncLink, error: BaseException) -> str:
+    if isinstance(error, CHANGED):
+        link.failure = error
+    return f"unexpected {type(error).__name__}: {error}"
 
 
 def _story(error: ServiceBusError) -> str:

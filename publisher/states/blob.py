@@ -21,12 +21,19 @@ class BlobStateStore:
 
     async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
         name = layout.name_of(key)
-        return await answered(f"loading the state {name}", deadline, self._load(name))
+        found = await answered(f"loading the state {name}", deadline, self._load(name))
+        if found is None:
+            return None
+        text, etag = found
+        return layout.decode(text, f"the blob {name}"), etag
 
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
         name = layout.name_of(key)
         work = self._save(name, layout.encode(record), token)
-        return await answered(f"saving the state {name}", deadline, work)
+        etag = await answered(f"saving the state {name}", deadline, work)
+        if etag is None:
+            raise StateConflictError(f"the blob {name} has changed")
+        return etag
 
     async def delete(self, key: StateKey, *, deadline: float) -> None:
         name = layout.name_of(key)
@@ -35,15 +42,17 @@ class BlobStateStore:
     async def aclose(self) -> None:
         await self._container.close()
 
-    async def _load(self, name: str) -> tuple[ProducerRecord, str] | None:
+    # What the service says comes back as a value: `answered` takes every exception for an outage.
+
+    async def _load(self, name: str) -> tuple[bytes, str] | None:
         try:
             found = await self._container.download_blob(name)
         except ResourceNotFoundError:
             return None
-        text = await found.readall()
-        return layout.decode(text, f"the blob {name}"), str(found.properties.etag)
+        return await found.readall(), str(found.properties.etag)
 
-    async def _save(self, name: str, text: bytes, token: str | None) -> str:
+    async def _save(self, name: str, text: bytes, token: str | None) -> str | None:
+        """The new ETag, None if the blob is not as it was."""
         blob = self._container.get_blob_client(name)
         condition = (
             {"overwrite": False}
@@ -58,7 +67,7 @@ class BlobStateStore:
                 await ensure_container(self._container)
                 return await self._save(name, text, token)
             if error.status_code in CONFLICT:
-                raise StateConflictError(f"the blob {name} has changed") from error
+                return None
             raise
         return str(written["etag"])
 

@@ -122,10 +122,12 @@ def test_what_is_left_is_sent_with_the_resume_file(threaded, queue, send, tmp_pa
     result, summary = send("-f", str(file), "--resume-file", str(left), "--timeout", "1")
     assert result.exit_code == 3
     assert summary["unknown"] > 1000
-    assert "of which is unknown" in result.stderr or "unknown, the first of them line 1" in result.stderr
+    assert "unknown, the first of them line 1" in result.stderr
+    assert f"send the rest with --resume {left}" in " ".join(result.stderr.split())
 
     result, summary = send("-f", str(file), "--resume", str(left), "--resume-file", str(left))
     assert result.exit_code == 3
+    assert f"the others were sent; --resume {left} --resend-unknown" in " ".join(result.stderr.split())
     assert len(stored(threaded, queue)) == 3000
 
     result, summary = send("-f", str(file), "--resume", str(left), "--resend-unknown")
@@ -143,6 +145,9 @@ def test_a_line_too_large_stops_with_status_1_or_goes_by_claim_check(
     result, _ = send("-f", str(file))
     assert result.exit_code == 1
     assert "accepted: up to 262,144" in result.stderr
+    assert "send the rest with --resume" in " ".join(
+        result.stderr.split()
+    )  # without the one that is too large
     assert stored(threaded, queue) == []
 
     result, summary = send("-f", str(file), "--claim-check", "claims-of-the-command-line")
@@ -194,3 +199,41 @@ def test_a_run_that_is_stopped_leaves_a_resume_file(threaded, queue, send, tmp_p
     result, _ = send("-f", str(file), "--resume", str(left), "--resend-unknown")
     assert result.exit_code == 0
     assert len(stored(threaded, queue)) == 20_000
+
+
+def test_with_public_names_of_the_sdk_alone_everything_is_sent_claimed_and_scheduled(
+    threaded, queue, send, tmp_path, azurite, monkeypatch
+):
+    monkeypatch.setenv("PUBLISHER_SDK_INSIDES", "off")
+    monkeypatch.setenv("AzureWebJobsStorage", azurite)
+    file = tmp_path / "lines.txt"
+    file.write_text("".join(f"line {n}\n" for n in range(6_000)) + "line " + "x" * 300_000)
+    result, summary = send("-f", str(file), "--claim-check", "claims-of-the-command-line")
+
+    assert result.exit_code == 0, result.stderr
+    assert (summary["messages"], summary["batches"]) == (6_001, 2)
+    assert [body.rpartition(b"line ")[2] for body in stored(threaded, queue)][:-1] == [
+        b"%d" % n for n in range(6_000)
+    ]
+    at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    result, summary = send("-f", "-", "--schedule-at", at, input=b"a\nb\n")
+    assert (result.exit_code, len(summary["scheduled"])) == (0, 2)
+    result, _ = send("-f", "-", "--queue", "nothing", input=b"a\n")
+    assert (result.exit_code, "cannot send to 'nothing'" in " ".join(result.stderr.split())) == (1, True)
+    threaded.call(lambda: threaded.server.faults.add(Fault(f"send:{queue}", "drop_ack")))
+    result, _ = send("-f", "-", "--timeout", "1", "--resume-file", str(tmp_path / "left"), input=b"a\n")
+    assert result.exit_code == 3
+
+
+@pytest.mark.parametrize("name", ["announced", "outgoing"])
+def test_a_private_name_that_fails_costs_no_message(threaded, queue, send, tmp_path, monkeypatch, name):
+    def moved(*_):
+        raise AttributeError("'ServiceBusSender' object has no attribute '_max_batch_size_on_link'")
+
+    monkeypatch.setattr(f"publisher.service_bus.service_bus_link.{name}", moved)
+    file = tmp_path / "lines.txt"
+    file.write_text("".join(f"line {n}\n" for n in range(5_000)))
+    result, summary = send("-f", str(file))
+
+    assert result.exit_code == 0, result.stderr
+    assert summary["messages"] == len(stored(threaded, queue)) == 5_000

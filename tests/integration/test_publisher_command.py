@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -16,7 +17,9 @@ from devstack.event_hubs import EventHubsServer
 from devstack.faults import Fault
 from devstack.threaded import running_in_thread
 from publisher.cli_publish import publish as command
-from publisher.event_hubs.event_encoding import partition_of_key
+from publisher.event_hubs import publishing_run
+from publisher.event_hubs.link_hooks import SdkLink
+from publisher.event_hubs.partition_keys import partition_of_key
 from tests.event_hubs_support import HUB, running_server, until
 from tests.publisher_support import read
 
@@ -91,6 +94,34 @@ def test_standard_input_is_published_in_turn_and_at_a_rate(server, tmp_path):
     assert len(bodies(server, "0")) == 30
 
 
+def test_with_public_names_of_the_sdk_alone_lines_are_published_and_idempotence_is_refused(
+    server, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PUBLISHER_SDK_INSIDES", "off")
+    file, lines = tmp_path / "events.jsonl", lines_of(300)
+    file.write_text("\n".join(lines))
+    options = ("--file", file, "--partition-key", "plane", "--max-events", 50)
+
+    assert publish(server, tmp_path, *options) == (0, "300 lines published")
+    for id_ in IDS:
+        mine = [line for line in lines if partition_of_key(json.loads(line)["plane"], IDS) == id_]
+        assert bodies(server, id_) == mine
+    status, said = publish(server, tmp_path, *options, "--idempotent")
+    assert (status, "PUBLISHER_SDK_INSIDES=off" in said) == (1, True)
+
+
+def test_a_private_name_that_fails_costs_no_line(server, tmp_path, monkeypatch):
+    async def moved(*_):
+        raise AttributeError("'Session' object has no attribute 'create_sender_link'")
+
+    monkeypatch.setattr(SdkLink, "attach", moved)
+    file, lines = tmp_path / "events.jsonl", lines_of(100)
+    file.write_text("\n".join(lines))
+
+    assert publish(server, tmp_path, "--file", file, "--partition", "0")[0] == 0
+    assert bodies(server, "0") == lines
+
+
 def test_rows_of_a_csv_are_json_events_and_are_published_once(server, tmp_path):
     file, state = tmp_path / "planes.CSV", tmp_path / "state.json"
     file.write_text('plane,note\nN1,"two\nlines"\n\nN2,x\n')
@@ -108,6 +139,91 @@ def test_rows_of_a_csv_are_json_events_and_are_published_once(server, tmp_path):
         more.write("N1\n")
     status, said = publish(server, tmp_path, *options)
     assert (status, "line 8: it has 1 fields, the first row 2" in said) == (2, True)
+
+
+def test_another_input_with_the_state_of_an_earlier_one_is_refused_and_nothing_of_it_is_skipped(
+    server, tmp_path
+):
+    """A file that is rotated every day has the same name and other lines."""
+    file, state = tmp_path / "events.jsonl", tmp_path / "state.json"
+    file.write_text("".join(f"monday {number}\n" for number in range(100)))
+    options = ("--file", file, "--idempotent", "--state", state)
+    assert publish(server, tmp_path, *options) == (0, "100 lines published")
+
+    for lines in (140, 40, 0):
+        file.write_text("".join(f"tuesday {number}\n" for number in range(lines)))
+        status, said = publish(server, tmp_path, *options)
+        assert status == 3
+        assert f"{file} is not the input that the saved state is of: 100 lines of that were published" in said
+        assert "this one with another --state file" in said
+    assert len(bodies(server, "0") + bodies(server, "1")) == 100
+
+
+def test_after_a_version_with_another_rule_for_keys_no_line_is_lost_or_doubled(server, tmp_path, monkeypatch):
+    """Lines up to the furthest bookmark of that version stay where it put them."""
+    server.call(lambda: server.server.create_hub("four", 4))
+    file, state = tmp_path / "events.jsonl", tmp_path / "state.json"
+    options = ("--hub", "four", "--file", file, "--idempotent", "--state", state, "--partition-key", "plane")
+    lines = [json.dumps({"id": number, "plane": f"N{number % 40}"}) for number in range(400)]
+    ids = ["0", "1", "2", "3"]
+    wanted = {id_: [] for id_ in ids}
+    for number, line in enumerate(lines, 1):
+        key = json.loads(line)["plane"]
+        wanted[partition_of_key(key, ids, floored=number <= 100)].append(line)
+    assert (
+        len(
+            {
+                partition_of_key(f"N{key}", ids) == partition_of_key(f"N{key}", ids, floored=True)
+                for key in range(40)
+            }
+        )
+        == 2
+    )
+
+    with monkeypatch.context() as before:
+        before.setattr(
+            publishing_run, "partition_of_key", lambda *found, **_: partition_of_key(*found, floored=True)
+        )
+        file.write_text("\n".join(lines[:100]) + "\n")
+        assert publish(server, tmp_path, *options) == (0, "100 lines published")
+        forget_digests(state)
+    for end in (200, 400):  # and that is remembered by later states
+        file.write_text("\n".join(lines[:end]) + "\n")
+        status, said = publish(server, tmp_path, *options)
+        assert status == 0, said
+
+    found = {
+        id_: [read(one.message)[0] for one in server.call(lambda id_=id_: server.server.events("four", id_))]
+        for id_ in ids
+    }
+    assert found == wanted
+
+
+def forget_digests(state):
+    """As the state of an earlier version is."""
+    text = state.read_text()
+    for name in ("digest", "floored"):
+        text = re.sub(rf',\\"{name}\\":(\\"\w+\\"|\d+|null)', "", text)
+    assert "digest\\" not in text
+    state.write_text(text)
+
+
+def test_a_state_of_an_earlier_version_is_continued_and_it_is_said_that_nothing_was_checked(server, tmp_path):
+    file, state = tmp_path / "events.jsonl", tmp_path / "state.json"
+    file.write_text("one\ntwo")
+    options = ("--file", file, "--idempotent", "--state", state)
+    publish(server, tmp_path, *options)
+    forget_digests(state)
+
+    file.write_text("one\ntwo\nthree\nfour\n")
+    status, said = publish(server, tmp_path, *options)
+    assert status == 0
+    assert "not checked: the saved state is of an earlier version" in said
+    assert said.endswith("2 lines published; 2 lines before, by earlier runs")
+    assert sorted(bodies(server, "0") + bodies(server, "1")) == ["four", "one", "three", "two"]
+
+    file.write_text("eno\ntwo\nthree\nfour\nfive\n")
+    assert publish(server, tmp_path, *options)[0] == 3
 
 
 def test_an_empty_input_is_told(server, tmp_path):
@@ -161,6 +277,30 @@ def test_impossible_options_are_refused_by_name(server, tmp_path, options, story
 
     assert status == 2
     assert story in said
+
+
+async def test_stopped_without_a_state_it_says_how_many_lines_were_published(tmp_path):
+    file = tmp_path / "events.jsonl"
+    file.write_text("\n".join(lines_of(5_000)))
+    code = "import typer; from publisher.cli_publish import publish; typer.run(publish)"
+    options = ("--hub", HUB, "--root", tmp_path, "--file", file, "--rate", "200")
+    async with running_server(tmp_path) as server:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", code, *map(str, options)),
+            cwd=ROOT,
+            env={**os.environ, "EventHubConnection": server.connection_string()},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        await until(lambda: server.event_count(HUB) > 50)
+        process.send_signal(signal.SIGINT)
+        _, said = await process.communicate()
+
+        assert process.returncode == 130
+        assert said.decode().split("\n")[-3:] == [
+            f"{server.event_count(HUB):,} lines published",
+            "stopped",
+            "",
+        ]
 
 
 async def test_told_to_stop_it_ends_in_order_and_goes_on_later(tmp_path):

@@ -168,13 +168,26 @@ def test_only_the_refused_chunk_is_sent_again():
 def test_a_transfer_that_was_given_up_is_unknown():
     sending = Sending(measure, ANNOUNCED, SendPolicy(look_ahead=0))
     assert isinstance(sending.next(), Read)
-    assert isinstance(sending.next([10, 20]), Transfer)
-    sending.abandon("given up: CancelledError")
+    transfer = sending.next([10, 20])
+    assert isinstance(transfer, Transfer)
+    sending.abandon("given up: CancelledError", transfer)
     report = sending.report()
 
     assert [item.index for item in report.unknown] == [0, 1]
     assert report.reason == "given up: CancelledError"
     assert not report.sent
+
+
+def test_what_was_given_up_between_two_attempts_was_not_sent():
+    sending = Sending(measure, ANNOUNCED, SendPolicy(look_ahead=0))
+    sending.next()
+    sending.next([10, 20])
+    pause = sending.next(Busy("busy"))
+    assert isinstance(pause, Pause)
+    sending.abandon("given up: CancelledError", pause)
+
+    assert [item.index for item in sending.report().unsent] == [0, 1]
+    assert not sending.report().unknown
 
 
 def test_what_is_too_large_in_a_stream_stops_it_with_everything_accounted_for():

@@ -142,9 +142,11 @@ def test_the_blocking_front_is_the_asynchronous_one_without_waiting():
 
     def methods(name):
         text = (ROOT / "publisher" / name).read_text()
-        body = text[text.index("BigBatchSender:") :]
+        body = text[text.index("BigBatchSender:") :].partition("\n\n\ndef _raise_if_swallowed")[0] + "\n"
         for waiting, blocking in (
             ("                    await asyncio.sleep(0)  # other tasks have their turn\n", ""),
+            ("        before = cancellations()\n", ""),
+            ("                _raise_if_swallowed(before)\n", ""),
             ("async ", ""),
             ("await ", ""),
             ("asyncio.sleep", "time.sleep"),

@@ -62,6 +62,7 @@ def test_the_wait_is_that_of_the_oldest_event_left():
 def test_the_first_set_after_a_restart_has_exactly_the_events_it_had():
     waiting = buffer(1, 1, first_set=6)
     assert not waiting.ready(1e9), "it does not get smaller by waiting"
+    assert not waiting.ready(1e9, hurry=True), "nor by haste"
     assert waiting.ready_at() is None
 
     for number in range(2, 8):
@@ -83,6 +84,10 @@ def test_what_is_left_can_be_taken_out():
 def test_every_event_is_in_one_set_in_order_and_no_set_is_too_large(sizes, first):
     waiting = buffer(*sizes, first_set=first)
     sets = []
+    while waiting.ready(0.0, hurry=True):
+        sets.append(waiting.take())
+    assert not waiting.is_short or (sets == [] and len(sizes) < first)
+    waiting.expect_no_more()
     while waiting.ready(0.0, hurry=True):
         sets.append(waiting.take())
 

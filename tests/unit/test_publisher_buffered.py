@@ -20,7 +20,7 @@ from publisher.errors import (
     PublishSettingsError,
 )
 from publisher.event_hubs.batch import published_sequence_number
-from publisher.event_hubs.event_encoding import partition_of_key
+from publisher.event_hubs.partition_keys import partition_of_key
 from publisher.model import RetryPolicy
 from publisher.states.memory import MemoryStateStore
 from tests.publisher_support import FakeWorld, event, events
@@ -429,6 +429,84 @@ def test_after_a_crash_the_first_set_is_the_pending_one(run):
     run(main())
 
 
+@pytest.mark.parametrize(
+    "room", [{"max_buffered_events": 2}, {"max_buffered_bytes": 20}, {"max_events": 1}, {}]
+)
+def test_after_a_crash_the_pending_sets_are_waited_for_however_little_room_there_is(run, room):
+    """Of both partitions a set is pending, whose events take turns in the input and are more than may be buffered."""
+
+    async def main():
+        store = MemoryStateStore()
+        inputs = [(str(number % 2), f"e{number:02}", str(number)) for number in range(30)]
+        died = Scene(store=store, max_events=9)
+        for id_, body, bookmark in inputs[:18]:
+            await died.buffered.enqueue(event(body), partition_id=id_, bookmark=bookmark)
+        await died.buffered.flush()  # and nothing was saved after it
+
+        for _ in range(2):  # the same input comes at every start
+            heir = Scene(store=store, service=died.world.service, max_wait=0.01, **room)
+            states = {id_: await heir.buffered.resume(id_) for id_ in "01"}
+            for id_, body, bookmark in inputs:
+                if int(bookmark) > int(states[id_].bookmark or -1):
+                    await heir.buffered.enqueue(event(body), partition_id=id_, bookmark=bookmark)
+                    await asyncio.sleep(0.02)
+            await heir.buffered.close()
+
+            assert heir.told.failed == []
+            assert heir.buffered.buffered_events == heir.buffered.buffered_bytes == 0
+        for id_ in "01":
+            assert died.world.bodies(id_) == [body for where, body, _ in inputs if where == id_]
+
+    run(main())
+
+
+def test_a_flush_neither_cuts_a_pending_set_short_nor_waits_for_it(run):
+    async def main():
+        store = MemoryStateStore()
+        died = Scene(store=store, max_events=9)
+        for number, body in enumerate("abcde", 1):
+            await died.buffered.enqueue(event(body), partition_id="0", bookmark=str(number))
+        await died.buffered.flush()
+        heir = Scene(store=store, service=died.world.service)
+        await heir.buffered.resume("0")
+
+        for number, body in enumerate("abc", 1):
+            await heir.buffered.enqueue(event(body), partition_id="0", bookmark=str(number))
+        await heir.buffered.enqueue(event("x"), partition_id="1")
+        with pytest.raises(FlushTimeoutError, match=r"partition 0: 3 events wait for the others of the set"):
+            await heir.buffered.flush()
+        assert heir.told.settled == ["x"]
+        for number, body in enumerate("defg", 4):
+            await heir.buffered.enqueue(event(body), partition_id="0", bookmark=str(number))
+        await heir.buffered.flush()
+        assert heir.told.failed == []
+        assert died.world.bodies() == list("abcdefg")
+        await heir.buffered.close()
+
+    run(main())
+
+
+def test_an_input_that_ends_within_the_pending_set_is_told_with_what_to_do(run):
+    async def main():
+        store = MemoryStateStore()
+        died = Scene(store=store, max_events=9)
+        for number, body in enumerate("abcde", 1):
+            await died.buffered.enqueue(event(body), partition_id="0", bookmark=str(number))
+        await died.buffered.flush()
+        heir = Scene(store=store, service=died.world.service)
+        await heir.buffered.resume("0")
+        await heir.buffered.enqueue(event("a"), partition_id="0", bookmark="1")
+        await heir.buffered.close(timeout=None)
+
+        assert [(body, type(error)) for _, body, error in heir.told.failed] == [
+            ("a", InvalidProducerStateError)
+        ]
+        assert "send exactly these events first, or give them up" in str(heir.told.failed[0][2])
+        assert died.world.bodies() == list("abcde")
+
+    run(main())
+
+
 def test_another_input_after_a_crash_is_refused_and_not_published(run):
     async def main():
         store = MemoryStateStore()
@@ -451,3 +529,66 @@ def test_another_input_after_a_crash_is_refused_and_not_published(run):
 def test_impossible_limits_are_refused(wrong):
     with pytest.raises(PublishSettingsError, match=next(iter(wrong))):
         BufferLimits(**wrong)
+
+
+class BrokenStore(MemoryStateStore):
+    """Its saves end in an error that nobody thought of, once they are let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.saving, self.may_end = asyncio.Event(), asyncio.Event()
+
+    async def save(self, key, record, token, *, deadline):
+        self.saving.set()
+        await self.may_end.wait()
+        raise RuntimeError("the store broke")
+
+
+def test_closing_ends_although_what_was_under_way_ends_in_an_unexpected_error(run):
+    """The order to end is not forgotten over the error: attempts of an hour would go on, and nobody would stop the lane."""
+
+    async def main():
+        store = BrokenStore()
+        scene = Scene(
+            store=store, retry=RetryPolicy(max_attempts=1_000, delay=60.0, max_delay=60.0), max_wait=0.0
+        )
+        await scene.buffered.enqueue(event("a"), partition_id="0")
+        await store.saving.wait()
+
+        closing = asyncio.create_task(scene.buffered.close(flush=False))
+        await asyncio.sleep(0.1)
+        store.may_end.set()
+        await asyncio.wait({closing}, timeout=60.0)
+
+        assert closing.done()
+        assert scene.told.settled == ["a"]
+
+    run(main())
+
+
+def test_an_event_whose_partition_is_opened_while_the_producer_is_closed_is_refused(run):
+    """Nobody would stop the lane, and whoever enqueued would take the event for buffered."""
+
+    async def main():
+        scene = Scene(max_wait=0.0)
+        opened = asyncio.Event()
+        ask = scene.buffered._producer.max_message_size
+
+        async def late(partition_id):
+            size = await ask(partition_id)
+            await opened.wait()
+            return size
+
+        scene.buffered._producer.max_message_size = late
+        enqueuing = asyncio.create_task(scene.buffered.enqueue(event("a"), partition_id="0"))
+        await asyncio.sleep(0.1)
+        await scene.buffered.close()
+        opened.set()
+
+        with pytest.raises(ProducerClosedError):
+            await enqueuing
+        await asyncio.sleep(1.0)
+        assert scene.told.settled == []
+        assert not scene.buffered._lanes
+
+    run(main())

@@ -22,7 +22,6 @@ from azure.eventhub.amqp import AmqpAnnotatedMessage, AmqpMessageHeader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devstack.event_hubs.partition_keys import partition_of
 from publisher.errors import UnsupportedPublishingError
 from publisher.event_hubs import link_hooks
 from publisher.event_hubs.event_encoding import (
@@ -30,11 +29,10 @@ from publisher.event_hubs.event_encoding import (
     NUMBER,
     PRODUCER_ID,
     encode_event,
-    partition_of_key,
     size_in_batch,
     stamped_events,
 )
-from publisher.event_hubs.link_hooks import CAPABILITY, SdkLink, SdkLinks, check_sdk
+from publisher.event_hubs.link_hooks import CAPABILITY, SdkLink, SdkLinks
 from publisher.event_hubs.ports import LinkError
 from publisher.event_hubs.steps import FailureKind
 from publisher.model import MAX_SEQUENCE_NUMBER, Claims, Stamp
@@ -132,14 +130,6 @@ def test_claims_are_link_properties_of_their_types_all_three_or_none():
         (NUMBER, "INT", 7),
     ]
     assert CAPABILITY == b"com.microsoft:idempotent-producer"
-
-
-def test_another_version_of_the_sdk_is_refused(monkeypatch):
-    check_sdk()
-    monkeypatch.setattr(link_hooks, "version", lambda _: "5.16.0")
-
-    with pytest.raises(UnsupportedPublishingError, match=r"5\.16\.0 is installed.*5\.15"):
-        check_sdk()
 
 
 async def test_the_sdks_other_amqp_stack_is_refused(client, monkeypatch):
@@ -359,11 +349,3 @@ def test_the_events_of_a_set_are_numbered_across_the_highest_number():
 
 def test_a_batch_has_the_format_of_batches():
     assert BatchMessage(data=[b""])._code == 0x80013700
-
-
-@settings(max_examples=40)
-@given(key=st.text(min_size=1), count=st.integers(1, 32))
-def test_a_key_belongs_to_the_partition_that_the_service_chooses(key, count):
-    ids = [str(number) for number in range(count)]
-
-    assert partition_of_key(key, ids) == ids[partition_of(key, count)]

@@ -1,5 +1,8 @@
 """Lines as messages, and the resume file that tells which of them are left."""
 
+import errno
+import hashlib
+import resource
 from io import BytesIO
 
 import pytest
@@ -7,39 +10,39 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from publisher.errors import PublishSettingsError
+from publisher.errors import PublishError, PublishSettingsError
 from publisher.plain_message import PlainMessage
-from publisher.service_bus.line_messages import (
-    LineMessages,
+from publisher.service_bus.line_messages import LineMessages
+from publisher.service_bus.resume_file import (
+    Answered,
+    Batch,
+    Fate,
+    Ledger,
     LineOptions,
+    NeverSent,
     Resume,
-    check_same_input,
-    done_lines,
-    read_resume,
+    encode,
+    ranges_of,
+    read_ledger,
 )
-from publisher.service_bus.send_report import Indices, Outgoing, Refused, SendReport
+from publisher.service_bus.send_journal import SendJournal
+from publisher.service_bus.send_report import Indices, Outgoing
 from tidemark.__main__ import app
 
 JSONL = LineOptions("jsonl", session_field="customer", id_field="id")
+NOTHING_READ = hashlib.sha256().hexdigest()
 
 
-def lines_of(text, options=LineOptions(), **more):  # noqa: B008 - frozen
-    return LineMessages(BytesIO(text), options, id_prefix="run", **more)
+def begun(options=LineOptions(), entity="queue q"):  # noqa: B008 - frozen
+    return Resume(entity, options, "run", [], [], [], 0, NOTHING_READ)
+
+
+def lines_of(text, options=LineOptions(), before=None, **more):  # noqa: B008 - frozen
+    return LineMessages(BytesIO(text), before or begun(options), name="file", **more)
 
 
 def outgoing(index):
     return Outgoing(index, f"id-{index}", None, None, None, b"", 1, 1)
-
-
-def report_of(sent=(), unknown=(), refused=()):
-    indices = Indices()
-    for index in sent:
-        indices.add(index)
-    return SendReport(
-        indices,
-        unknown=tuple(outgoing(index) for index in unknown),
-        refused=tuple(Refused(index, None, None, None, "", None) for index in refused),
-    )
 
 
 def test_a_line_becomes_a_message_with_an_id_by_its_number():
@@ -75,73 +78,225 @@ def test_fields_need_json_lines():
 
 
 @given(
-    st.lists(st.sampled_from([b"", b"x"]), max_size=30).flatmap(
-        lambda lines: st.tuples(
-            st.just(lines),
-            st.lists(st.sampled_from("sukr"), min_size=len(lines), max_size=len(lines)),
-            st.lists(st.sampled_from("suk"), min_size=len(lines), max_size=len(lines)),
-            st.booleans(),
-        )
-    )
+    st.lists(st.sampled_from([b"", b"x"]), max_size=30),
+    st.lists(st.tuples(st.integers(1, 9), st.sampled_from("sukr-")), max_size=20),
+    st.lists(st.tuples(st.integers(1, 9), st.sampled_from("sukr-")), max_size=20),
+    st.booleans(),
+    st.data(),
 )
-def test_two_runs_account_for_every_line(drawn):
-    """s sent, u unsent, k unknown, r refused: what a run does to its n-th message."""
-    lines, first, second, resend = drawn
-    text = b"".join(line + b"\n" for line in lines)
-    wanted = [number for number, line in enumerate(lines, 1) if line]
+def test_two_runs_account_for_every_line(given_lines, first, second, resend, data):
+    """What a run does to its batches: s sent, u not sent, k unknown, r refused, - killed before the answer."""
+    text = b"".join(line + b"\n" for line in given_lines)
+    wanted = [number for number, line in enumerate(given_lines, 1) if line]
+    fates = dict.fromkeys(wanted, "u")
 
-    one = lines_of(text)
-    fates = dict(zip(range(len(list(one))), first, strict=False))
-    left = one.resume_after(
-        report_of(*[[i for i, f in fates.items() if f == fate] for fate in "skr"]), "queue q"
-    )
-    by_line = {wanted[index]: fate for index, fate in fates.items()}
-    assert [line for line, fate in by_line.items() if fate == "s"] == list(done_lines(left))
-    assert [line for line, fate in by_line.items() if fate == "k"] == left.unknown
-    assert [line for line, fate in by_line.items() if fate == "r"] == left.refused
+    found, file = begun(), b""
+    for run, plan in enumerate((first, second)):
+        lines = lines_of(text, before=found, resend_unknown=resend)
+        messages = list(lines)
+        again = [line for line in wanted if fates[line] == "u" or (fates[line] == "k" and resend)]
+        assert [message.message_id for message in messages] == [f"run-{line:010d}" for line in again], run
+        file = encode(found) + played(plan, lines, messages, again, fates)
+        torn = data.draw(st.integers(0, 40)) if file.endswith(b"\n") else 0
+        ledger = read_ledger(file + b'{"event":"answered","fate":"sent"}'[:torn], "x.json")
 
-    left = read_resume(left.encode(), "x.json")
-    two = lines_of(text, resume=left, resend_unknown=resend)
-    again = [line for line, fate in by_line.items() if fate == "u" or (fate == "k" and resend)]
-    assert [message.message_id for message in two] == [f"run-{line:010d}" for line in again]
-    fates = dict(zip(range(len(again)), second, strict=False))
-    end = two.resume_after(
-        report_of(*[[i for i, f in fates.items() if f == fate] for fate in "skr"]), "queue q"
-    )
-    for index, line in enumerate(again):
-        if fates[index] == "s":
-            by_line[line] = "s"
-        elif fates[index] == "k":
-            by_line[line] = "k"
-    assert [line for line, fate in by_line.items() if fate == "s"] == list(done_lines(end))
-    assert [line for line, fate in by_line.items() if fate == "k"] == end.unknown
-    assert [line for line, fate in by_line.items() if fate == "r"] == end.refused
+        for letter, said in (("s", set(ledger.done)), ("k", ledger.unknown), ("r", ledger.refused)):
+            assert said == {line for line, fate in fates.items() if fate == letter}
+        found = ledger.summary()
+    assert read_ledger(encode(found), "x.json").summary() == found
 
 
-def test_another_input_than_was_sent_before_is_refused():
+def played(plan, lines, messages, numbers, fates):
+    """The file of a run that sends its messages in batches of these sizes; `fates` is what became of each line."""
+    written, at = b"", 0
+    for size, fate in plan:
+        indices = range(at, min(at + size, len(messages)))
+        if not indices:
+            break
+        at = indices.stop
+        batch = [numbers[index] for index in indices]
+        if fate == "r":
+            written += encode(NeverSent(batch))
+        else:
+            written += encode(lines.batch([outgoing(index) for index in indices]))
+        for line in batch:
+            if fate == "s" or fates[line] == "u":
+                fates[line] = {"-": "k"}.get(fate, fate)
+        if fate in "suk":
+            written += encode(Answered({"s": Fate.SENT, "u": Fate.NOT_SENT, "k": Fate.UNKNOWN}[fate]))
+        if fate == "-":
+            break  # it was killed
+    return written
+
+
+def test_lines_are_told_apart_after_a_run_that_sent_nothing_but_refused_a_line():
+    """Else the last line would be sent again by the next run, in silence."""
+    ledger = Ledger(begun())
+    ledger.enter(NeverSent([2]))
+    lines = lines_of(b"a\ntoo large\nc\nd\n", before=ledger.summary())
+
+    assert [message.body for message in lines] == [b"a", b"c", b"d"]
+    assert lines.batch([outgoing(index) for index in range(3)]).lines == [(1, 1), (3, 4)]
+
+
+@pytest.mark.parametrize("other", [b"a\nB\nc\n", b"a\n", b"", b"a\nb", b"{\n"])
+def test_another_input_than_was_sent_before_is_refused_before_anything_of_it_is_sent(other):
     lines = lines_of(b"a\nb\nc\n")
     iterator = iter(lines)
     next(iterator), next(iterator)
-    left = lines.resume_after(report_of([0]), "queue q")
+    ledger = Ledger(begun())
+    ledger.enter(lines.batch([outgoing(0)]))
+    ledger.enter(Answered(Fate.SENT))
+    left = ledger.summary()
 
-    check_same_input(BytesIO(b"a\nb\nother\n"), left, "file")
-    for other in (b"a\nB\nc\n", b"a\n"):
-        with pytest.raises(PublishSettingsError, match="its first 2 lines differ"):
-            check_same_input(BytesIO(other), left, "file")
-
-
-@pytest.mark.parametrize("text", [b"", b"{}", b'{"version": 2}', b"[]"])
-def test_what_is_no_resume_file_is_refused(text):
-    with pytest.raises(PublishSettingsError, match=r"x\.json is no resume file of tidemark send"):
-        read_resume(text, "x.json")
+    assert [message.body for message in lines_of(b"a\nb\nother\n", before=left)] == [b"b", b"other"]
+    with pytest.raises(PublishSettingsError, match=r"file is not the input .*: its first 2 lines differ"):
+        next(iter(lines_of(other, before=left)))
 
 
-def test_a_resume_file_of_another_version_or_with_overlapping_ranges_is_refused():
-    newer = Resume("queue q", LineOptions(), "p", [], [], [], 0, "", version=2).encode()
-    with pytest.raises(PublishSettingsError, match="has version 2, accepted: 1"):
-        read_resume(newer, "x.json")
-    with pytest.raises(PublishSettingsError, match="done ranges"):
-        done_lines(Resume("queue q", LineOptions(), "p", [(1, 5), (3, 9)], [], [], 9, ""))
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"", r"x\.json is empty: .* start without --resume"),
+        (b"{}\n", r"x\.json is no resume file of tidemark send"),
+        (b'{"version": 2}', "is no resume file"),
+        (b"[]", "is no resume file"),
+        (b"\xff\n", "is no resume file"),
+        (encode(Resume("q", LineOptions(), "p", [], [], [], 0, "", version=3)), "version 3, accepted: 1, 2"),
+        (encode(Resume("q", LineOptions(), "p", [(1, 5), (3, 9)], [], [], 9, "")), "ranges that are done"),
+        (encode(begun()) + b"\0\0\n" + encode(Answered(Fate.SENT)), "line 2: .*: the file is damaged"),
+        (
+            encode(begun()) + 2 * (encode(Batch([(1, 2)], 2, "")) + encode(Answered(Fate.SENT))),
+            "line 5: index 1 is there already: the file is damaged",
+        ),
+    ],
+)
+def test_what_is_no_resume_file_is_refused(text, words):
+    with pytest.raises(PublishSettingsError, match=words):
+        read_ledger(text, "x.json")
+
+
+def test_a_resume_file_of_an_earlier_version_is_read():
+    """One document over several lines, written at the end of a run."""
+    text = b"""{
+  "entity": "queue q", "options": {"format": "lines", "session_field": null, "id_field": null},
+  "id_prefix": "p", "done": [[1, 3]], "unknown": [4], "refused": [5], "read": 9, "digest": "ab", "version": 1
+}"""
+    ledger = read_ledger(text, "x.json")
+
+    assert (list(ledger.done), ledger.unknown, ledger.refused, ledger.read) == ([1, 2, 3], {4}, {5}, 9)
+    assert ledger.summary().version == 2
+
+
+def test_lines_are_written_as_ranges():
+    assert ranges_of([1, 2, 3, 5, 7, 8]) == [(1, 3), (5, 5), (7, 8)]
+
+
+class TestJournal:
+    @pytest.fixture
+    def path(self, tmp_path):
+        return tmp_path / "left.json"
+
+    def test_what_was_about_to_be_sent_when_it_was_killed_is_unknown(self, path):
+        with SendJournal.begun(path, begun()) as journal:
+            journal.enter(Batch([(1, 3)], 3, "x"), lasting=True)
+            journal.enter(Answered(Fate.SENT))
+            journal.enter(Batch([(4, 5)], 9, "y"), lasting=True)
+            ledger = read_ledger(path.read_bytes(), "left")  # as another process finds it now
+
+        assert (list(ledger.done), ledger.unknown, ledger.read, ledger.digest) == ([1, 2, 3], {4, 5}, 9, "y")
+
+    def test_it_goes_on_after_a_line_that_a_kill_left_unfinished_and_may_move(self, path, tmp_path):
+        with SendJournal.begun(path, begun()) as journal:
+            journal.enter(Batch([(1, 3)], 3, "x"))
+        with path.open("ab") as file:
+            file.write(b'{"event":"answ')
+        moved = tmp_path / "moved.json"
+
+        with SendJournal.continued(path, begun(), moved) as journal:
+            assert journal.ledger.unknown == {1, 2, 3}
+            journal.enter(Batch([(4, 4)], 4, "y"))
+            journal.enter(Answered(Fate.SENT))
+
+        assert not path.exists()
+        assert list(read_ledger(moved.read_bytes(), "moved").done) == [4]
+        with (
+            pytest.raises(PublishSettingsError, match="No such file"),
+            SendJournal.continued(path, begun(), path),
+        ):
+            pass
+
+    def test_one_process_has_it_at_a_time(self, path):
+        with SendJournal.begun(path, begun()) as journal:
+            journal.enter(Batch([(1, 1)], 1, "x"))
+            for another in (SendJournal.begun(path, begun()), SendJournal.continued(path, begun(), path)):
+                with pytest.raises(PublishSettingsError, match="in use by another tidemark send"), another:
+                    pass
+
+    def test_a_run_that_sent_something_is_not_begun_anew_and_one_that_did_not_is(self, path):
+        path.touch()  # killed before it could write
+        with SendJournal.begun(path, begun()):
+            pass
+        with SendJournal.begun(path, begun()) as journal:
+            journal.enter(Batch([(1, 1)], 1, "x"))
+        with (
+            pytest.raises(PublishSettingsError, match=r"go on with --resume .*left\.json, or remove it"),
+            SendJournal.begun(path, begun()),
+        ):
+            pass
+
+    @pytest.mark.parametrize("wanted", [begun(entity="topic q"), begun(JSONL)])
+    def test_that_of_another_entity_or_other_options_is_refused_and_left_alone(self, path, wanted):
+        with SendJournal.begun(path, begun()):
+            pass
+        before = path.read_bytes()
+        with (
+            pytest.raises(PublishSettingsError, match=r"left\.json is of queue q with .*, not of"),
+            SendJournal.continued(path, wanted, path),
+        ):
+            pass
+        assert path.read_bytes() == before
+
+    def test_a_file_that_is_there_is_never_replaced(self, path, tmp_path):
+        with SendJournal.begun(path, begun()):
+            pass
+        other = tmp_path / "precious.txt"
+        other.write_text("precious")
+        with pytest.raises(PublishSettingsError, match="exists"), SendJournal.continued(path, begun(), other):
+            pass
+        with (
+            pytest.raises(PublishSettingsError, match="is no resume file"),
+            SendJournal.begun(other, begun()),
+        ):
+            pass
+        for no_file in ("/dev/null", str(tmp_path)):
+            with (
+                pytest.raises(PublishSettingsError, match="--resume-file names another place"),
+                SendJournal.begun(type(path)(no_file), begun()),
+            ):
+                pass
+        assert other.read_text() == "precious"
+
+    def test_on_a_full_disk_nothing_more_is_sent_and_the_file_stays_readable(self, path):
+        """A limit on the size of files stands for the disk: the kernel writes a part, and refuses the rest."""
+        with SendJournal.begun(path, begun()) as journal:
+            journal.enter(Batch([(1, 1)], 1, "x"), lasting=True)
+            journal.enter(Answered(Fate.SENT))
+            limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, limits[1]))
+            try:
+                for _ in range(2):
+                    with pytest.raises(
+                        PublishError, match=r"left\.json cannot be written \(File too large\)"
+                    ) as refused:
+                        journal.enter(Batch([(2, 2)], 2, "y"), lasting=True)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+        assert refused.value.__cause__.errno == errno.EFBIG
+        ledger = read_ledger(path.read_bytes(), "left")
+        assert (list(ledger.done), ledger.unknown) == ([1], set())
+        assert journal.ledger.unknown == set()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,91 @@
+"""Publishing lines by key with the state of a version that took another partition for many keys."""
+
+import json
+from io import BytesIO
+
+import msgspec
+import pytest
+
+from publisher.batching import BufferLimits
+from publisher.errors import PublishError
+from publisher.event_hubs import publishing_run
+from publisher.event_hubs.partition_keys import partition_of_key
+from publisher.event_hubs.ports import LinkError
+from publisher.event_hubs.publishing_run import LineOptions, publish_lines
+from publisher.event_hubs.steps import FailureKind
+from publisher.idempotent_producer import IdempotentProducer
+from publisher.model import RetryPolicy
+from publisher.states.memory import MemoryStateStore
+from tests.publisher_support import FakeLinks, FakeService, read
+
+IDS = ["0", "1", "2"]
+LINES = [json.dumps({"id": number, "plane": f"N{number % 40}"}) for number in range(200)]
+
+
+class PartlyAway(FakeLinks):
+    """Links to all partitions but one."""
+
+    def __init__(self, service, away):
+        super().__init__(service)
+        self._away = away
+
+    async def open(self, partition_id, claims, *, timeout):
+        link = await super().open(partition_id, claims, timeout=timeout)
+        if partition_id == self._away:
+            link.transfer = refuse
+        return link
+
+
+async def refuse(_events, _stamp, *, timeout):
+    raise LinkError(FailureKind.UNKNOWN, f"no answer within {timeout:g} s", link_lost=True)
+
+
+async def publish(service, store, lines, *, away=None):
+    producer = IdempotentProducer.over(
+        PartlyAway(service, away),
+        state_store=store,
+        retry=RetryPolicy(max_attempts=2, delay=0.001, max_delay=0.001),
+    )
+    text = "".join(f"{line}\n" for line in lines).encode()
+    limits = BufferLimits(max_wait=0.01)
+    await publish_lines(BytesIO(text), producer, LineOptions("plane", saves=True), limits=limits)
+
+
+def as_before(store):
+    """The state as versions without digests wrote it."""
+
+    def old(text):
+        found = msgspec.json.decode(text)
+        return msgspec.json.encode({name: found[name] for name in found if name not in {"digest", "floored"}})
+
+    for key, (record, token) in store._states.items():
+        bookmark = None if record.bookmark is None else old(record.bookmark).decode()
+        pending = record.pending
+        if pending is not None and pending.bookmark is not None:
+            pending = msgspec.structs.replace(pending, bookmark=old(pending.bookmark).decode())
+        store._states[key] = (msgspec.structs.replace(record, bookmark=bookmark, pending=pending), token)
+
+
+@pytest.mark.parametrize("away", IDS)
+async def test_a_partition_that_lags_behind_gets_its_lines_by_the_old_rule_however_often_the_run_is_started(
+    monkeypatch, away
+):
+    """Also where its first set was pending: the producer knows it again by a bookmark that is written otherwise now."""
+    service, store = FakeService(partitions=3), MemoryStateStore()
+    with monkeypatch.context() as before:
+        before.setattr(
+            publishing_run, "partition_of_key", lambda *found, **_: partition_of_key(*found, floored=True)
+        )
+        with pytest.raises(PublishError):
+            await publish(service, store, LINES[:100], away=away)
+    as_before(store)
+
+    with pytest.raises(PublishError):
+        await publish(service, store, LINES, away=away)
+    await publish(service, store, LINES)
+
+    wanted = {id_: [] for id_ in IDS}
+    for number, line in enumerate(LINES, 1):
+        floored = number <= 100
+        wanted[partition_of_key(json.loads(line)["plane"], IDS, floored=floored)].append(line)
+    assert {id_: [read(one)[0] for one in service.stored[id_]] for id_ in IDS} == wanted
