@@ -45,7 +45,8 @@ Quarantine = Annotated[
     typer.Option("--quarantine", help="Folder for what cannot be read; without it, that is an error."),
 ]
 Root = Annotated[
-    Path, typer.Option("--root", help="Folder of local.settings.json; the environment wins over it.")
+    Path,
+    typer.Option("--root", help="Folder of .env and local.settings.json; the environment wins over both."),
 ]
 Since = Annotated[str | None, typer.Option("--from", help="Only from this time on, ISO 8601, UTC.")]
 Until = Annotated[str | None, typer.Option("--to", help="Only before this time, ISO 8601, UTC.")]

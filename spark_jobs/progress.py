@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from spark_jobs.classic import running_tasks
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -46,12 +48,6 @@ def watch(spark: SparkSession, doing: str) -> Iterator[None]:
 def _tasks(spark: SparkSession) -> str:
     """Tasks done and to do of the running stages; nothing where the session does not tell (Spark Connect)."""
     try:
-        tracker = spark.sparkContext.statusTracker()
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return running_tasks(spark)
     except Exception:  # noqa: BLE001 - a picture of the progress must not end the work
         return ""
-    known = [stage for stage in stages if stage is not None]
-    if not known:
-        return ""
-    done, total = sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)
-    return f"stage {max(s.stageId for s in known)}: {done} of {total} tasks"

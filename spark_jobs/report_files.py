@@ -4,29 +4,39 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from spark_jobs.output import is_local, local
+from spark_jobs.classic import copy_with_spark
+from spark_jobs.output import local_folder, qualified
+from spark_jobs.progress import console
 from spark_jobs.report import Report
+from spark_jobs.sources.files import Folder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 def write_report(spark: SparkSession, report: Report, folder: str) -> str:
-    """Writes the page and its pictures into `folder`, a path or a URL such as abfss://; returns the page's.
+    """Writes the page and its pictures into `folder`, as Spark understands it, over what is there; returns the page's.
 
-    A URL is written with Spark's own file system and credentials, whatever was there is replaced.
+    Elsewhere than on this machine Spark's own file system writes them. A session that has none (Spark Connect) leaves it
+    to `Folder`, as it does reading. Where that cannot, the page is put below the working folder, and a line says so.
     """
-    if is_local(folder):
-        return str(report.write(Path(local(folder))))
+    here = local_folder(spark, folder)
+    if here is not None:
+        return str(report.write(here))
+    url = qualified(spark, folder)
     with tempfile.TemporaryDirectory() as scratch:
         page = report.write(Path(scratch))
-        jvm: Any = spark._jvm  # noqa: SLF001 - pyspark has no public way to the file system
-        for file in sorted(Path(scratch).iterdir()):
-            source, target = (
-                jvm.org.apache.hadoop.fs.Path(at) for at in (file.as_uri(), f"{folder}/{file.name}")
+        try:
+            for file in sorted(Path(scratch).iterdir()):
+                if not copy_with_spark(spark, file, f"{url}/{file.name}"):
+                    Folder(url).write(file.name, file.read_bytes())
+        # Of whatever kind: each file system has errors of its own, and the tables are there already.
+        except Exception as error:  # noqa: BLE001
+            kept = report.write(Path("spark-output"))
+            console.print(
+                f"the report is not in {folder}: {error}; it is {kept}", markup=False, soft_wrap=True
             )
-            hadoop = spark._jsc.hadoopConfiguration()  # noqa: SLF001
-            target.getFileSystem(hadoop).copyFromLocalFile(False, True, source, target)  # noqa: FBT003 - delete source, overwrite
-        return f"{folder}/{page.name}"
+            return str(kept)
+    return f"{folder}/{page.name}"

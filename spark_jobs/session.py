@@ -11,16 +11,18 @@ import warnings
 from collections.abc import Mapping
 from pathlib import Path
 
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_jobs import class_archive
-from spark_jobs.errors import InputError
+from spark_jobs.errors import InputError, JobError
 from spark_jobs.java import ensure_java, started_by_spark
 from spark_jobs.sources import register
 
 # Needed for right results or workable speed wherever a job runs; all may be set on a running session.
+TIME_ZONE = "spark.sql.session.timeZone"
 SETTINGS: dict[str, str] = {
-    "spark.sql.session.timeZone": "UTC",
+    TIME_ZONE: "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # INT96, the default, is deprecated and has no statistics for skipping files.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -70,12 +72,24 @@ def spark_session(
         given = {**SETTINGS, **(extra or {})}
         session = _managed(name, given) if is_managed(os.environ) else _local(name, cores, memory, given)
     for key, value in SETTINGS.items():
-        session.conf.set(key, value)
+        if not try_setting(session, key, value) and key == TIME_ZONE:
+            raise JobError(
+                f"Spark refuses to set {TIME_ZONE}, which is '{session.conf.get(TIME_ZONE)}'; the jobs need UTC"
+            )
     if hasattr(
         session, "dataSource"
     ):  # Spark 3.5 has no Python data sources: jobs on plain tables still run there
         register(session)
     return session
+
+
+def try_setting(session: SparkSession, key: str, value: str) -> bool:
+    """Sets it on the running session; False where the platform does not allow that (serverless compute, most of them)."""
+    try:
+        session.conf.set(key, value)
+    except PySparkException:
+        return str(session.conf.get(key, None)) == value
+    return True
 
 
 def is_managed(environment: Mapping[str, str]) -> bool:

@@ -29,11 +29,13 @@ from spark_jobs.cli import (
 )
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import moment
-from spark_jobs.output import check_format, write_table
+from spark_jobs.output import check_format
 from spark_jobs.report_files import write_report
+from spark_jobs.results import Results
 from spark_jobs.session import spark_session
 from spark_jobs.sources.capture import read_capture
 
+NAME = "backfill"
 PARTITIONS = (
     "partition string, events long, written long, existed long, dead_letters long, settled_before long,"
     " request_units double"
@@ -63,7 +65,8 @@ def command(
     missing: Annotated[
         str | None,
         typer.Option(
-            "--only-missing", help="Only the events that this table of the job reconciliation lists."
+            "--only-missing",
+            help="Only the events that a table of the job reconciliation lists: <its output>/unsettled.",
         ),
     ] = None,
     root: Root = Path(),
@@ -95,13 +98,17 @@ def command(
     read_target(environment)
     check_format(fmt)
     spark = spark_session("tidemark backfill", cores=cores, memory=memory)
+    folder = output or default_output(NAME)
+    Results.begin(
+        spark, folder, job=NAME, fmt=fmt
+    )  # what is wrong with it is told before anything is written
     positions = read_capture(spark, capture, quarantine=quarantine, columns=(*POSITION, "enqueued_at"))
     events = read_capture(spark, capture, quarantine=quarantine)
     done = backfill(events, selection, settings, environment, positions=positions)
     if done is None:
         typer.echo(f"{missing} lists no missing events of this hub: nothing to do")
         return
-    page = save(spark, done, output or default_output("backfill"), fmt)
+    page = save(spark, done, folder, fmt)
     for line in (*done.lines, f"report: {page}"):
         typer.echo(line)
 
@@ -121,7 +128,9 @@ def save(spark: SparkSession, done: Backfilled, folder: str, fmt: str = "parquet
         for each in done.plan
         for counts in (done.partitions[each.partition],)
     ]
-    write_table(spark.createDataFrame(rows, PARTITIONS), f"{folder}/partitions", fmt=fmt)
+    results = Results.begin(spark, folder, job=NAME, fmt=fmt, about={"hub": done.hub, "target": done.target})
+    results.write("partitions", spark.createDataFrame(rows, PARTITIONS))
+    results.publish()
     return write_report(spark, report_of(done), folder)
 
 

@@ -8,8 +8,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
@@ -26,10 +24,13 @@ from spark_jobs.backfill.target import container_id, forget, open_ledger, read_t
 from spark_jobs.backfill.task import RESULT, PartitionTask
 from spark_jobs.backfill.transforms import POSITION, in_order, of_hub, only_missing, plan
 from spark_jobs.backfill.view import showing
+from spark_jobs.classic import SPARK_ERRORS, is_classic
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.executor_settings import for_executors
-from spark_jobs.output import is_delta, read_table
+from spark_jobs.output import read_parquet_or_delta
 from spark_jobs.progress import watch
+from spark_jobs.results import PLACES, manifest_of, result_table
+from spark_jobs.rows import collected
 
 LEDGER_WITHIN = 30.0
 
@@ -41,7 +42,9 @@ class Selection(Struct, frozen=True):
     until: datetime | None = None
     partitions: tuple[str, ...] = ()
     only_missing: str | None = None
-    """Path of a Parquet table with the columns partition and sequence_number; where there is a column hub, it counts."""
+    """Path of a table: `<output>/unsettled` of a reconciliation, which means its last finished run, or a Parquet or Delta
+    table with the columns partition and sequence_number; where there is a column hub, it counts.
+    """
 
 
 class BackfillSettings(Struct, frozen=True):
@@ -92,6 +95,12 @@ def backfill(
         raise InputError(
             "spark.speculation is true; accepted: false, for a second attempt at a partition would end the first"
         )
+    if not is_classic(spark):
+        raise InputError(
+            "the tasks of a backfill ask this program for their share of the rate, which executors cannot reach over Spark"
+            " Connect (serverless compute, standard access mode); accepted: a session of spark-submit, local mode or"
+            " dedicated access mode"
+        )
     missing = None if selection.only_missing is None else _missing(spark, selection.only_missing, config.hub)
     if missing is not None and missing.isEmpty():
         return None
@@ -126,7 +135,7 @@ def _plan(
     """Rows of PLAN, and how many of the missing events there are not. Raises InputError when nothing is selected."""
     with watch(positions.sparkSession, "looking through the captured events"):
         places = _choose(positions, selection, hub, missing)
-        planned = plan(places).sort("partition").collect()
+        planned = collected(plan(places).sort("partition"))
         absent = 0 if missing is None else _absent(missing, places)
     if not planned:
         raise _nothing(positions, hub)
@@ -153,8 +162,8 @@ def _replay(
     tasks = in_order(chosen, [each.partition for each in plans])
     try:
         with showing(coordinator, total):
-            rows = tasks.mapInArrow(PartitionTask(replaying), RESULT).collect()
-    except (PySparkException, Py4JError) as error:
+            rows = collected(tasks.mapInArrow(PartitionTask(replaying), RESULT))
+    except SPARK_ERRORS as error:
         settled = coordinator.board.history[-1].total.settled
         raise JobError(
             f"a task failed: {reason_of(error)}. {settled:,} of {total:,} events are settled; the same command goes on"
@@ -165,9 +174,9 @@ def _replay(
 
 def _missing(spark: SparkSession, path: str, hub: str) -> DataFrame:
     try:
-        found = read_table(spark, path, "delta") if is_delta(spark, path) else spark.read.parquet(path)
-    except PySparkException as error:
-        raise InputError(f"--only-missing {path}: {reason_of(error)}") from error
+        found = missing_table(spark, path, hub)
+    except InputError as error:
+        raise InputError(f"--only-missing {error}") from None
     lacking = [name for name in POSITION[1:] if name not in found.columns]
     if lacking:
         raise InputError(
@@ -177,12 +186,34 @@ def _missing(spark: SparkSession, path: str, hub: str) -> DataFrame:
     return of_hub(named.select(*POSITION).distinct(), hub)
 
 
+def missing_table(spark: SparkSession, path: str, hub: str) -> DataFrame:
+    """A table by its path: `<output>/<table>` of the last finished run of a job, or one of somebody else's.
+
+    Raises InputError for one that is not there, that belongs to another hub, or that no finished run vouches for.
+    """
+    folder, _, name = path.rstrip("/").rpartition("/")
+    folder = folder or ("/" if path.startswith("/") else ".")
+    manifest = manifest_of(spark, folder)
+    if manifest is not None:
+        told = manifest.about.get("hub", hub)
+        if told.lower() != hub.lower():
+            raise InputError(f"{path} is of the hub '{told}', EVENTHUB_NAME is '{hub}'")
+        return result_table(spark, folder, name)
+    above, _, place = folder.rpartition("/")
+    if place in PLACES and manifest_of(spark, above or ".") is not None:
+        raise InputError(
+            f"{path} is a place that runs write to in turns, and may be of a run that did not finish; give "
+            f"{above or '.'}/{name}, which is the last finished run's"
+        )
+    return read_parquet_or_delta(spark, path)
+
+
 def _absent(missing: DataFrame, chosen: DataFrame) -> int:
     return missing.join(chosen.select(*POSITION[1:]), on=list(POSITION[1:]), how="left_anti").count()
 
 
 def _nothing(captured: DataFrame, hub: str) -> InputError:
-    hubs = sorted(row["hub"] for row in captured.select("hub").distinct().collect())
+    hubs = sorted(row["hub"] for row in collected(captured.select("hub").distinct()))
     if not hubs:
         return InputError("the capture files hold no events")
     if hub.lower() not in {each.lower() for each in hubs}:

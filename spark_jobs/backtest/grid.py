@@ -21,6 +21,7 @@ from scaling.config_reader import (
     Shared,
     as_text,
     locate,
+    merged,
     parse_duration,
     positive_duration,
     share,
@@ -248,7 +249,7 @@ class Targets:
 
     def _candidate(self, target: str, variant: Variant, where: str) -> Candidate:
         defaults, targets = self._tree.get("defaults", {}), self._tree["targets"]
-        table = {**defaults, **targets[target]}
+        table = merged(defaults, targets[target])
         table = {key: value for key, value in table.items() if key not in variant.remove}
         table |= {key: value for key, value in variant.tables.items() if key != "metrics"}
         metrics = {**table.get("metrics", {})}

@@ -41,10 +41,12 @@ from spark_jobs.backtest.transforms import arrivals_as_readings, histories, log_
 from spark_jobs.backtest.variation import GridError
 from spark_jobs.backtest.work import Comparison, Row, flat
 from spark_jobs.errors import InputError
-from spark_jobs.output import check_format, write_table
+from spark_jobs.output import check_format, is_delta, read_parquet_or_delta
 from spark_jobs.progress import watch
 from spark_jobs.report_files import write_report
-from spark_jobs.session import spark_session
+from spark_jobs.results import Results
+from spark_jobs.rows import cached, collected
+from spark_jobs.session import spark_session, try_setting
 from spark_jobs.sources.telemetry import read_decisions
 
 NAME = "backtest"
@@ -75,21 +77,22 @@ def run(spark: SparkSession, settings: Settings) -> str:
     """Extract, transform, load; returns the report's path. Raises InputError."""
     check_format(settings.fmt)
     plan, targets = read_settings(settings.grid, settings.config, settings.app_settings or os.environ)
-    recorded = histories(extract(spark, settings)).persist()
+    results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
+    recorded = cached(histories(extract(spark, settings)))
     before = str(spark.conf.get(BATCH_SETTING))
-    spark.conf.set(BATCH_SETTING, HISTORIES_PER_BATCH)
+    try_setting(spark, BATCH_SETTING, HISTORIES_PER_BATCH)
     try:
         with watch(spark, "reading the history"):
-            names = [row.target for row in recorded.select("target").collect()]
+            names = [row.target for row in collected(recorded.select("target"))]
         try:
             job = plan_job(plan, targets, names)
         except (ConfigError, GridError, HistoryError) as error:
             raise InputError(str(error)) from error
         found, rows = backtest(spark, job, recorded, names)
     finally:
-        spark.conf.set(BATCH_SETTING, before)  # the session may be a notebook's
+        try_setting(spark, BATCH_SETTING, before)  # the session may be a notebook's
         recorded.unpersist()
-    return load(spark, settings, found, rows)
+    return load(spark, results, settings, found, rows)
 
 
 def extract(spark: SparkSession, settings: Settings) -> DataFrame:
@@ -110,8 +113,8 @@ def extract(spark: SparkSession, settings: Settings) -> DataFrame:
 def _table(spark: SparkSession, path: str) -> DataFrame:
     """A Parquet table, or CSV files as texts with the column `file`, the name of each without its ending."""
     try:
-        if path.rstrip("/").endswith(".parquet"):
-            return spark.read.parquet(path)
+        if path.rstrip("/").endswith(".parquet") or is_delta(spark, path):
+            return read_parquet_or_delta(spark, path)
         name = F.regexp_replace(F.col("_metadata.file_name"), r"\.csv(\.gz)?$", "")
         texts = spark.read.option("recursiveFileLookup", "true").csv(path, header=True)
         return texts.select("*", name.alias("file"))
@@ -127,7 +130,8 @@ def backtest(
     choices = choices_of(rows, job)
     with watch(spark, "comparing with the running policies"):
         pairs = list(_comparings(job, choices))
-        comparisons: list[Comparison] = _results(spark, recorded, pairs, comparison_of)
+        compared: list[Comparison] = _results(spark, recorded, pairs, comparison_of)
+    comparisons = sorted(compared, key=lambda each: each.target)  # Spark gives them in the order of its tasks
     return analyse(job, choices, comparisons), rows
 
 
@@ -148,7 +152,8 @@ def score(spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[st
 
 
 def _workers(spark: SparkSession) -> int:
-    return spark.sparkContext.defaultParallelism
+    """Tasks that Spark runs at a time: what it cuts a range into by itself, which sessions of all kinds tell."""
+    return spark.range(1 << 12).select(F.spark_partition_id()).distinct().count()
 
 
 def _scorings(job: Job, names: Iterable[str], workers: int) -> Iterable[tuple[str, int, bytes]]:
@@ -178,7 +183,7 @@ def _results(
     """What every plan gave, in no order. Raises InputError with the problems of all targets."""
     frame = spark.createDataFrame(plans, PLANS)
     partitions = min(len(plans), 4 * _workers(spark))
-    found = replayed(recorded, frame, partitions=partitions).collect()
+    found = collected(replayed(recorded, frame, partitions=partitions))
     problems = sorted({row.problem for row in found if row.problem is not None})
     if problems:
         more = f"; and {len(problems) - 5} more targets" if len(problems) > 5 else ""
@@ -186,16 +191,15 @@ def _results(
     return [decode(bytes(row.result)) for row in found]
 
 
-def load(spark: SparkSession, settings: Settings, found: Analysis, rows: Sequence[Row]) -> str:
+def load(
+    spark: SparkSession, results: Results, settings: Settings, found: Analysis, rows: Sequence[Row]
+) -> str:
     """Writes scores, recommendations and the report; returns the report's path."""
     lines: list[dict[str, Any]] = [flat(row) for row in rows]
-    write_table(spark.createDataFrame(lines, SCORES), f"{settings.output}/scores", fmt=settings.fmt)
+    results.write("scores", spark.createDataFrame(lines, SCORES))
     advised = [msgspec.structs.asdict(line) for line in advice(found)]
-    write_table(
-        spark.createDataFrame(advised, RECOMMENDATIONS),
-        f"{settings.output}/recommendations",
-        fmt=settings.fmt,
-    )
+    results.write("recommendations", spark.createDataFrame(advised, RECOMMENDATIONS))
+    results.publish()
     return write_report(spark, report_of(found), settings.output)
 
 

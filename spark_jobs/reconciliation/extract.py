@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping as Map
-from datetime import UTC, datetime
+from datetime import datetime
 
 import msgspec
 from msgspec import Struct
@@ -25,13 +25,15 @@ from consumer.errors import ConsumerError
 from consumer.model import NOTHING_SETTLED, Checkpoint
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.executor_settings import for_executors
-from spark_jobs.output import read_table, write_table
 from spark_jobs.progress import watch
 from spark_jobs.reconciliation.keys import META_FIELDS, Mapping, document_keys, event_keys
 from spark_jobs.reconciliation.schemas import LETTERS, SETTLED_RUNS, Identity
 from spark_jobs.reconciliation.transforms import CLOCK_SKEW, distinct_events
+from spark_jobs.results import Results
+from spark_jobs.rows import collected
 from spark_jobs.sources.cosmos import partition_key_paths, read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
+from spark_jobs.sources.options import SETTINGS
 
 _PATIENCE = 60.0  # seconds for all checkpoints
 _SHOWN = 5  # hubs in an error message
@@ -92,12 +94,12 @@ def extract(
     spark: SparkSession,
     hub_events: DataFrame,
     settings: Map[str, str],
-    folder: str,
+    results: Results,
     *,
     checkpoints: bool,
     request_units: float | None,
 ) -> Sides:
-    """Reads all sides; what each has of use is kept in `folder`. `hub_events` are EVENTS, not read yet."""
+    """Reads all sides; what each has of use is kept with the `results`. `hub_events` are EVENTS, not read yet."""
     config = read_consumer(settings)
     mapping = Mapping(config.hub, config.id_from, config.meta, config.transform)
     marks = read_checkpoints(config, settings) if checkpoints else None
@@ -106,18 +108,18 @@ def extract(
     paths = partition_key_paths(source)
     with watch(spark, "reading the hub's events"):
         own = hub_events.where(F.lower("hub") == config.hub.lower())
-        events = _kept(spark, distinct_events(event_keys(own, mapping, paths)), f"{folder}/events")
+        events = _kept(results, distinct_events(event_keys(own, mapping, paths)), "extract-events")
         begin = _begin(events)
         if begin is None:
             _check_hub(hub_events, config.hub)
     with watch(spark, "reading the dead letters"):
         letters = read_dead_letters(spark, needed).select(*LETTERS.fieldNames())
-        letters = _kept(spark, letters, f"{folder}/dead_letters")
+        letters = _kept(results, letters, "extract-dead-letters")
     with watch(spark, "reading the documents"):
         if begin is not None:
             source["modifiedSince"] = str(max((begin - CLOCK_SKEW).timestamp(), 1.0))
         documents = document_keys(read_documents(spark, source), mapping)
-        documents = _kept(spark, documents, f"{folder}/documents")
+        documents = _kept(results, documents, "extract-documents")
     runs = spark.createDataFrame(settled_runs(marks or {}), SETTLED_RUNS)
     return Sides(events, documents, letters, runs, marks, mapping)
 
@@ -126,7 +128,7 @@ def _cosmos_options(
     config: ConsumerConfig, settings: Map[str, str], mapping: Mapping, request_units: float | None
 ) -> dict[str, str]:
     options = {
-        "settings": msgspec.json.encode(dict(settings)).decode(),
+        SETTINGS: msgspec.json.encode(dict(settings)).decode(),
         "connection": config.cosmos_connection,
         "database": config.cosmos_database,
         "container": config.cosmos_container,
@@ -140,14 +142,14 @@ def _cosmos_options(
 
 def _check_hub(events: DataFrame, hub: str) -> None:
     """A folder that holds only other hubs is a mistake, not an empty hub. Raises InputError."""
-    others = sorted(f"'{row['hub']}'" for row in events.select("hub").distinct().collect())
+    others = sorted(f"'{row['hub']}'" for row in collected(events.select("hub").distinct()))
     if others:
         raise InputError(f"EVENTHUB_NAME is '{hub}', the events are of {', '.join(others[:_SHOWN])}")
 
 
-def _kept(spark: SparkSession, frame: DataFrame, path: str) -> DataFrame:
-    write_table(frame, path)
-    return read_table(spark, path)
+def _kept(results: Results, frame: DataFrame, name: str) -> DataFrame:
+    results.write(name, frame)
+    return results.table(name)
 
 
 def _begin(events: DataFrame) -> datetime | None:
@@ -156,15 +158,15 @@ def _begin(events: DataFrame) -> datetime | None:
     A hub that was deleted and made anew numbers its events from 0 again. Raises InputError for two events of one number.
     """
     event = F.struct("partition", "sequence_number", "enqueued_at")
-    [row] = events.agg(
+    ends = events.agg(
         F.min("enqueued_at").alias("begin"), F.min(F.when(F.col("lives") > 1, event)).alias("twice")
-    ).collect()
-    if row["twice"] is not None:
-        partition, number, at = row["twice"]
+    )
+    [row] = collected(ends.select("begin", "twice.*"))
+    if row["partition"] is not None:
         raise InputError(
-            f"partition {partition} has several events of number {number}, enqueued at different times: the hub was "
-            f"recreated. Look at one of its lives with --from or --to; the first of these events came at "
-            f"{at.replace(tzinfo=UTC).isoformat()}"
+            f"partition {row['partition']} has several events of number {row['sequence_number']}, enqueued at "
+            "different times: the hub was recreated. Look at one of its lives with --from or --to; the first of these "
+            f"events came at {row['enqueued_at'].isoformat()}"
         )
     begin: datetime | None = row["begin"]
-    return None if begin is None else begin.replace(tzinfo=UTC)
+    return begin

@@ -25,7 +25,7 @@ from scaling.connections import connection_string
 from spark_jobs import cli
 from spark_jobs.errors import GATE_CLOSED, InputError
 from spark_jobs.option_values import duration, moment
-from spark_jobs.output import check_format, read_table, write_table
+from spark_jobs.output import check_format
 from spark_jobs.progress import watch
 from spark_jobs.reconciliation import page
 from spark_jobs.reconciliation.extract import Sides, extract, read_consumer
@@ -40,9 +40,12 @@ from spark_jobs.reconciliation.schemas import (
 )
 from spark_jobs.reconciliation.transforms import Due, by_hour, duplicates, gaps, judged
 from spark_jobs.report_files import write_report
+from spark_jobs.results import Results
+from spark_jobs.rows import collected
 from spark_jobs.session import spark_session
 from spark_jobs.sources.capture import read_capture
 from spark_jobs.sources.event_hubs import read_event_hub
+from spark_jobs.sources.options import CONNECTION_STRING
 
 JOB = "reconciliation"
 _ORDER = ("partition", "sequence_number")
@@ -109,18 +112,20 @@ def run(settings: Settings, spark: SparkSession | None = None) -> Summary:
     config = read_consumer(settings.consumer)
     session = spark or spark_session(JOB, cores=settings.cores, memory=settings.memory)
     events = _in_time(_events(session, settings, config), settings)
+    results = Results.begin(session, settings.output, job=JOB, fmt=settings.fmt, about={"hub": config.hub})
     sides = extract(
         session,
         events,
         settings.consumer,
-        f"{settings.output}/extract",
+        results,
         checkpoints=settings.checkpoints,
         request_units=settings.request_units,
     )
     with watch(session, "comparing"):
-        tables = _compare(session, sides, settings, now)
+        tables = _compare(session, sides, settings, now, results)
     with watch(session, f"writing {settings.output}"):
         found = _findings(tables, sides, settings, config.hub)
+        results.publish()
         path = write_report(session, page.build(found), settings.output)
     return Summary(
         dict(found.counts), found.duplicates_total, found.gaps_total, found.missing, found.closed, path
@@ -141,7 +146,7 @@ def _events(spark: SparkSession, settings: Settings, config: ConsumerConfig) -> 
         "connection": config.hub_connection,
     }
     if text := connection_string(settings.consumer, config.hub_connection):
-        options["connectionString"] = text
+        options[CONNECTION_STRING] = text
     return read_event_hub(spark, options)
 
 
@@ -161,14 +166,15 @@ class _Tables(Struct, frozen=True):
     hours: DataFrame
 
 
-def _compare(spark: SparkSession, sides: Sides, settings: Settings, now: datetime) -> _Tables:
+def _compare(
+    spark: SparkSession, sides: Sides, settings: Settings, now: datetime, results: Results
+) -> _Tables:
     """Judges, and writes each result."""
     due = Due(now, sides.marks is not None, settings.grace)
 
     def kept(frame: DataFrame, name: str, schema: StructType, *order: str) -> DataFrame:
-        path = f"{settings.output}/{name}"
-        write_table(frame.orderBy(*order).select(*schema.fieldNames()), path, fmt=settings.fmt)
-        return read_table(spark, path, settings.fmt)
+        results.write(name, frame.orderBy(*order).select(*schema.fieldNames()))
+        return results.table(name)
 
     status = judged(sides.events, sides.documents, sides.letters, sides.runs, sides.mapping.identity, due)
     events = kept(status, "events", JUDGED, *_ORDER)
@@ -220,7 +226,7 @@ def _first(frame: DataFrame, total: int) -> list[dict[str, Any]]:
 
 
 def _dicts(frame: DataFrame) -> list[dict[str, Any]]:
-    return [row.asDict() for row in frame.collect()]
+    return [row.asDict() for row in collected(frame)]
 
 
 def command(

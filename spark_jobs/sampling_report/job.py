@@ -20,9 +20,11 @@ from rich.console import Console
 from spark_jobs import cli
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import duration, moment
-from spark_jobs.output import check_format, write_table
+from spark_jobs.output import check_format
 from spark_jobs.progress import watch
 from spark_jobs.report_files import write_report
+from spark_jobs.results import Results
+from spark_jobs.rows import cached, collected
 from spark_jobs.sampling_report import page
 from spark_jobs.sampling_report.breaks import Break, BreakSettings
 from spark_jobs.sampling_report.changes import Change, Share, changes
@@ -118,27 +120,28 @@ def run(settings: Settings, spark: SparkSession | None = None) -> Summary:
 
 def report_on(spark: SparkSession, events: DataFrame, settings: Settings) -> Summary:
     """Judges APP_EVENTS and reports, whatever they were read from. Raises JobError."""
+    results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt)
     with watch(spark, "looking for the event"):
-        found = _choose(names(events).collect(), settings)
+        found = _choose(collected(names(events)), settings)
         seen = Observation()
         stored = chosen(events, Scope(found.event, settings.since, settings.until))
         stored = stored.observe(seen, F.count(F.lit(1)).alias("rows"))
-        kept = (once(stored) if found.with_ids else stored).persist()
+        kept = cached(once(stored) if found.with_ids else stored)
     try:
         rows = kept.count()
         if not rows:
             raise InputError(f"{settings.input} holds none of the events between --from and --to")
         _check_measurement(kept, settings)
-        return _judged(spark, kept, found, settings, copies=seen.get["rows"] - rows)
+        return _judged(spark, results, kept, found, settings, copies=seen.get["rows"] - rows)
     finally:
         kept.unpersist()
 
 
 def _judged(
-    spark: SparkSession, kept: DataFrame, found: _Found, settings: Settings, *, copies: int
+    spark: SparkSession, results: Results, kept: DataFrame, found: _Found, settings: Settings, *, copies: int
 ) -> Summary:
     with watch(spark, "counting and correcting"):
-        bins = _bins(kept, found, settings, settings.bin).persist()
+        bins = cached(_bins(kept, found, settings, settings.bin))
         rows = _collected(bins)
         daily = rows if settings.bin == DAY else _collected(_bins(kept, found, settings, DAY))
     days = _days(daily, found, settings)
@@ -153,9 +156,10 @@ def _judged(
     question = Question(found.event, settings.measurement, settings.bin, settings.since, settings.until)
     report = page.build(page.Findings(question, found.source, rows, copies, days, analysis, changed, lost))
     with watch(spark, f"writing {settings.output}"):
-        write_table(bins, f"{settings.output}/bins", fmt=settings.fmt)
+        results.write("bins", bins)
         table = spark.createDataFrame(_rows(analysis, changed, lost), FINDINGS)
-        write_table(table.coalesce(1), f"{settings.output}/findings", fmt=settings.fmt)
+        results.write("findings", table.coalesce(1))
+        results.publish()
         path = write_report(spark, report, settings.output)
     bins.unpersist()
     return Summary(found.event, sum(each.rows for each in rows), copies, analysis.findings, path)
@@ -176,8 +180,8 @@ def _choose(rows: Sequence[Any], settings: Settings) -> _Found:
         event,
         max(own, key=lambda row: row["rows"])["source"],
         any(row["with_id"] for row in own),
-        min(row["first"] for row in rows).replace(tzinfo=UTC),
-        max(row["last"] for row in rows).replace(tzinfo=UTC),
+        min(row["first"] for row in rows),
+        max(row["last"] for row in rows),
     )
 
 
@@ -187,10 +191,8 @@ def _check_measurement(kept: DataFrame, settings: Settings) -> None:
         or not kept.where(F.col("measurements")[F.lit(settings.measurement)].isNotNull()).isEmpty()
     ):
         return
-    known = (
-        kept.select(F.explode(F.map_keys("measurements")).alias("name")).distinct().limit(_LISTED).collect()
-    )
-    listed = ", ".join(sorted(f"'{row['name']}'" for row in known)) or "none"
+    known = kept.select(F.explode(F.map_keys("measurements")).alias("name")).distinct().limit(_LISTED)
+    listed = ", ".join(sorted(f"'{row['name']}'" for row in collected(known))) or "none"
     raise InputError(f"--measurement '{settings.measurement}' is in no event; there are: {listed}")
 
 
@@ -215,16 +217,13 @@ def _bounds(found: _Found, settings: Settings) -> tuple[datetime, datetime]:
 
 
 def _floor(spark: SparkSession, at: datetime, width: timedelta) -> datetime:
-    row = spark.range(1).select(bin_start(F.lit(at), width).alias("at")).first()
-    assert row is not None  # noqa: S101 - one row in, one out
-    return row["at"].replace(tzinfo=UTC)  # type: ignore[no-any-return]
+    [row] = collected(spark.range(1).select(bin_start(F.lit(at), width).alias("at")))
+    floor: datetime = row["at"]
+    return floor
 
 
 def _collected(bins: DataFrame) -> list[Bin]:
-    return [
-        Bin(row["bin_start"].replace(tzinfo=UTC), *tuple(row)[1:])
-        for row in bins.orderBy("bin_start").collect()
-    ]
+    return [Bin(*row) for row in collected(bins.orderBy("bin_start"))]
 
 
 def _days(bins: Sequence[Bin], found: _Found, settings: Settings) -> list[Day]:
@@ -264,7 +263,7 @@ def _changes(kept: DataFrame, days: Sequence[Day], analysis: Analysis) -> dict[i
     for place, finding in enumerate(analysis.findings):
         after = min(7, (days[-1].day - finding.day).days + 1)
         at = datetime.combine(finding.day, time(), UTC)
-        rows = shares(kept, at, after).collect()
+        rows = collected(shares(kept, at, after))
         found[place] = changes(
             Share(row["side"], row["dimension"], row["value"], row["share"], row["sampling_rate"])
             for row in rows

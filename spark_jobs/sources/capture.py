@@ -1,7 +1,7 @@
 """Files of Event Hubs Capture as events: the data source "eventhubs_capture", batch and streaming.
 
 Options besides the path: `layout` (of the files' names), `quarantine` (a folder for files that cannot be read; without
-it they end the query), `columns` (of EVENTS, separated by commas: what is not asked for costs little), `storage` (JSON
+it they end the query), `columns` (of EVENTS, separated by commas: what is not asked for costs little), `secretStorage` (JSON
 for the file system), `partitionBytes` (about what one task reads), and for streams `maxFilesPerTrigger`.
 
 A file is read whole or set aside whole: its events are in the output, or it is in the quarantine with a reason that
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -24,10 +25,11 @@ from spark_jobs.errors import InputError
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.avro_container import CorruptFileError, announced_events
 from spark_jobs.sources.capture_decoder import Source, decode_file
-from spark_jobs.sources.capture_layout import DEFAULT, ENDING, CaptureLayout
+from spark_jobs.sources.capture_layout import DEFAULT, ENDING, CaptureLayout, Place
 from spark_jobs.sources.capture_offsets import CaptureFile
 from spark_jobs.sources.files import Folder, Quarantine
-from spark_jobs.sources.options import needs_stream_limits, positive
+from spark_jobs.sources.options import STORAGE, check_secrets, needs_stream_limits, positive
+from spark_jobs.sources.spark_files import folder_for_python, read_with_spark, url_for_spark
 
 NAME = "eventhubs_capture"
 
@@ -49,8 +51,17 @@ def read_capture(
     Raises InputError at once where there are no such files or they are named otherwise; files that cannot be read end
     the first action on the frame, or go to `quarantine`. Events that are in several files come several times.
     """
+    if quarantine and not storage:
+        quarantine = folder_for_python(spark, quarantine)
     options = _given(path, quarantine, columns, layout, storage)
     settings = CaptureSettings.of(options)
+    url = url_for_spark(spark, path, storage)
+    if url is not None:
+        if quarantine:
+            Quarantine(quarantine, url)
+        task = partial(_read_file, settings=settings, url=url)
+        schema = StructType([EVENTS[column] for column in settings.columns])
+        return read_with_spark(spark, url, (ENDING,), task, schema)
     if not settings.files():
         raise InputError(f"there are no capture files (*{ENDING}) in '{path}'")
     settings.quarantined()
@@ -68,6 +79,9 @@ def stream_capture(
     max_files_per_trigger: int | None = None,
 ) -> DataFrame:
     """As `read_capture`, for files as they come; the oldest windows first. The folder may be empty yet, but is there."""
+    if not storage:
+        path = folder_for_python(spark, path)
+        quarantine = folder_for_python(spark, quarantine) if quarantine else None
     options = _given(path, quarantine, columns, layout, storage)
     if max_files_per_trigger is not None:
         options["maxFilesPerTrigger"] = str(max_files_per_trigger)
@@ -90,7 +104,7 @@ def _given(
     if columns is not None:
         options["columns"] = ",".join(columns)
     if storage:
-        options["storage"] = json.dumps(dict(storage))
+        options[STORAGE] = json.dumps(dict(storage))
     return options
 
 
@@ -108,10 +122,11 @@ class CaptureSettings:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> CaptureSettings:
+        check_secrets(options)
         path = options.get("path")
         if not path:
             raise InputError(f'the source "{NAME}" needs a path: the folder of the capture files')
-        storage = options.get("storage")
+        storage = options.get(STORAGE)
         limit = options.get("maxFilesPerTrigger")
         return cls(
             path=path,
@@ -209,17 +224,29 @@ def batches_of(settings: CaptureSettings, partition: InputPartition) -> Iterator
             data = folder.read(file.name)
         except FileNotFoundError as error:
             raise InputError(f"the capture file '{file.name}' was deleted before it was read") from error
-        source = Source(file.place.hub, file.place.partition, file.name)
-        try:
-            batches = decode_file(data, source, settings.columns)
-            yield from batches if quarantine is None else list(batches)
-        except CorruptFileError as error:
-            if quarantine is None:
-                raise InputError(
-                    f"the capture file '{file.name}' cannot be read: {error}; give a quarantine folder to set such"
-                    " files aside and go on"
-                ) from error
-            quarantine.take(file.name, data, str(error), events=_events(data, error))
+        yield from _decoded(file.name, file.place, data, settings, quarantine)
+
+
+def _read_file(
+    name: str, data: memoryview, *, settings: CaptureSettings, url: str
+) -> Iterator[pa.RecordBatch]:
+    quarantine = Quarantine(settings.quarantine, url) if settings.quarantine else None
+    return _decoded(name, CaptureLayout(settings.layout).place(name), data, settings, quarantine)
+
+
+def _decoded(
+    name: str, place: Place, data: memoryview, settings: CaptureSettings, quarantine: Quarantine | None
+) -> Iterator[pa.RecordBatch]:
+    try:
+        batches = decode_file(data, Source(place.hub, place.partition, name), settings.columns)
+        yield from batches if quarantine is None else list(batches)
+    except CorruptFileError as error:
+        if quarantine is None:
+            raise InputError(
+                f"the capture file '{name}' cannot be read: {error}; give a quarantine folder to set such files aside and"
+                " go on"
+            ) from error
+        quarantine.take(name, data, str(error), events=_events(data, error))
 
 
 def _events(data: memoryview, error: CorruptFileError) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -16,14 +15,14 @@ from pyspark.sql.streaming.datasource import (
 
 from spark_jobs.sources.capture import CaptureSettings, batches_of
 from spark_jobs.sources.capture_layout import CaptureLayout
-from spark_jobs.sources.capture_offsets import Offset, files_between, latest_offset
+from spark_jobs.sources.capture_offsets import Offset, check, files_between, latest_offset
 
 
 class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: CaptureSettings) -> None:
         self._settings = settings
         self._layout = CaptureLayout(settings.layout)
-        self._ceiling: dict[str, Any] | None = None
+        self._ceiling: frozenset[str] | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's interface
         return {}
@@ -33,11 +32,10 @@ class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if limit is None else ReadMaxFiles(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's interface
-        self._ceiling = {}
-        for file in self._settings.files():
-            self._ceiling[file.stream] = max(file.order, self._ceiling.get(file.stream, file.order))
+        self._ceiling = frozenset(file.name for file in self._settings.files())
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's interface
+        check(start)
         return latest_offset(
             start,
             self._settings.files(),

@@ -1,11 +1,11 @@
 """Data source "cosmos": the documents of a container, one Spark partition per feed range (physical partition).
 
-    spark.read.format("cosmos").option("connectionString", ...).option("database", "telemetry")
+    spark.read.format("cosmos").option("secretConnectionString", ...).option("database", "telemetry")
          .option("container", "flights").option("fields", "dest=/dest,number=/flight/number").load()
 
 Options:
 
-- `connectionString`; or `settings`, a JSON object of app settings, and in it the connection named `connection`
+- `secretConnectionString`; or `secretSettings`, a JSON object of app settings, and in it the connection named `connection`
   (default CosmosConnection), by key or by identity as in `consumer.connections`
 - `database`, `container`
 - `fields`: name=/path pairs by comma; only these are read, besides the id and the partition key
@@ -42,6 +42,7 @@ from consumer.errors import SettingsError
 from consumer.mapping import parse_path, partition_key_text
 from scaling.connections import ConnectionSettingsError, network_story
 from spark_jobs.errors import InputError, JobError
+from spark_jobs.sources.options import CONNECTION_STRING, SETTINGS, check_secrets
 
 DOCUMENTS = StructType(
     [
@@ -282,12 +283,13 @@ def _batch(
 
 
 def _connection(options: Mapping[str, str]) -> tuple[dict[str, str], str]:
-    if text := options.get("connectionstring"):
+    check_secrets(options)
+    if text := options.get(CONNECTION_STRING.lower()):
         return {CONNECTION: text}, CONNECTION
     try:
-        settings = msgspec.json.decode(options.get("settings", "{}"), type=dict[str, str])
+        settings = msgspec.json.decode(options.get(SETTINGS.lower(), "{}"), type=dict[str, str])
     except msgspec.DecodeError:
-        raise InputError("cosmos: option settings is no JSON object of texts") from None
+        raise InputError(f"cosmos: option {SETTINGS} is no JSON object of texts") from None
     return settings, options.get("connection", CONNECTION)
 
 

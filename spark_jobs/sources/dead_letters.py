@@ -1,8 +1,8 @@
 """Data source "dead_letters": the rejected events that a consumer kept, from whichever store its settings name.
 
-    spark.read.format("dead_letters").option("settings", json).load()
+    spark.read.format("dead_letters").option("secretSettings", json).load()
 
-`settings` is a JSON object of the consumer's app settings (docs/operations.md); `CONSUMER_DEAD_LETTERS` says whether
+`secretSettings` is a JSON object of the consumer's app settings (docs/operations.md); `CONSUMER_DEAD_LETTERS` says whether
 the letters are in blob storage, Cosmos DB or SQL. The consumer's own stores read them. With the option `partitions`,
 ids by comma, each Event Hubs partition is a Spark partition, and letters of others are not read; else there is one.
 """
@@ -25,6 +25,7 @@ from consumer.config import read_config
 from consumer.errors import ConsumerError, SettingsError
 from consumer.model import DeadLetter
 from spark_jobs.errors import InputError, JobError
+from spark_jobs.sources.options import SETTINGS, check_secrets
 
 DEAD_LETTERS = StructType(
     [
@@ -80,11 +81,13 @@ class DeadLetterReader(DataSourceReader):
     """Raises InputError for settings that cannot work, JobError where a store refuses or holds what is no letter."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
+        check_secrets(options)
+        given = {name.lower(): value for name, value in options.items()}.get(SETTINGS.lower(), "{}")
         try:
-            self._settings = msgspec.json.decode(options.get("settings", "{}"), type=dict[str, str])
+            self._settings = msgspec.json.decode(given, type=dict[str, str])
             self._config = read_config(self._settings)
         except msgspec.DecodeError:
-            raise InputError("dead_letters: option settings is no JSON object of texts") from None
+            raise InputError(f"dead_letters: option {SETTINGS} is no JSON object of texts") from None
         except SettingsError as error:
             raise InputError(str(error)) from None
         self._wanted = [part.strip() for part in options.get("partitions", "").split(",") if part.strip()]
@@ -126,7 +129,7 @@ def read_dead_letters(
 ) -> DataFrame:
     """DEAD_LETTERS of the consumer that the settings describe."""
     spark.dataSource.register(DeadLetterSource)
-    options = {"settings": msgspec.json.encode(dict(settings)).decode(), "partitions": ",".join(partitions)}
+    options = {SETTINGS: msgspec.json.encode(dict(settings)).decode(), "partitions": ",".join(partitions)}
     return spark.read.format("dead_letters").options(**options).load().select(*DEAD_LETTERS.fieldNames())
 
 

@@ -2,7 +2,7 @@
 checkpoint.
 
 Options: `hub`; `connection`, the name of a setting as the app has it (a connection string, or
-`<name>__fullyQualifiedNamespace` for an identity), or `connectionString` itself; `consumerGroup`
+`<name>__fullyQualifiedNamespace` for an identity), or `secretConnectionString`, the string itself; `consumerGroup`
 ($Default; better one of its own: a reader of the group that owns its partitions, such as the consumer, shuts others
 out); `startingPosition` (earliest) and, for batches, `endingPosition` (latest), see `event_hub_positions`;
 `maxEventsPerTrigger` for streams; `failOnDataLoss` (true: retention that removed events before they were read ends the
@@ -42,13 +42,18 @@ from spark_jobs.sources.event_hub_positions import (
     resolved,
 )
 from spark_jobs.sources.event_hub_reading import RangeReader
-from spark_jobs.sources.options import carried, environment, needs_stream_limits, positive
+from spark_jobs.sources.options import (
+    CONNECTION_STRING,
+    carried,
+    check_secrets,
+    environment,
+    needs_stream_limits,
+    positive,
+)
 
 NAME = "eventhubs"
 
 log = logging.getLogger("tidemark.spark")
-
-_GIVEN = "connectionString"
 
 
 def read_event_hub(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -63,7 +68,7 @@ def stream_event_hub(spark: SparkSession, options: Mapping[str, str]) -> DataFra
 
 def _complete(options: Mapping[str, str]) -> dict[str, str]:
     """With the settings of the connection as the driver has them. Raises InputError."""
-    given = {**carried(os.environ, options.get("connection") or _GIVEN), **options}
+    given = {**carried(os.environ, options.get("connection") or CONNECTION_STRING), **options}
     HubSettings.of(given)
     return given
 
@@ -89,17 +94,20 @@ class HubSettings:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> HubSettings:
         """Raises InputError naming the option at fault."""
+        check_secrets(options)
         hub = options.get("hub")
-        text, connection = options.get(_GIVEN), options.get("connection")
+        text, connection = options.get(CONNECTION_STRING), options.get("connection")
         if not hub or not (text or connection):
-            raise InputError(f'the source "{NAME}" needs the options hub, and connection or {_GIVEN}')
+            raise InputError(
+                f'the source "{NAME}" needs the options hub, and connection or {CONNECTION_STRING}'
+            )
         limit, loss = options.get("maxEventsPerTrigger"), options.get("failOnDataLoss", "true").lower()
         if loss not in {"true", "false"}:
             raise InputError(f"failOnDataLoss is '{loss}'; accepted are true and false")
         settings = cls(
             hub=hub,
-            connection=_GIVEN if text else str(connection),
-            environment={**environment(options), **({_GIVEN: text} if text else {})},
+            connection=CONNECTION_STRING if text else str(connection),
+            environment={**environment(options), **({CONNECTION_STRING: text} if text else {})},
             consumer_group=options.get("consumerGroup") or "$Default",
             start=parse_position(options.get("startingPosition") or EARLIEST, "startingPosition"),
             end=parse_position(options.get("endingPosition") or LATEST, "endingPosition"),

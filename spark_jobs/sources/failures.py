@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
-
+from spark_jobs.classic import SPARK_ERRORS
 from spark_jobs.errors import InputError
 
 _RAISED = re.compile(r"^\s*spark_jobs\.errors\.InputError: (.+)$", re.MULTILINE)
@@ -21,7 +19,7 @@ def input_errors() -> Iterator[None]:
     """
     try:
         yield
-    except (PySparkException, Py4JJavaError) as error:
+    except SPARK_ERRORS as error:
         raised = input_error_of(error)
         if raised is None:
             raise
@@ -30,5 +28,5 @@ def input_errors() -> Iterator[None]:
 
 def input_error_of(error: Exception) -> InputError | None:
     """The InputError that Spark's exception tells of; None if it tells of none, or is not Spark's."""
-    raised = _RAISED.search(str(error)) if isinstance(error, PySparkException | Py4JJavaError) else None
+    raised = _RAISED.search(str(error)) if isinstance(error, SPARK_ERRORS) else None
     return None if raised is None else InputError(raised[1].strip())

@@ -34,8 +34,8 @@ class Folder:
     """
 
     def __init__(self, url: str, storage: Mapping[str, Any] | None = None) -> None:
-        self.url = url.rstrip("/") or "/"
-        protocol = url.partition("://")[0] if "://" in url else "file"
+        self.url = mounted(url.rstrip("/") or "/")
+        protocol = self.url.partition("://")[0] if "://" in self.url else "file"
         options = dict(storage or ({"anon": False} if protocol in LAKE else {}))
         try:
             self.system, self.root = url_to_fs(self.url, **options)
@@ -81,25 +81,38 @@ class Folder:
         temporary.replace(target)
 
 
+def mounted(url: str) -> str:
+    """Where Databricks shows its own files to programs: volumes and workspaces by their names, the rest below /dbfs."""
+    if not url.startswith("dbfs:"):
+        return url
+    path = "/" + url.removeprefix("dbfs:").lstrip("/")
+    return path if path.startswith(("/Volumes/", "/Workspace/")) else f"/dbfs{path}"
+
+
 class Quarantine:
     """Copies of files that cannot be read, each with the reason beside it; the same file again replaces itself.
 
     Raises InputError when it lies within the input: what is set aside would be read as input next time.
     """
 
-    def __init__(self, url: str, source: Folder, storage: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, url: str, source: Folder | str, storage: Mapping[str, Any] | None = None) -> None:
+        """`source` is where the files are; a URL where Spark opens them."""
         self._folder = Folder(url, storage)
-        self._source = source
-        inside = f"{self._folder.root}/".startswith(f"{source.root}/")
-        if inside and type(self._folder.system) is type(source.system):
+        self._root = source.rstrip("/") if isinstance(source, str) else source.root
+        if isinstance(source, str):
+            inside = f"{self._folder.url}/".startswith(f"{self._root}/")
+        else:
+            same = type(self._folder.system) is type(source.system)
+            inside = same and f"{self._folder.root}/".startswith(f"{self._root}/")
+        if inside:
             raise InputError(
-                f"the quarantine '{url}' lies within the input '{source.url}', which would read it; name a folder"
+                f"the quarantine '{url}' lies within the input '{self._root}', which would read it; name a folder"
                 " elsewhere"
             )
 
     def take(self, name: str, data: bytes | memoryview, reason: str, **facts: Any) -> None:
         """Puts the file and its reason there. `facts` are written beside the reason."""
-        place = name.removeprefix(self._source.root).lstrip("/") or name.rpartition("/")[2]
+        place = name.removeprefix(self._root).lstrip("/") or name.rpartition("/")[2]
         self._folder.write(place, data)
         story = {"file": name, "reason": reason, **facts}
         self._folder.write(f"{place}{REASON}", json.dumps(story, indent=2, ensure_ascii=False).encode())

@@ -9,10 +9,18 @@ from importlib.util import find_spec
 
 from spark_jobs.errors import InputError
 
+# Plans, the event log and the history server show options. Spark redacts those whose names have "secret" in them
+# (spark.redaction.regex): what may hold a key travels in these and in no others.
 SETTINGS = "secretSettings"
-"""The option that carries a connection's settings to processes whose environment may be another. By its name Spark
-redacts it where it shows options.
-"""
+"""A connection's settings as a JSON object, for processes whose environment may be another."""
+CONNECTION_STRING = "secretConnectionString"
+STORAGE = "secretStorage"
+"""A JSON object of arguments for the file system."""
+
+_SHOWN = {name.removeprefix("secret").lower(): name for name in (SETTINGS, CONNECTION_STRING, STORAGE)}
+
+FOR_EVER = "36500d"
+"""`maxFileAge` of streams: by default Spark passes over files that are a week older than the newest one, in silence."""
 
 _SHARED = ("TIDEMARK_CA_BUNDLE", "SSL_CERT_FILE")
 
@@ -22,6 +30,15 @@ def positive(name: str, text: str) -> int:
     if not text.isascii() or not text.isdigit() or not int(text):
         raise InputError(f"{name} is '{text}'; accepted is a whole number above 0")
     return int(text)
+
+
+def check_secrets(options: Mapping[str, str]) -> None:
+    """Raises InputError for an option that may hold a key and is named so that Spark shows it."""
+    for name in options:
+        if name.lower() in _SHOWN:
+            raise InputError(
+                f"the option {name} would show its keys in Spark's plans and event log; name it {_SHOWN[name.lower()]}"
+            )
 
 
 def carried(settings: Mapping[str, str], connection: str) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Data sources over files of records: which files a task reads, and what becomes of records that cannot be read.
 
-Options besides the path: `quarantine` (a folder; without it a record that cannot be read ends the query), `storage`
+Options besides the path: `quarantine` (a folder; without it a record that cannot be read ends the query), `secretStorage`
 (JSON for the file system), `partitionBytes`. A record is in the output or among the rejects: a file `<name>.rejects`
 with the records as they were, and a reason for each in `<name>.reason.json`. A file that cannot be read at all is set
 aside whole.
@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -24,8 +24,9 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
 from spark_jobs.sources.files import Folder, FoundFile, Quarantine
-from spark_jobs.sources.options import positive
+from spark_jobs.sources.options import FOR_EVER, STORAGE, check_secrets, positive
 from spark_jobs.sources.records import Parsed, ReadRow, Reject, RejectedError, parsed, records, unpacked
+from spark_jobs.sources.spark_files import folder_for_python, read_with_spark, url_for_spark
 
 PARTITION_BYTES = 16 << 20
 """JSON of so many bytes takes a task a second or more."""
@@ -49,7 +50,8 @@ class RecordSettings(NamedTuple):
 
     @classmethod
     def of(cls, source: str, endings: tuple[str, ...], options: Mapping[str, str]) -> RecordSettings:
-        path, storage = options.get("path"), options.get("storage")
+        check_secrets(options)
+        path, storage = options.get("path"), options.get(STORAGE)
         if not path:
             raise InputError(f'the source "{source}" needs a path: the folder of its files')
         return cls(
@@ -129,29 +131,38 @@ class RecordReader(DataSourceReader):
             return
         settings = self._settings
         folder = Folder(settings.path, settings.storage)
-        aside = Aside(folder, settings.quarantine, settings.storage)
+        aside = Aside.of(folder, settings.quarantine, settings.storage)
         for name in partition.names:
-            data = folder.read(name)
-            try:
-                found = self._parse(unpacked(data), name)
-            except RejectedError as error:
-                aside.file(name, data, str(error))
-                continue
-            aside.records(name, found.rejects)
-            yield found.batch
+            yield from _batches(name, folder.read(name), self._parse, aside)
+
+
+def _batches(
+    name: str, data: memoryview, parse: Callable[[bytes, str], Parsed], aside: Aside
+) -> Iterator[pa.RecordBatch]:
+    try:
+        found = parse(unpacked(data), name)
+    except RejectedError as error:
+        aside.file(name, data, str(error))
+        return
+    aside.records(name, found.rejects)
+    yield found.batch
 
 
 class Aside:
     """Where what cannot be read goes: to the quarantine, or, without one, into an InputError."""
 
-    def __init__(
-        self, source: Folder | str, quarantine: str | None, storage: Mapping[str, Any] | None = None
-    ) -> None:
+    def __init__(self, quarantine: Quarantine | None) -> None:
+        self._quarantine = quarantine
+
+    @classmethod
+    def of(
+        cls, source: Folder | str, quarantine: str | None, storage: Mapping[str, Any] | None = None
+    ) -> Self:
         """`source` is where the files are; its URL will do, and matters only with a quarantine."""
-        self._quarantine: Quarantine | None = None
-        if quarantine:
-            folder = Folder(source, storage) if isinstance(source, str) else source
-            self._quarantine = Quarantine(quarantine, folder, storage)
+        if not quarantine:
+            return cls(None)
+        folder = Folder(source, storage) if isinstance(source, str) else source
+        return cls(Quarantine(quarantine, folder, storage))
 
     def file(self, name: str, data: memoryview, reason: str) -> None:
         if self._quarantine is None:
@@ -184,15 +195,29 @@ def read_records(
     storage: Mapping[str, Any] | None,
 ) -> DataFrame:
     """A batch frame. Raises InputError at once where there are no files, or the quarantine is among them."""
+    url = url_for_spark(spark, path, storage)
+    if quarantine and not storage:
+        quarantine = folder_for_python(spark, quarantine)
+    if url is not None:
+        if quarantine:
+            Quarantine(quarantine, url)
+        task = partial(_read_file, source=source, url=url, quarantine=quarantine)
+        return read_with_spark(spark, url, source.ENDINGS, task, source.SCHEMA)
     options = {"path": path}
     if quarantine is not None:
         options["quarantine"] = quarantine
     if storage:
-        options["storage"] = json.dumps(dict(storage))
+        options[STORAGE] = json.dumps(dict(storage))
     settings = RecordSettings.of(source.NAME, source.ENDINGS, options)
     settings.files()
-    Aside(path, quarantine, storage)
+    Aside.of(path, quarantine, storage)
     return spark.read.format(source.NAME).options(**options).load()
+
+
+def _read_file(
+    name: str, data: memoryview, *, source: type[RecordSource], url: str, quarantine: str | None
+) -> Iterator[pa.RecordBatch]:
+    return _batches(name, data, source.parse, Aside(Quarantine(quarantine, url) if quarantine else None))
 
 
 # -- streams -----------------------------------------------------------------------------------------------
@@ -212,19 +237,31 @@ def stream_lines(
     Spark lists and reads the files: `path` is for its file systems. Raises InputError as `read_records`, but the
     folder may be empty yet.
     """
-    Aside(path, quarantine)
-    reader = spark.readStream.format("text").option("recursiveFileLookup", "true")
+    url = url_for_spark(spark, path, None)
+    if quarantine:
+        quarantine = folder_for_python(spark, quarantine)
+    _aside(path, url, quarantine)
+    reader = spark.readStream.format("text").options(recursiveFileLookup="true", maxFileAge=FOR_EVER)
     if max_files_per_trigger is not None:
         reader = reader.option("maxFilesPerTrigger", str(max_files_per_trigger))
     lines = reader.load(path).select("value", f.col("_metadata.file_path").alias("file"))
-    task = partial(_parse_lines, read=read, schema=arrow_schema(schema), path=path, quarantine=quarantine)
+    task = partial(
+        _parse_lines, read=read, schema=arrow_schema(schema), aside=partial(_aside, path, url, quarantine)
+    )
     return lines.mapInArrow(task, schema)
 
 
+def _aside(path: str, url: str | None, quarantine: str | None) -> Aside:
+    """`url` is given where Spark opens the files."""
+    if url is not None and quarantine:
+        return Aside(Quarantine(quarantine, url))
+    return Aside.of(path, quarantine)
+
+
 def _parse_lines(
-    batches: Iterable[pa.RecordBatch], read: ReadRow, schema: pa.Schema, path: str, quarantine: str | None
+    batches: Iterable[pa.RecordBatch], read: ReadRow, schema: pa.Schema, aside: Callable[[], Aside]
 ) -> Iterator[pa.RecordBatch]:
-    aside = Aside(path, quarantine)
+    where = aside()
     for batch in batches:
         by_file: dict[str, list[bytes]] = {}
         for line, url in zip(
@@ -237,7 +274,7 @@ def _parse_lines(
             if found.rejects:
                 # A file may come in several batches, and again after a restart: the same rejects, the same name.
                 digest = hashlib.sha256(b"\n".join(each.text for each in found.rejects)).hexdigest()[:12]
-                aside.records(f"{name}.{digest}", found.rejects)
+                where.records(f"{name}.{digest}", found.rejects)
             yield found.batch
 
 

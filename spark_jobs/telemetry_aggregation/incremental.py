@@ -1,54 +1,103 @@
 """The stream: states of minutes that can change no more, exactly once, batch by batch.
 
 A micro-batch's records join those of the minutes still open. Minutes older than the newest record by more than `late`
-are closed: their states are written, never to change; what comes for them afterwards is late and is kept apart. Every
-write of a batch goes to a folder of its number, so a batch that runs again after a crash writes the same again: the
-source's offsets in Spark's checkpoint and these folders together make each record count once. The functions are the
-batch job's, and so the numbers are.
+are closed: their states are written, never to change; what comes for them afterwards is late and is kept apart. So is
+what lies ahead of the clock: one record of 2099 would close all minutes until then. The functions are the batch job's,
+and so the numbers are.
+
+A batch ends with its mark, one line that says which files hold the states of each day. Before that line is written
+nothing of the batch counts, and a batch that runs again after a crash writes the same places again: with the source's
+offsets in Spark's checkpoint, each record counts once. What only the batch before needs lies in two places that take
+turns. States lie by day; a day's pieces become one when the day is over or has MOST_PIECES of them, and a place whose
+pieces no mark names is written anew. So nothing grows but the days, and nothing is ever deleted: Spark writes all.
 """
 
 from __future__ import annotations
 
-import shutil
+import secrets
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from datetime import UTC, datetime
 
-from pyspark.sql import DataFrame, SparkSession
+import msgspec
+from msgspec import Struct
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.output import is_local, local, read_table, write_table
+from spark_jobs.errors import JobError
+from spark_jobs.output import read_line, read_table, write_line, write_table
+from spark_jobs.rows import cached, collected
 from spark_jobs.telemetry_aggregation.cells import MINUTE
 from spark_jobs.telemetry_aggregation.datasets import Dataset
 from spark_jobs.telemetry_aggregation.transforms import distinct
-from spark_jobs.telemetry_aggregation.windows import micros
+from spark_jobs.telemetry_aggregation.windows import day_of, micros
 
 BEGINNING = -(1 << 62)  # before every record, in microseconds
 
+MOST_PIECES = 8
+"""Of a day: a run that reads a day opens at most so many files, and rewrites its states once in so many batches."""
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """How a dataset stands after a batch. `newest` and `closed` in microseconds: minutes before `closed` are done."""
 
+class Piece(Struct, frozen=True, array_like=True):
+    """Some of a day's states: in which place, and of which batch."""
+
+    place: int
+    batch: int
+
+
+Pieces = dict[str, dict[str, list[Piece]]]
+"""By table and day."""
+
+
+class Mark(Struct, frozen=True):
+    """How a dataset stands after batch `number`. `newest` and `closed` in microseconds: minutes before `closed` are done.
+
+    Counts are of all batches so far. `key` tells this stream from one that began anew in the same folder, whose batches
+    and places have the same numbers.
+    """
+
+    number: int = -1
     newest: int = BEGINNING
     closed: int = BEGINNING
     read: int = 0
     duplicates: int = 0
     late: int = 0
+    ahead: int = 0
     invalid: int = 0
+    pieces: Pieces = {}
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Counts of one batch's records; `newest` in microseconds, BEGINNING for none."""
+
+    read: int
+    late: int
+    ahead: int
+    invalid: int
+    newest: int
 
 
 class Incremental:
-    """One dataset's state below `folder`; `step` is for foreachBatch. `late` in microseconds."""
+    """One dataset's state below `folder`; `step` is for foreachBatch. `late` in microseconds.
 
-    def __init__(self, dataset: Dataset, folder: str, *, late: int, late_folder: str) -> None:
+    `latest` gives the greatest time, in microseconds, that a record may have now. Records that came late or are ahead
+    go to `aside`.
+    """
+
+    def __init__(
+        self, dataset: Dataset, folder: str, *, late: int, latest: Callable[[], int], aside: str
+    ) -> None:
         self._dataset = dataset
         self._folder = f"{folder}/{dataset.name}"
         self._late = late
-        self._late_folder = f"{late_folder}/{dataset.name}"
+        self._latest = latest
+        self._aside = aside
 
     def step(self, batch: DataFrame, number: int) -> None:
         """Takes micro-batch `number`; again with the same batch is harmless."""
-        rows = self._dataset.prepare(batch).persist()
+        rows = cached(self._dataset.prepare(batch))
         try:
             self._take(rows, number)
         finally:
@@ -56,65 +105,153 @@ class Incremental:
 
     def _take(self, rows: DataFrame, number: int) -> None:
         spark = rows.sparkSession  # the stream's own: foreachBatch runs in a copy of the job's
-        before = self._mark(spark, number - 1)
-        at, valid = micros("at"), self._dataset.valid
-        is_late = valid & (at < before.closed)
-        counted = rows.select(
-            F.count("*").alias("read"),
-            F.count_if(is_late).alias("late"),
-            F.count_if(~valid).alias("invalid"),
-            F.max(F.when(valid, at)).alias("newest"),
-        ).first()
-        assert counted is not None  # noqa: S101 - an aggregate without groups has one row
-        newest = max(before.newest, counted["newest"] if counted["newest"] is not None else BEGINNING)
+        before = self._before(spark, number)
+        at, valid = micros("at"), self._dataset.valid & F.col("at").isNotNull()
+        latest = self._latest()
+        is_late, is_ahead = valid & (at < before.closed), valid & (at > latest)
+        seen = _seen(rows, valid, is_late, is_ahead)
+        newest = max(before.newest, seen.newest)
         closed = max(before.closed, (newest - self._late) // MINUTE * MINUTE)
-        live = rows.where(valid & (at >= before.closed))
+        live = rows.where(valid & (at >= before.closed) & (at <= latest))
         if number > 0:
-            live = live.unionByName(read_table(spark, self._path("open", number - 1)))
-        kept = distinct(live, self._dataset.keys).persist()
+            live = live.unionByName(read_table(spark, self._open(number - 1)))
+        kept = cached(distinct(live, self._dataset.keys))
         try:
             duplicates = live.count() - kept.count()
-            self._write_states(kept, before.closed, closed, number)
+            pieces = self._write_states(kept, before, closed, number)
             self._write_open(kept, closed, number)
         finally:
             kept.unpersist()
-        if counted["late"]:
-            write_table(rows.where(is_late), f"{self._late_folder}/batch={number}")
-        mark = Mark(newest, closed, counted["read"], duplicates, counted["late"], counted["invalid"])
-        self._write_mark(spark, mark, number)
-        self._forget(number - 2)
+        for name, wanted, count in (("late", is_late, seen.late), ("ahead", is_ahead, seen.ahead)):
+            if count:
+                write_table(rows.where(wanted), f"{self._aside}/{name}/{self._dataset.name}/batch={number}")
+        mark = Mark(
+            number,
+            newest,
+            closed,
+            before.read + seen.read,
+            before.duplicates + duplicates,
+            before.late + seen.late,
+            before.ahead + seen.ahead,
+            before.invalid + seen.invalid,
+            pieces,
+            before.key if number > 0 else secrets.token_hex(8),
+        )
+        write_line(spark, msgspec.json.encode(mark).decode(), _mark_path(self._folder, number))
 
-    def _write_states(self, kept: DataFrame, since: int, until: int, number: int) -> None:
+    def _before(self, spark: SparkSession, number: int) -> Mark:
+        """Raises JobError where the batch before left no mark."""
+        if number == 0:
+            return Mark()
+        mark = _mark(spark, _mark_path(self._folder, number - 1))
+        if mark is None or mark.number != number - 1:
+            raise JobError(
+                f"{self._folder} lacks the mark of batch {number - 1}, found "
+                f"{'none' if mark is None else mark.number}: the checkpoint's parts do not belong together, or are of an"
+                " earlier version; begin with a new --checkpoint"
+            )
+        return mark
+
+    def _write_states(self, kept: DataFrame, before: Mark, until: int, number: int) -> Pieces:
+        """The pieces of all days after this batch."""
         closing = kept.where(micros("at") < until)
-        for table, states in self._dataset.states(closing, F.lit(since), F.lit(until)).items():
-            write_table(states.coalesce(1), self._path(table, number))
+        made = self._dataset.states(closing, F.lit(before.closed), F.lit(until))
+        return {
+            table: self._write_table(table, states, before.pieces.get(table, {}), until, number)
+            for table, states in made.items()
+        }
+
+    def _write_table(
+        self, table: str, states: DataFrame, before: Mapping[str, list[Piece]], until: int, number: int
+    ) -> dict[str, list[Piece]]:
+        laid = cached(states.where(F.col("minute").isNotNull()).withColumn("day", day_of("minute")))
+        try:
+            new = {row.day for row in collected(laid.select("day").distinct())}
+            today = _day(until)
+            joined = {
+                day
+                for day, pieces in before.items()
+                if len(pieces) >= MOST_PIECES or (day < today and len(pieces) + (day in new) > 1)
+            }
+            if not new | joined:
+                return dict(before)
+            taken = {piece.place for pieces in before.values() for piece in pieces}
+            piece = Piece(min(set(range(len(taken) + 1)) - taken), number)
+            rows = laid
+            if joined:
+                old = pieces_of(laid.sparkSession, self._folder, table, {day: before[day] for day in joined})
+                rows = laid.unionByName(old.withColumn("day", day_of("minute")))
+            write_table(rows.coalesce(1), f"{self._folder}/{table}/place={piece.place}", partition_by=["day"])
+        finally:
+            laid.unpersist()
+        after = {**before, **{day: [*before.get(day, []), piece] for day in new}}
+        return dict(sorted({**after, **{day: [piece] for day in joined}}.items()))
 
     def _write_open(self, kept: DataFrame, closed: int, number: int) -> None:
         still = kept.where(micros("at") >= closed)
         if self._dataset.carry is not None:
             still = still.unionByName(self._dataset.carry(kept, F.lit(closed)))
-        write_table(still, self._path("open", number))
+        write_table(still, self._open(number))
 
-    def _path(self, table: str, number: int) -> str:
-        return f"{self._folder}/{table}/batch={number}"
-
-    def _mark(self, spark: SparkSession, number: int) -> Mark:
-        if number < 0:
-            return Mark()
-        row = read_table(spark, self._path("marks", number)).first()
-        return Mark() if row is None else Mark(**row.asDict())
-
-    def _write_mark(self, spark: SparkSession, mark: Mark, number: int) -> None:
-        columns = [F.lit(getattr(mark, name)).cast("long").alias(name) for name in Mark.__slots__]
-        write_table(spark.range(1).coalesce(1).select(*columns), self._path("marks", number))
-
-    def _forget(self, number: int) -> None:
-        """Open records of two batches ago: no rerun needs them."""
-        path = self._path("open", number)
-        if number >= 0 and is_local(path):
-            shutil.rmtree(Path(local(path)), ignore_errors=True)
+    def _open(self, number: int) -> str:
+        """Records of minutes still open. Only the next batch needs them: two places take turns."""
+        return f"{self._folder}/open/{number % 2}"
 
 
-def written(spark: SparkSession, folder: str, dataset: Dataset, table: str) -> DataFrame:
-    """All states of a table (or all marks) that the stream has written so far."""
-    return spark.read.parquet(f"{folder}/{dataset.name}/{table}").drop("batch")
+def latest_mark(spark: SparkSession, folder: str, dataset: Dataset) -> Mark:
+    """How the dataset stands; the mark of a stream without a batch is Mark()."""
+    marks = (_mark(spark, _mark_path(f"{folder}/{dataset.name}", place)) for place in (0, 1))
+    return max((mark for mark in marks if mark is not None), key=lambda mark: mark.number, default=Mark())
+
+
+def states_of_days(
+    spark: SparkSession, folder: str, dataset: Dataset, table: str, days: Mapping[str, list[Piece]]
+) -> DataFrame:
+    """The states of these days, of which there is one at least."""
+    return pieces_of(spark, f"{folder}/{dataset.name}", table, days)
+
+
+def pieces_of(spark: SparkSession, folder: str, table: str, days: Mapping[str, list[Piece]]) -> DataFrame:
+    paths = [
+        f"{folder}/{table}/place={piece.place}/day={day}" for day, pieces in days.items() for piece in pieces
+    ]
+    return read_table(spark, sorted(set(paths)))
+
+
+def _seen(rows: DataFrame, valid: Column, is_late: Column, is_ahead: Column) -> _Seen:
+    [row] = collected(
+        rows.select(
+            F.count("*").alias("read"),
+            F.count_if(is_late).alias("late"),
+            F.count_if(is_ahead).alias("ahead"),
+            F.count_if(~valid).alias("invalid"),
+            F.max(F.when(valid & ~is_ahead, micros("at"))).alias("newest"),
+        )
+    )
+    newest = BEGINNING if row["newest"] is None else row["newest"]
+    return _Seen(row["read"], row["late"], row["ahead"], row["invalid"], newest)
+
+
+def _mark_path(folder: str, number: int) -> str:
+    return f"{folder}/marks/{number % 2}"
+
+
+def _mark(spark: SparkSession, path: str) -> Mark | None:
+    line = read_line(spark, path)
+    if line is None:
+        return None
+    try:
+        return msgspec.json.decode(line, type=Mark)
+    except msgspec.DecodeError as error:
+        raise JobError(
+            f"{path} is no mark of a batch: {error}; begin with a new --checkpoint, which reads all files again"
+        ) from error
+
+
+def _day(moment: int) -> str:
+    """The day, as text, of a time in microseconds; before all days for one before the year 1."""
+    seconds = moment // 1_000_000
+    try:
+        return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
+    except (ValueError, OverflowError, OSError):
+        return ""

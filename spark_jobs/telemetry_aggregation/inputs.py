@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import InputError
+from spark_jobs.output import has_delta, is_delta, read_parquet_or_delta
 from spark_jobs.schemas import METRICS
+from spark_jobs.sources.options import FOR_EVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +32,9 @@ def read(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
     """All records of the input `name`: metrics, telemetry or decisions. Raises InputError where the path is not."""
     if name == "metrics":
         try:
-            frame = spark.read.parquet(_path(inputs.metrics))
-        except AnalysisException as error:
-            raise InputError(
-                f"--metrics {inputs.metrics}: {error.getCondition()}; accepted: Parquet files"
-            ) from None
+            frame = read_parquet_or_delta(spark, _path(inputs.metrics))
+        except InputError as error:
+            raise InputError(f"--metrics {error}; accepted: Parquet files, or a Delta table") from None
         return _samples(frame, inputs)
     from spark_jobs.sources import telemetry  # noqa: PLC0415 - only where it is read
 
@@ -49,10 +48,18 @@ def read(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
 def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
     """As `read`, as a stream of new files."""
     if name == "metrics":
-        reader = spark.readStream.schema(METRICS)
+        reader = spark.readStream.option("maxFileAge", FOR_EVER)
         if inputs.files_per_batch is not None:
             reader = reader.option("maxFilesPerTrigger", inputs.files_per_batch)
-        return reader.parquet(_path(inputs.metrics))
+        path = _path(inputs.metrics)
+        if not is_delta(spark, path):
+            return reader.schema(METRICS).parquet(path)
+        if has_delta(spark):
+            return reader.format("delta").load(path).select(*METRICS.names)
+        raise InputError(
+            f"--metrics {path} is a Delta table, and its files alone do not tell a stream which rows are new; leave"
+            " --checkpoint out, or add Delta Lake to Spark (--packages io.delta:...)"
+        )
     from spark_jobs.sources import telemetry  # noqa: PLC0415
 
     most = inputs.files_per_batch

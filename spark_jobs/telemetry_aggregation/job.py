@@ -4,33 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from functools import reduce
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import DataFrame, Observation, Row, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.streaming.query import StreamingQuery
 
 from scaling.config_reader import parse_duration
 from spark_jobs import cli
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.output import check_format, read_table, write_table
+from spark_jobs.output import check_folder, check_format
 from spark_jobs.progress import watch
 from spark_jobs.report_files import write_report
+from spark_jobs.results import Results
+from spark_jobs.rows import cached, collected
 from spark_jobs.session import spark_session
 from spark_jobs.telemetry_aggregation import page
 from spark_jobs.telemetry_aggregation.capacity import scaling
 from spark_jobs.telemetry_aggregation.cells import MICROS
 from spark_jobs.telemetry_aggregation.datasets import Dataset, States, decisions, metrics, telemetry
 from spark_jobs.telemetry_aggregation.gauges import gauges
-from spark_jobs.telemetry_aggregation.incremental import BEGINNING, Incremental, written
+from spark_jobs.telemetry_aggregation.incremental import (
+    BEGINNING,
+    Incremental,
+    Mark,
+    latest_mark,
+    states_of_days,
+)
 from spark_jobs.telemetry_aggregation.inputs import Inputs, between, read, stream
 from spark_jobs.telemetry_aggregation.sample_files import states_of_files
-from spark_jobs.telemetry_aggregation.schemas import QUALITY
+from spark_jobs.telemetry_aggregation.schemas import QUALITY, TABLES
 from spark_jobs.telemetry_aggregation.transforms import distinct, flows
 from spark_jobs.telemetry_aggregation.windows import micros
 
@@ -39,7 +47,7 @@ NAME = "telemetry-aggregation"
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`late` and `hold` in seconds; `prices` per instance-hour, or per 100 RU/s-hour for `request_unit_targets`."""
+    """`late`, `hold` and `clock_skew` in seconds; `prices` per instance-hour, or per 100 RU/s-hour for `request_unit_targets`."""
 
     inputs: Inputs
     output: str = cli.default_output(NAME)
@@ -52,6 +60,10 @@ class Settings:
     prices: Mapping[str, float] = field(default_factory=dict)
     request_unit_targets: frozenset[str] = frozenset()
     currency: str = ""
+    clock_skew: float = 300.0
+    """Seconds. Five minutes: what Kerberos allows clocks to differ by, and more than any that are kept in step."""
+    now: datetime | None = None
+    """What the skew counts from; None is the time when records are read."""
 
 
 def run(spark: SparkSession, settings: Settings) -> str:
@@ -60,8 +72,10 @@ def run(spark: SparkSession, settings: Settings) -> str:
     Raises InputError for settings that do not fit together and for inputs without a record.
     """
     check_format(settings.fmt)
+    check_folder(settings.output, "--output")
     if settings.checkpoint is None:
         return _batch(spark, settings)
+    check_folder(settings.checkpoint, "--checkpoint")
     if settings.since is not None or settings.until is not None:
         raise InputError(
             "--from and --to choose what a batch reads; a stream reads all that is new since its checkpoint"
@@ -84,13 +98,20 @@ def datasets(settings: Settings) -> list[Dataset]:
     return [dataset for path, dataset in given if path is not None]
 
 
+def latest(settings: Settings) -> int:
+    """The greatest time that a record may have, in microseconds; what is later comes from a clock that is ahead."""
+    now = settings.now or datetime.now(UTC)
+    return round((now.timestamp() + settings.clock_skew) * MICROS)
+
+
 # -- batch
 
 
 def _batch(spark: SparkSession, settings: Settings) -> str:
+    results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     parts: list[dict[str, DataFrame]] = []
     quality: list[tuple[object, ...]] = []
-    cached: list[DataFrame] = []
+    used: list[DataFrame] = []
     for dataset in datasets(settings):
         frame = read(spark, dataset.name, settings.inputs)
         with watch(spark, f"reading {dataset.name}"):
@@ -98,43 +119,58 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
                 kept, counts = _kept_samples(frame, settings)
                 states: States = {"gauges": kept}
             else:
-                kept, newest, counts = _kept(dataset, between(frame, settings.since, settings.until))
+                given = between(frame, settings.since, settings.until)
+                kept, newest, counts = _kept(dataset, given, latest(settings))
                 states = dataset.states(kept, F.lit(BEGINNING), F.lit(newest))
-        cached.append(kept)
+        used.append(kept)
         quality.append((dataset.name, *counts))
         parts.append(dict(states))
-    tables = tables_of(parts, settings)
-    return _load(spark, tables, spark.createDataFrame(quality, QUALITY), settings, cached)
+    for name, table in tables_of(parts, settings).items():
+        with watch(spark, f"writing {name}"):
+            results.write(name, table)
+    for frame in used:
+        frame.unpersist()
+    return _report(spark, results, quality, settings)
 
 
-def _kept(dataset: Dataset, frame: DataFrame) -> tuple[DataFrame, int, tuple[int, int, int, int]]:
-    """The valid records, each once and cached; the newest's time; how many were read, twice there, late and invalid.
+Counts = tuple[int, int, int, int, int]
+"""As QUALITY has them: read, twice there, late, ahead of the clock, invalid."""
+
+
+def _kept(dataset: Dataset, frame: DataFrame, limit: int) -> tuple[DataFrame, int, Counts]:
+    """The valid records until `limit` (microseconds), each once and cached; the newest's time; what became of all.
 
     Raises InputError when there is none: an empty input is an error of the path more often than a quiet day.
     """
     seen = Observation()
+    at = micros("at")
+    valid = dataset.valid & F.col("at").isNotNull()
     rows = dataset.prepare(frame).observe(
-        seen, F.count("*").alias("read"), F.count_if(~dataset.valid).alias("invalid")
+        seen,
+        F.count("*").alias("read"),
+        F.count_if(~valid).alias("invalid"),
+        F.count_if(valid & (at > limit)).alias("ahead"),
     )
-    kept = distinct(rows.where(dataset.valid), dataset.keys).persist()
-    row = kept.select(F.count("*").alias("kept"), F.max(micros("at")).alias("newest")).first()
-    if row is None or not row.kept:
+    kept = cached(distinct(rows.where(valid & (at <= limit)), dataset.keys))
+    [row] = collected(kept.select(F.count("*").alias("kept"), F.max(at).alias("newest")))
+    if not row.kept:
         raise InputError(f"--{dataset.name} holds no valid record in the time asked for")
     counts: dict[str, int] = seen.get
-    return (
-        kept,
-        row.newest,
-        (counts["read"], counts["read"] - counts["invalid"] - row.kept, 0, counts["invalid"]),
-    )
+    twice = counts["read"] - counts["invalid"] - counts["ahead"] - row.kept
+    return kept, row.newest, (counts["read"], twice, 0, counts["ahead"], counts["invalid"])
 
 
-def _kept_samples(frame: DataFrame, settings: Settings) -> tuple[DataFrame, tuple[int, int, int, int]]:
+def _kept_samples(frame: DataFrame, settings: Settings) -> tuple[DataFrame, Counts]:
     """As `_kept`, but already the states of minutes."""
-    states = states_of_files(frame, settings.since, settings.until).persist()
-    row = states.agg(*(F.sum(name).alias(name) for name in ("samples", "copies", "invalid"))).first()
-    if row is None or not row.samples:
+    limit = datetime.fromtimestamp(latest(settings) / MICROS, UTC)
+    until = limit if settings.until is None else min(settings.until, limit)
+    states = cached(states_of_files(frame, settings.since, until))
+    # Files tell the times they hold, so there is next to nothing to read for this.
+    ahead = between(frame, max(settings.since or limit, limit), settings.until).count()
+    [row] = collected(states.agg(*(F.sum(name).alias(name) for name in ("samples", "copies", "invalid"))))
+    if not row.samples:
         raise InputError("--metrics holds no valid record in the time asked for")
-    return states, (row.samples + row.copies + row.invalid, row.copies, 0, row.invalid)
+    return states, (row.samples + row.copies + row.invalid + ahead, row.copies, 0, ahead, row.invalid)
 
 
 def tables_of(parts: Sequence[Mapping[str, DataFrame]], settings: Settings) -> dict[str, DataFrame]:
@@ -165,7 +201,8 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
             dataset,
             f"{settings.checkpoint}/state",
             late=round(settings.late * MICROS),
-            late_folder=f"{settings.output}/late",
+            latest=partial(latest, settings),
+            aside=settings.output,
         )
         writer = stream(spark, dataset.name, settings.inputs).writeStream.foreachBatch(taken.step)
         offsets = f"{settings.checkpoint}/offsets/{dataset.name}"
@@ -194,39 +231,68 @@ def _finish(queries: Sequence[StreamingQuery]) -> None:
 
 
 def publish(spark: SparkSession, settings: Settings) -> str:
-    """The tables and the report of all minutes that the stream has closed."""
+    """The tables and the report of all minutes that the stream has closed; days that did not change stay as they are."""
+    results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
+    given = datasets(settings)
     state = f"{settings.checkpoint}/state"
-    parts, marks = [], []
-    for dataset in datasets(settings):
-        parts.append({name: written(spark, state, dataset, name) for name in dataset.tables})
-        sums = (F.sum(name).alias(name) for name in QUALITY.names[1:])
-        marks.append(
-            written(spark, state, dataset, "marks").agg(*sums).select(F.lit(dataset.name).alias("input"), "*")
+    marks = {each.name: latest_mark(spark, state, each) for each in given}
+    sources = {name: _sources(name, marks, settings) for each in given for name in each.tables}
+    changed = {name: results.changed(name, days) for name, days in sources.items()}
+    parts: list[dict[str, DataFrame]] = []
+    for dataset in given:
+        pieces = marks[dataset.name].pieces
+        wanted = {
+            name: {day: found for day in changed[name] if (found := pieces.get(name, {}).get(day))}
+            for name in dataset.tables
+        }
+        parts.append(
+            {name: states_of_days(spark, state, dataset, name, days) for name, days in wanted.items() if days}
         )
-    quality = reduce(DataFrame.unionByName, marks).select(*QUALITY.names)
-    return _load(spark, tables_of(parts, settings), quality, settings, [])
+    made = tables_of(parts, settings)
+    for name, days in sources.items():
+        with watch(spark, f"writing {name}, {len(changed[name])} of {len(days)} days"):
+            empty = spark.createDataFrame([], TABLES[name])
+            if days:
+                start = F.date_format("window_start", "yyyy-MM-dd")
+                results.write_days(name, made.get(name, empty), start, days)
+            else:
+                results.write(name, empty)
+    quality = [
+        (name, mark.read, mark.duplicates, mark.late, mark.ahead, mark.invalid)
+        for name, mark in marks.items()
+    ]
+    return _report(spark, results, quality, settings)
+
+
+def _sources(name: str, marks: Mapping[str, Mark], settings: Settings) -> dict[str, str]:
+    """By day, what a table's rows are made of: the pieces of states, and the settings that go into them."""
+    days: dict[str, list[str]] = {}
+    for dataset, mark in sorted(marks.items()):
+        for day, pieces in mark.pieces.get(name, {}).items():
+            days.setdefault(day, []).append(
+                f"{settings.checkpoint} {mark.key} {dataset} "
+                + " ".join(f"{each.place}@{each.batch}" for each in pieces)
+            )
+    priced = f" {sorted(settings.prices.items())} {sorted(settings.request_unit_targets)}"
+    return {
+        day: "; ".join(found) + (priced if name == "scaling" else "") for day, found in sorted(days.items())
+    }
 
 
 # -- load
 
 
-def _load(
-    spark: SparkSession,
-    tables: Mapping[str, DataFrame],
-    quality: DataFrame,
-    settings: Settings,
-    cached: Sequence[DataFrame],
+def _report(
+    spark: SparkSession, results: Results, quality: Sequence[tuple[object, ...]], settings: Settings
 ) -> str:
-    fmt = settings.fmt
-    for name, table in {**tables, "quality": quality}.items():
-        with watch(spark, f"writing {name}"):
-            write_table(table, f"{settings.output}/{name}", fmt=fmt)
-    for frame in cached:
-        frame.unpersist()
+    """Makes the run's tables current and writes the page of them."""
+    results.write("quality", spark.createDataFrame(list(quality), QUALITY).coalesce(1))
     with watch(spark, "writing the report"):
-        finished = {name: read_table(spark, f"{settings.output}/{name}", fmt) for name in tables}
-        counts: list[Row] = read_table(spark, f"{settings.output}/quality", fmt).orderBy("input").collect()
-        return write_report(spark, page.build(finished, counts, settings.currency), settings.output)
+        tables = {name: results.table(name) for name in results.names if name != "quality"}
+        counts = collected(results.table("quality").orderBy("input"))
+        report = page.build(tables, counts, settings.currency)
+        results.publish()
+        return write_report(spark, report, settings.output)
 
 
 # -- command line
@@ -246,6 +312,12 @@ def command(
         typer.Option(help="Take only what is new since the last run with this folder, exactly once."),
     ] = None,
     late: Annotated[str, typer.Option(help="With --checkpoint: how late records may come.")] = "10m",
+    clock_skew: Annotated[
+        str,
+        typer.Option(
+            help="How far ahead of this machine's clock a record's time may be; others are left out."
+        ),
+    ] = "5m",
     hold: Annotated[
         str, typer.Option(help="How long a reading of a capacity holds without another.")
     ] = "15m",
@@ -282,6 +354,7 @@ def command(
         checkpoint=checkpoint,
         late=_seconds(late, "--late"),
         hold=_seconds(hold, "--hold"),
+        clock_skew=_seconds(clock_skew, "--clock-skew"),
         prices=dict(_price(text) for text in price or ()),
         request_unit_targets=frozenset(ru_target or ()),
         currency=currency,

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.report import Report, number
+from spark_jobs.rows import collected
 from spark_jobs.telemetry_aggregation.buckets import RELATIVE_ERROR
 
 if TYPE_CHECKING:
@@ -17,18 +18,25 @@ if TYPE_CHECKING:
 
 POINTS = 400  # windows per plot: more cannot be told apart on the page
 SHOWN = 4  # series per figure; the tables have all
-NOT_BACKLOGS = ("consumer.oldest_age", "consumer.rate_limit", "consumer.in_flight")
+STOPPING, RATE_LIMIT = "consumer.stopping", "consumer.rate_limit"
+NOT_BACKLOGS = ("consumer.oldest_age", RATE_LIMIT, "consumer.in_flight", STOPPING)
+UNTOLD_S = 15.0
+"""Seconds of work that a killed instance has told nobody of, at most: CONSUMER_TELEMETRY_LAND (10 s) and
+CONSUMER_TELEMETRY_EVERY (5 s), unless they were set otherwise.
+"""
 
 
 def build(tables: Mapping[str, DataFrame], quality: Sequence[Row], currency: str) -> Report:
     """Reads what the page shows from the finished tables."""
     report = Report("Telemetry aggregation", _span(tables))
     days = {name: _rows(table, "1d") for name, table in tables.items()}
-    report.facts(_facts(days, currency))
+    instances = _instances(tables["gauges"]) if days.get("gauges") else []
+    report.facts({**_facts(days, currency), **_silent_fact(instances)})
     if days.get("gauges"):
         _backlogs(report, tables["gauges"], days["gauges"])
     if days.get("flows"):
         _flows(report, tables["flows"], days["flows"])
+        _silent(report, instances)
     if days.get("scaling"):
         _scaling(report, tables["scaling"], days["scaling"], currency)
     _quality(report, quality)
@@ -36,16 +44,21 @@ def build(tables: Mapping[str, DataFrame], quality: Sequence[Row], currency: str
 
 
 def _rows(table: DataFrame, window: str) -> list[Row]:
-    return table.where(F.col("window") == window).orderBy("window_start").collect()
+    return collected(table.where(F.col("window") == window).orderBy("window_start"))
 
 
 def _span(tables: Mapping[str, DataFrame]) -> str:
     """The first and the last minute of all tables."""
     ends = []
     for table in tables.values():
-        row = table.where(F.col("window") == "1m").agg(F.min("window_start"), F.max("window_start")).first()
-        if row is not None and row[0] is not None:
-            ends += [row[0], row[1]]
+        minutes = table.where(F.col("window") == "1m")
+        ends += [
+            at
+            for at in collected(
+                minutes.agg(F.min("window_start").alias("first"), F.max("window_start").alias("last"))
+            )[0]
+            if at
+        ]
     return f"{min(ends):%Y-%m-%d %H:%M} to {max(ends):%Y-%m-%d %H:%M} UTC" if ends else "No window yet"
 
 
@@ -105,6 +118,7 @@ def _backlogs(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
             _plot_gauge(each, series, finest)
         plots.time_axis(axes[-1])
         report.figure(figure, caption=f"The {len(top)} series with the highest peaks, UTC.", name="backlogs")
+    shown = [row for row in days if row.metric != STOPPING]
     report.table(
         ["day", "subject", "part", "metric", "samples", "p50", "p95", "p99", "max", "last"],
         [
@@ -115,7 +129,7 @@ def _backlogs(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
                 r.metric,
                 *(r.samples, r.p50, r.p95, r.p99, r.max, r.last),
             ]
-            for r in sorted(days, key=lambda r: (r.window_start, -r.max))[: 10 * SHOWN]
+            for r in sorted(shown, key=lambda r: (r.window_start, -r.max))[: 10 * SHOWN]
         ],
         caption=(
             f"By day, the greatest first; at most {10 * SHOWN} rows. Percentiles are within {RELATIVE_ERROR:.0%} of the"
@@ -131,7 +145,7 @@ def _plot_gauge(axes: Axes, series: tuple[str, str, str], table: DataFrame) -> N
     chosen = table.where(
         (F.col("subject") == subject) & (F.col("part") == part) & (F.col("metric") == metric)
     )
-    rows = chosen.select("window_start", "p50", "p99", "max").orderBy("window_start").collect()
+    rows = collected(chosen.select("window_start", "p50", "p99", "max").orderBy("window_start"))
     times = [row.window_start for row in rows]
     axes.fill_between(
         times, [r.p50 for r in rows], [r.p99 for r in rows], alpha=0.25, color=plots.BLUE, label="p50 to p99"
@@ -149,7 +163,7 @@ def _flows(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
     from spark_jobs import plots  # noqa: PLC0415
 
     report.heading("Consumers")
-    rows = _finest(table, days).orderBy("window_start").collect()
+    rows = collected(_finest(table, days).orderBy("window_start"))
     consumers = sorted({(row.consumer, row.hub) for row in rows})[:SHOWN]
     figure, (rates, shares, charges) = plots.new_figure(3, height=2.2, sharex=True)
     for colour, (consumer, hub) in zip(plots.COLOURS, consumers, strict=False):
@@ -179,6 +193,61 @@ def _flows(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
     )
 
 
+# -- what no record tells
+
+
+def _instances(table: DataFrame) -> list[Row]:
+    """The last minute of each instance of a consumer: whether it said that it stops, and its rate limit."""
+    minutes = table.where((F.col("window") == "1m") & F.col("metric").isin(STOPPING, RATE_LIMIT))
+
+    def last(metric: str) -> Column:
+        return F.max_by("last", F.when(F.col("metric") == metric, F.col("window_start")))
+
+    found = minutes.groupBy("subject", "part").agg(
+        F.max("window_start").alias("minute"),
+        last(STOPPING).alias("stopping"),
+        last(RATE_LIMIT).alias("rate_limit"),
+    )
+    return collected(found.where(F.col("stopping").isNotNull()).orderBy("minute", "subject", "part"))
+
+
+def _without_last_word(instances: Sequence[Row]) -> list[Row]:
+    return [row for row in instances if not row.stopping]
+
+
+def _silent_fact(instances: Sequence[Row]) -> dict[str, str]:
+    silent = _without_last_word(instances)
+    return {"Without a last word": f"{len(silent)} of {len(instances)} instances"} if silent else {}
+
+
+def _silent(report: Report, instances: Sequence[Row]) -> None:
+    silent = _without_last_word(instances)
+    if not silent:
+        return
+    newest = max(row.minute for row in instances)
+    report.heading("What is not known")
+    report.text(
+        f"{len(silent)} of {len(instances)} instances have no last word: killed, or still at work when the records were"
+        " read. What an instance did after its last record is counted nowhere on this page. Of a killed one that is"
+        f" {UNTOLD_S:g} s of work at most, unless CONSUMER_TELEMETRY_LAND or CONSUMER_TELEMETRY_EVERY was set otherwise or"
+        " the folder could not be written."
+    )
+    report.table(
+        ["consumer", "instance", "last record", "minutes before the newest", "records missing, at most"],
+        [
+            [
+                row.subject,
+                row.part,
+                f"{row.minute:%Y-%m-%d %H:%M}",
+                (newest - row.minute).total_seconds() / 60,
+                None if row.rate_limit is None else UNTOLD_S * row.rate_limit,
+            ]
+            for row in silent[: 10 * SHOWN]
+        ],
+        caption=f"At most {10 * SHOWN} rows, UTC. A dash is not known: without a rate limit there is no bound.",
+    )
+
+
 def _drawn(value: float | None) -> float:
     """A gap in the line where the value is not known."""
     return float("nan") if value is None else value
@@ -191,7 +260,7 @@ def _scaling(report: Report, table: DataFrame, days: Sequence[Row], currency: st
     from spark_jobs import plots  # noqa: PLC0415
 
     report.heading("Scale actions, capacity and cost")
-    rows = _finest(table, days).orderBy("window_start").collect()
+    rows = collected(_finest(table, days).orderBy("window_start"))
     targets = sorted({row.target for row in rows})[:SHOWN]
     figure, axes = plots.new_figure(len(targets), height=2.0, sharex=True)
     for each, target in zip(axes, targets, strict=True):
@@ -227,7 +296,11 @@ def _scaling(report: Report, table: DataFrame, days: Sequence[Row], currency: st
 def _quality(report: Report, quality: Sequence[Row]) -> None:
     report.heading("What was read")
     report.table(
-        ["input", "rows read", "duplicates dropped", "too late", "invalid"],
-        [[row.input, row.read, row.duplicates, row.late, row.invalid] for row in quality],
-        caption="Rows that came after their minute was closed are in the folder late; invalid samples are no finite numbers.",
+        ["input", "rows read", "duplicates dropped", "too late", "ahead of the clock", "invalid"],
+        [[row.input, row.read, row.duplicates, row.late, row.ahead, row.invalid] for row in quality],
+        caption=(
+            "Rows that came after their minute was closed are in the folder late; rows of a time that had not come yet, from"
+            " a clock that is ahead, are left out, and a stream keeps them in the folder ahead; invalid samples are no finite"
+            " numbers."
+        ),
     )

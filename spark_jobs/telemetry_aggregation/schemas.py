@@ -114,7 +114,8 @@ QUALITY = StructType(
         StructField("read", _LONG),
         StructField("duplicates", _LONG),
         StructField("late", _LONG),
+        StructField("ahead", _LONG),
         StructField("invalid", _LONG),
     ]
 )
-"""What became of the rows of each input: all that were read are aggregated but for these."""
+"""What became of the rows of each input: all that were read are aggregated but for these. `ahead`: of a time that has not come yet."""

@@ -35,6 +35,7 @@ INSTANCE_GAUGES = {
     "backlog_count": "consumer.backlog",
     "oldest_age_s": "consumer.oldest_age",
     "rate_limit": "consumer.rate_limit",
+    "stopping": "consumer.stopping",  # 1 in an instance's last record, unless it was killed
 }
 
 

@@ -17,6 +17,11 @@ def floor_to(moment: Column, width: int) -> Column:
     return moment - F.pmod(moment, F.lit(width))
 
 
+def day_of(moment: str) -> Column:
+    """The day (2026-11-21) of a column of times in microseconds; windows of all widths lie within one day."""
+    return F.date_format(F.timestamp_micros(moment), "yyyy-MM-dd")
+
+
 def in_windows(states: DataFrame) -> DataFrame:
     """Every minute once per window it belongs to, with `window` and `start` (microseconds) in place of `minute`."""
     each = F.explode(

@@ -1,5 +1,6 @@
-"""One Spark session for all Spark tests of a process."""
+"""One Spark session for all Spark tests of a process; drivers in other time zones."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -22,3 +23,13 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session("tests", cores=2, memory="1g", extra=SETTINGS)
     yield session
     session.stop()
+
+
+@pytest.fixture(params=["UTC", "Europe/Berlin", "America/St_Johns"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The driver's time zone. What a job finds must be the same in all of them."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield request.param
+    monkeypatch.undo()
+    time.tzset()

@@ -14,9 +14,10 @@ import pytest
 from devstack.event_hubs.capture import CapturedEvent, write_capture
 from devstack.threaded import running_in_thread
 from spark_jobs.backfill.job import save
-from spark_jobs.backfill.run import BackfillSettings, Selection, backfill
+from spark_jobs.backfill.run import BackfillSettings, Selection, backfill, missing_table
 from spark_jobs.errors import InputError
 from spark_jobs.output import write_table
+from spark_jobs.results import Results, result_table
 from spark_jobs.sources.capture import read_capture
 from tests.spark.backfill_support import documents, flights, latest, letters, row, server, settings
 
@@ -77,7 +78,7 @@ def test_documents_are_the_last_versions_captured_and_a_second_run_writes_nothin
     assert [each.event.sequence_number for each in asyncio.run(letters(world.settings))] == [400, 401]
     page = save(spark, done, str(tmp_path / "out"))
     assert "2 dead letters" in Path(page).read_text()
-    assert spark.read.parquet(str(tmp_path / "out/partitions")).count() == 2
+    assert result_table(spark, str(tmp_path / "out"), "partitions").count() == 2
     before = world.operations()
     again = backfill(frame, Selection(), FAST, world.settings)
     assert (again.total.skipped, again.total.written) == (len(readable), 0)
@@ -114,6 +115,31 @@ def test_only_what_is_listed_as_missing_is_written_and_what_no_file_holds_is_tol
         backfill(frame, Selection(), FAST, {**world.settings, "EVENTHUB_NAME": "orders"})
     with pytest.raises(InputError, match="none that --from, --to, --partitions"):
         backfill(frame, Selection(partitions=("7",)), FAST, world.settings)
+
+
+def test_what_is_missing_is_of_the_last_finished_run_of_a_reconciliation_of_this_hub(spark, tmp_path):
+    folder = str(tmp_path / "reconciliation")
+
+    def unsettled(*numbers):
+        rows = [("0", number) for number in numbers]
+        return spark.createDataFrame(rows, "partition string, sequence_number long")
+
+    first = Results.begin(spark, folder, job="reconciliation", fmt="parquet", about={"hub": "flights"})
+    first.write("unsettled", unsettled(1, 2))
+    first.publish()
+    failed = Results.begin(spark, folder, job="reconciliation", fmt="parquet", about={"hub": "flights"})
+    failed.write("unsettled", unsettled(3))  # and then it was killed
+
+    missing = missing_table(spark, f"{folder}/unsettled", "Flights")
+
+    assert sorted(row.sequence_number for row in missing.collect()) == [1, 2]
+    for place in ("a", "b"):
+        with pytest.raises(InputError, match=r"run that did not finish; give .*/reconciliation/unsettled"):
+            missing_table(spark, f"{folder}/{place}/unsettled", "flights")
+    with pytest.raises(InputError, match="is of the hub 'flights', EVENTHUB_NAME is 'orders'"):
+        missing_table(spark, f"{folder}/unsettled", "orders")
+    with pytest.raises(InputError, match="has no table 'lost'"):
+        missing_table(spark, f"{folder}/lost", "flights")
 
 
 @pytest.mark.torture

@@ -4,7 +4,6 @@ import json
 from pathlib import Path
 
 import msgspec
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql.types import StructType
 
@@ -19,6 +18,7 @@ from spark_jobs.backtest.reading import merged, read_arrivals, read_log
 from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
 from spark_jobs.backtest.work import flat
 from spark_jobs.errors import InputError
+from tests.spark.result_files import read
 
 CONFIG = """
 version = 1
@@ -107,7 +107,7 @@ def settings(folder: Path, output: str = "out") -> Settings:
 
 
 def table(path: Path, schema: StructType):
-    found = pq.read_table(path).to_pylist()
+    found = read(path.parent, path.name).to_pylist()
     assert [*found[0]] == schema.fieldNames()
     return sorted(found, key=lambda row: (row["target"], json.dumps(row, sort_keys=True)))
 

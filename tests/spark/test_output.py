@@ -1,15 +1,15 @@
-"""Tables are there whole or not at all, as Parquet and as Delta."""
+"""Tables as Parquet and as Delta, and where Spark finds a path."""
 
+import json
 from datetime import UTC, datetime
 
+import deltalake
 import duckdb
 import pytest
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.errors import InputError
-from spark_jobs.output import read_table, write_table
+from spark_jobs.errors import InputError, JobError
+from spark_jobs.output import delta_version, local_folder, read_line, read_table, write_line, write_table
 
 AT = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
 
@@ -19,6 +19,10 @@ def rows(spark):
     return spark.createDataFrame(
         [(1, "a", AT), (2, "b", AT), (3, None, None)], "id long, name string, at timestamp"
     )
+
+
+def found(frame):
+    return sorted(tuple(row) for row in frame.select("id", "name").collect())
 
 
 @pytest.mark.parametrize("fmt", ["parquet", "delta"])
@@ -36,18 +40,48 @@ def test_a_table_is_replaced_appended_to_and_read_back(spark, rows, tmp_path, fm
     ]  # nothing is left beside it
 
 
-def test_a_write_that_fails_leaves_the_old_table(spark, rows, tmp_path) -> None:
+@pytest.mark.parametrize("fmt", ["parquet", "delta"])
+def test_partitions_are_replaced_and_others_stay(spark, rows, tmp_path, fmt) -> None:
     path = str(tmp_path / "table")
-    write_table(rows, path)
-    failing = rows.withColumn("id", F.raise_error(F.lit("broken")).cast("long"))
+    write_table(rows, path, fmt=fmt, partition_by=["name"])
+    write_table(
+        rows.where("id = 2").withColumn("id", F.lit(20).cast("long")),
+        path,
+        fmt=fmt,
+        partition_by=["name"],
+        only=["b"],
+    )
 
-    with pytest.raises((PySparkException, Py4JJavaError), match="broken"):
-        write_table(failing, path)
+    assert {(1, "a"), (20, "b"), (3, None)} == {
+        tuple(r) for r in read_table(spark, path, fmt).select("id", "name").collect()
+    }
 
-    assert read_table(spark, path).count() == 3
-    write_table(rows.where("id = 1"), path)  # what the failed write left is no hindrance
-    assert read_table(spark, path).count() == 1
-    assert [entry.name for entry in tmp_path.iterdir()] == ["table"]
+
+def test_of_a_delta_table_only_live_files_are_read_with_the_types_of_its_log(spark, tmp_path) -> None:
+    frame = spark.createDataFrame([("007", 1), ("007", 2), ("8", 3)], "name string, id long")
+    path = str(tmp_path / "table")
+    write_table(frame, path, fmt="delta", partition_by=["name"])
+    first = delta_version(spark, path)
+    deltalake.DeltaTable(path).delete("id = 2")  # rewrites a file; the old one stays on disk
+
+    assert found(read_table(spark, path, "delta")) == [(1, "007"), (3, "8")]
+    assert found(read_table(spark, path, "delta", version=first)) == [(1, "007"), (2, "007"), (3, "8")]
+
+
+def test_a_delta_table_whose_files_do_not_tell_all_is_refused(spark, rows, tmp_path) -> None:
+    path = str(tmp_path / "table")
+    write_table(rows, path, fmt="delta")
+    log = tmp_path / "table" / "_delta_log" / "00000000000000000001.json"
+    features = {
+        "minReaderVersion": 3,
+        "minWriterVersion": 7,
+        "readerFeatures": ["deletionVectors"],
+        "writerFeatures": ["deletionVectors"],
+    }
+    log.write_text(json.dumps({"protocol": features}))
+
+    with pytest.raises(JobError, match="deletionVectors"):
+        read_table(spark, path, "delta")
 
 
 def test_other_engines_read_the_times_as_utc(rows, tmp_path) -> None:
@@ -56,18 +90,32 @@ def test_other_engines_read_the_times_as_utc(rows, tmp_path) -> None:
     connection = duckdb.connect()
     connection.execute("set timezone = 'UTC'")
     files = f"'{tmp_path}/table/*/*.parquet'"
-    found = connection.execute(f'select epoch_us("at"), name from {files} where id = 2').fetchall()
-    assert found == [(int(AT.timestamp() * 1e6), "b")]
+    told = connection.execute(f'select epoch_us("at"), name from {files} where id = 2').fetchall()
+    assert told == [(int(AT.timestamp() * 1e6), "b")]
 
 
-def test_a_table_that_is_not_there_or_was_not_finished_is_an_error(spark, rows, tmp_path) -> None:
-    rows.write.parquet(str(tmp_path / "half"))
-    (tmp_path / "half" / "_SUCCESS").unlink()
-    for path, fmt in (("no", "parquet"), ("half", "parquet"), ("no", "delta")):
-        with pytest.raises(InputError, match=f"{path} holds no finished {fmt} table"):
-            read_table(spark, str(tmp_path / path), fmt)
+def test_a_table_that_is_not_there_is_an_error(spark, tmp_path) -> None:
+    for fmt in ("parquet", "delta"):
+        with pytest.raises(InputError, match=f"no.*no finished {fmt} table"):
+            read_table(spark, str(tmp_path / "no"), fmt)
 
 
 def test_an_unknown_format_is_an_error_that_names_the_option(rows, tmp_path) -> None:
     with pytest.raises(InputError, match=r"--format .* is 'csv'; accepted: parquet or delta"):
         write_table(rows, str(tmp_path / "table"), fmt="csv")
+
+
+def test_a_line_is_there_whole_or_not_at_all(spark, tmp_path) -> None:
+    path = str(tmp_path / "line")
+    assert read_line(spark, path) is None
+    for line in ('{"a": "b c"}', "x" * 300_000):
+        write_line(spark, line, path)
+        assert read_line(spark, path) == line
+
+
+def test_spark_says_which_folder_of_this_machine_a_path_means(spark, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir("/")
+    for path in (str(tmp_path / "a folder"), f"file://{tmp_path}/a folder", f"file:{tmp_path}/a folder/"):
+        assert local_folder(spark, path) == tmp_path / "a folder"
+    with pytest.raises(InputError, match=r"Spark cannot look at 'nowhere://x/y': .*nowhere"):
+        local_folder(spark, "nowhere://x/y")

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from spark_jobs.errors import InputError
+from spark_jobs.results import result_table
 from spark_jobs.sampling_report.job import Settings, main, run
 from spark_jobs.sampling_report.verdicts import Kind
+from tests.spark.result_files import places
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -95,7 +97,9 @@ def test_the_article_is_told_again_from_an_export(spark, tmp_path, capsys):
     assert ended.value.code == 0
     assert f"{date(2017, 5, 20)}  sampled\n" in capsys.readouterr().out
 
-    [finding] = duckdb.sql(f"SELECT day, kind, changed FROM '{output}/findings/*.parquet'").fetchall()
+    [finding] = duckdb.sql(
+        f"SELECT day, kind, changed FROM '{places(output, 'findings')[0]}/*.parquet'"
+    ).fetchall()
     assert finding[:2] == ("2017-05-20", "sampled")
     assert finding[2].startswith(
         "sdk_version changed from 'dotnet:2.1.0' to 'dotnet:2.3.0' for 100% of the events"
@@ -109,7 +113,7 @@ def test_the_article_is_told_again_from_an_export(spark, tmp_path, capsys):
         """).fetchall()
     columns = "bin_start::TIMESTAMP, rows, corrected_count, sampling_rate, raw_sum, corrected_sum"
     found = duckdb.sql(
-        f"SET TimeZone = 'UTC'; SELECT {columns} FROM '{output}/bins/*.parquet' ORDER BY 1"
+        f"SET TimeZone = 'UTC'; SELECT {columns} FROM '{places(output, 'bins')[0]}/*.parquet' ORDER BY 1"
     ).fetchall()
     assert len(found) == 22
     for one, other in zip(found, expected, strict=True):
@@ -124,6 +128,7 @@ def test_the_article_is_told_again_from_an_export(spark, tmp_path, capsys):
     assert {"count.png", "sum.png", "sampling-rate.png"} <= {file.name for file in output.iterdir()}
 
 
+@pytest.mark.usefixtures("zone")
 def test_lost_events_of_a_workspace_are_lost_and_hours_are_bins_as_well(spark, tmp_path):
     """The same raw counts, but nothing tells of sampling."""
     rows = [(at, 1, value, operation, "2.3") for at, _, value, operation, _ in story(2)]
@@ -140,7 +145,7 @@ def test_lost_events_of_a_workspace_are_lost_and_hours_are_bins_as_well(spark, t
     assert [(finding.day, finding.kind) for finding in summary.findings] == [(date(2017, 5, 20), Kind.LOST)]
     assert summary.rows == len(rows)
     [(bins, counted)] = duckdb.sql(
-        f"SELECT count(*), sum(rows) FROM '{tmp_path}/out/bins/*.parquet'"
+        f"SELECT count(*), sum(rows) FROM '{places(tmp_path / 'out', 'bins')[0]}/*.parquet'"
     ).fetchall()
     last = max(row[0] for row in rows)  # where the export ends, even if --to is later
     assert (bins, counted) == ((last - FIRST) // timedelta(hours=6) + 1, len(rows))
@@ -169,7 +174,7 @@ def test_files_that_overlap_give_what_they_give_without_the_overlap(spark, tmp_p
     assert "copies left out" in (output / "sampling-report-eventxreceived.html").read_text()
     assert (alone.rows, alone.copies) == (len(records), 0)
     found, expected = (
-        sorted(spark.read.parquet(str(folder / "bins")).collect()) for folder in (output, tmp_path / "alone")
+        sorted(result_table(spark, str(folder), "bins").collect()) for folder in (output, tmp_path / "alone")
     )
     assert len(found) == 22
     assert found == expected

@@ -47,7 +47,11 @@ def fill(cosmos, documents, paths="/dest", name="flights", throughput=20_000):
 
 
 def options(cosmos, **more):
-    given = {"connectionString": cosmos.server.connection_string, "database": "db", "container": "flights"}
+    given = {
+        "secretConnectionString": cosmos.server.connection_string,
+        "database": "db",
+        "container": "flights",
+    }
     return {**given, **more}
 
 
@@ -163,7 +167,7 @@ def test_what_is_not_there_is_named(spark, cosmos):
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "nan", "inf"])
 def test_a_budget_that_is_none_is_refused(text):
-    given = {"connectionString": "x", "database": "db", "container": "c", "ruPerSecond": text}
+    given = {"secretConnectionString": "x", "database": "db", "container": "c", "ruPerSecond": text}
 
     with pytest.raises(InputError, match="option ruPerSecond"):
         reader(**given)
@@ -171,8 +175,8 @@ def test_a_budget_that_is_none_is_refused(text):
 
 def test_settings_of_an_app_are_another_way_to_connect(cosmos):
     fill(cosmos, flights(3))
-    given = options(cosmos, settings=json.dumps({"Telemetry": cosmos.server.connection_string}))
-    del given["connectionString"]
+    given = options(cosmos, secretSettings=json.dumps({"Telemetry": cosmos.server.connection_string}))
+    del given["secretConnectionString"]
 
     assert sum(map(len, rows_of({**given, "connection": "Telemetry"}))) == 3
     with pytest.raises(InputError, match="no Cosmos DB connection 'CosmosConnection'"):

@@ -59,7 +59,7 @@ def put(settings, letters):
 
 
 def rows_of(settings, partitions=""):
-    reader = DeadLetterReader({"settings": json.dumps(settings), "partitions": partitions})
+    reader = DeadLetterReader({"secretSettings": json.dumps(settings), "partitions": partitions})
     return [[row for batch in reader.read(each) for row in batch.to_pylist()] for each in reader.partitions()]
 
 
@@ -104,9 +104,9 @@ def test_no_letters_are_no_rows(settings):
 
 def test_settings_at_fault_are_named():
     with pytest.raises(InputError, match="EVENTHUB_NAME"):
-        DeadLetterReader({"settings": "{}"})
+        DeadLetterReader({"secretSettings": "{}"})
     with pytest.raises(InputError, match="no JSON object"):
-        DeadLetterReader({"settings": "[1]"})
+        DeadLetterReader({"secretSettings": "[1]"})
 
 
 def test_a_store_that_does_not_answer_is_an_error_and_not_no_letters(tmp_path):

@@ -40,7 +40,7 @@ async def send(server, partition, first, count, **properties):
 
 
 def options(server, **more):
-    return {"hub": HUB, "connectionString": server.connection_string(), **more}
+    return {"hub": HUB, "secretConnectionString": server.connection_string(), **more}
 
 
 def task(server, partition, first, last, **more):
@@ -145,7 +145,7 @@ STREAM = """
 
     connection, hub, folder = sys.argv[1:]
     spark = spark_session("stream", cores=1, memory="512m", extra={"spark.sql.shuffle.partitions": "1"})
-    options = {"hub": hub, "connectionString": connection, "maxEventsPerTrigger": "50"}
+    options = {"hub": hub, "secretConnectionString": connection, "maxEventsPerTrigger": "50"}
     writer = stream_event_hub(spark, options).writeStream.format("parquet")
     finished(lambda: writer.option("checkpointLocation", folder + "/checkpoint").start(folder + "/out"))
 """

@@ -7,12 +7,12 @@ from collections import Counter
 from pathlib import Path
 
 import msgspec
-import pyarrow.parquet as pq
 import pyspark
 import pytest
 
 from spark_jobs import entry_point
 from spark_jobs.java import ensure_java
+from tests.spark.result_files import read
 from tests.unit.test_source_records import AT, entry
 
 MINUTES = 30
@@ -59,7 +59,7 @@ def test_a_job_runs_on_executors_that_are_processes_of_their_own(spark_home, tmp
     assert done.returncode == 0, done.stderr[-5000:]
     assert done.stdout.splitlines()[-1] == str(tmp_path / "out" / "telemetry-aggregation.html")
     assert Path(done.stdout.splitlines()[-1]).exists()
-    gauges = pq.read_table(tmp_path / "out" / "gauges").to_pylist()
+    gauges = read(tmp_path / "out", "gauges").to_pylist()
     backlog = [row for row in gauges if row["metric"] == "backlog"]
     assert Counter(row["window"] for row in backlog)["1m"] == MINUTES
     assert {row["p95"] for row in backlog} == {120.0}

@@ -2,10 +2,12 @@
 
 import math
 import random
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
+import deltalake
 import duckdb
 import pyarrow as pa
 import pytest
@@ -13,17 +15,25 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
+from spark_jobs.output import write_table
+from spark_jobs.results import result_table
 from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY
-from spark_jobs.telemetry_aggregation import job
+from spark_jobs.telemetry_aggregation import job, page
 from spark_jobs.telemetry_aggregation.buckets import RELATIVE_ERROR
 from spark_jobs.telemetry_aggregation.cells import MICROS
 from spark_jobs.telemetry_aggregation.datasets import decisions, telemetry
-from spark_jobs.telemetry_aggregation.incremental import BEGINNING, Incremental, written
+from spark_jobs.telemetry_aggregation.incremental import (
+    BEGINNING,
+    Incremental,
+    latest_mark,
+    states_of_days,
+)
 from spark_jobs.telemetry_aggregation.inputs import Inputs
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SCALING
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data
 HOLD = 900
+EVER = 1 << 62  # no clock is ahead of this one
 
 
 def rows_of(schema: StructType, records: list[dict]) -> list[tuple]:
@@ -65,7 +75,7 @@ def test_gauges_equal_duckdb_and_percentiles_are_within_the_bound(spark, tmp_pat
         spark, job.Settings(inputs=Inputs(metrics=str(tmp_path / "in")), output=str(tmp_path / "out"))
     )
 
-    result = spark.read.parquet(str(tmp_path / "out" / "gauges"))
+    result = result_table(spark, str(tmp_path / "out"), "gauges")
     found = result.orderBy("window", "window_start", "subject", "metric").collect()
     table = duckdb.connect()
     table.register("r", pa.Table.from_pylist(samples))
@@ -87,9 +97,8 @@ def test_gauges_equal_duckdb_and_percentiles_are_within_the_bound(spark, tmp_pat
             assert (0.0 if last == 0 else drains) == row.time_to_drain_s
     flat = {row.p50 for row in found if row.metric == "flat"}
     assert {7.0} == flat  # the bounds are exact
-    assert [("metrics", len(samples) + 202, 200, 0, 2)] == spark.read.parquet(
-        str(tmp_path / "out" / "quality")
-    ).collect()
+    quality = result_table(spark, str(tmp_path / "out"), "quality").collect()
+    assert [("metrics", len(samples) + 202, 200, 0, 0, 2)] == quality
     assert "Backlogs" in Path(report).read_text()
 
 
@@ -168,6 +177,29 @@ def test_flows_equal_sums_in_plain_python_and_partitions_become_gauges(spark) ->
     assert ("1", "consumer.lag") not in counted  # not known is no sample
     assert counted["0", "consumer.checkpoint_lag"] == 2
     assert counted["i2", "consumer.backlog"] == 250
+
+
+def test_the_page_says_of_which_instances_it_does_not_know_the_end(spark) -> None:
+    records = random_telemetry(random.Random(3))[:250]
+    [instance] = {record["instance"] for record in records if record["kind"] == "interval"}
+    killed = [{**each, "instance": "killed", "stopping": False, "rate_limit": 100.0} for each in records[:60]]
+    orderly = [{**each, "stopping": False} for each in records]
+    orderly[-1] = {**orderly[-1], "stopping": True}
+    assert orderly[-1]["kind"] == "interval"
+    tables = run_states(
+        spark, telemetry(), spark.createDataFrame(rows_of(TELEMETRY, [*killed, *orderly]), TELEMETRY)
+    )
+
+    text = page.build(tables, [], "").html()
+
+    assert re.search(r"Without a last word.*?1 of 2 instances", text, re.DOTALL)
+    [told] = re.findall(r"<tr>.*?</tr>", text[text.index("What is not known") :], re.DOTALL)[1:2]
+    assert "killed" in told
+    assert "1,500" in told, "15 s at its rate limit"
+    assert instance not in text[text.index("What is not known") : text.index("At most 40 rows, UTC")]
+
+    whole = run_states(spark, telemetry(), spark.createDataFrame(rows_of(TELEMETRY, orderly), TELEMETRY))
+    assert "last word" not in page.build(whole, [], "").html()
 
 
 def random_log(rng: random.Random, count: int = 400) -> list[dict]:
@@ -252,7 +284,7 @@ def test_capacity_hours_equal_a_plain_integral_and_silence_is_unknown(spark) -> 
 
 
 def run_states(spark, dataset, frame, settings=job.Settings(inputs=Inputs())):  # noqa: B008 - frozen
-    kept, newest, _ = job._kept(dataset, frame)
+    kept, newest, _ = job._kept(dataset, frame, EVER)
     return job.tables_of([dataset.states(kept, F.lit(BEGINNING), F.lit(newest))], settings)
 
 
@@ -270,7 +302,7 @@ def test_batches_in_any_split_give_the_minutes_of_one_batch_and_late_records_are
     parts[2].append(straggler)
 
     stream = Incremental(
-        dataset, str(tmp_path / "state"), late=600 * MICROS, late_folder=str(tmp_path / "late")
+        dataset, str(tmp_path / "state"), late=600 * MICROS, latest=lambda: EVER, aside=str(tmp_path)
     )
     for number, part in enumerate(parts):
         batch = spark.createDataFrame(rows_of(DECISIONS, part), DECISIONS)
@@ -278,11 +310,16 @@ def test_batches_in_any_split_give_the_minutes_of_one_batch_and_late_records_are
         if number == 1:
             stream.step(batch, number)  # again, as after a crash
 
-    marks = written(spark, str(tmp_path / "state"), dataset, "marks").orderBy("newest").collect()
-    closed = datetime.fromtimestamp(marks[-1].closed / 1e6, UTC)
+    mark = latest_mark(spark, str(tmp_path / "state"), dataset)
+    closed = datetime.fromtimestamp(mark.closed / 1e6, UTC)
     whole = run_states(spark, dataset, spark.createDataFrame(rows_of(DECISIONS, records), DECISIONS))
     streamed = job.tables_of(
-        [{table: written(spark, str(tmp_path / "state"), dataset, table) for table in dataset.tables}],
+        [
+            {
+                table: states_of_days(spark, str(tmp_path / "state"), dataset, table, days)
+                for table, days in mark.pieces.items()
+            }
+        ],
         job.Settings(inputs=Inputs()),
     )
     for table, frame in streamed.items():
@@ -290,8 +327,7 @@ def test_batches_in_any_split_give_the_minutes_of_one_batch_and_late_records_are
         wanted = sorted(minutes.collect(), key=str)
         assert wanted == sorted(frame.where("window = '1m'").collect(), key=str)
         assert wanted
-    assert [len(part) for part in parts] == [mark.read for mark in marks]
-    assert (sum(mark.duplicates for mark in marks), sum(mark.late for mark in marks)) == (3, 1)
+    assert (sum(map(len, parts)), 3, 1, 0) == (mark.read, mark.duplicates, mark.late, mark.ahead)
     assert spark.read.parquet(str(tmp_path / "late" / dataset.name)).count() == 1
 
 
@@ -308,3 +344,22 @@ def test_an_input_without_records_and_one_of_other_columns_are_errors_that_name_
             job.run(spark, job.Settings(inputs=Inputs(metrics=path), output=str(tmp_path / "out")))
     with pytest.raises(InputError, match="no input"):
         job.run(spark, job.Settings(inputs=Inputs()))
+
+
+def test_of_a_delta_table_of_samples_only_what_is_live_is_aggregated(spark, tmp_path) -> None:
+    path = str(tmp_path / "in")
+    rows = [("plan", "backlog", START + timedelta(minutes=minute), float(minute)) for minute in range(5)]
+    write_table(spark.createDataFrame(rows, METRICS), path, fmt="delta", partition_by=["target"])
+    deltalake.DeltaTable(path).delete("value >= 3")  # the file with all five stays on disk
+
+    job.run(spark, job.Settings(inputs=Inputs(metrics=path), output=str(tmp_path / "out")))
+
+    [day] = result_table(spark, str(tmp_path / "out"), "gauges").where("window = '1d' and max >= 2").collect()
+    assert (day.subject, day.samples, day.max) == ("plan", 3, 2.0)
+    with pytest.raises(InputError, match=r"is a Delta table.*leave --checkpoint out"):
+        job.run(
+            spark,
+            job.Settings(
+                inputs=Inputs(metrics=path), output=str(tmp_path / "o"), checkpoint=str(tmp_path / "c")
+            ),
+        )

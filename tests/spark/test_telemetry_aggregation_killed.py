@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
+from spark_jobs.results import manifest_of, result_table
 from spark_jobs.schemas import METRICS
 from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.inputs import Inputs
@@ -66,12 +67,14 @@ def test_a_stream_killed_at_work_and_started_again_gives_the_table_of_the_batch(
     with (tmp_path / "log").open("wb") as log:
         first = subprocess.Popen(command(tmp_path), stdout=log, stderr=log, start_new_session=True)
         deadline = time.monotonic() + 500
-        while not (marks / "batch=0").exists() and first.poll() is None and time.monotonic() < deadline:
+        while (
+            not (marks / "0" / "_SUCCESS").exists() and first.poll() is None and time.monotonic() < deadline
+        ):
             time.sleep(0.02)
         os.killpg(first.pid, signal.SIGKILL)  # Python and its Java
         first.wait()
-    assert (marks / "batch=0").exists(), (tmp_path / "log").read_text()
-    assert not (tmp_path / "streamed" / "gauges").exists()
+    assert (marks / "0" / "_SUCCESS").exists(), (tmp_path / "log").read_text()
+    assert manifest_of(spark, str(tmp_path / "streamed")) is None
 
     job.run(spark, settings(tmp_path, "streamed", str(tmp_path / "checkpoint")))
     job.run(spark, settings(tmp_path, "whole"))
@@ -79,11 +82,11 @@ def test_a_stream_killed_at_work_and_started_again_gives_the_table_of_the_batch(
     closed = START + timedelta(minutes=10 * FILES - 4)  # what the stream has closed for sure
 
     def rows(output: str) -> list:
-        table = spark.read.parquet(str(tmp_path / output / "gauges"))
+        table = result_table(spark, str(tmp_path / output), "gauges")
         minutes = table.where((F.col("window") == "1m") & (F.col("window_start") < F.lit(closed)))
         return sorted(minutes.collect())
 
     assert len(rows("whole")) == 10 * FILES - 4
     assert rows("whole") == rows("streamed")
-    quality = spark.read.parquet(str(tmp_path / "streamed" / "quality")).collect()
-    assert quality == spark.read.parquet(str(tmp_path / "whole" / "quality")).collect()
+    quality = result_table(spark, str(tmp_path / "streamed"), "quality").collect()
+    assert quality == result_table(spark, str(tmp_path / "whole"), "quality").collect()

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import sys
+import time
 import types
 from collections import Counter, defaultdict
 
@@ -13,8 +14,8 @@ import pytest
 import typer
 from rich.console import Console
 
-from devstack import demo_spark, demo_spark_data, spark_child
-from devstack.demo_jobs import JobsDone, collect, run_over, show
+from devstack import demo_jobs, demo_spark, demo_spark_data, environment, spark_child
+from devstack.demo_jobs import JobsDone, collect, preparing, run_over, show
 from devstack.processes import ProcessError
 from devstack.spark_child import JobCall, JobResult, run_jobs
 from devstack.supervisor import ROOT
@@ -145,17 +146,81 @@ def test_only_pages_and_pictures_are_copied_to_the_demos_reports(tmp_path):
     assert sorted(file.name for file in (tmp_path / "reports").iterdir()) == ["page.html", "plot.png"]
 
 
-def test_without_java_the_demo_goes_without_the_jobs_and_says_why(monkeypatch, tmp_path, capsys):
-    def missing():
-        raise JobError("no Java 17 was found")
+async def end_of_the_demo(folder):
+    async with preparing(Console(), wanted=True) as prepared:
+        return await run_over(None, prepared, folder, folder, Console())
 
-    monkeypatch.setattr(java, "ensure_java", missing)
 
-    done = asyncio.run(run_over(None, tmp_path, tmp_path, Console()))
+def spark_is_missing(monkeypatch, command):
+    monkeypatch.setattr(demo_jobs, "NEEDED", ("a_module_that_is_nowhere",))
+    monkeypatch.setattr(environment, "spark_command", lambda: command)
+    monkeypatch.setattr(environment, "forget_broken_off", lambda: None)
+
+
+def test_where_spark_cannot_be_installed_the_demo_goes_without_the_jobs_and_says_why(
+    monkeypatch, tmp_path, capsys
+):
+    spark_is_missing(monkeypatch, [sys.executable, "-c", "raise SystemExit('no network')"])
+
+    done = asyncio.run(end_of_the_demo(tmp_path))
     show(done, tmp_path, Console())
 
     assert (done.passed, done.results) == (True, ())
-    assert "without the Spark jobs: no Java 17 was found" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Spark (750 MB) is installed beside the demo" in said
+    assert "without the Spark jobs: the installation of Spark failed with exit status 1" in said
+    assert "no network" in said
+
+
+def test_spark_whose_installation_was_broken_off_is_installed_again(monkeypatch, tmp_path, capsys):
+    spark_is_missing(monkeypatch, [sys.executable, "-c", "raise SystemExit('no network')"])
+    (tmp_path / "a_module_that_is_nowhere").mkdir()  # importable, as a namespace
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(java, "ensure_java", lambda: None)
+
+    async def demo():
+        async with preparing(Console(), wanted=True) as prepared:
+            return await prepared
+
+    assert "the installation of Spark failed" in asyncio.run(demo())
+
+
+def until_there(mark):
+    while not mark.exists():
+        time.sleep(0.01)
+
+
+def test_a_demo_that_ends_early_ends_the_installation(monkeypatch, tmp_path):
+    mark = tmp_path / "began"
+    program = f"import pathlib, time; pathlib.Path({str(mark)!r}).touch(); time.sleep(600)"
+    spark_is_missing(monkeypatch, [sys.executable, "-c", program])
+
+    async def demo():
+        async with preparing(Console(), wanted=True) as prepared:
+            await asyncio.to_thread(until_there, mark)
+        return prepared
+
+    assert asyncio.run(demo()).cancelled()
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (JobError("no Java 17 was found"), "no Java 17 was found"),
+        (OSError(28, "No space left on device"), "OSError: [Errno 28] No space left on device"),
+    ],
+)
+def test_without_java_the_demo_goes_without_the_jobs_and_says_why(monkeypatch, tmp_path, capsys, error, why):
+    def missing():
+        raise error
+
+    monkeypatch.setattr(java, "ensure_java", missing)
+
+    done = asyncio.run(end_of_the_demo(tmp_path))
+    show(done, tmp_path, Console())
+
+    assert (done.passed, done.results) == (True, ())
+    assert f"without the Spark jobs: {why}" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_a_closed_gate_fails_the_demo_with_the_jobs_own_words(tmp_path, capsys):

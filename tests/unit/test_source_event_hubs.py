@@ -11,7 +11,7 @@ from spark_jobs.sources.event_hub_positions import Range, bounded, lost, parse_p
 from spark_jobs.sources.event_hubs import HubSettings
 
 CONNECTION = "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0"
-OPTIONS = {"hub": "flights", "connectionString": CONNECTION}
+OPTIONS = {"hub": "flights", "secretConnectionString": CONNECTION}
 
 
 def state(partition, begin, last, *, empty=False):
@@ -79,8 +79,11 @@ def test_what_retention_took_is_named_and_so_is_a_hub_that_is_another():
     ("change", "story"),
     [
         ({"hub": ""}, "needs the options hub"),
-        ({"connectionString": ""}, "needs the options hub"),
-        ({"connectionString": "Endpoint=x"}, "connectionString is not an Event Hubs connection string"),
+        ({"secretConnectionString": ""}, "needs the options hub"),
+        (
+            {"secretConnectionString": "Endpoint=x"},
+            "secretConnectionString is not an Event Hubs connection string",
+        ),
         ({"maxEventsPerTrigger": "0"}, "maxEventsPerTrigger is '0'; accepted"),
         ({"failOnDataLoss": "perhaps"}, "failOnDataLoss is 'perhaps'; accepted are true and false"),
         ({"startingPosition": "x"}, "startingPosition is 'x'"),

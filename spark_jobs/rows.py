@@ -1,0 +1,66 @@
+"""Rows of a frame, brought to the driver: times with their zone. Frames that are used more than once.
+
+`DataFrame.collect` gives times as the driver's local clock would show them, without a zone. On a driver in Berlin noon in
+UTC comes as 13:00, and in autumn an hour comes twice. So jobs collect with the functions here.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampType
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def collected(frame: DataFrame) -> list[Row]:
+    """All rows, in the frame's order; a time is a datetime in UTC, exact to the microsecond.
+
+    Raises TypeError for times inside of structs, arrays and maps: select them as columns.
+    """
+    kinds = {field.name: field.dataType for field in frame.schema}
+    nested = [name for name, kind in kinds.items() if not isinstance(kind, TimestampType) and _has_time(kind)]
+    if nested:
+        raise TypeError(f"times inside of {', '.join(nested)}; select them as columns of their own")
+    times = {name for name, kind in kinds.items() if isinstance(kind, TimestampType)}
+    if not times:
+        return frame.collect()
+    counted = frame.select(
+        *(F.unix_micros(name).alias(name) if name in times else F.col(name) for name in kinds)
+    )
+    row = Row(*kinds)
+    return [
+        row(*(_moment(value) if name in times else value for name, value in zip(kinds, each, strict=True)))
+        for each in counted.collect()
+    ]
+
+
+def first_of(frame: DataFrame) -> Row | None:
+    """The first row as `collected` gives it; None where there is none."""
+    return next(iter(collected(frame.limit(1))), None)
+
+
+def cached(frame: DataFrame) -> DataFrame:
+    """The frame, kept for several actions where the session allows that (serverless compute does not): else made anew."""
+    try:
+        return frame.persist()
+    except PySparkException:
+        return frame
+
+
+def _moment(microseconds: Any) -> datetime | None:
+    return None if microseconds is None else _EPOCH + timedelta(microseconds=microseconds)
+
+
+def _has_time(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_time(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _has_time(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_time(kind.keyType) or _has_time(kind.valueType)
+    return isinstance(kind, TimestampType)

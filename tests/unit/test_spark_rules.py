@@ -1,0 +1,65 @@
+"""What modules on Spark never do, kept by the code itself."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts): ast.parse(path.read_text(encoding="utf-8"))
+    for path in sorted((ROOT / "spark_jobs").rglob("*.py"))
+}
+COLLECTING = {"collect", "first", "head", "tail", "toPandas", "toLocalIterator", "toArrow"}
+
+
+def imports_pyspark(tree):
+    return any(
+        (isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "pyspark")
+        or (isinstance(node, ast.Import) and any(each.name.startswith("pyspark") for each in node.names))
+        for node in ast.walk(tree)
+    )
+
+
+ON_SPARK = sorted(name for name, tree in MODULES.items() if imports_pyspark(tree))
+
+
+def collecting(tree):
+    """Calls that bring rows to the driver; `take` does with one argument, a quarantine's has more."""
+    return [
+        f"line {node.lineno}: {node.func.attr}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and (node.func.attr in COLLECTING or (node.func.attr == "take" and len(node.args) == 1))
+    ]
+
+
+CLASSIC = {"sparkContext", "_jvm", "_jsc", "_gateway", "rdd", "_jdf", "_jsparkSession", "toJavaRDD"}
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_only_guarded_modules_touch_what_spark_connect_does_not_have(name):
+    """`classic` answers where there is none; `class_archive` starts a Java of its own to make an archive."""
+    if name not in {"spark_jobs.classic", "spark_jobs.class_archive"}:
+        touched = {node.attr for node in ast.walk(MODULES[name]) if isinstance(node, ast.Attribute)}
+        named = {node.id for node in ast.walk(MODULES[name]) if isinstance(node, ast.Name)}
+        imported = {
+            node.module.partition(".")[0]
+            for node in ast.walk(MODULES[name])
+            if isinstance(node, ast.ImportFrom) and node.module
+        }
+        assert not touched & CLASSIC
+        assert "SparkContext" not in named
+        assert "py4j" not in imported
+
+
+def test_there_are_modules_to_look_at():
+    assert {"spark_jobs.rows", "spark_jobs.backtest.job", "spark_jobs.reconciliation.job"} <= set(ON_SPARK)
+
+
+@pytest.mark.parametrize("name", ON_SPARK)
+def test_only_one_module_collects_rows_since_others_would_get_local_times_for_utc(name):
+    """spark_jobs/class_archive.py throws away what it collects."""
+    if name not in {"spark_jobs.rows", "spark_jobs.class_archive"}:
+        assert collecting(MODULES[name]) == []
