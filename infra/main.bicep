@@ -30,6 +30,20 @@ param ordersServiceBusNamespaceId string
 @description('Whether to give the app its roles on what exists already. With false somebody else has to; docs/deploying.md has the commands.')
 param assignTargetRoles bool = true
 
+@description('Object id of who may use the command line on this app and read its log; empty for nobody. azd knows the id of whoever is signed in.')
+param operatorPrincipalId string = ''
+
+@description('What that id is of; a group is best.')
+@allowed([
+  'User'
+  'Group'
+  'ServicePrincipal'
+])
+param operatorPrincipalType string = 'User'
+
+@description('Whether they may also give orders, or read only.')
+param operatorMayOrder bool = false
+
 @description('Python of the app, one that pyproject.toml supports.')
 @allowed([
   '3.11'
@@ -49,6 +63,19 @@ param scalingLogRetention string = '30d'
 
 @description('Keep one instance warm of each function that a queue or the event hub starts, at a price. docs/deploying.md says when.')
 param alwaysReady bool = false
+
+@description('Memory of an instance in MB. One minute of work for tens of targets takes far less than the default.')
+@allowed([
+  512
+  2048
+  4096
+])
+param instanceMemoryMB int = 2048
+
+@description('Most instances the platform may run of each function; 40 is the least it accepts. Decisions are guarded by ETags, so any number is safe. With the trigger, rates of all instances together are shared out among so many.')
+@minValue(40)
+@maxValue(1000)
+param maximumInstanceCount int = 40
 
 @description('Full resource id of the event hub to consume, or whose lag is to be watched; empty for none. It makes the connection EventHubConnection.')
 param eventHubId string = ''
@@ -105,9 +132,10 @@ var tags = {
 var groupName = empty(resourceGroupName) ? 'rg-${environmentName}' : resourceGroupName
 
 // /subscriptions/<2>/resourceGroups/<4>/providers/<6>/<7>/<8>/<9>/<10>/<11>/<12>
-// What is not given is something in the app's own group that nothing is deployed to: the parts have to exist.
-var nothing = '${subscription().id}/resourceGroups/${groupName}/providers/none/none/none/none/none/none/none'
+// What is not given is something in the plan's group that nothing is deployed to. The parts have to exist, and so has
+// the group, which Resource Manager looks for even where the condition of a module is false; the app's own is new.
 var plan = split(ordersPlanId, '/')
+var nothing = '/subscriptions/${plan[2]}/resourceGroups/${plan[4]}/providers/none/none/none/none/none/none/none'
 var serviceBus = split(ordersServiceBusNamespaceId, '/')
 var eventHub = split(empty(eventHubId) ? nothing : eventHubId, '/')
 var cosmos = split(empty(cosmosContainerId) ? nothing : cosmosContainerId, '/')
@@ -118,6 +146,7 @@ var hostingSettings = {
   CONSUMER_HOSTING: consumerHosting
   CONSUME_SCHEDULE: consumeSchedule
   CONSUMER_SHUTDOWN: '${consumerShutdown}s'
+  CONSUMER_MAXIMUM_INSTANCES: '${maximumInstanceCount}'
 }
 var eventHubSettings = {
   EventHubConnection__fullyQualifiedNamespace: '${eventHub[8]}.servicebus.windows.net'
@@ -184,6 +213,17 @@ module roles './app/rbac.bicep' = {
   }
 }
 
+module operatorRoles './app/rbac-operator.bicep' = if (!empty(operatorPrincipalId)) {
+  name: 'operator-roles'
+  scope: group
+  params: {
+    storageAccountName: storage.outputs.name
+    principalId: operatorPrincipalId
+    principalType: operatorPrincipalType
+    mayOrder: operatorMayOrder
+  }
+}
+
 module planRoles './app/rbac-plan.bicep' = if (assignTargetRoles) {
   name: 'tidemark-plan-roles-${token}'
   scope: resourceGroup(plan[2], plan[4])
@@ -243,6 +283,8 @@ module functions './app/functions.bicep' = {
     tags: tags
     pythonVersion: pythonVersion
     alwaysReady: alwaysReady
+    instanceMemoryMB: instanceMemoryMB
+    maximumInstanceCount: maximumInstanceCount
     storageAccountName: storage.outputs.name
     deploymentContainerName: storage.outputs.deploymentContainerName
     applicationInsightsName: monitoring.outputs.applicationInsightsName

@@ -28,6 +28,10 @@ ROLES = {
     "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
     "974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
     "0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": "Storage Table Data Contributor",
+    "76199698-9eea-4c19-bc75-cec21354c6b6": "Storage Table Data Reader",
+    "19e7f393-937e-4f77-808e-94535e297925": "Storage Queue Data Reader",
+    "2a2b9908-6ea1-4ae2-8e65-a410df84e7d1": "Storage Blob Data Reader",
+    "ba92f5b4-2d11-453d-a403-e96b0029c9fe": "Storage Blob Data Contributor",
     "3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
     "2cc479cb-7b4d-49a8-b449-8c00fd0f0a4b": "Web Plan Contributor",
     "43d0d8ad-25c7-4714-9337-8ba259a9fe05": "Monitoring Reader",
@@ -47,6 +51,25 @@ NOT_ON_FLEX = {
     *("WEBSITE_CONTENTOVERVNET", "WEBSITE_CONTENTSHARE", "WEBSITE_DNS_SERVER"),
     *("WEBSITE_MAX_DYNAMIC_APPLICATION_SCALE_OUT", "WEBSITE_NODE_DEFAULT_VERSION"),
     *("WEBSITE_RUN_FROM_PACKAGE", "WEBSITE_SKIP_CONTENTSHARE_VALIDATION", "WEBSITE_VNET_ROUTE_ALL"),
+}
+
+# Refused by Flex Consumption in siteConfig, with error 51021 of Resource Manager ("site configuration properties ... for
+# Flex Consumption sites is invalid"), and what says the same there. In whose deployments each was named:
+# azure-pipelines-tasks 21032 (1), azure-cli 31414 (2), azure-functions-host 10643 (3), and
+# terraform-azurerm-avm-res-web-site 345 (4), all on GitHub.
+NOT_IN_SITE_CONFIG = {
+    "alwaysOn": "scaleAndConcurrency.alwaysReady",  # 4
+    "ftpsState": "publishing by user name and password is off, for FTP too",  # 1, 2
+    "functionAppScaleLimit": "scaleAndConcurrency.maximumInstanceCount",  # 3
+    "functionsRuntimeScaleMonitoringEnabled": "the platform's own",  # 1, 2
+    "linuxFxVersion": "runtime",  # 4
+    "minimumElasticInstanceCount": "scaleAndConcurrency.alwaysReady",  # 4
+    "netFrameworkVersion": "runtime",  # 1, 2
+    "numberOfWorkers": "the platform's own",  # 4
+    "preWarmedInstanceCount": "scaleAndConcurrency.alwaysReady",  # 2
+    "pythonVersion": "runtime",  # as linuxFxVersion
+    "use32BitWorkerProcess": "the platform's own",  # 1, 2
+    "windowsFxVersion": "runtime",  # 4
 }
 
 VALUES = {
@@ -71,6 +94,7 @@ VALUES = {
     "consumerHosting": "slices",
     "consumeSchedule": "0 * * * * *",
     "consumerShutdown": "25",
+    "maximumInstanceCount": "40",
 }
 
 

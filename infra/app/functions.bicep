@@ -1,6 +1,7 @@
 // The function app on a Flex Consumption plan, with every app setting. What a runtime setting says elsewhere
 // (FUNCTIONS_WORKER_RUNTIME, FUNCTIONS_EXTENSION_VERSION, WEBSITE_RUN_FROM_PACKAGE, ...) Flex Consumption takes
-// from functionAppConfig; it refuses the settings.
+// from functionAppConfig; it refuses the settings, and what siteConfig says of them elsewhere (linuxFxVersion, alwaysOn,
+// ftpsState, ...), with error 51021.
 
 @description('Name of the function app.')
 param name string
@@ -53,18 +54,11 @@ param furtherSettings object
 @description('How the app consumes: off, slices or trigger.')
 param consumerHosting string
 
-@description('Memory of an instance in MB. One minute of work for tens of targets takes far less than the default.')
-@allowed([
-  512
-  2048
-  4096
-])
-param instanceMemoryMB int = 2048
+@description('Memory of an instance in MB.')
+param instanceMemoryMB int
 
-@description('Most instances the platform may run. Decisions are guarded by ETags, so any number is safe.')
-@minValue(40)
-@maxValue(1000)
-param maximumInstanceCount int = 40
+@description('Most instances the platform may run of each function.')
+param maximumInstanceCount int
 
 @description('Keep one instance warm of each function that a queue or the event hub starts: no cold start between sample, decision and action.')
 param alwaysReady bool
@@ -182,7 +176,6 @@ resource site 'Microsoft.Web/sites@2024-04-01' = {
     siteConfig: {
       minTlsVersion: '1.2'
       scmMinTlsVersion: '1.2'
-      ftpsState: 'Disabled'
       http20Enabled: true
       cors: {
         allowedOrigins: [
@@ -193,13 +186,8 @@ resource site 'Microsoft.Web/sites@2024-04-01' = {
   }
 }
 
-resource appSettings 'Microsoft.Web/sites/config@2024-04-01' = {
-  parent: site
-  name: 'appsettings'
-  properties: union(settings, furtherSettings)
-}
-
-// Publishing takes a token of Microsoft Entra ID; the publishing user name and password are refused.
+// Publishing takes a token of Microsoft Entra ID; the publishing user name and password are refused. These and the app
+// settings write the site, which answers 409 to whoever comes second: so one after the other.
 resource noFtpPassword 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@2024-04-01' = {
   parent: site
   name: 'ftp'
@@ -214,6 +202,18 @@ resource noScmPassword 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@2
   properties: {
     allow: false
   }
+  dependsOn: [
+    noFtpPassword
+  ]
+}
+
+resource appSettings 'Microsoft.Web/sites/config@2024-04-01' = {
+  parent: site
+  name: 'appsettings'
+  properties: union(settings, furtherSettings)
+  dependsOn: [
+    noScmPassword
+  ]
 }
 
 @description('Name of the function app.')

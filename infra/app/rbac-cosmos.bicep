@@ -22,7 +22,38 @@ resource account 'Microsoft.DocumentDB/databaseAccounts@2024-05-15' existing = {
   name: accountName
 }
 
-// Data has roles of its own in Cosmos DB, that no role of Azure contains.
+// Every client begins with the account's metadata, and for `readMetadata` on / Cosmos DB has refused the built-in role
+// below where that ends at the container. This role is for that and no more: names, no documents.
+resource readMetadata 'Microsoft.DocumentDB/databaseAccounts/sqlRoleDefinitions@2024-05-15' = {
+  parent: account
+  name: guid(account.id, 'tidemark-metadata')
+  properties: {
+    roleName: 'Tidemark Metadata Reader'
+    type: 'CustomRole'
+    assignableScopes: [
+      account.id
+    ]
+    permissions: [
+      {
+        dataActions: [
+          'Microsoft.DocumentDB/databaseAccounts/readMetadata'
+        ]
+      }
+    ]
+  }
+}
+
+resource metadataOfAccount 'Microsoft.DocumentDB/databaseAccounts/sqlRoleAssignments@2024-05-15' = {
+  parent: account
+  name: guid(account.id, principalId, 'tidemark-metadata')
+  properties: {
+    roleDefinitionId: readMetadata.id
+    principalId: principalId
+    scope: account.id
+  }
+}
+
+// Data has roles of its own in Cosmos DB, that no role of Azure contains. An account is changed by one at a time.
 resource onContainer 'Microsoft.DocumentDB/databaseAccounts/sqlRoleAssignments@2024-05-15' = {
   parent: account
   name: guid(account.id, databaseName, containerName, principalId, builtInDataContributor)
@@ -31,6 +62,9 @@ resource onContainer 'Microsoft.DocumentDB/databaseAccounts/sqlRoleAssignments@2
     principalId: principalId
     scope: '${account.id}/dbs/${databaseName}/colls/${containerName}'
   }
+  dependsOn: [
+    metadataOfAccount
+  ]
 }
 
 // The built-in role that may write throughput. It also manages databases and the account itself, but reads no data

@@ -35,7 +35,7 @@ def test_the_parameters_are_documented_with_their_variables_and_defaults() -> No
         assert variable == (found.group(1) if found else ""), name
         declared = MAIN["parameters"][name]["default"]
         if default.startswith("`") and declared not in ({}, ""):
-            assert default.strip("`") == str(declared).lower(), name
+            assert default.strip("`").lower() == str(declared).lower(), name
 
 
 def test_every_setting_and_variable_the_guide_names_exists() -> None:

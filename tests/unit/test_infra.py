@@ -27,6 +27,7 @@ from tests.infra_support import (
     FILES,
     INFRA,
     MAIN,
+    NOT_IN_SITE_CONFIG,
     NOT_ON_FLEX,
     ROOT,
     SITE,
@@ -57,6 +58,7 @@ OPTIONAL = {
     "AZURE_RESOURCE_MANAGER_AUDIENCE",
     "TIDEMARK_CA_BUNDLE",
     "TIDEMARK_CONFIG",
+    *("TIDEMARK_OPERATORS", "TIDEMARK_SDK_LOG_LEVEL", "TIDEMARK_SIGN_IN", "WEBSITE_TIME_ZONE"),
 }
 
 # Of local.settings.json, what belongs to the machine: identity endpoint, certificates, the runtime's name.
@@ -195,7 +197,11 @@ def test_documented_settings_and_settings_of_the_template_are_the_same() -> None
 
 def test_no_setting_is_one_that_flex_consumption_refuses() -> None:
     assert set() == NOT_ON_FLEX & set(settings())
-    assert {"linuxFxVersion", "alwaysOn", "pythonVersion"}.isdisjoint(SITE["properties"]["siteConfig"])
+
+
+@pytest.mark.parametrize("name", sorted(NOT_IN_SITE_CONFIG))
+def test_no_property_of_the_site_is_one_that_flex_consumption_refuses(name: str) -> None:
+    assert name.lower() not in {given.lower() for given in SITE["properties"]["siteConfig"]}
 
 
 def test_the_parameter_file_repeats_the_defaults_and_they_are_valid() -> None:
@@ -211,6 +217,37 @@ def test_the_parameter_file_repeats_the_defaults_and_they_are_valid() -> None:
     assert NcrontabSchedule.parse(given["verifySchedule"]["value"]).smallest_interval() == 60.0
     assert NcrontabSchedule.parse(given["consumeSchedule"]["value"]).smallest_interval() >= read_slice({})
     assert parse_duration(given["scalingLogRetention"]["value"]) == 30 * 86_400.0
+
+
+def test_instances_and_their_memory_can_be_chosen_within_what_flex_consumption_offers() -> None:
+    scale = SITE["properties"]["functionAppConfig"]["scaleAndConcurrency"]
+    limits = {d["type"]: d["argument"] for d in MAIN["parameters"]["maximumInstanceCount"]["decorators"]}
+    sizes = {d["type"]: d["argument"] for d in MAIN["parameters"]["instanceMemoryMB"]["decorators"]}
+
+    for name in ("instanceMemoryMB", "maximumInstanceCount"):
+        assert scale[name] == name
+        assert arguments("functions")[name] == name
+        assert APP["parameters"][name]["default"] is None  # the one default is that of the main template
+    assert (limits["min_value"], limits["max_value"]) == (40, 1000)
+    assert sizes["allowed"] == [512, 2048, 4096]
+
+
+def test_the_ceiling_of_the_triggers_rate_is_known_to_the_app() -> None:
+    assert settings_of_variable(MAIN, "hostingSettings")["CONSUMER_MAXIMUM_INSTANCES"] == "40"
+    assert MAIN["variables"]["hostingSettings"]["value"]["CONSUMER_MAXIMUM_INSTANCES"] == (
+        "${maximumInstanceCount}"
+    )
+
+
+def test_settings_and_publishing_policies_write_the_site_one_after_the_other() -> None:
+    writers = [name for name, each in APP["resources"].items() if each["config"].get("parent") == "site"]
+    chain = {name: APP["resources"][name]["config"].get("dependsOn") for name in writers}
+
+    assert chain == {
+        "noFtpPassword": None,
+        "noScmPassword": ["noFtpPassword"],
+        "appSettings": ["noScmPassword"],
+    }
 
 
 # -- safety ---------------------------------------------------------------------------------------------
@@ -235,7 +272,7 @@ def test_only_https_with_tls_1_2_and_tokens_of_the_directory_lead_into_the_app()
     site = SITE["properties"]["siteConfig"]
 
     assert SITE["properties"]["httpsOnly"] is True
-    assert (site["minTlsVersion"], site["scmMinTlsVersion"], site["ftpsState"]) == ("1.2", "1.2", "Disabled")
+    assert (site["minTlsVersion"], site["scmMinTlsVersion"]) == ("1.2", "1.2")
     assert policies == {"ftp": False, "scm": False}
 
 
@@ -303,6 +340,22 @@ def test_azd_finds_the_app_by_its_tag_and_packages_the_folder_of_host_json() -> 
     assert keys == {"project": ".", "host": "function", "language": "python", "remoteBuild": "true"}
     for needed in ("host.json", "function_app.py", "requirements.txt", "tidemark.toml"):
         assert (ROOT / keys["project"] / needed).is_file()
+
+
+def test_azd_is_recent_enough_for_what_azure_yaml_asks_for() -> None:
+    text = (ROOT / "azure.yaml").read_text(encoding="utf-8")
+    (least,) = re.findall(r'^requiredVersions:\n  azd: "(.*)"', text, re.MULTILINE)
+
+    assert least.startswith(">= ")
+    assert least.removeprefix(">= ") in DEPLOYING
+
+
+def test_the_extension_bundle_is_one_whose_event_hubs_trigger_keeps_its_checkpoint_at_a_shutdown() -> None:
+    bundle = json.loads((ROOT / "host.json").read_text(encoding="utf-8"))["extensionBundle"]["version"]
+    least = SpecifierSet(">=4.29.0")  # the first with Microsoft.Azure.WebJobs.Extensions.EventHubs 6
+
+    assert re.fullmatch(r"\[(4\.\d+\.\d+), 5\.0\.0\)", bundle)
+    assert least.contains(bundle[1:].partition(",")[0])
 
 
 def test_the_package_holds_what_runs_and_no_local_settings() -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.bicep import walk
+from tests.bicep import path_of, walk
 from tests.infra_support import (
     DEPLOYING,
     MAIN,
@@ -36,6 +36,11 @@ def test_the_identity_has_the_roles_it_needs_and_no_other() -> None:
             "Storage Table Data Contributor",
             "Monitoring Metrics Publisher",
         },
+        "app/rbac-operator.bicep": {
+            *("Storage Table Data Reader", "Storage Queue Data Reader", "Storage Blob Data Reader"),
+            *("Storage Table Data Contributor", "Storage Queue Data Contributor"),
+            *("Storage Blob Data Contributor", "Monitoring Reader"),
+        },
         "app/rbac-plan.bicep": {"Web Plan Contributor", "Monitoring Reader"},
         "app/rbac-service-bus.bicep": {"Azure Service Bus Data Owner"},
         "app/rbac-event-hub.bicep": {"Azure Event Hubs Data Receiver"},
@@ -55,6 +60,8 @@ def test_roles_end_at_the_resource_except_monitoring_reader_which_lists_a_group(
     assert scopes == {
         "onStorage": "storage",
         "onApplicationInsights": "applicationInsights",
+        "ofOperator": "storage",
+        "ofReader": None,
         "onPlan": "plan",
         "onGroup": None,
         "onNamespace": "serviceBus",
@@ -71,9 +78,35 @@ def test_data_may_be_written_to_the_one_container_and_throughput_only_where_wish
     assert resources["onContainer"]["type"] == "Microsoft.DocumentDB/databaseAccounts/sqlRoleAssignments"
     assert properties["scope"] == "${account.id}/dbs/${databaseName}/colls/${containerName}"
     assert properties["roleDefinitionId"] == "${account.id}/sqlRoleDefinitions/${builtInDataContributor}"
+    reading = resources["readMetadata"]["config"]["properties"]
+    of_account = resources["metadataOfAccount"]["config"]["properties"]
+    assert reading["type"] == "CustomRole"
+    assert reading["permissions"] == [{"dataActions": ["Microsoft.DocumentDB/databaseAccounts/readMetadata"]}]
+    assert [path_of(of_account[key]) for key in ("scope", "roleDefinitionId")] == [
+        "account.id",
+        "readMetadata.id",
+    ]
     assert resources["onAccount"]["config"]["condition"] == "scaleThroughput"
     assert arguments("cosmosRoles")["scaleThroughput"] == "scaleCosmosThroughput"
     assert MAIN["parameters"]["scaleCosmosThroughput"]["default"] is False
+
+
+def test_a_person_reads_without_being_able_to_order_unless_that_is_wished() -> None:
+    variables = TREES["app/rbac-operator.bicep"]["variables"]
+    named = {
+        variable: [ROLES[role["id"]] for role in variables[variable]["value"]]
+        for variable in ("readerRoles", "operatorRoles")
+    }
+
+    assert all(name.endswith("Reader") for name in named["readerRoles"])
+    assert all(name.endswith("Data Contributor") for name in named["operatorRoles"])
+    assert [name.split()[1] for name in named["readerRoles"]] == [
+        name.split()[1] for name in named["operatorRoles"]
+    ]
+    assert "var roles = mayOrder ? operatorRoles : readerRoles" in TEXTS["app/rbac-operator.bicep"]
+    assert MAIN["modules"]["operatorRoles"]["config"]["condition"] == not_empty("operatorPrincipalId")
+    assert MAIN["parameters"]["operatorPrincipalId"]["default"] == ""
+    assert MAIN["parameters"]["operatorMayOrder"]["default"] is False
 
 
 # Module with roles on something that exists: the parts of its resource id, and the parameter it depends on.
@@ -108,20 +141,22 @@ def test_all_modules_that_reach_into_other_groups_give_roles_and_nothing_else() 
         if MAIN["modules"][name]["config"].get("config", MAIN["modules"][name]["config"])["scope"] != "group"
     }
 
+    metadata = TREES["app/rbac-cosmos.bicep"]["resources"]["readMetadata"]  # a role, to be given
+
     assert set(TARGETS) == outside
     for name in outside:
         made = [r for r in TREES[target(name)]["resources"].values() if not r.get("existing")]
-        assert all("roleAssignments" in r["type"].replace("sqlRole", "role") for r in made)
+        assert all("/roleAssignments" in r["type"].replace("sqlRole", "role") or r is metadata for r in made)
 
 
 def test_parts_of_ids_that_are_not_given_exist() -> None:
-    nothing = MAIN["variables"]["nothing"]["value"]
+    nothing = MAIN["variables"]["nothing"]["value"]  # in a group that exists before this deployment
     last = max(
         int(index) for index in re.findall(r"\b(?:eventHub|cosmos|registry)\[(\d+)\]", TEXTS["main.bicep"])
     )
 
-    assert nothing.startswith("${subscription().id}/resourceGroups/${groupName}/")
-    assert len(nothing.replace("${subscription().id}", "/subscriptions/id").split("/")) > last
+    assert nothing.startswith("/subscriptions/${plan[2]}/resourceGroups/${plan[4]}/")
+    assert len(nothing.split("/")) > last
     for parts, parameter in (
         ("eventHub", "eventHubId"),
         ("cosmos", "cosmosContainerId"),
