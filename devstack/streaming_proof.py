@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -82,6 +83,37 @@ def judge(
         lost=len(missing) + len(unburied),
         duplicates=duplicates,
     )
+
+
+class Account(Struct, frozen=True):
+    """What consumers told of themselves in their telemetry records: writes, and how many of them told no end."""
+
+    written: int
+    instances: int
+    without_end: int
+
+    def beside(self, proof: Proof) -> str:
+        """How it compares with what the container carried out."""
+        said = f"the consumers' records tell of {self.written} of {proof.writes} writes"
+        missing = proof.writes - self.written
+        if not missing:
+            return said
+        return (
+            f"{said}; {self.without_end} of {self.instances} consumers left no last word: what a killed one did after its"
+            " last record stands in none, and no record counts a write whose answer never came"
+        )
+
+
+def account(folder: Path) -> Account:
+    """Sums up the telemetry records of all consumers below a folder."""
+    written, ended = 0, dict[str, bool]()
+    for file in sorted(folder.rglob("*.jsonl"), key=lambda file: file.name):  # of an instance in their order
+        for line in file.read_bytes().splitlines():
+            record = msgspec.json.decode(line)
+            if record["kind"] == "interval":
+                written += record["written"]
+                ended[record["instance"]] = record["stopping"]
+    return Account(written, len(ended), sum(not each for each in ended.values()))
 
 
 def _told(what: str, which: Sequence[object]) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from devstack.streaming_proof import Proof
+from devstack.streaming_proof import Account, Proof, account
 from devstack.streaming_run import StreamingRun, StreamSample, rates_of
 from devstack.supervisor import REQUEST_UNITS
 
@@ -26,6 +26,7 @@ class StreamOutcome(Struct, frozen=True):
     """The numbers of one run. Times are seconds since its start, None for what did not happen."""
 
     proof: Proof
+    account: Account
     changes: tuple[Change, ...]
     refused: int
     refused_before: float
@@ -43,6 +44,7 @@ def outcome(run: StreamingRun, proof: Proof) -> StreamOutcome:
     before, after = _refused_share(run.samples, changes)
     return StreamOutcome(
         proof=proof,
+        account=account(Path(run.settings["CONSUMER_TELEMETRY_FOLDER"])),
         changes=changes,
         refused=run.samples[-1].throttled,
         refused_before=before,
@@ -235,6 +237,7 @@ def _rows(result: StreamOutcome) -> list[tuple[str, str]]:
         ("lost", f"{proof.lost}"),
         ("duplicates", f"{proof.duplicates}"),
         ("replayed", f"{proof.replayed} records written again, to the same documents"),
+        ("telemetry", result.account.beside(proof)),
         (
             "throttled",
             (

@@ -55,6 +55,7 @@ SETTINGS = {
     "CONSUMER_LEASE_EXPIRY": "8s",
     "CONSUMER_SHUTDOWN": "15s",
     "CONSUMER_TELEMETRY_EVERY": "1s",
+    "CONSUMER_TELEMETRY_LAND": "1s",
 }
 
 
@@ -164,7 +165,9 @@ class StreamingRun:
         bodies = await asyncio.to_thread(_bodies, self.records)
         self.note(f"{self.records:,} records begin to stream, {POISON} of them no JSON")
         connection = self.stack.event_hubs.connection_string(EVENT_HUB)
-        await flights.send(connection, EVENT_HUB, bodies, at_once=AT_ONCE, rate=SEND_RATE)
+        await flights.send(
+            connection, EVENT_HUB, bodies, at_once=AT_ONCE, rate=SEND_RATE, unless=self.stop.is_set
+        )
 
     async def direct(self) -> None:
         """Two consumers; one is killed halfway and replaced; when all is written one leaves, and its units go."""
@@ -207,15 +210,18 @@ class StreamingRun:
 
     # -- what is seen of it
 
+    def check(self) -> None:
+        """Raises ProcessError when a server is gone, or a consumer that should be there."""
+        check_running(self.stack, self.functions)
+        for instance in self.instances:
+            instance.check()
+
     async def watch(self, show: Callable[[], None]) -> None:
         """Samples the world and reads the functions' own API until the run is over."""
         async with FunctionsApi(self.functions.url, TARGET) as api:
             while not self.stop.is_set():
                 await self._look(api)
                 show()
-                check_running(self.stack, self.functions)
-                for instance in self.instances:
-                    instance.check()
                 await asyncio.sleep(SAMPLE_EVERY)
             await self._look(api)
             self.log = await api.log(self.began_at)

@@ -8,7 +8,7 @@ import shutil
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -33,6 +33,7 @@ EVENT_HUB, EVENT_HUB_PARTITIONS, CONSUMER_GROUP = "flights", 4, "tidemark"
 COSMOS_DATABASE, COSMOS_CONTAINER, PARTITION_KEY, REQUEST_UNITS = "flights", "flights", "/origin", 400
 READY_WITHIN = 60.0
 STOP_WITHIN = 10.0
+LOOK_EVERY = 0.25
 
 
 class StackPorts(Struct, frozen=True):
@@ -198,3 +199,18 @@ def check_running(stack: Stack, functions: FunctionsProcess) -> None:
         raise ProcessError("Azurite ended by itself; the functions cannot work without it")
     if not functions.running:
         raise ProcessError(f"the functions ended by themselves:\n{functions.output_tail(40)}")
+
+
+async def guard(check: Callable[[], None], stop: asyncio.Event) -> None:
+    """Looks four times a second whether all is still there, until `stop`; raises what `check` raises.
+
+    A task of its own, as requests to a server that died may take a minute to fail. And it sets `stop` at its end:
+    the SDKs, and `asyncio.wait_for` of Python 3.11, swallow a cancellation now and then, and whoever lost his that way
+    would go on to the end of the load.
+    """
+    try:
+        while not stop.is_set():
+            check()
+            await asyncio.sleep(LOOK_EVERY)
+    finally:
+        stop.set()

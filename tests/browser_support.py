@@ -41,7 +41,7 @@ from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
 from tests.fakes import MemoryDecisionLog
 
 INTERVAL = 60.0
-KEY = "admin-key-of-the-test"
+KEY = "order-key-of-the-test"
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -220,6 +220,7 @@ class FakeApi:
     def __init__(self, targets, *, key=None, read_key=None):
         self.targets = {target.policy.target: target for target in targets}
         self.key, self.read_key, self.failing = key, read_key, None
+        self.forbidden = None  # why the app itself refuses orders
         self.poison, self.poison_count, self.problems = [], 0, []
         self.requests = []
         self.extra = []  # log entries beside those of the targets
@@ -308,6 +309,8 @@ class FakeApi:
         self.requests.append((request.method, request.path, dict(request.query), body))
         if self.key and request.headers.get("x-functions-key") != self.key:
             return web.Response(status=401)
+        if self.forbidden:
+            return web.json_response({"error": self.forbidden}, status=403)
         target, now = self.targets[request.match_info["target"]], time.time()
         name, by = request.match_info["order"], body["by"]
         try:

@@ -14,6 +14,7 @@ import typer
 
 from devstack.function_host.host import FunctionHost
 from devstack.function_host.settings import HostError, load_host_json, load_settings, overridden
+from scaling.sdk_logs import quiet_sdks
 
 
 def load_app(root: Path) -> func.FunctionApp:
@@ -39,7 +40,7 @@ def main(
 ) -> None:
     """Run a function app. Without keys nothing is protected."""
     logging.getLogger().setLevel(logging.INFO)
-    logging.getLogger("azure").setLevel(logging.WARNING)  # the SDKs log each of their requests at INFO
+    quiet_sdks(os.environ)
     try:
         root = root.resolve()
         settings = load_settings(root, os.environ)

@@ -5,6 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import azure.functions as func
 from aiohttp import web
@@ -23,9 +24,13 @@ class Keys:
     admin: str = ""
     function: str = ""
 
+    @property
+    def any(self) -> bool:
+        return bool(self.admin or self.function)
+
     def allow(self, level: str, offered: str) -> bool:
         """Tell whether the key offered opens this level (ANONYMOUS, FUNCTION, ADMIN). The admin key opens all."""
-        if level == "ANONYMOUS" or not (self.admin or self.function):
+        if level == "ANONYMOUS" or not self.any:
             return True
         accepted = [self.admin] if level == "ADMIN" else [self.admin, self.function]
         return any(key and hmac.compare_digest(key.encode(), offered.encode()) for key in accepted)
@@ -97,6 +102,7 @@ class HttpServer:
         )
 
     async def _dispatch(self, request: web.Request) -> web.Response:
+        self._refuse_other_origins(request)
         for route in self._routes:
             parameters = route.match(request.method, request.path)
             if parameters is not None and not route.function.disabled:
@@ -115,6 +121,7 @@ class HttpServer:
         return web.json_response([_description(function) for function in self._functions.values()])
 
     async def _run_manually(self, request: web.Request) -> web.Response:
+        self._refuse_other_origins(request)
         self._require("ADMIN", request)
         name = request.match_info["name"]
         if name.lower() not in self._functions:
@@ -129,10 +136,35 @@ class HttpServer:
         self._run(self._functions[name.lower()], text)
         return web.Response(status=202)
 
+    def _refuse_other_origins(self, request: web.Request) -> None:
+        """Without keys, any page open in a browser here could give orders: a text/plain POST needs no permission of
+        this server. Browsers say where a request comes from; the host name of this one, too, may be a foreign page's.
+        """
+        if not self._keys.any and (_is_foreign(request.host) or _is_cross_origin(request)):
+            raise web.HTTPForbidden(
+                text="requests of other sites' pages are refused while no key is set (--function-key, --admin-key)"
+            )
+
     def _require(self, level: str, request: web.Request) -> None:
         offered = request.headers.get("x-functions-key") or request.query.get("code", "")
         if not self._keys.allow(level, offered):
             raise web.HTTPUnauthorized
+
+
+def _is_foreign(host: str) -> bool:
+    """A name that somebody else may have pointed at this machine."""
+    name = urlsplit(f"//{host}").hostname or ""
+    return name not in {"localhost", "127.0.0.1", "::1"} and not name.endswith(".localhost")
+
+
+def _is_cross_origin(request: web.Request) -> bool:
+    origin = request.headers.get("Origin")
+    if origin is not None:
+        return urlsplit(origin).netloc != request.host
+    return (
+        request.headers.get("Sec-Fetch-Site", "none") not in {"none", "same-origin"}
+        and request.method != "GET"
+    )
 
 
 def manual_request(body: str) -> func.HttpRequest:

@@ -3,6 +3,7 @@ nothing.
 """
 
 import asyncio
+import contextlib
 import os
 import re
 import signal
@@ -23,17 +24,29 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(400)]
 
 
-def start(folder, *options):
-    return subprocess.Popen(
-        [sys.executable, "-m", "devstack", "demo", "--folder", str(folder), *options],
-        cwd=ROOT,
-        env={**os.environ, "DEMO_UNDER_TEST": str(folder), "COLUMNS": "200"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
+@pytest.fixture
+def start():
+    """Starts demos. What a failed test leaves of them is killed, or it would load the machine of the next ones: the
+    children of a demo die with it.
+    """
+    with contextlib.ExitStack() as started:
+
+        def start(folder, *options):
+            demo = subprocess.Popen(
+                [sys.executable, "-m", "devstack", "demo", "--folder", str(folder), *options],
+                cwd=ROOT,
+                env={**os.environ, "DEMO_UNDER_TEST": str(folder), "COLUMNS": "200"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                start_new_session=True,
+            )
+            started.enter_context(demo)
+            started.callback(demo.kill)
+            return demo
+
+        yield start
 
 
 def left_behind(folder):
@@ -49,7 +62,7 @@ def left_behind(folder):
     return found
 
 
-def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(tmp_path):
+def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(start, tmp_path):
     demo = start(tmp_path, "--seconds", "20", "--records", "6000")
 
     output, _ = demo.communicate(timeout=380)
@@ -86,7 +99,7 @@ def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(tmp_path):
     ("number", "part", "sign"),
     [(signal.SIGINT, "orders", "dashboard:"), (signal.SIGTERM, "flights", "consumer 2 starts")],
 )
-def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number, part, sign):
+def test_an_interrupted_demo_leaves_no_process_behind(start, tmp_path, number, part, sign):
     demo = start(tmp_path, "--part", part)
     for line in demo.stdout:
         if sign in line:
@@ -110,7 +123,7 @@ def test_an_interrupted_demo_leaves_no_process_behind(tmp_path, number, part, si
         ("azurite.js", "Azurite ended by itself"),
     ],
 )
-def test_a_demo_whose_servers_are_killed_says_so_and_fails(tmp_path, program, message):
+def test_a_demo_whose_servers_are_killed_says_so_and_fails(start, tmp_path, program, message):
     demo = start(tmp_path)
     for line in demo.stdout:
         if "dashboard:" in line:
@@ -162,7 +175,7 @@ def command_line(process):
         return ""  # it ended
 
 
-def test_a_report_that_cannot_be_written_is_refused_before_the_run(tmp_path):
+def test_a_report_that_cannot_be_written_is_refused_before_the_run(start, tmp_path):
     (tmp_path / "file").touch()
     demo = start(tmp_path / "file" / "report")
 

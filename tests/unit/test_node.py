@@ -1,6 +1,7 @@
 """Node.js is taken from PATH if new enough, and packages are installed only when out of date."""
 
 import os
+import shutil
 import stat
 
 import pytest
@@ -56,7 +57,7 @@ def test_an_old_or_broken_node_on_path_is_replaced_by_an_installed_one(
 def devstack(tmp_path, monkeypatch):
     """A devstack folder with a lock file, and a node with its own npm."""
     monkeypatch.setattr(node, "DEVSTACK", tmp_path / "devstack")
-    (tmp_path / "devstack" / "node_modules").mkdir(parents=True)
+    (tmp_path / "devstack" / "node_modules" / "@azure" / "event-hubs").mkdir(parents=True)
     (tmp_path / "devstack" / "package-lock.json").write_text("{}")
     program(tmp_path / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js", "")
     program(tmp_path / "bin" / "node", "")
@@ -76,6 +77,20 @@ def test_packages_as_new_as_the_lock_file_are_kept(devstack, commands):
 
     assert ensure_packages(devstack / "bin" / "node") == devstack / "devstack" / "node_modules"
     assert commands == []
+
+
+def test_the_demo_needs_azurite_alone_and_tests_need_the_rest(devstack, commands):
+    shutil.rmtree(devstack / "devstack" / "node_modules" / "@azure")
+    installed_at(devstack, 0)
+
+    ensure_packages(devstack / "bin" / "node", only_azurite=True)
+    assert commands == []
+    ensure_packages(devstack / "bin" / "node")
+    assert [command[2:] for command in commands] == [["ci", "--no-audit", "--no-fund"]]
+
+    installed_at(devstack, -1)
+    ensure_packages(devstack / "bin" / "node", only_azurite=True)
+    assert commands[-1][-1] == "--omit=dev"
 
 
 def test_missing_or_older_packages_are_installed_with_the_npm_beside_node(devstack, commands):

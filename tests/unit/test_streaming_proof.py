@@ -4,9 +4,10 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from devstack.flights import flights
-from devstack.streaming_proof import judge
+from devstack.streaming_proof import Account, Proof, account, judge
 from devstack.streaming_report import failures_of
 
 POISON = b"flight 7: no position received"
@@ -138,3 +139,25 @@ def test_a_lost_record_fails_the_demo(world):
     del world.documents[0]
 
     assert failures_of(run(), proof_of(world), RAISED) == ("1 flights are not in the container: flight-0",)
+
+
+def interval(instance, written, *, stopping=False):
+    return {"kind": "interval", "instance": instance, "written": written, "stopping": stopping}
+
+
+def land(folder, name, *records):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in records))
+
+
+def test_what_the_consumers_told_is_compared_with_what_the_container_carried_out(tmp_path):
+    land(tmp_path / "hour=01", "a-1.jsonl", interval("a", 100), {"kind": "checkpoint", "instance": "a"})
+    land(tmp_path / "hour=02", "a-2.jsonl", interval("a", 50, stopping=True))
+    land(tmp_path / "hour=01", "b-1.jsonl", interval("b", 30))
+    land(tmp_path / "hour=01", ".b-2.jsonl.tmp", interval("b", 1_000))
+    found = account(tmp_path)
+    proof = Proof(records=190, distinct=190, documents=190, letters=0, writes=190)
+
+    assert found == Account(written=180, instances=2, without_end=1)
+    assert "tell of 180 of 190 writes; 1 of 2 consumers left no last word" in found.beside(proof)
+    assert found.beside(structs.replace(proof, writes=180)).endswith("tell of 180 of 180 writes")

@@ -1,0 +1,266 @@
+"""Sets up what the Makefile's commands need, all of it below this folder but Debian's packages.
+
+    python3 devstack/environment.py demo     the local stack and the app; Spark follows while the demo runs
+    python3 devstack/environment.py dev      what style, types, benchmarks and Spark jobs need, too
+    python3 devstack/environment.py test     and what only tests need: a browser, PostgreSQL, a Java
+
+A bare Python runs it, so it imports the standard library only. Each step says what it does, and at its end how much it
+was and how long it took; what is there already is passed over without a word.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+LOCK = ROOT / "requirements.lock"
+WORKER = ROOT / "requirements-worker.txt"
+LEVELS = ("demo", "dev", "test")
+PYTHONS = (3, 11), (3, 13)
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+SERVERS = list(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+TAIL = 15  # lines of a failed command that are shown
+
+
+class SetupError(RuntimeError):
+    """A step failed; the text says which, and what its command wrote."""
+
+
+class Board:
+    """What is being done, on one line that moves where there is a terminal; what was done, a line each."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[str, float] = {}
+        self._moves = sys.stdout.isatty()
+
+    @contextmanager
+    def step(self, name: str, folder: Path | None = None) -> Iterator[None]:
+        """Tells of one step; its size is by how much `folder` grew."""
+        began, before = time.monotonic(), _megabytes(folder)
+        with self._lock:
+            self._running[name] = began
+        if not self._moves:
+            self._print(f"{name} ...")
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._running[name]
+        grown = _megabytes(folder) - before
+        size = f"{grown:,.0f} MB, " if folder is not None else ""
+        self._print(f"{name}: {size}{time.monotonic() - began:.0f} s")
+
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        self._print(text)
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        """Where there is a terminal, the line of what runs is drawn anew every half second."""
+        over = threading.Event()
+        drawing = threading.Thread(target=self._draw, args=(over,), daemon=True)
+        if self._moves:
+            drawing.start()
+        try:
+            yield
+        finally:
+            over.set()
+            if self._moves:
+                drawing.join()
+
+    def _draw(self, over: threading.Event) -> None:
+        while not over.wait(0.5):
+            now = time.monotonic()
+            with self._lock:
+                steps = [f"{name} {now - began:.0f} s" for name, began in self._running.items()]
+            width = shutil.get_terminal_size().columns - 1
+            self._write("\r\033[K" + " · ".join(steps)[:width])
+        self._write("\r\033[K")
+
+    def _print(self, text: str) -> None:
+        self._write(f"\r\033[K{text}\n" if self._moves else f"{text}\n")
+
+    def _write(self, text: str) -> None:
+        with self._lock:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+
+def main(level: str) -> None:
+    """Sets up one level. Raises SetupError."""
+    found = sys.version_info[:2]
+    if not PYTHONS[0] <= found <= PYTHONS[1]:
+        raise SetupError(
+            f"Tidemark needs Python 3.11 to 3.13; found {found[0]}.{found[1]}."
+            " Name another one: make PYTHON=python3.12 ..."
+        )
+    board = Board()
+    with LOCK.open("rb") as lock, board.shown():
+        fcntl.flock(
+            lock, fcntl.LOCK_EX
+        )  # of two at once (make -j) the second waits, then finds the work done
+        _environment(board)
+        ways: list[Callable[[], None]] = [
+            lambda: _packages_and_java(board, level),
+            lambda: _node_packages(board, level),
+        ]
+        if level == "test":
+            ways.append(lambda: _debian(board))
+        with ThreadPoolExecutor(len(ways)) as pool:  # they wait for the network, and for one another's disk
+            for way in [pool.submit(way) for way in ways]:
+                way.result()
+
+
+def forget_broken_off() -> None:
+    """Takes away the metadata of packages whose installation was broken off: with it, uv takes them for installed.
+
+    INSTALLER is among the last files that uv and pip write.
+    """
+    for metadata in VENV.glob("lib/python*/site-packages/*.dist-info"):
+        if not (metadata / "INSTALLER").exists():
+            shutil.rmtree(metadata)
+
+
+def spark_command() -> list[str]:
+    """The command that adds what the Spark jobs need to an environment of level `demo`."""
+    return _install("--constraint", str(LOCK), "--editable", f"{ROOT}[spark]")
+
+
+def _environment(board: Board) -> None:
+    uv = VENV / "bin" / "uv"
+    if PYTHON.exists() and _works(str(uv), "--version"):
+        return
+    # The program python is there before pip is: a broken-off environment has one, and so has one made where Debian's
+    # package python3-venv was missing. Made again, it gets what it lacks and keeps what it has.
+    if not _works(str(PYTHON), "-m", "pip", "--version"):
+        with board.step(f"Python {sys.version.split()[0]}, an environment in .venv", VENV):
+            for mark in VENV.glob(".ready-*"):  # of a Python that is gone, with its packages
+                mark.unlink()
+            _run([sys.executable, "-m", "venv", str(VENV)])
+    if not _works(str(uv), "--version"):
+        pinned = re.search(r"^uv==\S+", LOCK.read_text(), re.MULTILINE)
+        with board.step("uv, which installs packages in a fifth of pip's time", VENV):
+            try:
+                _run([*_pip(), pinned[0] if pinned else "uv"])
+            except SetupError:  # a platform without it
+                board.note("uv is not to be had here; pip installs the packages, which takes minutes")
+
+
+def _packages_and_java(board: Board, level: str) -> None:
+    _packages(board, level)
+    if level == "test":
+        with board.step("Java and an archive of Spark's classes"):
+            _run([str(PYTHON), "-m", "spark_jobs.java"])
+
+
+def _packages(board: Board, level: str) -> None:
+    inputs = (ROOT / "pyproject.toml", LOCK, WORKER)
+    wanted = hashlib.sha256(b"".join(path.read_bytes() for path in inputs)).hexdigest()
+    mark = VENV / f".ready-{'demo' if level == 'demo' else 'dev'}"
+    if any(each.exists() and each.read_text() == wanted for each in (mark, VENV / ".ready-dev")):
+        return
+    forget_broken_off()
+    with board.step(f"Python packages for {'the demo' if level == 'demo' else 'development'}", VENV):
+        if level == "demo":
+            _run(_install("--constraint", str(LOCK), "--editable", f"{ROOT}[devstack]"))
+        else:
+            _run(_install("--requirement", str(LOCK)))
+            # Microsoft's worker declares Python 3.13 and runs on all of ours; uv has no word for that.
+            _run([*_pip(), "--no-deps", "--ignore-requires-python", "--requirement", str(WORKER)])
+            _run(_install("--no-deps", "--editable", str(ROOT)))
+    mark.write_text(wanted)
+
+
+def _node_packages(board: Board, level: str) -> None:
+    sys.path.insert(0, str(ROOT))
+    from devstack.node import packages_ready  # noqa: PLC0415 - a file that is run has to find its package
+
+    only = ["--only-azurite"] if level == "demo" else []
+    if packages_ready(only_azurite=bool(only)):
+        return
+    with board.step(
+        "Azurite (npm)" if only else "Azurite and JavaScript SDKs (npm)", ROOT / "devstack" / "node_modules"
+    ):
+        _run([str(PYTHON), "-m", "devstack.node", *only])
+
+
+def _debian(board: Board) -> None:
+    """What only tests need, where it can be installed without asking; elsewhere those tests are skipped."""
+    missing = {}
+    if not any(shutil.which(name) for name in BROWSERS):
+        missing["chromium"] = "the dashboard's tests in a browser"
+    if shutil.which("initdb") is None and not SERVERS:
+        missing["postgresql"] = "the SQL sink's tests on a server"
+    for package, tests in missing.items():
+        if shutil.which("apt-get") is None or os.geteuid() != 0:
+            board.note(f"no {package} found: {tests} will be skipped (on CI they fail)")
+            continue
+        with board.step(f"{package} (Debian), for {tests}"):
+            try:
+                _run(["apt-get", "update", "-q"])
+                _run(["apt-get", "install", "-y", "-q", package])
+            except SetupError as error:
+                board.note(f"{error}\n{tests} will be skipped (on CI they fail)")
+
+
+def _install(*arguments: str) -> list[str]:
+    uv = VENV / "bin" / "uv"
+    return (
+        [str(uv), "pip", "install", "--python", str(PYTHON), *arguments]
+        if uv.exists()
+        else [*_pip(), *arguments]
+    )
+
+
+def _pip() -> list[str]:
+    return [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check"]
+
+
+def _works(*command: str) -> bool:
+    """Whether the program runs, which one that is there may not: its installation may have been broken off."""
+    try:
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def _run(command: Sequence[str]) -> None:
+    answer = subprocess.run(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if answer.returncode != 0:
+        tail = "\n".join((answer.stdout + answer.stderr).splitlines()[-TAIL:])
+        raise SetupError(f"{' '.join(command)} failed with exit status {answer.returncode}:\n{tail}")
+
+
+def _megabytes(folder: Path | None) -> float:
+    if folder is None or not folder.exists():
+        return 0.0
+    files = (Path(at) / name for at, _, names in os.walk(folder) for name in names)
+    return sum(file.lstat().st_size for file in files if file.exists()) / 1e6
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] not in ([level] for level in LEVELS):
+        sys.exit(f"usage: environment.py {'|'.join(LEVELS)}")
+    try:
+        main(sys.argv[1])
+    except SetupError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("\nstopped; the next make goes on")
