@@ -9,7 +9,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from devstack.local import local_settings
-from scaling import connections, registry
+from scaling import callers, connections, registry
 from scaling.config import load_config
 from scaling.lock_step import neighbours
 from scaling.model import REASONS
@@ -105,6 +105,7 @@ def test_the_settings_the_code_reads_are_the_ones_listed():
         re.findall(r"`([A-Za-z_]+)`", " ".join(cells[0] for cells in rows(section("## Settings of the app"))))
     )
     read = {arm.ENDPOINT, arm.AUDIENCE, connections.CA_BUNDLE, "AZURE_CLIENT_ID"}
+    read |= {callers.SIGN_IN, callers.OPERATORS}
     for source in (*(ROOT / "scaling").rglob("*.py"), ROOT / "function_app.py"):
         text = source.read_text(encoding="utf-8")
         read |= set(re.findall(r"settings(?:\.get\(|\[)\"([A-Z][A-Za-z_]+)\"", text))

@@ -19,10 +19,10 @@ def test_every_test_that_is_named_exists():
 
 
 def test_every_fault_has_a_row_with_a_test():
-    rows = dict(re.findall(r"^\| (\d+) \|(.*)$", PAGE, re.MULTILINE))
+    rows = re.findall(r"^\| (\d+) \|(.*)$", PAGE, re.MULTILINE)
 
-    assert [int(number) for number in rows] == list(range(1, 41))
-    assert [number for number, row in rows.items() if "::test_" not in row] == []
+    assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
+    assert [number for number, row in rows if "::test_" not in row] == []
 
 
 def test_every_fault_test_of_the_consumer_is_named():
