@@ -25,7 +25,7 @@ console = Console()
 def demo(
     seconds: Annotated[
         float, typer.Option(min=10, max=600, help="Seconds of load, a day of the trace.")
-    ] = 60,
+    ] = 45,
     records: Annotated[
         int,
         typer.Option(
@@ -37,7 +37,7 @@ def demo(
     ] = "both",
     folder: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-report"),
 ) -> None:
-    """Scale a local App Service Plan on a real load trace, then a database that real records stream to."""
+    """Scale a database that real records stream to, then a local App Service Plan on a real load trace."""
     from devstack import demo as demo_module  # noqa: PLC0415 - each command loads what it needs
 
     if part not in set(demo_module.Parts):

@@ -1,5 +1,5 @@
-"""`make demo`: a plan that follows a day of real load, then real records that stream into a database, both autoscaled
-on this machine, with everything embedded; at last two Spark jobs that look at what was done.
+"""`make demo`: real records that stream into a database, then a plan that follows a day of real load, both autoscaled
+on this machine, with everything embedded. Beside the plan, two Spark jobs look at what was streamed.
 
 The real Azure SDKs talk to the local servers over sockets; functions, consumers and Spark run in processes of their
 own, as in production. Ends by itself, leaves no process behind, and fails (exit status 1) when a message or a record
@@ -22,6 +22,7 @@ from devstack.demo_jobs import JobsDone
 from devstack.demo_run import DemoRun
 from devstack.demo_view import DemoView, OrdersPart
 from devstack.streaming_proof import Proof, prove
+from devstack.streaming_report import StreamOutcome
 from devstack.streaming_run import StreamingRun
 from devstack.streaming_view import StreamingPart
 from devstack.supervisor import (
@@ -66,7 +67,7 @@ class Done(Struct):
     """The parts that were run."""
 
     orders: DemoRun | None = None
-    streaming: tuple[StreamingRun, Proof] | None = None
+    streaming: tuple[StreamingRun, StreamOutcome] | None = None
     jobs: JobsDone | None = None
 
 
@@ -100,7 +101,7 @@ async def _run(console: Console, plan: Plan, work: Path, folder: Path) -> Done:
     ) as status:
         async with (
             Stack(ANY_PORTS) as stack,
-            demo_jobs.preparing(console, wanted=plan.parts is not Parts.ORDERS) as spark,
+            demo_jobs.beside(demo_jobs.prepare(console, wanted=plan.parts is not Parts.ORDERS)) as spark,
         ):
             plan_id = stack.add_workload(capacity=1, start_delay=START_DELAY)
             settings = {**stack.settings(), **SETTINGS, "ORDERS_PLAN_ID": plan_id}
@@ -108,16 +109,27 @@ async def _run(console: Console, plan: Plan, work: Path, folder: Path) -> Done:
             async with FunctionsProcess(settings) as functions:
                 status.stop()
                 console.print(f"dashboard: {functions.url}/dashboard")
-                if plan.parts is not Parts.FLIGHTS:
-                    trace = read_trace(WORLD_CUP, duration=plan.seconds, mean_rate=MEAN_RATE)
-                    done.orders = DemoRun(stack, functions, stack.resource_manager.plan(plan_id), trace)
-                    await _drive_orders(done.orders, console)
                 if plan.parts is not Parts.ORDERS:
                     streaming = StreamingRun(stack, functions, plan.records, work / "telemetry")
-                    done.streaming = streaming, await _drive_streaming(streaming, console)
-            if done.streaming is not None:
-                done.jobs = await demo_jobs.run_over(done.streaming[0], spark, work, folder, console)
+                    proof = await _drive_streaming(streaming, console)
+                    done.streaming = streaming, streaming_report.outcome(streaming, proof)
+                async with demo_jobs.beside(_look_over(done, spark, work, folder, console)) as jobs:
+                    if plan.parts is not Parts.FLIGHTS:
+                        trace = read_trace(WORLD_CUP, duration=plan.seconds, mean_rate=MEAN_RATE)
+                        done.orders = DemoRun(stack, functions, stack.resource_manager.plan(plan_id), trace)
+                        await _drive_orders(done.orders, console)
+                    with console.status("two Spark jobs look at what was streamed"):
+                        done.jobs = await jobs
             return done
+
+
+async def _look_over(
+    done: Done, spark: asyncio.Task[str], work: Path, folder: Path, console: Console
+) -> JobsDone | None:
+    """Both Spark jobs, where something was streamed."""
+    if done.streaming is None:
+        return None
+    return await demo_jobs.run_over(done.streaming[0], spark, work, folder, console)
 
 
 async def _drive_orders(demo: DemoRun, console: Console) -> None:
@@ -148,18 +160,18 @@ async def _drive_streaming(run: StreamingRun, console: Console) -> Proof:
 async def _report(done: Done, folder: Path, console: Console) -> bool:
     """Draws and prints what happened; whether all of it is as it should be."""
     passed = True
+    if done.streaming is not None:
+        run, story = done.streaming
+        with console.status("drawing the report"):
+            files = await asyncio.to_thread(streaming_report.write, run, story, folder)
+        streaming_report.show(story, files, console)
+        passed = not story.failures
     if done.orders is not None:
         outcome = report.outcome(done.orders)
         with console.status("drawing the report"):
             files = await asyncio.to_thread(report.write, done.orders, outcome, folder)
         report.show(outcome, files, console)
-        passed = outcome.passed
-    if done.streaming is not None:
-        story = streaming_report.outcome(*done.streaming)
-        with console.status("drawing the report"):
-            files = await asyncio.to_thread(streaming_report.write, done.streaming[0], story, folder)
-        streaming_report.show(story, files, console)
-        passed = passed and not story.failures
+        passed = passed and outcome.passed
     if done.jobs is not None:
         demo_jobs.show(done.jobs, folder, console)
         passed = passed and done.jobs.passed

@@ -1,4 +1,4 @@
-"""The end of `make demo`: two Spark jobs over what the demo just did.
+"""Two Spark jobs of `make demo` over what it just streamed.
 
 The reconciliation reads the hub's capture files, the container and the dead letters, knows nothing of the demo, and
 must come to the same result as its proof. The telemetry aggregation reads what the consumers told of themselves.
@@ -11,10 +11,11 @@ import importlib
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from importlib import metadata
 from pathlib import Path
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from rich.console import Console
@@ -26,6 +27,8 @@ from devstack.event_hubs.hubs import Hub
 from devstack.processes import ChildProcess, ProcessError
 from devstack.spark_child import LOOK_EVERY, JobCall, JobResult, run_jobs
 from devstack.streaming_run import TARGET, StreamingRun
+
+Result = TypeVar("Result")
 
 NEEDED = ("pyspark", "pandas", "pyarrow", "numpy", "fastavro", "matplotlib")  # the extra `spark`
 WITHIN = 900.0  # seconds for both; the limit is for a machine that does much else
@@ -51,24 +54,23 @@ class JobsDone(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def preparing(console: Console, *, wanted: bool) -> AsyncIterator[asyncio.Task[str]]:
+async def beside(work: Coroutine[Any, Any, Result]) -> AsyncIterator[asyncio.Task[Result]]:
+    """Yields the work as a task. At the end it is over, done or not: what it raises, who awaits it hears."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def prepare(console: Console, *, wanted: bool) -> str:
     """While the demo runs, what the jobs need is installed beside it: three quarters of all the demo's packages.
 
-    Yields the task of it, whose result is why there is no Spark, or "". At the end it is over, installed or not.
+    Returns why there is no Spark, or "".
     """
-    installing = asyncio.create_task(_prepare(console) if wanted else _nothing())
-    try:
-        yield installing
-    finally:
-        installing.cancel()
-        await asyncio.wait([installing])
-
-
-async def _nothing() -> str:
-    return "not wanted"
-
-
-async def _prepare(console: Console) -> str:
+    if not wanted:
+        return "not wanted"
     from spark_jobs.errors import JobError  # noqa: PLC0415 - only when the demo comes to this
     from spark_jobs.java import ensure_java  # noqa: PLC0415
 
@@ -124,23 +126,21 @@ async def run_over(
     Raises ProcessError when the process of the jobs ends by itself. A machine that has no Spark or Java and cannot get
     them goes without these jobs; that is told, and no failure of the demo.
     """
-    with console.status("installing Spark") as status:
-        missing = await prepared
-        if missing:
-            return JobsDone(left_out=missing)
-        status.update("writing capture files")
-        capture = work / "capture"
-        await asyncio.to_thread(write_capture, capture, run.hub.name, captured(run.hub), every_seconds=WINDOW)
-        calls = [
-            _call("reconciliation", work, "--capture", str(capture)),
-            _call("telemetry-aggregation", work, *_told(run)),
-        ]
-        java = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {JAVA}".strip()
-        # As wide as any line: what wraps cannot be told from two lines.
-        settings = {**run.settings, "JAVA_TOOL_OPTIONS": java, "COLUMNS": "1000"}
-        results = await run_jobs(
-            calls, settings, within=WITHIN, begin=lambda call: status.update(f"Spark: {call.job}")
-        )
+    missing = await prepared
+    if missing:
+        return JobsDone(left_out=missing)
+    capture = work / "capture"
+    await asyncio.to_thread(write_capture, capture, run.hub.name, captured(run.hub), every_seconds=WINDOW)
+    calls = [
+        _call("reconciliation", work, "--capture", str(capture)),
+        _call("telemetry-aggregation", work, *_told(run)),
+    ]
+    java = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {JAVA}".strip()
+    # As wide as any line: what wraps cannot be told from two lines.
+    settings = {**run.settings, "JAVA_TOOL_OPTIONS": java, "COLUMNS": "1000"}
+    results = await run_jobs(
+        calls, settings, within=WITHIN, begin=lambda call: console.print(f"Spark begins: {TITLES[call.job]}")
+    )
     for call in calls:
         collect(work / call.job, folder)
     return JobsDone(tuple(results))
@@ -180,7 +180,7 @@ def show(done: JobsDone, folder: Path, console: Console) -> None:
         title = TITLES.get(result.job, result.job)
         console.print(f"{mark} {title}, {result.seconds:.0f} s")
         for line in result.lines:
-            if not line.startswith("report: "):
+            if not line.endswith(".html"):  # where it was written to; a copy is named below
                 console.print(f"  {escape(line)}", soft_wrap=True)
     pages = ", ".join(str(page) for page in sorted(folder.glob("*.html")))
     console.print(f"[bold]reports[/] {escape(pages)}", soft_wrap=True)

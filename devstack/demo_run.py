@@ -1,4 +1,4 @@
-"""The demo's first part, a plan that follows its load: its world, what was measured of it, and when it is done."""
+"""The demo's second part, a plan that follows its load: its world, what was measured of it, and when it is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo's first part leaves behind: numbers on the screen, a plot and the decisions in a folder."""
+"""What the demo's second part leaves behind: numbers on the screen, a plot and the decisions in a folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the demo's second part leaves behind: the proof and numbers on the screen, a plot and the decisions in a folder."""
+"""What the demo's first part leaves behind: the proof and numbers on the screen, a plot and the decisions in a folder."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ class StreamOutcome(Struct, frozen=True):
 def outcome(run: StreamingRun, proof: Proof) -> StreamOutcome:
     """Counts what happened: records by the proof, throughput and refusals by the samples."""
     changes = _changes(run)
+    told = account(Path(run.settings["CONSUMER_TELEMETRY_FOLDER"]))
     before, after = _refused_share(run.samples, changes)
     return StreamOutcome(
         proof=proof,
-        account=account(Path(run.settings["CONSUMER_TELEMETRY_FOLDER"])),
+        account=told,
         changes=changes,
         refused=run.samples[-1].throttled,
         refused_before=before,
@@ -53,7 +54,7 @@ def outcome(run: StreamingRun, proof: Proof) -> StreamOutcome:
         killed_at=run.killed_at,
         taken_over=run.taken_over,
         drained_at=run.drained_at,
-        failures=failures_of(run, proof, changes),
+        failures=failures_of(run, proof, changes, told),
     )
 
 
@@ -91,7 +92,9 @@ def _share(before: StreamSample, after: StreamSample) -> float:
     return refused / (writes + refused) if refused else 0.0
 
 
-def failures_of(run: StreamingRun, proof: Proof, changes: tuple[Change, ...]) -> tuple[str, ...]:
+def failures_of(
+    run: StreamingRun, proof: Proof, changes: tuple[Change, ...], told: Account
+) -> tuple[str, ...]:
     """What of the story did not come true; nothing where all of it did."""
     failures = list(proof.problems)
     if proof.records != run.records:
@@ -100,6 +103,8 @@ def failures_of(run: StreamingRun, proof: Proof, changes: tuple[Change, ...]) ->
         failures.append("nothing was throttled")
     if not any(after > before for _, before, after, _ in changes):
         failures.append("the throughput was never raised")
+    if told.written == 0:
+        failures.append("the consumers' telemetry tells of no write")
     if run.killed_at is None:
         failures.append("no consumer was killed")
     failures += [

@@ -97,6 +97,7 @@ def test_a_document_that_nobody_sent_is_told(world):
     assert proof_of(world).problems == ("1 documents are of no flight that was sent: flight-x",)
 
 
+TOLD = Account(written=4, instances=2, without_end=1)
 RAISED = ((15.0, 400, 8400, "throttled"),)
 
 
@@ -114,7 +115,15 @@ def run(**changes):
 
 
 def test_a_demo_in_which_everything_happened_passes(world):
-    assert failures_of(run(), proof_of(world), RAISED) == ()
+    assert failures_of(run(), proof_of(world), RAISED, TOLD) == ()
+
+
+def test_a_demo_whose_consumers_told_nothing_fails(world):
+    nothing = Account(written=0, instances=0, without_end=0)
+
+    assert failures_of(run(), proof_of(world), RAISED, nothing) == (
+        "the consumers' telemetry tells of no write",
+    )
 
 
 @pytest.mark.parametrize(
@@ -132,13 +141,15 @@ def test_a_demo_in_which_everything_happened_passes(world):
     ],
 )
 def test_a_demo_in_which_something_did_not_happen_fails(world, changes, raised, failure):
-    assert failures_of(run(**changes), proof_of(world), raised) == (failure,)
+    assert failures_of(run(**changes), proof_of(world), raised, TOLD) == (failure,)
 
 
 def test_a_lost_record_fails_the_demo(world):
     del world.documents[0]
 
-    assert failures_of(run(), proof_of(world), RAISED) == ("1 flights are not in the container: flight-0",)
+    assert failures_of(run(), proof_of(world), RAISED, TOLD) == (
+        "1 flights are not in the container: flight-0",
+    )
 
 
 def interval(instance, written, *, stopping=False):
