@@ -16,7 +16,7 @@ demo-spark: setup  ## All five Spark jobs on larger data
 
 test:  ## Run all tests
 	@$(PYTHON) devstack/environment.py test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 5
 
 start: setup-demo  ## Start the local stack and the functions (with func where it is on PATH)
 	@exec $(BIN)/python -m devstack start
@@ -30,7 +30,7 @@ bench: setup  ## Run the benchmarks
 	$(BIN)/python -m benchmarks
 
 torture: setup  ## Thousands of fleets in virtual time, hundreds of real kills, new examples of every property (more than an hour)
-	TORTURE=1 TORTURE_SEEDS=5000 TORTURE_KILLS=200 $(BIN)/python -m pytest -n 2 --timeout 3600 tests/torture tests/faults tests/spark tests/properties tests/unit
+	TORTURE=1 TORTURE_SEEDS=5000 TORTURE_KILLS=200 $(BIN)/python -m pytest -n auto --timeout 3600 tests/torture tests/faults tests/spark tests/properties tests/unit
 
 soak: setup  ## Memory of a consumer during five minutes of total throttling
 	$(BIN)/python -m benchmarks.consumer_memory

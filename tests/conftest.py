@@ -35,6 +35,12 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "torture: takes minutes; runs with TORTURE=1 only (`make torture`)")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One more than there are cores: a test that talks to servers waits for a fifth of its time."""
+    return (os.cpu_count() or 1) + 1
+
+
 class FilesAndOneSpark(LoadFileScheduling):
     """A file goes to a worker whole, and all of Spark's to one: a session takes a minute to start and to get warm."""
 
