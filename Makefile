@@ -11,7 +11,7 @@ demo: setup-demo  ## Scale a local App Service Plan on a real load trace, with e
 	@exec $(BIN)/python -m devstack demo
 
 demo-spark: setup  ## All five Spark jobs on larger data
-	@$(BIN)/python -m spark_jobs.java
+	@$(BIN)/python -m spark_jobs.platform.java
 	@exec $(BIN)/python -m devstack demo-spark
 
 test:  ## Run all tests

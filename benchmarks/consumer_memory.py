@@ -24,7 +24,7 @@ from rich.table import Table
 
 from benchmarks.consumer.ours import settings
 from benchmarks.consumer.world import World, running_world
-from devstack.processes import ChildProcess
+from devstack.processes.child import ChildProcess
 
 FLAT = 1.0
 """MB per minute that count as flat: of 5 minutes of throttling an hour's worth is 60 MB."""

@@ -14,7 +14,8 @@ import statistics
 import time
 from collections.abc import Callable
 
-from scaling.logic import decide
+from scaling.decision.decide import decide
+from scaling.decision.transitions import absorb, advance
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -25,7 +26,6 @@ from scaling.model import (
     decision_id,
 )
 from scaling.policy import HPA_IN, HPA_OUT, MetricSpec, Pace, Policy, PolicySpec, RuleSpec
-from scaling.state import absorb, advance
 from scaling.window import Window, WindowSpec
 
 NOW = 1_800_000_000.0

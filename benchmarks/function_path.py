@@ -22,10 +22,10 @@ from azure.data.tables.aio import TableServiceClient
 from azure.storage.queue import TextBase64DecodePolicy, TextBase64EncodePolicy
 from azure.storage.queue.aio import QueueClient
 
-from devstack.azurite import Azurite
-from devstack.supervisor import ROOT
-from scaling.codec import encode_report
+from devstack.processes.azurite import Azurite
+from devstack.processes.supervisor import ROOT
 from scaling.model import Capacity, MetricSample, MetricsReport
+from scaling.service.messages import encode_report
 
 CONCURRENCY = 12  # batchSize 8 + newBatchThreshold 4 of host.json
 
@@ -127,7 +127,7 @@ async def function_path(connection: str, before: list[str], texts: list[str]) ->
     from devstack.function_host import FunctionHost  # noqa: PLC0415 - after the settings are in the environment
     from devstack.function_host.settings import load_host_json  # noqa: PLC0415 - see above
     from function_app import app  # noqa: PLC0415 - see above
-    from scaling import assembly  # noqa: PLC0415 - see above
+    from scaling.service import assembly  # noqa: PLC0415 - see above
 
     autoscaler = assembly.autoscaler()  # reading 1,000 targets is start-up, not throughput
     for text in before:

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
+from consumer.core.lane import BatchLimits
+from consumer.core.limits import Limits
 from consumer.errors import SettingsError
-from consumer.lane import BatchLimits
-from consumer.limits import Limits
-from consumer.position import OnDistrust, OnGap, PositionPolicy
-from scaling.config_reader import parse_duration, read_log_level
+from consumer.leasing.start_position import OnDistrust, OnGap, PositionPolicy
+from foundation.settings_reader import parse_duration, read_log_level
 
 _T = TypeVar("_T")
 
@@ -100,7 +100,7 @@ class ConsumerConfig(Struct, frozen=True):
     lease_expiry: float = 30.0
     shutdown: float = 25.0
     shortcut: bool = True
-    """Receive past the SDK's own decoding where its version is known; see consumer/shortcut.py."""
+    """Receive past the SDK's own decoding where its version is known; see consumer/receiving/fast_path.py."""
     telemetry_every: float = 5.0
     telemetry_folder: str = ""
     telemetry_land: float = LAND_EVERY

@@ -14,8 +14,8 @@ from azure.servicebus.exceptions import ServiceBusError
 from rich.console import Console
 from rich.markup import escape
 
-from devstack.node import NodeError
-from devstack.processes import ProcessError
+from devstack.processes.child import ProcessError
+from devstack.processes.node import NodeError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 console = Console()
@@ -38,7 +38,7 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-report"),
 ) -> None:
     """Scale a database that real records stream to, then a local App Service Plan on a real load trace."""
-    from devstack import demo as demo_module  # noqa: PLC0415 - each command loads what it needs
+    from devstack.demo import scenes as demo_module  # noqa: PLC0415 - each command loads what it needs
 
     if part not in set(demo_module.Parts):
         raise typer.BadParameter(f"'{part}'; accepted: orders, flights, both", param_hint="--part")
@@ -62,7 +62,7 @@ def demo_spark(
     ] = Path("spark-output/demo"),
 ) -> None:
     """Run the five Spark jobs on larger data: find events that were lost, and write them."""
-    from devstack import demo_spark as demo_module  # noqa: PLC0415 - each command loads what it needs
+    from devstack.demo.spark import large as demo_module  # noqa: PLC0415 - each command loads what it needs
 
     _check_writable(folder)
     try:

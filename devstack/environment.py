@@ -165,7 +165,7 @@ def _packages_and_java(board: Board, level: str) -> None:
     _packages(board, level)
     if level == "test":
         with board.step("Java and an archive of Spark's classes"):
-            _run([str(PYTHON), "-m", "spark_jobs.java"])
+            _run([str(PYTHON), "-m", "spark_jobs.platform.java"])
 
 
 def _packages(board: Board, level: str) -> None:
@@ -188,7 +188,7 @@ def _packages(board: Board, level: str) -> None:
 
 def _node_packages(board: Board, level: str) -> None:
     sys.path.insert(0, str(ROOT))
-    from devstack.node import packages_ready  # noqa: PLC0415 - a file that is run has to find its package
+    from devstack.processes.node import packages_ready  # noqa: PLC0415 - a file that is run has to find its package
 
     only = ["--only-azurite"] if level == "demo" else []
     if packages_ready(only_azurite=bool(only)):
@@ -196,7 +196,7 @@ def _node_packages(board: Board, level: str) -> None:
     with board.step(
         "Azurite (npm)" if only else "Azurite and JavaScript SDKs (npm)", ROOT / "devstack" / "node_modules"
     ):
-        _run([str(PYTHON), "-m", "devstack.node", *only])
+        _run([str(PYTHON), "-m", "devstack.processes.node", *only])
 
 
 def _debian(board: Board) -> None:

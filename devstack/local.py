@@ -11,9 +11,10 @@ import time
 from azure.servicebus.aio import ServiceBusClient
 from rich.console import Console
 
-from devstack import flights
-from devstack.processes import ProcessError, port_is_free
-from devstack.supervisor import (
+from devstack.demo import flights
+from devstack.demo.orders.traffic import Fleet, Ledger, send_messages
+from devstack.processes.child import ProcessError, port_is_free
+from devstack.processes.supervisor import (
     QUEUE_SUBSCRIPTION,
     ROOT,
     TOPIC,
@@ -22,7 +23,6 @@ from devstack.supervisor import (
     StackPorts,
     check_running,
 )
-from devstack.traffic import Fleet, Ledger, send_messages
 
 PORT = 7071  # of `func start`
 START_DELAY = 30.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from publisher.errors import MessageTooLargeError, Outcome, PublishError
-from publisher.service_bus.send_report import SendReport
+from publisher.service_bus.core.send_report import SendReport
 
 
 class OversizedMessageError(MessageTooLargeError):

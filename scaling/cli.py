@@ -14,17 +14,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from scaling import app_settings, explain
-from scaling.assembly import ROOT, assemble, read_config
-from scaling.config_reader import ConfigError, parse_duration
-from scaling.lint import Severity, lint
+from foundation import app_settings
+from foundation.sanitize import one_line, without_secrets
+from foundation.settings_reader import ConfigError, parse_duration
+from scaling.analysis.lint import Severity, lint
+from scaling.analysis.replay import ReplayError, comparison, decode_inputs, replay, same
+from scaling.decision import explain
 from scaling.model import LogEntry, LogKind, parse_decision_id
 from scaling.ports import StoreUnavailableError
-from scaling.replay import ReplayError, comparison, decode_inputs, replay, same
 from scaling.rules import RuleError
-from scaling.runner import Autoscaler
-from scaling.sanitize import one_line, without_secrets
-from scaling.views import PoisonView, StatusView, orders_text, status_view, target_view
+from scaling.service.assembly import ROOT, assemble, read_config
+from scaling.service.autoscaler import Autoscaler
+from scaling.web.views import PoisonView, StatusView, orders_text, status_view, target_view
 
 app = typer.Typer(
     name="tidemark",

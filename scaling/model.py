@@ -2,7 +2,7 @@
 
 Times are seconds since the Unix epoch, UTC (`float`); durations are seconds. Capacities are whole units of
 the target: instances of an App Service Plan, for example. Everything here is immutable data: no clock, no
-I/O. The same types travel through the queues and are validated when decoded (`scaling.codec`).
+I/O. The same types travel through the queues and are validated when decoded (`scaling.service.messages`).
 """
 
 from __future__ import annotations
@@ -404,7 +404,7 @@ class LogKind(StrEnum):
 
 
 class LogEntry(Struct, frozen=True):
-    """One row of the scaling log. `inputs` (decisions only) replays the decision: see `scaling.replay`."""
+    """One row of the scaling log. `inputs` (decisions only) replays the decision: see `scaling.analysis.replay`."""
 
     target: str
     at: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from scaling.config_reader import parse_duration
+from foundation.settings_reader import parse_duration
 from spark_jobs.errors import InputError
 
 

@@ -124,7 +124,7 @@ CONSUMER_STATS = StructType(
         StructField("stopping", _FLAG),
     ]
 )
-"""The table ConsumerStats: how each instance stood when it last wrote its row; as `scaling.consumer_stats`."""
+"""The table ConsumerStats: how each instance stood when it last wrote its row; as `foundation.consumer_stats`."""
 
 DECISIONS = StructType(
     [
@@ -154,7 +154,7 @@ DECISIONS = StructType(
 )
 """The scaling log: `scaling.model.LogEntry` with its recommendation and effect laid open. `kind` is "decision",
 "effect", "control" or "verify"; (`target`, `at`, `kind`, `key`) identify an entry, and a later copy replaces an earlier.
-`recommendation` is JSON, `inputs` what `scaling.replay.decode_inputs` reads.
+`recommendation` is JSON, `inputs` what `scaling.analysis.replay.decode_inputs` reads.
 """
 
 METRICS = StructType(

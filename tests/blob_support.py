@@ -4,11 +4,11 @@ import uuid
 
 from azure.storage.blob.aio import ContainerClient
 
-from consumer.checkpoints.blob import BlobCheckpointStore
-from consumer.checkpoints.blob_layout import Stream
-from consumer.checkpoints.blob_leases import BlobLeaseStore
-from consumer.dead_letters.blob import BlobDeadLetterStore
-from scaling.connections import blob_container
+from consumer.stores.blob.checkpoints import BlobCheckpointStore
+from consumer.stores.blob.dead_letters import BlobDeadLetterStore
+from consumer.stores.blob.layout import Stream
+from consumer.stores.blob.leases import BlobLeaseStore
+from foundation.azure.connections import blob_container
 
 NAMESPACE = "Orders.servicebus.windows.net"
 

@@ -13,12 +13,12 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from consumer import api as consumer_api
-from scaling import explain
-from scaling.consumer_stats import ConsumerStats, PartitionStats
-from scaling.controls import ORDERS, OrderError
-from scaling.dashboard import page
-from scaling.logic import decide
+from consumer.web import api as consumer_api
+from foundation.consumer_stats import ConsumerStats, PartitionStats
+from scaling.decision import explain
+from scaling.decision.decide import decide
+from scaling.decision.orders import ORDERS, OrderError
+from scaling.decision.transitions import absorb, advance, record_effect
 from scaling.model import (
     Capacity,
     Controls,
@@ -34,8 +34,8 @@ from scaling.model import (
 )
 from scaling.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.ports import LogPage, Snapshot
-from scaling.state import absorb, advance, record_effect
-from scaling.views import log_view, status_view, target_view
+from scaling.web.dashboard import page
+from scaling.web.views import log_view, status_view, target_view
 from scaling.window import WindowSpec
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
 from tests.fakes import MemoryDecisionLog

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadFileScheduling
 
-from devstack.azurite import Azurite
+from devstack.processes.azurite import Azurite
 from tests.postgres_support import running_server
 
 # Tests that read a printed table find it as wide here as anywhere, and without colours: terminals and CI services tell

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from consumer.assembly import Parts
 from consumer.config import read_config
 from consumer.model import Checkpoint
+from consumer.running.assembly import Parts
 from tests.consumer_support import HUB
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from consumer.config import read_config
-from consumer.process import ConsumerProcess
+from consumer.running.process import ConsumerProcess
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs import EventHubsServer
 

@@ -1,9 +1,9 @@
 """Statistics, stores in memory, and a pipeline that only counts: what tests of the telemetry need."""
 
-from consumer.rate_control import RateOrder
-from consumer.statistics import PartitionStatistics, PipelineStatistics, Totals
+from consumer.core.statistics import PartitionStatistics, PipelineStatistics, Totals
+from consumer.telemetry.rate_orders import RateOrder
 from consumer.telemetry.records import Identity
-from scaling.consumer_stats import from_row, to_row
+from foundation.consumer_stats import from_row, to_row
 
 IDENTITY = Identity("flights", "vm-1", "flights-hub", "$Default")
 

@@ -1,6 +1,6 @@
 """Decisions as a release wrote them: the inputs of a log row and the recommendation beside them.
 
-`python -m tests.decision_fixtures` records those of the present code for `scaling.replay.VERSION`, in
+`python -m tests.decision_fixtures` records those of the present code for `scaling.analysis.replay.VERSION`, in
 tests/data. A release that decides otherwise raises that version and adds a file; the files that are there are
 never written again, for they stand for rows in somebody's table.
 """
@@ -13,8 +13,9 @@ from random import Random
 
 import msgspec
 
-from scaling import replay
-from scaling.logic import decide
+from scaling.analysis import replay
+from scaling.decision.decide import decide
+from scaling.decision.transitions import absorb, advance, record_effect
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -32,7 +33,6 @@ from scaling.model import (
     TargetState,
 )
 from scaling.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, Policy, PolicySpec, RateLimit, RuleSpec
-from scaling.state import absorb, advance, record_effect
 from tests.runner_support import MINUTE, NOW, THRESHOLD, metric
 
 DATA = Path(__file__).parent / "data"

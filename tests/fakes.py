@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 
-from scaling.decision_log import (
+from scaling.model import NO_CONTROLS, Controls, LogEntry, TargetState
+from scaling.ports import ConflictError, LogPage, PoisonMessage, Snapshot
+from scaling.storage.decision_log import (
     Position,
     check_limit,
     decode_position,
     encode_position,
     rows_after,
 )
-from scaling.model import NO_CONTROLS, Controls, LogEntry, TargetState
-from scaling.poison_queues import shown
-from scaling.ports import ConflictError, LogPage, PoisonMessage, Snapshot
-from scaling.serial import (
+from scaling.storage.poison_queues import shown
+from scaling.storage.rows import (
     CorruptRowError,
     after,
     controls_row,

@@ -4,12 +4,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 
-from scaling.codec import decode_action, decode_report
-from scaling.config import Config
+from scaling.config.policy_file import Config
 from scaling.model import Capacity, Effect, ScaleAction
 from scaling.ports import Reading
-from scaling.reading import MetricSource
-from scaling.runner import Autoscaler, Ports
+from scaling.service.autoscaler import Autoscaler, Ports
+from scaling.service.messages import decode_action, decode_report
+from scaling.service.reading import MetricSource
 from tests.fakes import MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler
 from tests.runner_support import MINUTE, NOW, metric, policy

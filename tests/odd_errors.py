@@ -10,8 +10,8 @@ from azure.core import exceptions as azure
 from hypothesis import strategies as st
 
 from scaling import ports
-from scaling.codec import MessageError
-from scaling.serial import CorruptRowError, TooLargeError
+from scaling.service.messages import MessageError
+from scaling.storage.rows import CorruptRowError, TooLargeError
 
 WORDS = "odd words"
 

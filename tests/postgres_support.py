@@ -15,7 +15,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from devstack.postgres import server_programs
+from devstack.processes.postgres import server_programs
 
 START_WITHIN = 30.0
 

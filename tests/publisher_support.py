@@ -9,15 +9,15 @@ from azure.eventhub._pyamqp._decode import decode_payload
 
 from devstack.event_hubs import Idempotence
 from devstack.faults import Fault
-from publisher.event_hubs import failures
 from publisher.event_hubs.cancellation import settled
-from publisher.event_hubs.event_encoding import SdkCodec, stamped_events
+from publisher.event_hubs.core import failures
+from publisher.event_hubs.core.sequencing import following, last_of
+from publisher.event_hubs.core.steps import FailureKind
 from publisher.event_hubs.ports import LinkError
-from publisher.event_hubs.sequencing import following, last_of
-from publisher.event_hubs.steps import FailureKind
-from publisher.idempotent_producer import IdempotentProducer
+from publisher.event_hubs.producer import IdempotentProducer
+from publisher.event_hubs.sdk.event_encoding import SdkCodec, stamped_events
+from publisher.event_hubs.sync_producer import SyncIdempotentProducer
 from publisher.model import Claims, RetryPolicy
-from publisher.sync_producer import SyncIdempotentProducer
 from tests.event_hubs_support import HUB, running_server
 
 QUICK = RetryPolicy(max_attempts=4, attempt_timeout=0.6, delay=0.01, max_delay=0.05, busy_delay=0.02)

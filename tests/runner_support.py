@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from scaling.config import Config
+from scaling.config.policy_file import Config
 from scaling.model import Capacity, Effect, MetricSample, MetricsReport, ScaleAction, TargetState
 from scaling.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.ports import Reading
-from scaling.reading import MetricSource
-from scaling.runner import Autoscaler, Ports
+from scaling.service.autoscaler import Autoscaler, Ports
+from scaling.service.reading import MetricSource
 from scaling.window import Window, WindowSpec
 from tests.fakes import Hooked, MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler

@@ -9,13 +9,13 @@ import msgspec
 import psycopg
 from sqlalchemy import text
 
-from consumer.checkpoints.sql import SqlCheckpointStore
-from consumer.dead_letters.sql import SqlDeadLetterStore
 from consumer.model import Batch, Event, Outcome
-from consumer.sinks.sql_transactional import SqlTransactionalSink
-from consumer.sql.database import SqlDatabase
-from consumer.sql.tables import Scope
-from consumer.sql.targets import TableTarget
+from consumer.sinks.sql.targets import TableTarget
+from consumer.sinks.sql.transactional import SqlTransactionalSink
+from consumer.stores.sql.checkpoints import SqlCheckpointStore
+from consumer.stores.sql.dead_letters import SqlDeadLetterStore
+from consumer.stores.sql.tables import Scope
+from foundation.sql.database import SqlDatabase
 
 SCOPE = Scope("acme.servicebus.windows.net", "flights", "$Default")
 T0 = 1_795_000_000.5

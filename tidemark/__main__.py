@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from consumer.cli.commands import mount as mount_consumer
-from publisher.cli import mount as mount_publisher
+from publisher.cli.commands import mount as mount_publisher
 from scaling.cli import app
 from spark_jobs.cli import mount as mount_spark
 

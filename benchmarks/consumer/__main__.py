@@ -24,9 +24,9 @@ from benchmarks.consumer.cell import CELLS
 from benchmarks.consumer.meter import Measured
 from benchmarks.consumer.ours import SINK_RECORDS
 from benchmarks.consumer.world import CONTAINER, DATABASE, World, document, running_world
-from consumer.partition_hash import hash_key
+from consumer.mapping.partition_hash import hash_key
 from devstack.cosmos.server import DEFAULT_KEY
-from devstack.node import ensure_node, ensure_packages
+from devstack.processes.node import ensure_node, ensure_packages
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

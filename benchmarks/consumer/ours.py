@@ -10,17 +10,17 @@ from collections.abc import Sequence
 
 from benchmarks.consumer.meter import Meter
 from benchmarks.consumer.world import CONTAINER, DATABASE, HUB, PARTITIONS, World, bodies
-from consumer.checkpoints.memory import MemoryCheckpointStore
 from consumer.config import read_config
-from consumer.dead_letters.memory import MemoryDeadLetterStore
-from consumer.driver import Driver, DriverSettings
-from consumer.mapping import MappingOptions
+from consumer.core.statistics import Totals
+from consumer.leasing.start_position import Start
+from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome, Record
-from consumer.position import Start
-from consumer.process import ConsumerProcess
-from consumer.receiver import HubReceiver
-from consumer.sinks.cosmos_bulk import CosmosBulkSink
-from consumer.statistics import Totals
+from consumer.receiving.receiver import HubReceiver
+from consumer.running.driver import Driver, DriverSettings
+from consumer.running.process import ConsumerProcess
+from consumer.sinks.cosmos.bulk import CosmosBulkSink
+from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
+from consumer.stores.memory.positions import MemoryCheckpointStore
 
 SINK_RECORDS = 40_000
 SINK_REQUESTS = 8  # at once, as the JavaScript cells

@@ -22,7 +22,7 @@ from azure.eventhub.aio import EventHubConsumerClient
 
 from benchmarks.consumer.meter import Meter
 from benchmarks.consumer.world import CONTAINER, DATABASE, HUB, World
-from consumer.receiver import ReceiverOptions
+from consumer.receiving.receiver import ReceiverOptions
 
 RECORDS_ONE_BY_ONE, RECORDS_CONCURRENT, RECORDS_BATCHES = 2_000, 4_000, 20_000
 CONCURRENCY = 128

@@ -11,10 +11,10 @@ from contextlib import ExitStack, contextmanager
 import msgspec
 from msgspec import Struct
 
-from devstack.azurite import Azurite
 from devstack.cosmos.server import DEFAULT_KEY
-from devstack.node import ensure_node, ensure_packages
-from devstack.processes import ChildProcess
+from devstack.processes.azurite import Azurite
+from devstack.processes.child import ChildProcess
+from devstack.processes.node import ensure_node, ensure_packages
 
 HUB, DATABASE, CONTAINER = "telemetry", "fleet", "readings"
 PARTITIONS = 4

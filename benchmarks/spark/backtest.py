@@ -112,7 +112,7 @@ def bare(folder: Path, *, every_tick: bool = False) -> Callable[[], object]:
     from spark_jobs.backtest.analysis import plan_job
     from spark_jobs.backtest.local import read_settings
     from spark_jobs.backtest.reading import read_arrivals
-    from spark_jobs.backtest.simulate import simulate, starting_instances
+    from spark_jobs.backtest.replay.simulate import simulate, starting_instances
     from spark_jobs.backtest.work import Replayer, prepare
 
     readings = read_arrivals(folder / "arrivals")
@@ -140,7 +140,7 @@ def spark(folder: Path, cores: int) -> Callable[[], object]:
     from spark_jobs.backtest.job import Settings, extract, score
     from spark_jobs.backtest.local import read_settings
     from spark_jobs.backtest.transforms import histories
-    from spark_jobs.session import spark_session
+    from spark_jobs.platform.session import spark_session
 
     session = spark_session("backtest", cores=cores, memory="1g")
     session.range(1).count()

@@ -28,10 +28,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.spark.usage import cpu_seconds, peak_megabytes
-from devstack.event_hubs.capture import SCHEMA
-from spark_jobs.session import spark_session
-from spark_jobs.sources.capture import read_capture
-from spark_jobs.sources.capture_decoder import Source, decode_file
+from devstack.event_hubs.storage.capture import SCHEMA
+from spark_jobs.platform.session import spark_session
+from spark_jobs.sources.capture.capture import read_capture
+from spark_jobs.sources.capture.decoder import Source, decode_file
 from spark_jobs.sources.event_columns import EVENT_COLUMNS
 
 FILES = 8

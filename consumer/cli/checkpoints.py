@@ -33,11 +33,11 @@ from consumer.cli.support import (
     soon,
 )
 from consumer.errors import ConsumerError, UnavailableError
+from consumer.leasing.start_position import Start
 from consumer.model import NOTHING_SETTLED, Checkpoint, Event, PartitionState
 from consumer.ports import CheckpointStore
-from consumer.position import Start
-from scaling.assembly import ROOT
-from scaling.explain import count_text, duration_text
+from scaling.decision.explain import count_text, duration_text
+from scaling.service.assembly import ROOT
 
 OPERATOR = "operator"
 """Who owns a position that was set by hand."""

@@ -12,7 +12,7 @@ from consumer.cli.consume import consume, own_modules_of, settings_of
 from consumer.config import read_config
 
 if TYPE_CHECKING:
-    from consumer.assembly import Parts
+    from consumer.running.assembly import Parts
 
 
 def mount(app: typer.Typer) -> None:
@@ -22,7 +22,7 @@ def mount(app: typer.Typer) -> None:
 
 
 def _open_parts(root: Path) -> Parts:
-    from consumer.assembly import Parts  # noqa: PLC0415 - the SDKs take a second; --help needs none
+    from consumer.running.assembly import Parts  # noqa: PLC0415 - the SDKs take a second; --help needs none
 
     own_modules_of(root)
     settings = settings_of(root)

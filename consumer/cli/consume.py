@@ -17,13 +17,13 @@ from rich.markup import escape
 
 from consumer.config import ConsumerConfig, read_config
 from consumer.errors import ConsumerError, OrphanedError, SettingsError
-from consumer.supervisor import supervise
-from consumer.worker import Worker, end_with_parent, watch_parent
-from scaling import app_settings
-from scaling.assembly import ROOT
-from scaling.sanitize import without_secrets
-from scaling.sdk_logs import quiet_sdks
-from scaling.secret_filter import keep_secrets_from_logs
+from consumer.running.supervisor import supervise
+from consumer.running.worker import Worker, end_with_parent, watch_parent
+from foundation import app_settings
+from foundation.azure.sdk_logs import quiet_sdks
+from foundation.sanitize import without_secrets
+from foundation.secret_filter import keep_secrets_from_logs
+from scaling.service.assembly import ROOT
 
 errors = Console(stderr=True)
 log = logging.getLogger("tidemark.consumer")
@@ -139,7 +139,7 @@ async def _run(
 ) -> None:
     if worker is not None:
         end_with_parent(worker.parent)
-    from consumer.process import ConsumerProcess, whole  # noqa: PLC0415 - the SDKs take a second; other commands need none
+    from consumer.running.process import ConsumerProcess, whole  # noqa: PLC0415 - the SDKs take a second; other commands need none
 
     stop = asyncio.Event()
     orders = StopOrders(stop, config.shutdown, clock=asyncio.get_running_loop().time, leave=os._exit)

@@ -27,14 +27,14 @@ from consumer.cli.support import (
     run,
     soon,
 )
-from consumer.dead_letters.letters import to_document
 from consumer.errors import ConsumerError
 from consumer.model import DeadLetter, Outcome
 from consumer.ports import DeadLetterStore, Sink
-from consumer.replaying import Replay
-from scaling.assembly import ROOT
-from scaling.config_reader import parse_duration
-from scaling.explain import time_text
+from consumer.running.replaying import Replay
+from consumer.stores.letter_document import to_document
+from foundation.settings_reader import parse_duration
+from scaling.decision.explain import time_text
+from scaling.service.assembly import ROOT
 
 CHUNK = 50
 """Letters in memory at once; a body can have 1 MB."""

@@ -15,14 +15,14 @@ from rich.table import Table
 
 from consumer.cli.consume import settings_of
 from consumer.cli.support import Json, Root, console, fail, print_json, run
-from scaling import explain
-from scaling.assembly import ROOT
-from scaling.callers import NOBODY, named
-from scaling.sanitize import one_line
+from foundation.callers import NOBODY, named
+from foundation.sanitize import one_line
+from scaling.decision import explain
+from scaling.service.assembly import ROOT
 
 if TYPE_CHECKING:
-    from consumer import api
-    from consumer.views import ConsumerView, PartitionView
+    from consumer.web import api
+    from consumer.web.views import ConsumerView, PartitionView
 
 _T = TypeVar("_T")
 
@@ -39,8 +39,8 @@ def consumer_app() -> typer.Typer:
 
 def _run(root: Path, work: Callable[[api.ConsumerTables], Coroutine[Any, Any, _T]]) -> _T:
     """Runs `work` with the tables and closes them; expected errors become one message and exit status 1."""
-    from consumer import api  # noqa: PLC0415 - the SDKs take a second; --help needs none
-    from scaling.connections import ConnectionSettingsError  # noqa: PLC0415
+    from consumer.web import api  # noqa: PLC0415 - the SDKs take a second; --help needs none
+    from foundation.azure.connections import ConnectionSettingsError  # noqa: PLC0415
     from scaling.ports import StoreUnavailableError  # noqa: PLC0415
 
     async def main() -> _T:
@@ -62,7 +62,7 @@ def status(
     json_: Json = False,  # noqa: FBT002 - a command-line flag
 ) -> None:
     """Every consumer: instances, rates, charges, lag of each partition."""
-    from consumer import api  # noqa: PLC0415
+    from consumer.web import api  # noqa: PLC0415
 
     view = _run(root, api.look)
     found = [each for each in view.consumers if name is None or each.consumer == name]
@@ -93,7 +93,7 @@ def rate(
     if [records is not None, fleet is not None, lift].count(True) != 1:
         raise typer.BadParameter("one of RECORDS, --fleet and --lift is needed", param_hint="RECORDS")
 
-    from consumer import api  # noqa: PLC0415
+    from consumer.web import api  # noqa: PLC0415
 
     async def work(tables: api.ConsumerTables) -> str:
         who, _ = named(NOBODY, by or getpass.getuser())

@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from consumer.errors import ConsumerError
+from consumer.leasing.start_position import Start
 from consumer.model import Event, PartitionState
 from consumer.ports import CheckpointStore, DeadLetterStore, Sink
-from consumer.position import Start
-from scaling.sanitize import one_line, without_secrets
+from foundation.sanitize import one_line, without_secrets
 
 DEADLINE = 60.0
 """Seconds for one request to a store; a person waits."""
@@ -35,7 +35,7 @@ class Named(Protocol):
 
 
 class Receiver(Protocol):
-    """What a hub says of its partitions; consumer.receiver.HubReceiver. All raise ConsumerErrors."""
+    """What a hub says of its partitions; consumer.receiving.receiver.HubReceiver. All raise ConsumerErrors."""
 
     async def partitions(self) -> list[str]: ...
 
@@ -53,7 +53,7 @@ class Receiver(Protocol):
 
 
 class Parts(Protocol):
-    """The adapters of one consumer; consumer.assembly.Parts. Who makes one closes it."""
+    """The adapters of one consumer; consumer.running.assembly.Parts. Who makes one closes it."""
 
     @property
     def config(self) -> Named: ...

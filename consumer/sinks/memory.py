@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from consumer.mapping import DocumentMapper, MappingOptions
+from consumer.mapping.documents import DocumentMapper, MappingOptions
 from consumer.model import Batch, Event, Outcome, Record, Routes, WriteResult
 
 _WRITTEN = WriteResult(Outcome.WRITTEN, 200)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from consumer.statistics import PipelineStatistics, Totals
+from consumer.core.statistics import PipelineStatistics, Totals
 
 LAGS_TOLD = 8
 """Partitions a line names; of more than that the ones furthest behind."""

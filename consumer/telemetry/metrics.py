@@ -14,8 +14,8 @@ from enum import StrEnum
 from msgspec import Struct
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 
+from consumer.core.statistics import PartitionStatistics, PipelineStatistics
 from consumer.errors import SettingsError
-from consumer.statistics import PartitionStatistics, PipelineStatistics
 from consumer.telemetry.interval import Interval
 from consumer.telemetry.records import Identity
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from consumer.core.statistics import PartitionStatistics, PipelineStatistics
 from consumer.model import NOTHING_SETTLED, Checkpoint
-from consumer.statistics import PartitionStatistics, PipelineStatistics
 from consumer.telemetry.interval import Interval
-from scaling.consumer_stats import ConsumerStats, PartitionStats
+from foundation.consumer_stats import ConsumerStats, PartitionStats
 
 
 class Identity(Struct, frozen=True):
@@ -23,7 +23,7 @@ class Identity(Struct, frozen=True):
 
 
 class PartitionRecord(Struct, frozen=True):
-    """As `scaling.consumer_stats.PartitionStats`; null is not known."""
+    """As `foundation.consumer_stats.PartitionStats`; null is not known."""
 
     partition: str
     last_enqueued: int | None

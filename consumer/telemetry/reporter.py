@@ -11,16 +11,16 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from consumer.core.statistics import PipelineStatistics, Totals
 from consumer.model import Checkpoint
-from consumer.rate_control import RateFollower, RateOrderError
-from consumer.statistics import PipelineStatistics, Totals
 from consumer.telemetry import interval as intervals
 from consumer.telemetry.interval import Interval
 from consumer.telemetry.landing import Landing
 from consumer.telemetry.metrics import ConsumerMetrics
+from consumer.telemetry.rate_orders import RateFollower, RateOrderError
 from consumer.telemetry.records import Identity, checkpoint_record, consumer_stats, interval_record
 from consumer.telemetry.stats_store import KEPT, StatsStore
-from scaling.consumer_stats import ConsumerStats
+from foundation.consumer_stats import ConsumerStats
 from scaling.ports import StoreUnavailableError
 
 log = logging.getLogger("tidemark.consumer")

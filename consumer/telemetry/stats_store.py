@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any, Protocol
 
-from scaling.connections import Settings
-from scaling.consumer_stats import TABLE, ConsumerStats, ConsumerStatsError, from_row, to_row
+from foundation.azure.connections import Settings
+from foundation.azure.tables import Table
+from foundation.consumer_stats import TABLE, ConsumerStats, ConsumerStatsError, from_row, to_row
 from scaling.ports import ConflictError
-from scaling.serial import key_of
-from scaling.tables import Table
+from scaling.storage.rows import key_of
 
 KEPT = 86_400.0
 """Seconds an instance that stopped writing is still shown; then its row may go."""

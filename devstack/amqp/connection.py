@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import Callable
 
-from devstack.amqp.errors import FRAMING_ERROR, NOT_ALLOWED, AmqpError, ProtocolError
-from devstack.amqp.frames import (
+from devstack.amqp.links import Service
+from devstack.amqp.session import Session
+from devstack.amqp.wire.errors import FRAMING_ERROR, NOT_ALLOWED, AmqpError, ProtocolError
+from devstack.amqp.wire.frames import (
     AMQP_HEADER,
     EMPTY_FRAME,
     SASL,
@@ -14,8 +16,7 @@ from devstack.amqp.frames import (
     ProtocolHeader,
     encode_frame,
 )
-from devstack.amqp.links import Service
-from devstack.amqp.performatives import (
+from devstack.amqp.wire.performatives import (
     Begin,
     Close,
     Open,
@@ -25,8 +26,7 @@ from devstack.amqp.performatives import (
     SaslOutcome,
     decode_performative,
 )
-from devstack.amqp.session import Session
-from devstack.amqp.values import Array, Symbol
+from devstack.amqp.wire.values import Array, Symbol
 
 MAX_FRAME_SIZE = 65_536  # bytes; what the real service announces
 _SPEC_MAX_FRAME_SIZE = 2**32 - 1  # an open that names none

@@ -7,9 +7,9 @@ the peer. All callbacks run on the event loop and must not block.
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from devstack.amqp.errors import MESSAGE_TOO_LARGE, AmqpError, ProtocolError
-from devstack.amqp.performatives import Attach, Detach, Disposition, Flow, Transfer
-from devstack.amqp.values import Array, Described, ULong
+from devstack.amqp.wire.errors import MESSAGE_TOO_LARGE, AmqpError, ProtocolError
+from devstack.amqp.wire.performatives import Attach, Detach, Disposition, Flow, Transfer
+from devstack.amqp.wire.values import Array, Described, ULong
 
 if TYPE_CHECKING:
     from devstack.amqp.session import Session

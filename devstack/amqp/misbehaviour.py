@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from devstack.amqp.errors import DETACH_FORCED, MESSAGE_TOO_LARGE, SERVER_BUSY, AmqpError
 from devstack.amqp.links import Delivery, Link, rejected
 from devstack.amqp.timers import Timers
-from devstack.amqp.values import Described
+from devstack.amqp.wire.errors import DETACH_FORCED, MESSAGE_TOO_LARGE, SERVER_BUSY, AmqpError
+from devstack.amqp.wire.values import Described
 from devstack.faults import Fault
 
 _UNACKNOWLEDGED = {

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
-from devstack.amqp.errors import NOT_FOUND, AmqpError
 from devstack.amqp.links import (
     ACCEPTED,
     Delivery,
@@ -18,8 +17,9 @@ from devstack.amqp.links import (
     Source,
     rejected,
 )
-from devstack.amqp.messages import Request, encode_response
-from devstack.amqp.values import Int
+from devstack.amqp.wire.errors import NOT_FOUND, AmqpError
+from devstack.amqp.wire.messages import Request, encode_response
+from devstack.amqp.wire.values import Int
 
 CBS_ADDRESS = "$cbs"
 

@@ -4,9 +4,9 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from devstack.amqp.errors import NOT_ALLOWED, AmqpError, ProtocolError
 from devstack.amqp.links import PRE_SETTLED, IncomingLink, Link, OutgoingLink, Settlement
-from devstack.amqp.performatives import (
+from devstack.amqp.wire.errors import NOT_ALLOWED, AmqpError, ProtocolError
+from devstack.amqp.wire.performatives import (
     Attach,
     Begin,
     Detach,

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-from devstack.cosmos.account import Account
 from devstack.cosmos.batches import Operation, Result, parse_operations, run_batch, run_bulk
-from devstack.cosmos.change_feed import INCREMENTAL, changed, parse_place, with_change
-from devstack.cosmos.container import Condition, Container, Outcome, Partition
-from devstack.cosmos.errors import RID_MISMATCH, CosmosError, bad_request
+from devstack.cosmos.partitions.ranges import Range
 from devstack.cosmos.query import Query, parse
-from devstack.cosmos.ranges import Range
 from devstack.cosmos.requests import Request, Response
 from devstack.cosmos.resources import Handler, query_of
+from devstack.cosmos.store.account import Account
+from devstack.cosmos.store.change_feed import INCREMENTAL, changed, parse_place, with_change
+from devstack.cosmos.store.container import Condition, Container, Outcome, Partition
+from devstack.cosmos.store.errors import RID_MISMATCH, CosmosError, bad_request
 
 PAGE_ITEMS = 1000  # most items of one page
 PAGE_BYTES = 4 * 1024 * 1024

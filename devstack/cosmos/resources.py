@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from devstack.cosmos.account import Account, Database
-from devstack.cosmos.container import Container
-from devstack.cosmos.errors import bad_request
+from devstack.cosmos.partitions.ranges import Range
 from devstack.cosmos.query import parse
-from devstack.cosmos.ranges import Range
 from devstack.cosmos.requests import Request, Response, level_headers
-from devstack.cosmos.throughput import Level, Offer
+from devstack.cosmos.store.account import Account, Database
+from devstack.cosmos.store.container import Container
+from devstack.cosmos.store.errors import bad_request
+from devstack.cosmos.store.throughput import Level, Offer
 
 # Of a container, what a replacement that does not name it keeps.
 _FIXED = ("partitionKey", "indexingPolicy", "conflictResolutionPolicy", "uniqueKeyPolicy")

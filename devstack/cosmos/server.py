@@ -24,19 +24,19 @@ from typing import Any, Self
 
 import msgspec
 
-from devstack.certificates import Certificate
-from devstack.cosmos.account import Account
 from devstack.cosmos.authorization import Authorization
 from devstack.cosmos.batches import Operation
-from devstack.cosmos.budget import Prices
-from devstack.cosmos.container import Container
-from devstack.cosmos.errors import CosmosError
 from devstack.cosmos.http import HttpConnection
-from devstack.cosmos.ranges import Range
+from devstack.cosmos.partitions.ranges import Range
 from devstack.cosmos.requests import Request, parse_request
 from devstack.cosmos.service import Answer, Service, Statistics
-from devstack.cosmos.throughput import Level, Offer
+from devstack.cosmos.store.account import Account
+from devstack.cosmos.store.budget import Prices
+from devstack.cosmos.store.container import Container
+from devstack.cosmos.store.errors import CosmosError
+from devstack.cosmos.store.throughput import Level, Offer
 from devstack.faults import Fault, FaultRegistry, parse_fault
+from devstack.processes.certificates import Certificate
 
 DEFAULT_KEY = (  # of the public emulator
     "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="

@@ -45,11 +45,11 @@ Idempotent publishing is offered on links to a partition. Each hub has settings 
 service is inferred (`Idempotence`); with `offered=False` it is a hub without it.
 """
 
-from devstack.event_hubs.capture import CapturedEvent, CaptureError, CaptureSettings, write_capture
-from devstack.event_hubs.hubs import HubExistsError
-from devstack.event_hubs.idempotence import Idempotence
-from devstack.event_hubs.log import Retention, Stored
 from devstack.event_hubs.server import DEFAULT_KEY, EventHubsServer, Intruder
+from devstack.event_hubs.storage.capture import CapturedEvent, CaptureError, CaptureSettings, write_capture
+from devstack.event_hubs.storage.hubs import HubExistsError
+from devstack.event_hubs.storage.idempotence import Idempotence
+from devstack.event_hubs.storage.log import Retention, Stored
 
 __all__ = [
     "DEFAULT_KEY",

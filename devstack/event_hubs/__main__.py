@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from devstack.event_hubs.capture import CaptureSettings
 from devstack.event_hubs.server import DEFAULT_PARTITIONS, EventHubsServer
+from devstack.event_hubs.storage.capture import CaptureSettings
 
 
 def hub_argument(text: str) -> tuple[str, int]:

@@ -16,10 +16,10 @@ import msgspec
 from aiohttp import web
 from msgspec import Struct
 
-from devstack.amqp.errors import NOT_FOUND, AmqpError
-from devstack.event_hubs.hubs import DEFAULT_GROUP, Hub, HubExistsError, Partition
-from devstack.event_hubs.idempotence import Idempotence
-from devstack.event_hubs.log import Retention
+from devstack.amqp.wire.errors import NOT_FOUND, AmqpError
+from devstack.event_hubs.storage.hubs import DEFAULT_GROUP, Hub, HubExistsError, Partition
+from devstack.event_hubs.storage.idempotence import Idempotence
+from devstack.event_hubs.storage.log import Retention
 
 if TYPE_CHECKING:
     from devstack.event_hubs.server import EventHubsServer

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from devstack.amqp.errors import NOT_FOUND, NOT_IMPLEMENTED, SERVER_BUSY, UNAUTHORIZED, AmqpError
-from devstack.amqp.messages import Request
-from devstack.amqp.values import Array, Int, Symbol, Timestamp
-from devstack.event_hubs.hubs import Hub, Hubs
-from devstack.event_hubs.log import ARGUMENT_ERROR
+from devstack.amqp.wire.errors import NOT_FOUND, NOT_IMPLEMENTED, SERVER_BUSY, UNAUTHORIZED, AmqpError
+from devstack.amqp.wire.messages import Request
+from devstack.amqp.wire.values import Array, Int, Symbol, Timestamp
+from devstack.event_hubs.storage.hubs import Hub, Hubs
+from devstack.event_hubs.storage.log import ARGUMENT_ERROR
 
 HUB_TYPE, PARTITION_TYPE = "com.microsoft:eventhub", "com.microsoft:partition"
 

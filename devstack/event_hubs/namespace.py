@@ -3,11 +3,11 @@
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from devstack.amqp.errors import NOT_FOUND, AmqpError
 from devstack.amqp.links import Link
 from devstack.amqp.timers import Timers
-from devstack.event_hubs.hubs import Hub, Hubs
-from devstack.event_hubs.log import Clock
+from devstack.amqp.wire.errors import NOT_FOUND, AmqpError
+from devstack.event_hubs.storage.hubs import Hub, Hubs
+from devstack.event_hubs.storage.log import Clock
 from devstack.faults import FaultRegistry
 
 _REFUSED_KEPT = 1000

@@ -6,18 +6,18 @@ from contextlib import contextmanager
 from urllib.parse import parse_qs
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.errors import INVALID_FIELD, NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED, AmqpError
 from devstack.amqp.links import ACCEPTED, Delivery, IncomingLink, OutgoingLink, Sink, Source, rejected
-from devstack.amqp.messages import Request
 from devstack.amqp.misbehaviour import receive, refusal, sever
 from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
-from devstack.amqp.values import Array, Described, Symbol
-from devstack.event_hubs.events import parse_delivery
-from devstack.event_hubs.hubs import Hub, Partition
-from devstack.event_hubs.idempotence import CAPABILITY, Publishers, link_properties, read_asked
+from devstack.amqp.wire.errors import INVALID_FIELD, NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED, AmqpError
+from devstack.amqp.wire.messages import Request
+from devstack.amqp.wire.values import Array, Described, Symbol
 from devstack.event_hubs.management import respond
 from devstack.event_hubs.namespace import Namespace, Refused
 from devstack.event_hubs.sources import PartitionSource, is_desired
+from devstack.event_hubs.storage.events import parse_delivery
+from devstack.event_hubs.storage.hubs import Hub, Partition
+from devstack.event_hubs.storage.idempotence import CAPABILITY, Publishers, link_properties, read_asked
 
 _SENDER = re.compile(r"([^/]+)(?:/partitions/([^/]+))?", re.IGNORECASE)
 _RECEIVER = re.compile(r"([^/]+)/consumergroups/([^/]+)/partitions/([^/]+)", re.IGNORECASE)

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.errors import AmqpError
 from devstack.amqp.listener import AMQP, ANYTHING_ELSE, TLS_HANDSHAKE, Route
 from devstack.amqp.server import KEY_NAME, AmqpServer
-from devstack.event_hubs.capture import CaptureSettings
-from devstack.event_hubs.capturing import Capture
+from devstack.amqp.wire.errors import AmqpError
 from devstack.event_hubs.control import add_control_routes
-from devstack.event_hubs.events import SentEvent, encode_body
-from devstack.event_hubs.hubs import DEFAULT_GROUP, Hub, Hubs
-from devstack.event_hubs.idempotence import Idempotence, Publishers
-from devstack.event_hubs.log import Clock, PartitionLog, Retention, Stored
 from devstack.event_hubs.namespace import Namespace, Refused
 from devstack.event_hubs.peer import Peer
-from devstack.event_hubs.readers import Readers
 from devstack.event_hubs.sources import PartitionSource
+from devstack.event_hubs.storage.capture import CaptureSettings
+from devstack.event_hubs.storage.capturing import Capture
+from devstack.event_hubs.storage.events import SentEvent, encode_body
+from devstack.event_hubs.storage.hubs import DEFAULT_GROUP, Hub, Hubs
+from devstack.event_hubs.storage.idempotence import Idempotence, Publishers
+from devstack.event_hubs.storage.log import Clock, PartitionLog, Retention, Stored
+from devstack.event_hubs.storage.readers import Readers
 from devstack.faults import FaultRegistry, fault_routes
 
 DEFAULT_KEY = "bG9jYWwtZXZlbnQtaHVicy1rZXktbm90LWEtc2VjcmV0"

@@ -3,15 +3,15 @@
 import re
 from typing import Any
 
-from devstack.amqp.errors import INVALID_FIELD, AmqpError
 from devstack.amqp.links import OutgoingLink, Settlement
 from devstack.amqp.misbehaviour import sever
-from devstack.amqp.values import Array, Described
-from devstack.event_hubs.events import runtime_annotations, with_delivery_annotations
-from devstack.event_hubs.hubs import Hub, Partition
-from devstack.event_hubs.log import Start
+from devstack.amqp.wire.errors import INVALID_FIELD, AmqpError
+from devstack.amqp.wire.values import Array, Described
 from devstack.event_hubs.namespace import Namespace
-from devstack.event_hubs.readers import Readers
+from devstack.event_hubs.storage.events import runtime_annotations, with_delivery_annotations
+from devstack.event_hubs.storage.hubs import Hub, Partition
+from devstack.event_hubs.storage.log import Start
+from devstack.event_hubs.storage.readers import Readers
 from devstack.faults import Fault
 
 _EPOCH = "com.microsoft:epoch"

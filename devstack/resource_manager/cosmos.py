@@ -1,6 +1,6 @@
 """Cosmos DB accounts in Resource Manager: the throughput of SQL databases and containers.
 
-The throughput itself is the local Cosmos server's (`devstack.cosmos.throughput`): an account is anything that
+The throughput itself is the local Cosmos server's (`devstack.cosmos.store.throughput`): an account is anything that
 finds an offer, so that a change made here is the change that the data plane sees. An update is accepted
 with 202 and an operation to follow; it is carried out by the data plane at once, and what that refuses
 is answered in the provider's words. Fault points and kinds besides the common ones:
@@ -15,14 +15,14 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from devstack.cosmos.errors import CosmosError
-from devstack.cosmos.throughput import MAXIMUM, Level, Offer, Owner
+from devstack.cosmos.store.errors import CosmosError
+from devstack.cosmos.store.throughput import MAXIMUM, Level, Offer, Owner
 from devstack.resource_manager.documents import Answer, ArmError, front_door_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devstack.cosmos.account import Account
+    from devstack.cosmos.store.account import Account
     from devstack.resource_manager.api import Call
 
 PUT_KINDS = frozenset({"failed_operation", "ignored_update"})

@@ -20,8 +20,8 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from devstack.certificates import Certificate
 from devstack.faults import Fault, FaultRegistry
+from devstack.processes.certificates import Certificate
 from devstack.resource_manager.api import Call, ResourceManagerApi, find_route
 from devstack.resource_manager.control import control_application
 from devstack.resource_manager.cosmos import PUT_KINDS, CosmosAccount, OfferSource

@@ -22,14 +22,14 @@ from xml.etree import ElementTree as ET
 
 from aiohttp import web
 
-from devstack.amqp.errors import AmqpError
 from devstack.amqp.requests import verify_sas
+from devstack.amqp.wire.errors import AmqpError
 from devstack.service_bus import atom
 from devstack.service_bus.broker import EntityExistsError, Topic
 from devstack.service_bus.peer import Namespace
 from devstack.service_bus.queue import Queue, QueueSettings
-from devstack.service_bus.rule_documents import parse_rule
-from devstack.service_bus.rules import DEFAULT_RULE, Rule
+from devstack.service_bus.rules.documents import parse_rule
+from devstack.service_bus.rules.rules import DEFAULT_RULE, Rule
 
 _PAGE = 100  # entries, as the service has it
 _Entity = TypeVar("_Entity", Queue, Topic, Rule)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from devstack.amqp.errors import NOT_ALLOWED, NOT_FOUND, AmqpError
+from devstack.amqp.wire.errors import NOT_ALLOWED, NOT_FOUND, AmqpError
 from devstack.service_bus.messages import Sent, identity
 from devstack.service_bus.queue import (
     Clock,
@@ -15,7 +15,7 @@ from devstack.service_bus.queue import (
     Schedule,
     check_status,
 )
-from devstack.service_bus.rules import DEFAULT_RULE, TRUE_FILTER, Rule
+from devstack.service_bus.rules.rules import DEFAULT_RULE, TRUE_FILTER, Rule
 
 ENTITY_DISABLED = "com.microsoft:entity-disabled"
 _DEAD_LETTER_SUFFIX = "/$deadletterqueue"

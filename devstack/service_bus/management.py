@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
-from devstack.amqp.errors import (
+from devstack.amqp.wire.errors import (
     MESSAGE_TOO_LARGE,
     NOT_FOUND,
     NOT_IMPLEMENTED,
@@ -12,12 +12,12 @@ from devstack.amqp.errors import (
     AmqpError,
     ProtocolError,
 )
-from devstack.amqp.messages import Request
-from devstack.amqp.values import Array, Int, Symbol, Timestamp
+from devstack.amqp.wire.messages import Request
+from devstack.amqp.wire.values import Array, Int, Symbol, Timestamp
 from devstack.service_bus.broker import Broker, EntityExistsError
 from devstack.service_bus.messages import Message, Sent, to_milliseconds
 from devstack.service_bus.queue import LOCK_LOST, MESSAGE_NOT_FOUND
-from devstack.service_bus.rule_documents import ARGUMENT_ERROR, decode_rule, encode_rules
+from devstack.service_bus.rules.documents import ARGUMENT_ERROR, decode_rule, encode_rules
 from devstack.service_bus.sessions import SESSION_LOCK_LOST
 from devstack.service_bus.transfers import check_transfer
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
-from devstack.amqp.decoder import decode
-from devstack.amqp.encoder import encode, encode_map_of, encode_timestamp
-from devstack.amqp.messages import (
+from devstack.amqp.wire.decoder import decode
+from devstack.amqp.wire.encoder import encode, encode_map_of, encode_timestamp
+from devstack.amqp.wire.messages import (
     APPLICATION_PROPERTIES,
     DELIVERY_ANNOTATIONS,
     HEADER,
@@ -17,7 +17,7 @@ from devstack.amqp.messages import (
     section_value,
     sections,
 )
-from devstack.amqp.values import Int, Symbol, UInt, ULong
+from devstack.amqp.wire.values import Int, Symbol, UInt, ULong
 
 _ANNOTATION = "x-opt-"
 SCHEDULED_TIME = "x-opt-scheduled-enqueue-time"

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.errors import NOT_ALLOWED, UNAUTHORIZED, AmqpError
 from devstack.amqp.links import (
     ACCEPTED,
     Delivery,
@@ -17,11 +16,12 @@ from devstack.amqp.links import (
     Source,
     rejected,
 )
-from devstack.amqp.messages import BATCH_FORMAT, Request, batched
 from devstack.amqp.misbehaviour import receive, refusal, sever
 from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
 from devstack.amqp.timers import Timers
-from devstack.amqp.values import Described, Symbol, ULong
+from devstack.amqp.wire.errors import NOT_ALLOWED, UNAUTHORIZED, AmqpError
+from devstack.amqp.wire.messages import BATCH_FORMAT, Request, batched
+from devstack.amqp.wire.values import Described, Symbol, ULong
 from devstack.faults import FaultRegistry
 from devstack.service_bus.broker import Broker
 from devstack.service_bus.management import respond

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
 
-from devstack.amqp.errors import NOT_ALLOWED, AmqpError
+from devstack.amqp.wire.errors import NOT_ALLOWED, AmqpError
 from devstack.service_bus.messages import DeadLetter, Message, Sent, identity
-from devstack.service_bus.rules import NOT_EVALUATED, Rule, copies
+from devstack.service_bus.rules.rules import NOT_EVALUATED, Rule, copies
 from devstack.service_bus.sessions import Sessions
 
 Clock = Callable[[], float]

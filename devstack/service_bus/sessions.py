@@ -3,7 +3,7 @@
 Pure. A session stays locked for as long as its receiver is attached; it does not run out on its own.
 """
 
-from devstack.amqp.errors import AmqpError
+from devstack.amqp.wire.errors import AmqpError
 
 SESSION_FILTER = "com.microsoft:session-filter"
 LOCKED_UNTIL = "com.microsoft:locked-until-utc"

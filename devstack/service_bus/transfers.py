@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from devstack.amqp.errors import MESSAGE_TOO_LARGE, NOT_ALLOWED, AmqpError
 from devstack.amqp.links import IncomingLink, too_large
+from devstack.amqp.wire.errors import MESSAGE_TOO_LARGE, NOT_ALLOWED, AmqpError
 from devstack.service_bus.broker import Topic
 from devstack.service_bus.messages import identity
 from devstack.service_bus.queue import EntityLimits, Queue

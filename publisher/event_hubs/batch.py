@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from publisher.errors import AlreadyPublishedError, MessageTooLargeError, PublishError
+from publisher.event_hubs.core.sequencing import numbers_of
 from publisher.event_hubs.ports import Codec, EncodedEvent, PublishableEvent
-from publisher.event_hubs.sequencing import numbers_of
 
 _ATTRIBUTE = "published_sequence_number"
 

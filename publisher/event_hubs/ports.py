@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 from azure.eventhub import EventData
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
-from publisher.event_hubs.steps import FailureKind
+from publisher.event_hubs.core.steps import FailureKind
 from publisher.model import Claims, ProducerRecord, Stamp, StateKey
 
 PublishableEvent = EventData | AmqpAnnotatedMessage

@@ -1,4 +1,4 @@
 """Collectors: adapters that read how much work waits in one queue or subscription.
 
-Add one with docs/adding-a-collector.md; `scaling.registry` lists those that come with the product.
+Add one with docs/adding-a-collector.md; `scaling.service.registry` lists those that come with the product.
 """

@@ -9,8 +9,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
 
+from foundation.sanitize import words_of
 from scaling.ports import CollectError, Reading
-from scaling.sanitize import words_of
 
 DEADLINE = 20.0
 """Seconds for one read with all its requests and retries: a third of the one-minute tick."""

@@ -49,7 +49,7 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
             ServiceBusAdministrationClient,
         )
 
-        from scaling.connections import service_bus_endpoint, transport_options  # noqa: PLC0415 - as above
+        from foundation.azure.connections import service_bus_endpoint, transport_options  # noqa: PLC0415 - as above
 
         endpoint = service_bus_endpoint(self._settings, self._connection)
         options = {**_RETRIES, **transport_options(self._settings)}

@@ -45,7 +45,7 @@ class StorageQueueCollector(AzureEntityCollector["QueueClient"]):
         return f"storage_queue:{params.connection}/{params.queue}"
 
     def _open(self) -> QueueClient:
-        from scaling.connections import queue_client  # noqa: PLC0415 - imports the SDKs, only when needed
+        from foundation.azure.connections import queue_client  # noqa: PLC0415 - imports the SDKs, only when needed
 
         return queue_client(self._settings, self._params.connection, self._params.queue, retry_total=1)
 

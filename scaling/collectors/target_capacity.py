@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
-from scaling.lock_step import COUNTS, as_of, capacities
+from scaling.decision.lock_step import COUNTS, as_of, capacities
 from scaling.ports import CollectError, Reading, StoreUnavailableError
 
 if TYPE_CHECKING:
-    from scaling.state_store import TableStateStore
+    from scaling.storage.states import TableStateStore
 
 STORAGE = "AzureWebJobsStorage"
 """Prefix of the settings of the storage account that holds the state: the host's own."""
@@ -63,6 +63,6 @@ class TargetCapacityCollector:
             return self._states
 
     def _open(self) -> TableStateStore:
-        from scaling.state_store import TableStateStore  # noqa: PLC0415 - imports the SDKs, only when needed
+        from scaling.storage.states import TableStateStore  # noqa: PLC0415 - imports the SDKs, only when needed
 
         return TableStateStore(self._settings, STORAGE)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from scaling.config_reader import parse_params
+from foundation.settings_reader import parse_params
 from scaling.rules.composite import CompositeRule
 from scaling.rules.guard import GuardRule
 from scaling.rules.request_units_for_rate import RequestUnitsForRateRule

@@ -9,10 +9,10 @@ from typing import Any
 
 from msgspec import Struct, structs
 
+from foundation.sanitize import leaving
 from scaling.model import Evidence, Flip, Reason, Statistic, Verdict
 from scaling.rules.expression import Expression, ExpressionError
 from scaling.rules.view import LevelLine, MetricsView, Rule
-from scaling.sanitize import leaving
 
 PROBLEMS = frozenset(
     {

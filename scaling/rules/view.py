@@ -111,7 +111,7 @@ class Rule(Protocol):
 
     A rule that keeps a target in step with another one offers `objection(view, capacity) -> str | None`; it
     is asked before an action is carried out, also where the rule is nested in a composite, with the other
-    target as it is then (`scaling.lock_step`).
+    target as it is then (`scaling.decision.lock_step`).
     """
 
     def evaluate(self, view: MetricsView, /) -> Verdict: ...

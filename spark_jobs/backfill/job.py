@@ -9,7 +9,7 @@ from typing import Annotated, cast
 import typer
 from pyspark.sql import SparkSession
 
-from consumer.sinks.cosmos_bulk import WriteMode
+from consumer.sinks.cosmos.bulk import WriteMode
 from spark_jobs.backfill.run import BackfillSettings, Selection, backfill
 from spark_jobs.backfill.story import Backfilled, report_of
 from spark_jobs.backfill.target import read_target
@@ -29,11 +29,11 @@ from spark_jobs.cli import (
 )
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import moment
-from spark_jobs.output import check_format
-from spark_jobs.report_files import write_report
-from spark_jobs.results import Results
-from spark_jobs.session import spark_session
-from spark_jobs.sources.capture import read_capture
+from spark_jobs.platform.output import check_format
+from spark_jobs.platform.results import Results
+from spark_jobs.platform.session import spark_session
+from spark_jobs.reports.report_files import write_report
+from spark_jobs.sources.capture.capture import read_capture
 
 NAME = "backfill"
 PARTITIONS = (

@@ -1,6 +1,6 @@
 """What a task does: writes the captured events of one partition, in order, with the consumer's own driver.
 
-The driver (consumer/driver.py) brings the rate limit, bulk writes, retries without an end, dead letters, and a
+The driver (consumer/running/driver.py) brings the rate limit, bulk writes, retries without an end, dead letters, and a
 checkpoint that is saved only after the writes before it have settled. Here it gets a checkpoint store of the
 backfill's own and, twice a second, its share of the budget as its rate.
 """
@@ -14,15 +14,15 @@ from typing import Any, Literal, Self
 
 from msgspec import Struct
 
-from consumer.assembly import driver_settings
 from consumer.config import ConsumerConfig, read_config
-from consumer.driver import Driver
 from consumer.errors import ConsumerError
 from consumer.model import Event
 from consumer.ports import CheckpointStore
-from consumer.sinks.cosmos_bulk import WriteMode
-from spark_jobs.backfill.board import Counts
-from spark_jobs.backfill.coordinator import (
+from consumer.running.assembly import driver_settings
+from consumer.running.driver import Driver
+from consumer.sinks.cosmos.bulk import WriteMode
+from spark_jobs.backfill.budget.board import Counts
+from spark_jobs.backfill.budget.coordinator import (
     ASK_EVERY,
     Address,
     Answer,
@@ -30,7 +30,7 @@ from spark_jobs.backfill.coordinator import (
     CoordinatorClient,
     UnreachableError,
 )
-from spark_jobs.backfill.pace import Pace
+from spark_jobs.backfill.budget.pace import Pace
 from spark_jobs.backfill.target import BackfillSink, CountedLetters, open_ledger, open_letters, open_sink
 
 FIRST_ANSWER_WITHIN = 10.0

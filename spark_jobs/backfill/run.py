@@ -13,24 +13,24 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from consumer.config import ConsumerConfig
 from consumer.errors import ConsumerError
-from consumer.sinks.cosmos_bulk import WriteMode
-from spark_jobs.backfill.board import NUMBERS, Counts
-from spark_jobs.backfill.coordinator import Coordinator
+from consumer.sinks.cosmos.bulk import WriteMode
+from spark_jobs.backfill.budget.board import NUMBERS, Counts
+from spark_jobs.backfill.budget.coordinator import Coordinator
+from spark_jobs.backfill.budget.shares import Shares
 from spark_jobs.backfill.failures import reason_of
 from spark_jobs.backfill.replay import Replaying, Unit
-from spark_jobs.backfill.shares import Shares
 from spark_jobs.backfill.story import Backfilled, PartitionPlan
 from spark_jobs.backfill.target import container_id, forget, open_ledger, read_target
 from spark_jobs.backfill.task import RESULT, PartitionTask
 from spark_jobs.backfill.transforms import POSITION, in_order, of_hub, only_missing, plan
 from spark_jobs.backfill.view import showing
-from spark_jobs.classic import SPARK_ERRORS, is_classic
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.executor_settings import for_executors
-from spark_jobs.output import read_parquet_or_delta
-from spark_jobs.progress import watch
-from spark_jobs.results import PLACES, manifest_of, result_table
-from spark_jobs.rows import collected
+from spark_jobs.platform.classic import SPARK_ERRORS, is_classic
+from spark_jobs.platform.executor_settings import for_executors
+from spark_jobs.platform.output import read_parquet_or_delta
+from spark_jobs.platform.progress import watch
+from spark_jobs.platform.results import PLACES, manifest_of, result_table
+from spark_jobs.platform.rows import collected
 
 LEDGER_WITHIN = 30.0
 

@@ -8,11 +8,11 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from consumer.sinks.cosmos_bulk import WriteMode
-from spark_jobs import plots
-from spark_jobs.backfill.board import Counts, Told
+from consumer.sinks.cosmos.bulk import WriteMode
+from spark_jobs.backfill.budget.board import Counts, Told
 from spark_jobs.backfill.replay import Unit
-from spark_jobs.report import Report
+from spark_jobs.reports import plots
+from spark_jobs.reports.report import Report
 
 
 class PartitionPlan(Struct, frozen=True):

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from msgspec import structs
 
-from consumer.assembly import Parts
 from consumer.config import ConsumerConfig, SinkKind, read_config
-from consumer.connections import cosmos_endpoint
 from consumer.errors import ConsumerError, SettingsError
-from consumer.mapping import MappingOptions
+from consumer.mapping.documents import MappingOptions
+from consumer.mapping.transforms import load_transform
 from consumer.model import Batch, Checkpoint, DeadLetter, Outcome, WriteResult
 from consumer.ports import CheckpointStore, DeadLetterStore
-from consumer.sinks.cosmos_bulk import CosmosBulkSink, WriteMode
-from consumer.sinks.cosmos_client import CosmosContainer
-from consumer.transforms import load_transform
+from consumer.running.assembly import Parts
+from consumer.sinks.cosmos.bulk import CosmosBulkSink, WriteMode
+from consumer.sinks.cosmos.client import CosmosContainer
+from foundation.azure.cosmos import cosmos_endpoint
 from spark_jobs.errors import InputError, JobError
 
 
@@ -94,7 +94,7 @@ class CountedLetters(DeadLetterStore):
 
 
 def open_sink(config: ConsumerConfig, settings: Mapping[str, str], mode: WriteMode) -> BackfillSink:
-    """As the consumer's own (consumer/assembly.py), in the mode asked for."""
+    """As the consumer's own (consumer/running/assembly.py), in the mode asked for."""
     transform = load_transform(config.transform) if config.transform else None
     return BackfillSink(
         settings,

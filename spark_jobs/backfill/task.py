@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from consumer.model import Event
-from spark_jobs.backfill.board import NUMBERS
+from spark_jobs.backfill.budget.board import NUMBERS
 from spark_jobs.backfill.replay import Replaying, replay
 
 RESULT = StructType(

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from spark_jobs.backfill.board import Told
-from spark_jobs.backfill.coordinator import Coordinator
-from spark_jobs.progress import REFRESH, console
+from spark_jobs.backfill.budget.board import Told
+from spark_jobs.backfill.budget.coordinator import Coordinator
+from spark_jobs.platform.progress import REFRESH, console
 
 LINE_EVERY = 10.0  # seconds, where there is no terminal
 

@@ -9,11 +9,11 @@ import numpy as np
 from msgspec import Struct
 
 from scaling.policy import PolicySpec
-from spark_jobs.backtest.grid import BASELINE, Candidate, Plan, Targets, metric_of
-from spark_jobs.backtest.history import HistoryError
-from spark_jobs.backtest.recommend import Choice, Judged, choose, choose_for_all, judge, judge_all
-from spark_jobs.backtest.toml_text import changes_text
-from spark_jobs.backtest.variation import GridError
+from spark_jobs.backtest.candidates.grid import BASELINE, Candidate, Plan, Targets, metric_of
+from spark_jobs.backtest.candidates.recommend import Choice, Judged, choose, choose_for_all, judge, judge_all
+from spark_jobs.backtest.candidates.toml_text import changes_text
+from spark_jobs.backtest.candidates.variation import GridError
+from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.work import Comparison, Row, Settings
 
 HOUR, DAY = 3600.0, 86_400.0

@@ -9,11 +9,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from spark_jobs.backtest.grid import BASELINE
-from spark_jobs.backtest.recommend import Choice
-from spark_jobs.backtest.score import Score
+from spark_jobs.backtest.candidates.grid import BASELINE
+from spark_jobs.backtest.candidates.recommend import Choice
+from spark_jobs.backtest.replay.score import Score
 from spark_jobs.backtest.work import Comparison, Series
-from spark_jobs.plots import BLUE, GREEN, INK, ORANGE, RED, new_figure, time_axis
+from spark_jobs.reports.plots import BLUE, GREEN, INK, ORANGE, RED, new_figure, time_axis
 
 SMALLEST, LARGEST = 14.0, 180.0
 """Areas of dots, in points squared: of the fewest and of the most actions."""

@@ -17,7 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from scaling.config_reader import ConfigError
+from foundation.settings_reader import ConfigError
 from spark_jobs import cli
 from spark_jobs.backtest.analysis import (
     Analysis,
@@ -30,24 +30,24 @@ from spark_jobs.backtest.analysis import (
     plotted,
     sliced,
 )
-from spark_jobs.backtest.grid import BASELINE
-from spark_jobs.backtest.history import HistoryError
+from spark_jobs.backtest.candidates.grid import BASELINE
+from spark_jobs.backtest.candidates.recommend import Choice
+from spark_jobs.backtest.candidates.variation import GridError
 from spark_jobs.backtest.local import read_settings
 from spark_jobs.backtest.page import report_of
-from spark_jobs.backtest.recommend import Choice
+from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.schemas import PLANS, RECOMMENDATIONS, SCORES
 from spark_jobs.backtest.tasks import Comparing, Scoring, comparison_of, encoded, rows_of
 from spark_jobs.backtest.transforms import arrivals_as_readings, histories, log_as_readings, replayed
-from spark_jobs.backtest.variation import GridError
 from spark_jobs.backtest.work import Comparison, Row, flat
 from spark_jobs.errors import InputError
-from spark_jobs.output import check_format, is_delta, read_parquet_or_delta
-from spark_jobs.progress import watch
-from spark_jobs.report_files import write_report
-from spark_jobs.results import Results
-from spark_jobs.rows import cached, collected
-from spark_jobs.session import spark_session, try_setting
-from spark_jobs.sources.telemetry import read_decisions
+from spark_jobs.platform.output import check_format, is_delta, read_parquet_or_delta
+from spark_jobs.platform.progress import watch
+from spark_jobs.platform.results import Results
+from spark_jobs.platform.rows import cached, collected
+from spark_jobs.platform.session import spark_session, try_setting
+from spark_jobs.reports.report_files import write_report
+from spark_jobs.sources.records.telemetry import read_decisions
 
 NAME = "backtest"
 

@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from scaling import registry
-from scaling.config_reader import ConfigError
+from foundation.settings_reader import ConfigError
 from scaling.policy import PolicySpec
+from scaling.service import registry
 from spark_jobs.backtest import work
 from spark_jobs.backtest.analysis import (
     Analysis,
@@ -33,11 +33,11 @@ from spark_jobs.backtest.analysis import (
     plotted,
     sliced,
 )
-from spark_jobs.backtest.grid import BASELINE, Plan, Targets, read_grid
-from spark_jobs.backtest.history import HistoryError
+from spark_jobs.backtest.candidates.grid import BASELINE, Plan, Targets, read_grid
+from spark_jobs.backtest.candidates.recommend import VERDICTS
+from spark_jobs.backtest.candidates.variation import GridError
 from spark_jobs.backtest.reading import Readings, merged, read_arrivals, read_log
-from spark_jobs.backtest.recommend import VERDICTS
-from spark_jobs.backtest.variation import GridError
+from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.work import Comparison, Prepared, Replayer, Row, flat
 from spark_jobs.errors import InputError
 

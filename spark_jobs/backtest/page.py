@@ -6,10 +6,10 @@ from collections.abc import Iterable
 
 from spark_jobs.backtest import charts
 from spark_jobs.backtest.analysis import Analysis, changes_of
-from spark_jobs.backtest.grid import BASELINE
-from spark_jobs.backtest.recommend import VERDICTS, Choice, Difference, Judged, Verdict
-from spark_jobs.backtest.score import Score
-from spark_jobs.report import Report
+from spark_jobs.backtest.candidates.grid import BASELINE
+from spark_jobs.backtest.candidates.recommend import VERDICTS, Choice, Difference, Judged, Verdict
+from spark_jobs.backtest.replay.score import Score
+from spark_jobs.reports.report import Report
 
 BEST = 12
 """Candidates in the table of one target."""

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from scaling.policy import PolicySpec
 from spark_jobs.backtest.analysis import block_of
-from spark_jobs.backtest.history import HistoryError
 from spark_jobs.backtest.reading import of_metrics
+from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.work import Comparison, Reading, Replayer, Row, Settings, compare, prepare
 
 

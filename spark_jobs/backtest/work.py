@@ -10,9 +10,9 @@ import numpy as np
 from msgspec import Struct
 
 from scaling.policy import Policy, PolicySpec
-from spark_jobs.backtest.fleet import Model
-from spark_jobs.backtest.grid import Rules
-from spark_jobs.backtest.history import (
+from spark_jobs.backtest.candidates.grid import Rules
+from spark_jobs.backtest.replay.fleet import Model
+from spark_jobs.backtest.replay.history import (
     History,
     HistoryError,
     Observation,
@@ -20,9 +20,9 @@ from spark_jobs.backtest.history import (
     from_arrivals,
     from_backlog,
 )
-from spark_jobs.backtest.load import Load, Waiting
-from spark_jobs.backtest.score import Score, scores
-from spark_jobs.backtest.simulate import Trajectory, simulate, starting_instances
+from spark_jobs.backtest.replay.load import Load, Waiting
+from spark_jobs.backtest.replay.score import Score, scores
+from spark_jobs.backtest.replay.simulate import Trajectory, simulate, starting_instances
 
 Part = Literal["training", "held_out"]
 

@@ -19,18 +19,18 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from consumer.assembly import Parts
 from consumer.config import ConsumerConfig, SinkKind, read_config
 from consumer.errors import ConsumerError
 from consumer.model import NOTHING_SETTLED, Checkpoint
+from consumer.running.assembly import Parts
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.executor_settings import for_executors
-from spark_jobs.progress import watch
+from spark_jobs.platform.executor_settings import for_executors
+from spark_jobs.platform.progress import watch
+from spark_jobs.platform.results import Results
+from spark_jobs.platform.rows import collected
 from spark_jobs.reconciliation.keys import META_FIELDS, Mapping, document_keys, event_keys
 from spark_jobs.reconciliation.schemas import LETTERS, SETTLED_RUNS, Identity
 from spark_jobs.reconciliation.transforms import CLOCK_SKEW, distinct_events
-from spark_jobs.results import Results
-from spark_jobs.rows import collected
 from spark_jobs.sources.cosmos import partition_key_paths, read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
 from spark_jobs.sources.options import SETTINGS

@@ -21,12 +21,15 @@ from pyspark.sql.types import StructType
 from rich.console import Console
 
 from consumer.config import ConsumerConfig
-from scaling.connections import connection_string
+from foundation.azure.connections import connection_string
 from spark_jobs import cli
 from spark_jobs.errors import GATE_CLOSED, InputError
 from spark_jobs.option_values import duration, moment
-from spark_jobs.output import check_format
-from spark_jobs.progress import watch
+from spark_jobs.platform.output import check_format
+from spark_jobs.platform.progress import watch
+from spark_jobs.platform.results import Results
+from spark_jobs.platform.rows import collected
+from spark_jobs.platform.session import spark_session
 from spark_jobs.reconciliation import page
 from spark_jobs.reconciliation.extract import Sides, extract, read_consumer
 from spark_jobs.reconciliation.schemas import (
@@ -39,12 +42,9 @@ from spark_jobs.reconciliation.schemas import (
     Status,
 )
 from spark_jobs.reconciliation.transforms import Due, by_hour, duplicates, gaps, judged
-from spark_jobs.report_files import write_report
-from spark_jobs.results import Results
-from spark_jobs.rows import collected
-from spark_jobs.session import spark_session
-from spark_jobs.sources.capture import read_capture
-from spark_jobs.sources.event_hubs import read_event_hub
+from spark_jobs.reports.report_files import write_report
+from spark_jobs.sources.capture.capture import read_capture
+from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.options import CONNECTION_STRING
 
 JOB = "reconciliation"

@@ -15,9 +15,9 @@ from msgspec import UNSET, Struct
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from consumer.mapping import DocumentMapper, MappingOptions
+from consumer.mapping.documents import DocumentMapper, MappingOptions
+from consumer.mapping.transforms import load_transform
 from consumer.model import Event
-from consumer.transforms import load_transform
 from spark_jobs.reconciliation.schemas import DOCUMENT_KEYS, EVENT_KEYS, Identity
 from spark_jobs.sources.cosmos import canonical_key
 

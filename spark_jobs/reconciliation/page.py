@@ -13,9 +13,9 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from consumer.model import Checkpoint
-from spark_jobs import plots
 from spark_jobs.reconciliation.schemas import UNSETTLED, Identity, Status
-from spark_jobs.report import Report, number
+from spark_jobs.reports import plots
+from spark_jobs.reports.report import Report, number
 
 ROWS_SHOWN = 200
 """Rows of a table in the page; the Parquet tables have all."""

@@ -20,11 +20,12 @@ from rich.console import Console
 from spark_jobs import cli
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import duration, moment
-from spark_jobs.output import check_format
-from spark_jobs.progress import watch
-from spark_jobs.report_files import write_report
-from spark_jobs.results import Results
-from spark_jobs.rows import cached, collected
+from spark_jobs.platform.output import check_format
+from spark_jobs.platform.progress import watch
+from spark_jobs.platform.results import Results
+from spark_jobs.platform.rows import cached, collected
+from spark_jobs.platform.session import spark_session
+from spark_jobs.reports.report_files import write_report
 from spark_jobs.sampling_report import page
 from spark_jobs.sampling_report.breaks import Break, BreakSettings
 from spark_jobs.sampling_report.changes import Change, Share, changes
@@ -41,8 +42,7 @@ from spark_jobs.sampling_report.transforms import (
     shares,
 )
 from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Finding, analyse, lost_events
-from spark_jobs.session import spark_session
-from spark_jobs.sources.app_insights import read_app_insights
+from spark_jobs.sources.records.app_insights import read_app_insights
 
 JOB = "sampling-report"
 DAY = timedelta(days=1)

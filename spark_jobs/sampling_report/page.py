@@ -11,8 +11,8 @@ from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 from msgspec import Struct
 
-from spark_jobs import plots
-from spark_jobs.report import Report, number
+from spark_jobs.reports import plots
+from spark_jobs.reports.report import Report, number
 from spark_jobs.sampling_report.breaks import Fit
 from spark_jobs.sampling_report.changes import Change
 from spark_jobs.sampling_report.kql import SCHEMAS, Question, queries

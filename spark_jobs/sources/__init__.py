@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> None:
     """Registers the Python data sources; again is harmless."""
     # What a source needs is loaded with Spark, not with the command line.
-    from spark_jobs.sources.app_insights import AppInsightsSource  # noqa: PLC0415
-    from spark_jobs.sources.capture import CaptureSource  # noqa: PLC0415
-    from spark_jobs.sources.event_hubs import EventHubSource  # noqa: PLC0415
+    from spark_jobs.sources.capture.capture import CaptureSource  # noqa: PLC0415
+    from spark_jobs.sources.event_hubs.source import EventHubSource  # noqa: PLC0415
+    from spark_jobs.sources.records.app_insights import AppInsightsSource  # noqa: PLC0415
+    from spark_jobs.sources.records.telemetry import ConsumerTelemetrySource, ScalingLogSource  # noqa: PLC0415
     from spark_jobs.sources.tables import TableSource  # noqa: PLC0415
-    from spark_jobs.sources.telemetry import ConsumerTelemetrySource, ScalingLogSource  # noqa: PLC0415
 
     sources = (
         AppInsightsSource,

@@ -6,7 +6,7 @@
 Options:
 
 - `secretConnectionString`; or `secretSettings`, a JSON object of app settings, and in it the connection named `connection`
-  (default CosmosConnection), by key or by identity as in `consumer.connections`
+  (default CosmosConnection), by key or by identity as in `foundation.azure.cosmos`
 - `database`, `container`
 - `fields`: name=/path pairs by comma; only these are read, besides the id and the partition key
 - `modifiedSince`: epoch seconds; only documents written since then
@@ -37,10 +37,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from consumer.connections import cosmos_client
 from consumer.errors import SettingsError
-from consumer.mapping import parse_path, partition_key_text
-from scaling.connections import ConnectionSettingsError, network_story
+from consumer.mapping.documents import parse_path, partition_key_text
+from foundation.azure.connections import ConnectionSettingsError, network_story
+from foundation.azure.cosmos import cosmos_client
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.sources.options import CONNECTION_STRING, SETTINGS, check_secrets
 

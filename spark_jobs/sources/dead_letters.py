@@ -20,10 +20,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from consumer.assembly import Parts
 from consumer.config import read_config
 from consumer.errors import ConsumerError, SettingsError
 from consumer.model import DeadLetter
+from consumer.running.assembly import Parts
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.sources.options import SETTINGS, check_secrets
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from spark_jobs.classic import SPARK_ERRORS
 from spark_jobs.errors import InputError
+from spark_jobs.platform.classic import SPARK_ERRORS
 
 _RAISED = re.compile(r"^\s*spark_jobs\.errors\.InputError: (.+)$", re.MULTILINE)
 

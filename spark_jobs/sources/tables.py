@@ -20,15 +20,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from scaling import consumer_stats, decision_log
-from scaling.connections import ConnectionSettingsError, network_story, storage_endpoint, table_service
-from scaling.serial import read_log_row
+from foundation import consumer_stats
+from foundation.azure.connections import (
+    ConnectionSettingsError,
+    network_story,
+    storage_endpoint,
+    table_service,
+)
+from scaling.storage import decision_log
+from scaling.storage.rows import read_log_row
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import CONSUMER_STATS, DECISIONS
 from spark_jobs.sources.options import carried, environment
-from spark_jobs.sources.record_files import arrow_schema
-from spark_jobs.sources.records import RejectedError
-from spark_jobs.sources.telemetry_rows import Row, entry_row, stats_row
+from spark_jobs.sources.records.record_files import arrow_schema
+from spark_jobs.sources.records.records import RejectedError
+from spark_jobs.sources.records.telemetry_rows import Row, entry_row, stats_row
 
 NAME = "azure_table"
 SCHEME = "table://"

@@ -25,12 +25,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import JobError
-from spark_jobs.output import read_line, read_table, write_line, write_table
-from spark_jobs.rows import cached, collected
-from spark_jobs.telemetry_aggregation.cells import MINUTE
+from spark_jobs.platform.output import read_line, read_table, write_line, write_table
+from spark_jobs.platform.rows import cached, collected
 from spark_jobs.telemetry_aggregation.datasets import Dataset
+from spark_jobs.telemetry_aggregation.minutes.cells import MINUTE
+from spark_jobs.telemetry_aggregation.minutes.windows import day_of, micros
 from spark_jobs.telemetry_aggregation.transforms import distinct
-from spark_jobs.telemetry_aggregation.windows import day_of, micros
 
 BEGINNING = -(1 << 62)  # before every record, in microseconds
 

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import InputError
-from spark_jobs.output import has_delta, is_delta, read_parquet_or_delta
+from spark_jobs.platform.output import has_delta, is_delta, read_parquet_or_delta
 from spark_jobs.schemas import METRICS
 from spark_jobs.sources.options import FOR_EVER
 
@@ -36,7 +36,7 @@ def read(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
         except InputError as error:
             raise InputError(f"--metrics {error}; accepted: Parquet files, or a Delta table") from None
         return _samples(frame, inputs)
-    from spark_jobs.sources import telemetry  # noqa: PLC0415 - only where it is read
+    from spark_jobs.sources.records import telemetry  # noqa: PLC0415 - only where it is read
 
     if name == "telemetry":
         return telemetry.read_consumer_telemetry(spark, _path(inputs.telemetry), quarantine=inputs.quarantine)
@@ -60,7 +60,7 @@ def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
             f"--metrics {path} is a Delta table, and its files alone do not tell a stream which rows are new; leave"
             " --checkpoint out, or add Delta Lake to Spark (--packages io.delta:...)"
         )
-    from spark_jobs.sources import telemetry  # noqa: PLC0415
+    from spark_jobs.sources.records import telemetry  # noqa: PLC0415
 
     most = inputs.files_per_batch
     if name == "telemetry":

@@ -15,20 +15,18 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.streaming.query import StreamingQuery
 
-from scaling.config_reader import parse_duration
+from foundation.settings_reader import parse_duration
 from spark_jobs import cli
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.output import check_folder, check_format
-from spark_jobs.progress import watch
-from spark_jobs.report_files import write_report
-from spark_jobs.results import Results
-from spark_jobs.rows import cached, collected
-from spark_jobs.session import spark_session
+from spark_jobs.platform.output import check_folder, check_format
+from spark_jobs.platform.progress import watch
+from spark_jobs.platform.results import Results
+from spark_jobs.platform.rows import cached, collected
+from spark_jobs.platform.session import spark_session
+from spark_jobs.reports.report_files import write_report
 from spark_jobs.telemetry_aggregation import page
 from spark_jobs.telemetry_aggregation.capacity import scaling
-from spark_jobs.telemetry_aggregation.cells import MICROS
 from spark_jobs.telemetry_aggregation.datasets import Dataset, States, decisions, metrics, telemetry
-from spark_jobs.telemetry_aggregation.gauges import gauges
 from spark_jobs.telemetry_aggregation.incremental import (
     BEGINNING,
     Incremental,
@@ -37,10 +35,12 @@ from spark_jobs.telemetry_aggregation.incremental import (
     states_of_days,
 )
 from spark_jobs.telemetry_aggregation.inputs import Inputs, between, read, stream
-from spark_jobs.telemetry_aggregation.sample_files import states_of_files
+from spark_jobs.telemetry_aggregation.minutes.cells import MICROS
+from spark_jobs.telemetry_aggregation.minutes.gauges import gauges
+from spark_jobs.telemetry_aggregation.minutes.sample_files import states_of_files
+from spark_jobs.telemetry_aggregation.minutes.windows import micros
 from spark_jobs.telemetry_aggregation.schemas import QUALITY, TABLES
 from spark_jobs.telemetry_aggregation.transforms import distinct, flows
-from spark_jobs.telemetry_aggregation.windows import micros
 
 NAME = "telemetry-aggregation"
 

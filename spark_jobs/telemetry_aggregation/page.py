@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.report import Report, number
-from spark_jobs.rows import collected
-from spark_jobs.telemetry_aggregation.buckets import RELATIVE_ERROR
+from spark_jobs.platform.rows import collected
+from spark_jobs.reports.report import Report, number
+from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +102,7 @@ def _finest(table: DataFrame, days: Sequence[Row]) -> DataFrame:
 
 
 def _backlogs(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
-    from spark_jobs import plots  # noqa: PLC0415 - matplotlib takes a second
+    from spark_jobs.reports import plots  # noqa: PLC0415 - matplotlib takes a second
 
     report.heading("Backlogs and other gauges")
     peaks: dict[tuple[str, str, str], float] = defaultdict(float)
@@ -139,7 +139,7 @@ def _backlogs(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
 
 
 def _plot_gauge(axes: Axes, series: tuple[str, str, str], table: DataFrame) -> None:
-    from spark_jobs import plots  # noqa: PLC0415
+    from spark_jobs.reports import plots  # noqa: PLC0415
 
     subject, part, metric = series
     chosen = table.where(
@@ -160,7 +160,7 @@ def _plot_gauge(axes: Axes, series: tuple[str, str, str], table: DataFrame) -> N
 
 
 def _flows(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
-    from spark_jobs import plots  # noqa: PLC0415
+    from spark_jobs.reports import plots  # noqa: PLC0415
 
     report.heading("Consumers")
     rows = collected(_finest(table, days).orderBy("window_start"))
@@ -257,7 +257,7 @@ def _drawn(value: float | None) -> float:
 
 
 def _scaling(report: Report, table: DataFrame, days: Sequence[Row], currency: str) -> None:
-    from spark_jobs import plots  # noqa: PLC0415
+    from spark_jobs.reports import plots  # noqa: PLC0415
 
     report.heading("Scale actions, capacity and cost")
     rows = collected(_finest(table, days).orderBy("window_start"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
-from spark_jobs.telemetry_aggregation.buckets import RELATIVE_ERROR
+from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
 
 _TEXT, _LONG, _DOUBLE, _TIME = StringType(), LongType(), DoubleType(), TimestampType()
 _BOUND = {"relative_error": RELATIVE_ERROR}

@@ -6,12 +6,12 @@ import uuid
 import pytest
 from sqlalchemy import update
 
-from consumer.checkpoints.memory import MemoryCheckpointStore
-from consumer.checkpoints.sql import SqlCheckpointStore
 from consumer.errors import FencedError, PositionError
 from consumer.model import Checkpoint
-from consumer.sql.database import SqlDatabase
-from consumer.sql.tables import CHECKPOINTS, Scope
+from consumer.stores.memory.positions import MemoryCheckpointStore
+from consumer.stores.sql.checkpoints import SqlCheckpointStore
+from consumer.stores.sql.tables import CHECKPOINTS, Scope
+from foundation.sql.database import SqlDatabase
 from tests.blob_support import BlobPlace
 
 HUB, GROUP = "orders", "readers"

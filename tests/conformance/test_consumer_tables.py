@@ -4,12 +4,12 @@ import uuid
 
 import pytest
 
-from consumer.rate_control import RateOrder, RateOrderError, TableRateStore
+from consumer.telemetry.rate_orders import RateOrder, RateOrderError, TableRateStore
 from consumer.telemetry.stats_store import TableStatsStore
-from scaling.connections import ConnectionSettingsError
-from scaling.consumer_stats import ConsumerStats, PartitionStats
+from foundation.azure.connections import ConnectionSettingsError
+from foundation.azure.tables import Table
+from foundation.consumer_stats import ConsumerStats, PartitionStats
 from scaling.ports import StoreUnavailableError
-from scaling.tables import Table
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
 
 T0 = 1_795_000_000.0

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from azure.data.tables.aio import TableServiceClient
 
+from foundation.consumer_stats import ConsumerStats, to_row
 from scaling.collectors.consumer_telemetry import ConsumerTelemetryCollector
-from scaling.consumer_stats import ConsumerStats, to_row
 from scaling.ports import CollectError
 
 NOW = 1_700_000_000.0

@@ -5,13 +5,13 @@ import uuid
 
 import pytest
 
-from consumer.dead_letters.cosmos import CosmosDeadLetterStore
-from consumer.dead_letters.memory import MemoryDeadLetterStore
-from consumer.dead_letters.sql import SqlDeadLetterStore
 from consumer.model import DeadLetter, Event, Rejection
-from consumer.sql.database import SqlDatabase
-from consumer.sql.tables import Scope
+from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
+from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
+from consumer.stores.sql.dead_letters import SqlDeadLetterStore
+from consumer.stores.sql.tables import Scope
 from devstack.cosmos.server import CosmosServer
+from foundation.sql.database import SqlDatabase
 from tests.blob_support import BlobPlace
 
 HUB, GROUP = "orders", "readers"

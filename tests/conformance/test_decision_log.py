@@ -12,7 +12,6 @@ from azure.data.tables.aio import TableServiceClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.decision_log import Position, TableDecisionLog, decode_position, encode_position
 from scaling.model import (
     Effect,
     EffectOutcome,
@@ -23,7 +22,8 @@ from scaling.model import (
     Recommendation,
 )
 from scaling.ports import StoreUnavailableError
-from scaling.serial import ENTITY_BYTES, log_row, log_row_key, read_log_row, size_of
+from scaling.storage.decision_log import Position, TableDecisionLog, decode_position, encode_position
+from scaling.storage.rows import ENTITY_BYTES, log_row, log_row_key, read_log_row, size_of
 from tests.fakes import MemoryDecisionLog
 
 T0 = 1_795_000_000.0

@@ -13,10 +13,10 @@ from azure.storage.blob.aio import ContainerClient
 
 from devstack.event_hubs.server import EventHubsServer
 from devstack.faults import Fault
-from scaling import connections
-from scaling.collectors.event_hub_lag import EventHubLagCollector
-from scaling.config_reader import parse_params
-from scaling.connections import event_hub_client
+from foundation.azure import connections
+from foundation.azure.connections import event_hub_client
+from foundation.settings_reader import parse_params
+from scaling.collectors.event_hub.collector import EventHubLagCollector
 from scaling.ports import CollectError
 from tests.conformance.test_collectors import NOW, CollectorConformance
 

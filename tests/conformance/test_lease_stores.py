@@ -5,11 +5,11 @@ import uuid
 
 import pytest
 
-from consumer.checkpoints.memory import MemoryLeaseStore
-from consumer.checkpoints.sql import SqlLeaseStore
 from consumer.model import Lease
-from consumer.sql.database import SqlDatabase
-from consumer.sql.tables import Scope
+from consumer.stores.memory.positions import MemoryLeaseStore
+from consumer.stores.sql.checkpoints import SqlLeaseStore
+from consumer.stores.sql.tables import Scope
+from foundation.sql.database import SqlDatabase
 from tests.blob_support import BlobPlace
 
 HUB, GROUP = "orders", "readers"

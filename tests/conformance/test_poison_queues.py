@@ -6,9 +6,9 @@ import uuid
 import pytest
 from azure.storage.queue.aio import QueueServiceClient
 
-from scaling.connections import ConnectionSettingsError
-from scaling.poison_queues import QueuePoisonQueues, shown
+from foundation.azure.connections import ConnectionSettingsError
 from scaling.ports import StoreUnavailableError
+from scaling.storage.poison_queues import QueuePoisonQueues, shown
 from tests.fakes import MemoryPoisonQueues
 
 T0 = 1_795_000_000.0

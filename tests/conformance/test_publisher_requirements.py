@@ -24,9 +24,9 @@ from publisher.errors import (
 )
 from publisher.event_hubs.batch import published_sequence_number
 from publisher.event_hubs.cancellation import SETTLING
-from publisher.idempotent_producer import IdempotentProducer
+from publisher.event_hubs.producer import IdempotentProducer
+from publisher.event_hubs.sync_producer import SyncIdempotentProducer
 from publisher.model import PartitionPublishingOptions, RetryPolicy
-from publisher.sync_producer import SyncIdempotentProducer
 from tests.publisher_support import (
     QUICK,
     FakeWorld,

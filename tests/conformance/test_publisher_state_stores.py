@@ -7,14 +7,14 @@ import pytest
 from sqlalchemy import update
 
 from consumer.errors import UnavailableError
-from consumer.sql.database import SqlDatabase
+from foundation.sql.database import SqlDatabase
 from publisher.errors import InvalidProducerStateError, ProducerDisconnectedError
 from publisher.event_hubs.ports import StateConflictError
+from publisher.event_hubs.states.blob import BlobStateStore
+from publisher.event_hubs.states.file import FileStateStore
+from publisher.event_hubs.states.memory import MemoryStateStore
+from publisher.event_hubs.states.sql import STATES, SqlStateStore
 from publisher.model import PartitionPublishingOptions, PendingSet, ProducerRecord, StateKey
-from publisher.states.blob import BlobStateStore
-from publisher.states.file import FileStateStore
-from publisher.states.memory import MemoryStateStore
-from publisher.states.sql import STATES, SqlStateStore
 from tests.blob_support import BlobPlace
 from tests.postgres_support import new_database
 from tests.publisher_support import FakeWorld, event, events

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from devstack.certificates import ensure_certificate
 from devstack.faults import Fault
+from devstack.processes.certificates import ensure_certificate
 from devstack.resource_manager import ResourceManagerServer
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
-from scaling.scalers.app_service_plan import AppServicePlanScaler
+from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from tests.fakes_azure import FakePlatform, FakeScaler
 
 NOW = 1_700_000_000.0

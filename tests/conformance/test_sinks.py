@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from consumer.mapping import MappingOptions
+from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome
-from consumer.sinks.cosmos_bulk import CosmosBulkSink
+from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.sinks.memory import MemorySink
 from devstack.cosmos import CosmosServer
 

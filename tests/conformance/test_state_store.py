@@ -12,9 +12,8 @@ from azure.data.tables.aio import TableServiceClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.config import MAX_METRICS
-from scaling.connections import ConnectionSettingsError
-from scaling.control_store import TableControlStore
+from foundation.azure.connections import ConnectionSettingsError
+from scaling.config.policy_file import MAX_METRICS
 from scaling.model import (
     Capacity,
     Controls,
@@ -31,8 +30,9 @@ from scaling.model import (
     TargetState,
 )
 from scaling.ports import ConflictError, NewerStateError, Snapshot, StoreUnavailableError
-from scaling.reading import MAX_MESSAGE
-from scaling.serial import (
+from scaling.service.reading import MAX_MESSAGE
+from scaling.storage.orders import TableControlStore
+from scaling.storage.rows import (
     CorruptRowError,
     TooLargeError,
     key_of,
@@ -40,7 +40,7 @@ from scaling.serial import (
     read_target,
     target_row,
 )
-from scaling.state_store import TableStateStore
+from scaling.storage.states import TableStateStore
 from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, Window
 from tests.fakes import MemoryControlStore, MemoryStateStore
 

@@ -8,10 +8,10 @@ import pytest
 
 from scaling.collectors import target_capacity
 from scaling.collectors.target_capacity import TargetCapacityCollector
-from scaling.lock_step import as_seen, capacities
+from scaling.decision.lock_step import as_seen, capacities
 from scaling.model import Capacity, EffectRecord, Limit, Reason, Recommendation, ScaleAction, TargetState
 from scaling.ports import CollectError
-from scaling.state_store import TableStateStore
+from scaling.storage.states import TableStateStore
 
 NOW = 1_700_000_000.0
 STANDING = TargetState(expected=4, capacity=Capacity(4, NOW))

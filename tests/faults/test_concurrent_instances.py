@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from scaling.analysis.replay import decode_inputs, replay, same
 from scaling.model import Controls, LogKind, Pause
-from scaling.replay import decode_inputs, replay, same
 from tests.runner_support import MINUTE, NOW, World, metric, policy
 
 PORT_CALLS = ("load", "append", "save", "apply", "current")

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from consumer.config import read_config
-from consumer.process import ConsumerProcess
+from consumer.running.process import ConsumerProcess
 from tests.consumer_faults import QUICK_LEASES, Ledger, Stores, consumer_process, until
 from tests.consumer_support import consumer_world
 

@@ -16,8 +16,8 @@ import pytest_asyncio
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
 from consumer.config import read_config
-from consumer.process import ConsumerProcess
-from devstack.cosmos.errors import CosmosError
+from consumer.running.process import ConsumerProcess
+from devstack.cosmos.store.errors import CosmosError
 from devstack.faults import Fault
 from tests.consumer_faults import Ledger, Stores, blob_port, covers, soon, through, until
 from tests.consumer_support import HUB, consumer_world

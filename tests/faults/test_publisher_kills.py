@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from devstack.event_hubs.partition_keys import partition_of
+from devstack.event_hubs.storage.partition_keys import partition_of
 from devstack.faults import Fault
 from tests.consumer_faults import until
 from tests.event_hubs_support import HUB, running_server
@@ -33,7 +33,7 @@ TROUBLES = [
     "detach",
 ]
 
-COMMAND = "import typer; from publisher.cli_publish import publish; typer.run(publish)"
+COMMAND = "import typer; from publisher.cli.publish import publish; typer.run(publish)"
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ async def test_a_file_published_with_saved_state_is_stored_exactly_once_whatever
 WITHOUT_STATE = """
 import asyncio, sys
 from azure.eventhub import EventData
-from publisher.idempotent_producer import IdempotentProducer
+from publisher.event_hubs.producer import IdempotentProducer
 from publisher.model import RetryPolicy
 
 async def main(connection, hub, first, last, size):

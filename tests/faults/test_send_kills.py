@@ -11,15 +11,15 @@ from collections import Counter
 import pytest
 
 from devstack.faults import Fault
+from devstack.processes.threaded import running_in_thread
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from devstack.threaded import running_in_thread
-from publisher.service_bus.resume_file import read_ledger
+from publisher.cli.resume_file import read_ledger
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(300)]
 
 QUEUE = "killed"
 BATCH = 4500  # lines; the most that one takes
-COMMAND = "import typer; from publisher.cli_send import send; typer.run(send)"
+COMMAND = "import typer; from publisher.cli.send import send; typer.run(send)"
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from consumer.checkpoints.sql import SqlCheckpointStore
 from consumer.errors import FencedError, SettingsError, UnavailableError
 from consumer.model import Checkpoint
-from consumer.sinks.sql_transactional import SqlTransactionalSink
-from consumer.sql.database import SqlDatabase
-from consumer.sql.targets import HandlerTarget
+from consumer.sinks.sql.targets import HandlerTarget
+from consumer.sinks.sql.transactional import SqlTransactionalSink
+from consumer.stores.sql.checkpoints import SqlCheckpointStore
+from foundation.sql.database import SqlDatabase
 from tests.postgres_support import new_database
 from tests.sql_support import (
     FLIGHTS,

@@ -163,8 +163,8 @@ async def test_a_slice_in_the_worker_consumes_and_ends_in_time(world):
 
 
 async def dead_letters(settings):
-    from consumer.assembly import Parts  # noqa: PLC0415 - the tests of bindings need none of it
     from consumer.config import read_config  # noqa: PLC0415
+    from consumer.running.assembly import Parts  # noqa: PLC0415 - the tests of bindings need none of it
 
     store = Parts(read_config(settings), settings).letters()
     await store.open()

@@ -10,11 +10,11 @@ import pytest
 from consumer.telemetry.stats_store import TableStatsStore
 from devstack.function_host import FunctionHost
 from devstack.function_host.settings import load_host_json
-from devstack.supervisor import ANY_PORTS, Stack
-from devstack.threaded import running_in_thread
-from scaling.codec import decode_action, encode_action, encode_report
-from scaling.consumer_stats import ConsumerStats
+from devstack.processes.supervisor import ANY_PORTS, Stack
+from devstack.processes.threaded import running_in_thread
+from foundation.consumer_stats import ConsumerStats
 from scaling.model import Capacity, MetricSample, MetricsReport, Reason
+from scaling.service.messages import decode_action, encode_action, encode_report
 from tests.functions.worker_harness import run_worker
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from devstack.supervisor import ANY_PORTS, RESOURCE_GROUP, SUBSCRIPTION, Stack
-from devstack.threaded import running_in_thread
-from scaling.codec import encode_report
+from devstack.processes.supervisor import ANY_PORTS, RESOURCE_GROUP, SUBSCRIPTION, Stack
+from devstack.processes.threaded import running_in_thread
 from scaling.model import Capacity, MetricSample, MetricsReport
+from scaling.service.messages import encode_report
 from tests.consumer_support import consumer_world
 from tests.functions.worker_harness import run_worker
 

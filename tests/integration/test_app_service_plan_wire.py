@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from devstack.certificates import ensure_certificate
 from devstack.faults import Fault
+from devstack.processes.certificates import ensure_certificate
 from devstack.resource_manager import BucketSize, OperationStyle, ResourceManagerServer
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
-from scaling.scalers.app_service_plan import AppServicePlanScaler
-from scaling.scalers.plan_reader import TargetRefusedError
+from scaling.scalers.app_service.plan_reader import TargetRefusedError
+from scaling.scalers.app_service.scaler import AppServicePlanScaler
 
 pytestmark = pytest.mark.wire
 

@@ -15,8 +15,8 @@ from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 from azure.storage.queue import QueueClient
 
-from devstack.azurite import Azurite
-from devstack.processes import ChildProcess, ProcessError, free_ports, port_is_free
+from devstack.processes.azurite import Azurite
+from devstack.processes.child import ChildProcess, ProcessError, free_ports, port_is_free
 
 pytestmark = pytest.mark.wire
 
@@ -111,7 +111,7 @@ async def test_a_port_in_use_is_named_before_anything_is_started():
 async def test_a_free_port_that_somebody_takes_meanwhile_is_replaced(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         offers = [[*free_ports(2), taken.getsockname()[1]], free_ports(3)]
-        monkeypatch.setattr("devstack.azurite.free_ports", lambda _count: offers.pop(0))
+        monkeypatch.setattr("devstack.processes.azurite.free_ports", lambda _count: offers.pop(0))
 
         async with Azurite() as azurite:
             assert azurite.running
@@ -166,7 +166,7 @@ def test_a_child_that_ignores_the_polite_signal_is_killed_after_the_grace():
 )
 def test_a_child_ends_when_its_parent_is_killed():
     parent_code = (
-        "import time, sys; from devstack.processes import ChildProcess\n"
+        "import time, sys; from devstack.processes.child import ChildProcess\n"
         "child = ChildProcess('orphan', [sys.executable, '-c', 'import time; time.sleep(60)'])\n"
         "child.start(); print('child', child.pid, flush=True); time.sleep(60)"
     )

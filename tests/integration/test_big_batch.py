@@ -9,15 +9,15 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from devstack.faults import Fault
+from devstack.processes.threaded import running_in_thread
 from devstack.service_bus import PREMIUM, STANDARD, Counts, EntityLimits, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages import identity
-from devstack.threaded import running_in_thread
-from publisher.batch_sender import BigBatchSender
 from publisher.errors import PublishRefusedError, PublishSettingsError
 from publisher.send_errors import OversizedMessageError, PartiallySentError
-from publisher.service_bus.message_sizes import plain_message
-from publisher.service_bus.sending import SendPolicy
-from publisher.sync_batch_sender import SyncBigBatchSender
+from publisher.service_bus.core.sending import SendPolicy
+from publisher.service_bus.sdk.message_sizes import plain_message
+from publisher.service_bus.sender import BigBatchSender
+from publisher.service_bus.sync_sender import SyncBigBatchSender
 
 pytestmark = pytest.mark.wire
 

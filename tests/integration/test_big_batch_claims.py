@@ -8,14 +8,14 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.storage.blob.aio import ContainerClient
 
+from devstack.processes.threaded import running_in_thread
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from devstack.threaded import running_in_thread
-from publisher.batch_sender import BigBatchSender
-from publisher.claim_check import ClaimCheck, SyncClaimCheck, restore
 from publisher.send_errors import ClaimDamagedError, ClaimMissingError, PartiallySentError
-from publisher.service_bus.claims import ClaimSettings
-from publisher.service_bus.sending import SendPolicy
-from publisher.sync_batch_sender import SyncBigBatchSender
+from publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck, restore
+from publisher.service_bus.core.claims import ClaimSettings
+from publisher.service_bus.core.sending import SendPolicy
+from publisher.service_bus.sender import BigBatchSender
+from publisher.service_bus.sync_sender import SyncBigBatchSender
 
 pytestmark = pytest.mark.wire
 

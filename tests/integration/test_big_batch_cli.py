@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from devstack.faults import Fault
+from devstack.processes.threaded import running_in_thread
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages import identity
-from devstack.threaded import running_in_thread
 from tidemark.__main__ import app
 
 pytestmark = pytest.mark.wire
@@ -230,7 +230,7 @@ def test_a_private_name_that_fails_costs_no_message(threaded, queue, send, tmp_p
     def moved(*_):
         raise AttributeError("'ServiceBusSender' object has no attribute '_max_batch_size_on_link'")
 
-    monkeypatch.setattr(f"publisher.service_bus.service_bus_link.{name}", moved)
+    monkeypatch.setattr(f"publisher.service_bus.sdk.link.{name}", moved)
     file = tmp_path / "lines.txt"
     file.write_text("".join(f"line {n}\n" for n in range(5_000)))
     result, summary = send("-f", str(file))

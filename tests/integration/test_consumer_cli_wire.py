@@ -9,9 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from consumer.assembly import Parts
 from consumer.cli import add_commands
 from consumer.config import read_config
+from consumer.running.assembly import Parts
 from tests.consumer_support import consumer_world, flight
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(90)]

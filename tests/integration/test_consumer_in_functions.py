@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 
 from consumer.config import read_config
 from consumer.model import Checkpoint
-from consumer.process import ConsumerProcess
+from consumer.running.process import ConsumerProcess
 from devstack.faults import Fault
 from devstack.function_host import FunctionHost
 from devstack.function_host.event_hubs import CHECKPOINTS
@@ -48,10 +48,12 @@ def hosting(monkeypatch, world, caplog):
         }
         for name, value in settings.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.delitem(sys.modules, "consumer.functions", raising=False)
+        monkeypatch.delitem(sys.modules, "consumer.web.functions", raising=False)
         app = func.FunctionApp()
-        app.register_functions(importlib.import_module("consumer.functions").blueprint)
-        del sys.modules["consumer.functions"]  # not by monkeypatch, which would put it back for later tests
+        app.register_functions(importlib.import_module("consumer.web.functions").blueprint)
+        del sys.modules[
+            "consumer.web.functions"
+        ]  # not by monkeypatch, which would put it back for later tests
         return FunctionHost(app, settings=settings, host_json=HOST_JSON)
 
     return host
@@ -60,7 +62,7 @@ def hosting(monkeypatch, world, caplog):
 @pytest.fixture(autouse=True)
 async def no_consumer_is_left(monkeypatch):
     """In Azure the trigger's consumer lives as long as the process; here until the end of the test."""
-    hosted = importlib.import_module("consumer.hosted")
+    hosted = importlib.import_module("consumer.running.hosted")
     monkeypatch.setattr(hosted, "_hosted", {})
     yield
     for consumer in hosted._hosted.values():

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from devstack.faults import Fault
-from devstack.processes import ChildProcess
+from devstack.processes.child import ChildProcess
 from tests.consumer_support import consumer_world
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(150)]

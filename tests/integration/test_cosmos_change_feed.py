@@ -13,7 +13,7 @@ from azure.cosmos.exceptions import (
 )
 
 from devstack.cosmos import CosmosServer
-from devstack.cosmos.container import ANY
+from devstack.cosmos.store.container import ANY
 
 pytestmark = pytest.mark.wire
 

@@ -13,9 +13,9 @@ from azure.cosmos import ThroughputProperties
 from azure.cosmos.aio import CosmosClient
 from azure.cosmos.exceptions import CosmosHttpResponseError
 
-from devstack.certificates import ensure_certificate
 from devstack.cosmos import CosmosServer
 from devstack.faults import Fault
+from devstack.processes.certificates import ensure_certificate
 
 pytestmark = pytest.mark.wire
 

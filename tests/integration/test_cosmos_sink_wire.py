@@ -11,14 +11,14 @@ from azure.cosmos import PartitionKey
 from azure.cosmos._routing.aio.routing_map_provider import PartitionKeyRangeCache
 from msgspec.structs import replace
 
-from consumer.connections import cosmos_client
 from consumer.errors import SettingsError, UnavailableError
-from consumer.mapping import MappingOptions
+from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome, Routes
-from consumer.sinks.cosmos_bulk import CosmosBulkSink
-from consumer.sinks.cosmos_client import CosmosContainer, _Exchange
+from consumer.sinks.cosmos.bulk import CosmosBulkSink
+from consumer.sinks.cosmos.client import CosmosContainer, _Exchange
 from devstack.cosmos import CosmosServer
 from devstack.faults import Fault
+from foundation.azure.cosmos import cosmos_client
 
 pytestmark = pytest.mark.wire
 

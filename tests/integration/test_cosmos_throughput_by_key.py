@@ -7,16 +7,16 @@ import pytest
 from azure.cosmos import PartitionKey, ThroughputProperties
 from azure.cosmos.aio import CosmosClient
 
-from devstack.certificates import ensure_certificate
 from devstack.cosmos.server import CosmosServer
 from devstack.faults import Fault
+from devstack.processes.certificates import ensure_certificate
 from devstack.resource_manager import LocalAccount, ResourceManagerServer
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
-from scaling.scalers import cosmos_planes
-from scaling.scalers.cosmos_errors import NoThroughputError
-from scaling.scalers.cosmos_throughput import CosmosThroughputScaler
-from scaling.scalers.throughput import UpdateBudget
+from scaling.scalers.cosmos import planes as cosmos_planes
+from scaling.scalers.cosmos.errors import NoThroughputError
+from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
+from scaling.scalers.cosmos.throughput import UpdateBudget
 
 NOW = 1_700_000_000.0
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"

@@ -7,14 +7,14 @@ import msgspec
 import pytest
 from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient
 
-from devstack.certificates import ensure_certificate
 from devstack.faults import Fault
+from devstack.processes.certificates import ensure_certificate
 from devstack.resource_manager import ResourceManagerServer, StandaloneAccount
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
-from scaling.scalers import arm
-from scaling.scalers.cosmos_errors import NoThroughputError
-from scaling.scalers.cosmos_throughput import CosmosThroughputScaler
+from scaling.scalers.arm import clients as arm
+from scaling.scalers.cosmos.errors import NoThroughputError
+from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
 
 NOW = 1_700_000_000.0
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"

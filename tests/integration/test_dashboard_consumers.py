@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from consumer.rate_control import RateOrder
-from scaling.consumer_stats import PartitionStats
+from consumer.telemetry.rate_orders import RateOrder
+from foundation.consumer_stats import PartitionStats
 from tests.browser_support import CONTRASTS, KEY, PHONE, consumer_row, eventually
 
 pytestmark = [pytest.mark.browser, pytest.mark.wire, pytest.mark.asyncio(loop_scope="module")]

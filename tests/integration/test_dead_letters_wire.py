@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from consumer.dead_letters.cosmos import CosmosDeadLetterStore
 from consumer.errors import ConsumerError, SettingsError, UnavailableError
 from consumer.model import DeadLetter, Event, Rejection
+from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from devstack.cosmos.server import CosmosServer
 from devstack.faults import Fault
 from tests.blob_support import BlobPlace

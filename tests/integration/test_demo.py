@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from consumer.errors import SettingsError
-from devstack.processes import ProcessError
-from devstack.streaming_run import Instance
+from devstack.demo.streaming.run import Instance
+from devstack.processes.child import ProcessError
 
 ROOT = Path(__file__).resolve().parents[2]
 

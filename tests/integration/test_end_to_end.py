@@ -16,8 +16,8 @@ from azure.storage.queue import QueueClient
 from typer.testing import CliRunner
 
 from devstack.faults import Fault
-from devstack.supervisor import ANY_PORTS, FunctionsProcess, Stack
-from devstack.threaded import running_in_thread
+from devstack.processes.supervisor import ANY_PORTS, FunctionsProcess, Stack
+from devstack.processes.threaded import running_in_thread
 from scaling.cli import app as command_line
 
 ROOT = Path(__file__).resolve().parents[2]

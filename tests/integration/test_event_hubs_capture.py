@@ -12,8 +12,8 @@ import pytest
 from azure.eventhub import EventData
 
 from devstack.event_hubs import CaptureSettings, EventHubsServer
-from devstack.event_hubs.capture import enqueued_time_utc
-from devstack.processes import free_ports
+from devstack.event_hubs.storage.capture import enqueued_time_utc
+from devstack.processes.child import free_ports
 from tests.event_hubs_support import HUB, producing, receiving, running_server, until
 
 pytestmark = pytest.mark.wire

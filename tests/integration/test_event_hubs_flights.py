@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from devstack import flights
+from devstack.demo import flights
 from devstack.faults import Fault
 from tests.event_hubs_support import HUB, running_server
 

@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from devstack.event_hubs import Idempotence
-from devstack.event_hubs.idempotence import Asked
+from devstack.event_hubs.storage.idempotence import Asked
 from tests.event_hubs_support import HUB, running_server
 
 pytestmark = pytest.mark.wire

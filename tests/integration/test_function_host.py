@@ -20,7 +20,7 @@ from azure.core.exceptions import ResourceNotFoundError
 from azure.storage.queue.aio import QueueClient
 
 from devstack.function_host import FunctionHost
-from devstack.processes import ChildProcess, free_ports, port_is_free
+from devstack.processes.child import ChildProcess, free_ports, port_is_free
 
 pytestmark = pytest.mark.wire
 

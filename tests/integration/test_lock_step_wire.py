@@ -8,11 +8,11 @@ from azure.cosmos import PartitionKey
 from azure.cosmos.aio import CosmosClient
 from azure.data.tables.aio import TableServiceClient
 
-from devstack.certificates import ensure_certificate
 from devstack.cosmos.server import CosmosServer
+from devstack.processes.certificates import ensure_certificate
 from devstack.resource_manager import LocalAccount, ResourceManagerServer
-from scaling.assembly import assemble
-from scaling.consumer_stats import ConsumerStats, to_row
+from foundation.consumer_stats import ConsumerStats, to_row
+from scaling.service.assembly import assemble
 
 SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 START = 1_700_000_000.0

@@ -12,10 +12,10 @@ from azure.eventhub._pyamqp.aio import _receiver_async
 from azure.eventhub.aio import EventHubConsumerClient
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
-from consumer import shortcut as shortcut_module
 from consumer.errors import FencedError, PositionError, SettingsError, UnavailableError
-from consumer.position import Start
-from consumer.receiver import HubReceiver, ReceiverOptions
+from consumer.leasing.start_position import Start
+from consumer.receiving import fast_path as shortcut_module
+from consumer.receiving.receiver import HubReceiver, ReceiverOptions
 from devstack.faults import Fault
 from tests.event_hubs_support import HUB, producing, running_server, until
 
@@ -106,7 +106,7 @@ async def test_a_hub_that_is_not_there_is_a_wrong_setting(server):
 
 
 async def test_a_refused_or_silent_management_node_is_unavailable(server, monkeypatch):
-    monkeypatch.setattr("consumer.receiver._REQUEST_TIMEOUT", 1.0)
+    monkeypatch.setattr("consumer.receiving.receiver._REQUEST_TIMEOUT", 1.0)
     async with a_receiver(server) as receiver:
         for kind in ("error", "no_answer", "half_open", "drop_connection"):
             server.faults.add(Fault(f"manage:{HUB}", kind))
@@ -460,7 +460,7 @@ async def test_what_retention_took_while_the_link_was_away_is_told_though_nothin
 
 
 async def test_nothing_is_handed_over_beyond_a_gap_until_the_hub_has_explained_it(server, monkeypatch):
-    monkeypatch.setattr("consumer.receiver._LONGEST_BACKOFF", 0.1)
+    monkeypatch.setattr("consumer.receiving.receiver._LONGEST_BACKOFF", 0.1)
     fill(server, 10)
 
     async with a_receiver(server) as receiver, taking(receiver) as taken:

@@ -29,8 +29,8 @@ from azure.mgmt.web import WebSiteManagementClient
 from azure.mgmt.web.aio import WebSiteManagementClient as AioWebSiteManagementClient
 from azure.mgmt.web.models import AppServicePlanPatchResource
 
-from devstack.certificates import ensure_certificate
 from devstack.faults import Fault
+from devstack.processes.certificates import ensure_certificate
 from devstack.resource_manager import BucketSize, OperationStyle, ResourceManagerServer, Status
 
 pytestmark = pytest.mark.wire

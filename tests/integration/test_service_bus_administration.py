@@ -12,11 +12,11 @@ from azure.core.exceptions import (
 from azure.servicebus.aio.management import ServiceBusAdministrationClient as AsyncAdministrationClient
 from azure.servicebus.management import EntityStatus, ServiceBusAdministrationClient
 
-from devstack.amqp.messages import DATA, encode_section
+from devstack.amqp.wire.messages import DATA, encode_section
 from devstack.faults import Fault
+from devstack.processes.threaded import running_in_thread
 from devstack.service_bus import Counts, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages import Sent
-from devstack.threaded import running_in_thread
 
 pytestmark = pytest.mark.wire
 

@@ -14,7 +14,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from devstack.amqp.messages import DATA, encode_section
+from devstack.amqp.wire.messages import DATA, encode_section
 from devstack.faults import Fault
 from devstack.service_bus import Counts, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages import Sent

@@ -14,10 +14,10 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
-from devstack.amqp.messages import DATA, encode_section
+from devstack.amqp.wire.messages import DATA, encode_section
+from devstack.processes.threaded import running_in_thread
 from devstack.service_bus import Counts, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages import Sent
-from devstack.threaded import running_in_thread
 
 pytestmark = pytest.mark.wire
 

@@ -15,11 +15,11 @@ from azure.servicebus.management import (
     TrueRuleFilter,
 )
 
-from devstack.amqp.messages import Request
-from devstack.amqp.values import Described
+from devstack.amqp.wire.messages import Request
+from devstack.amqp.wire.values import Described
+from devstack.processes.threaded import running_in_thread
 from devstack.service_bus import ServiceBusServer
 from devstack.service_bus.management import respond
-from devstack.threaded import running_in_thread
 
 pytestmark = pytest.mark.wire
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.decoder import decode, skip
-from devstack.amqp.encoder import encode
-from devstack.amqp.errors import NOT_FOUND, AmqpError, ProtocolError
-from devstack.amqp.frames import AMQP_HEADER, SASL_HEADER, FrameParser, encode_frame
-from devstack.amqp.messages import Request, batched, sections
-from devstack.amqp.performatives import (
+from devstack.amqp.wire.decoder import decode, skip
+from devstack.amqp.wire.encoder import encode
+from devstack.amqp.wire.errors import NOT_FOUND, AmqpError, ProtocolError
+from devstack.amqp.wire.frames import AMQP_HEADER, SASL_HEADER, FrameParser, encode_frame
+from devstack.amqp.wire.messages import Request, batched, sections
+from devstack.amqp.wire.performatives import (
     Attach,
     Begin,
     Close,
@@ -25,7 +25,7 @@ from devstack.amqp.performatives import (
     decode_performative,
     encode_performative,
 )
-from devstack.amqp.values import (
+from devstack.amqp.wire.values import (
     Array,
     Byte,
     Char,

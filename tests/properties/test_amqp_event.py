@@ -5,10 +5,10 @@ from azure.eventhub._pyamqp._decode import decode_payload
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.amqp_event import last_enqueued, read_event
-from consumer.events import to_event
-from devstack.amqp.encoder import encode
-from devstack.amqp.messages import (
+from consumer.receiving.amqp_event import last_enqueued, read_event
+from consumer.receiving.events import to_event
+from devstack.amqp.wire.encoder import encode
+from devstack.amqp.wire.messages import (
     APPLICATION_PROPERTIES,
     DATA,
     HEADER,
@@ -16,9 +16,9 @@ from devstack.amqp.messages import (
     PROPERTIES,
     encode_section,
 )
-from devstack.amqp.values import Described, Int, Short, Symbol, ULong
-from devstack.event_hubs.events import SentEvent, encode_body, runtime_annotations
-from devstack.event_hubs.idempotence import EPOCH, NUMBER, PRODUCER_ID
+from devstack.amqp.wire.values import Described, Int, Short, Symbol, ULong
+from devstack.event_hubs.storage.events import SentEvent, encode_body, runtime_annotations
+from devstack.event_hubs.storage.idempotence import EPOCH, NUMBER, PRODUCER_ID
 
 TEXT = st.text(max_size=300)
 PLAIN = st.one_of(

@@ -3,7 +3,7 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.backfill.shares import Shares, SupersededError
+from spark_jobs.backfill.budget.shares import Shares, SupersededError
 
 LEASE, WINDOW = 3.0, 1.0
 

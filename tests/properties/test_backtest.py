@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from scaling.model import Effect, EffectOutcome
 from scaling.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit, RuleSpec
-from spark_jobs.backtest.fleet import Model
-from spark_jobs.backtest.history import History
-from spark_jobs.backtest.load import Load, Waiting
-from spark_jobs.backtest.score import scores
-from spark_jobs.backtest.simulate import simulate
+from spark_jobs.backtest.replay.fleet import Model
+from spark_jobs.backtest.replay.history import History
+from spark_jobs.backtest.replay.load import Load, Waiting
+from spark_jobs.backtest.replay.score import scores
+from spark_jobs.backtest.replay.simulate import simulate
 from tests.runner_support import NOW, World, metric, policy
 
 RATE = 2.0  # messages per second of one instance

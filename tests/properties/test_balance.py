@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.balance import plan, presence_of, split
+from consumer.leasing.balance import plan, presence_of, split
 from consumer.model import Lease
 
 INTERVAL, EXPIRY = 10.0, 30.0

@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from consumer.mapping import MappingOptions
+from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome, Record
-from consumer.sinks.cosmos_answers import Answer
-from consumer.sinks.cosmos_bulk import MAX_BYTES, MAX_OPERATIONS, CosmosBulkSink
-from consumer.sinks.cosmos_client import ContainerDefinition
+from consumer.sinks.cosmos.answers import Answer
+from consumer.sinks.cosmos.bulk import MAX_BYTES, MAX_OPERATIONS, CosmosBulkSink
+from consumer.sinks.cosmos.client import ContainerDefinition
 
 sizes = st.one_of(st.integers(2, 40), st.integers(1_000, 300_000))
 

@@ -3,7 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaling.logic import decide
+from scaling.analysis.replay import decode_inputs, encode_inputs, replay, same
+from scaling.decision.decide import decide
+from scaling.decision.transitions import absorb
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -22,8 +24,6 @@ from scaling.model import (
     TargetState,
 )
 from scaling.policy import Fallback, Pace, Plateau, RateLimit, RuleSpec
-from scaling.replay import decode_inputs, encode_inputs, replay, same
-from scaling.state import absorb
 from scaling.window import Window, summarize
 from tests.runner_support import MINUTE, NOW, THRESHOLD, at, metric, policy
 

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.fleet_share import SETTLED_AFTER, FleetShare
+from consumer.leasing.fleet_share import SETTLED_AFTER, FleetShare
 
 WHOLE = 1_000.0
 

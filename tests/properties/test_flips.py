@@ -5,8 +5,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from scaling.explain import line
-from scaling.logic import decide
+from scaling.decision.decide import decide
+from scaling.decision.explain import line
+from scaling.decision.transitions import believe
 from scaling.model import (
     Capacity,
     Controls,
@@ -23,7 +24,6 @@ from scaling.model import (
     TargetState,
 )
 from scaling.policy import Fallback, Pace, Plateau, Policy, RateLimit, RuleSpec
-from scaling.state import believe
 from scaling.window import Window
 from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
 

@@ -4,7 +4,7 @@ import itertools
 import random
 from functools import lru_cache
 
-from scaling.logic import decide
+from scaling.decision.decide import decide
 from scaling.model import Capacity, EffectRecord, TargetState
 from scaling.policy import MetricSpec, Pace, Policy, PolicySpec, RateLimit, RuleSpec
 from scaling.window import Window, WindowSpec

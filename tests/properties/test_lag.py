@@ -5,7 +5,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.lag import HubLag, LagState, Meanings, Partition, partition_lag
+from scaling.collectors.event_hub.lag import HubLag, LagState, Meanings, Partition, partition_lag
 from tests.oracles import event_hub_lag as others
 
 numbers = st.integers(0, 60)

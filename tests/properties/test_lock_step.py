@@ -13,8 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaling.lock_step import as_seen, capacities, objection
-from scaling.logic import decide
+from scaling.decision.decide import decide
+from scaling.decision.lock_step import as_seen, capacities, objection
+from scaling.decision.transitions import (
+    absorb,
+    advance,
+    already_evaluated,
+    record_effect,
+    refusal,
+    review,
+    without_change,
+)
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -28,7 +37,6 @@ from scaling.model import (
     TargetState,
 )
 from scaling.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
-from scaling.state import absorb, advance, already_evaluated, record_effect, refusal, review, without_change
 from scaling.window import Window, WindowSpec
 
 START = 1_700_000_000.0

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.mapping import REASONS, DocumentMapper, MappingOptions
+from consumer.mapping.documents import REASONS, DocumentMapper, MappingOptions
 from consumer.model import Event
 
 numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)

@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.decision.pacing import rate_bound, rate_free_at, reduced, stabilized
 from scaling.model import EffectRecord
-from scaling.pace import rate_bound, rate_free_at, reduced, stabilized
 from scaling.policy import Pace, RateLimit
 
 NOW = 100_000.0

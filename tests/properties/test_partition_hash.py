@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from consumer.partition_hash import EFFECTIVE_KEYS, hash_key, multi_hash_key
+from consumer.mapping.partition_hash import EFFECTIVE_KEYS, hash_key, multi_hash_key
 
 scalars = st.one_of(
     st.text(),

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from consumer.effects import (
+from consumer.core.effects import (
     BatchWritten,
     CheckpointSaved,
     EventsReceived,
@@ -29,10 +29,10 @@ from consumer.effects import (
     WakeAt,
     WriteBatch,
 )
-from consumer.lane import OPERATION_OVERHEAD, BatchLimits
-from consumer.limits import Limits, high_count
+from consumer.core.lane import OPERATION_OVERHEAD, BatchLimits
+from consumer.core.limits import Limits, high_count
+from consumer.core.pipeline import Pipeline
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
-from consumer.pipeline import Pipeline
 
 PARTITIONS = ("0", "1")
 ROUTES = (

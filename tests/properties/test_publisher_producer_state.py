@@ -15,9 +15,9 @@ from publisher.errors import (
     ProducerDisconnectedError,
     PublishUnavailableError,
 )
-from publisher.event_hubs.producer_state import PartitionPublisher
-from publisher.event_hubs.sequencing import following, last_of, numbers_of
-from publisher.event_hubs.steps import (
+from publisher.event_hubs.core.producer_state import PartitionPublisher
+from publisher.event_hubs.core.sequencing import following, last_of, numbers_of
+from publisher.event_hubs.core.steps import (
     Done,
     Failed,
     FailureKind,

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.errors import ConsumerError
-from publisher.batching import BufferLimits
-from publisher.buffered_producer import BufferedProducer
 from publisher.errors import Outcome, ProducerDisconnectedError, PublishError
+from publisher.event_hubs.batching import BufferLimits
+from publisher.event_hubs.buffered_producer import BufferedProducer
+from publisher.event_hubs.core.steps import FailureKind
 from publisher.event_hubs.ports import LinkError
-from publisher.event_hubs.steps import FailureKind
-from publisher.idempotent_producer import IdempotentProducer
+from publisher.event_hubs.producer import IdempotentProducer
+from publisher.event_hubs.states.memory import MemoryStateStore
 from publisher.model import RetryPolicy
-from publisher.states.memory import MemoryStateStore
 from tests.publisher_support import FakeLinks, FakeService, event, events, read
 from tests.virtual_time import virtual_time
 

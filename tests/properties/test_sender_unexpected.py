@@ -10,14 +10,14 @@ from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from publisher.batch_sender import BigBatchSender
-from publisher.claim_check import ClaimCheck, SyncClaimCheck
 from publisher.errors import PublishError, PublishUnavailableError
-from publisher.plain_message import PlainMessage
 from publisher.send_errors import ClaimCheckError, PartiallySentError
-from publisher.service_bus.claims import ClaimSettings
-from publisher.service_bus.sending import SendPolicy
-from publisher.sync_batch_sender import SyncBigBatchSender
+from publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
+from publisher.service_bus.core.claims import ClaimSettings
+from publisher.service_bus.core.sending import SendPolicy
+from publisher.service_bus.plain_message import PlainMessage
+from publisher.service_bus.sender import BigBatchSender
+from publisher.service_bus.sync_sender import SyncBigBatchSender
 from tests.properties.test_publisher_unexpected import EXCEPTIONS, SEEDS, Chaos
 from tests.virtual_time import virtual_time
 

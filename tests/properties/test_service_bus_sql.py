@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devstack.service_bus.sql import SqlError, parse_action, parse_condition
-from devstack.service_bus.sql_values import EvaluationError
+from devstack.service_bus.rules.sql import SqlError, parse_action, parse_condition
+from devstack.service_bus.rules.sql_values import EvaluationError
 
 NUMBERS, TEXTS = ("n1", "n2"), ("s1", "s2")
 rows = st.fixed_dictionaries(

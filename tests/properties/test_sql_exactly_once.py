@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from consumer.errors import FencedError
 from consumer.model import Outcome
-from consumer.sinks.sql_transactional import SqlTransactionalSink
+from consumer.sinks.sql.transactional import SqlTransactionalSink
 from tests.sql_support import FLIGHTS, SCOPE, World, event, flight, next_commit
 
 TABLE = "CREATE TABLE flights (carrier VARCHAR(3) NOT NULL, number INTEGER CHECK (number < 1000), seq BIGINT)"

@@ -5,8 +5,8 @@ import json
 import uuid
 from datetime import UTC, datetime, timedelta
 
-from consumer.assembly import Parts
 from consumer.config import read_config
+from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
 
 START = datetime(2026, 11, 21, 8, tzinfo=UTC)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from devstack.event_hubs.capture import CapturedEvent, write_capture
-from devstack.threaded import running_in_thread
+from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
+from devstack.processes.threaded import running_in_thread
 from spark_jobs.backfill.job import save
 from spark_jobs.backfill.run import BackfillSettings, Selection, backfill, missing_table
 from spark_jobs.errors import InputError
-from spark_jobs.output import write_table
-from spark_jobs.results import Results, result_table
-from spark_jobs.sources.capture import read_capture
+from spark_jobs.platform.output import write_table
+from spark_jobs.platform.results import Results, result_table
+from spark_jobs.sources.capture.capture import read_capture
 from tests.spark.backfill_support import documents, flights, latest, letters, row, server, settings
 
 FAST = BackfillSettings("upsert", records_per_second=100_000)

@@ -10,9 +10,9 @@ from consumer.config import read_config
 from consumer.errors import PoisonError
 from consumer.model import Event
 from spark_jobs.backfill import replay as module
-from spark_jobs.backfill.coordinator import Coordinator, UnreachableError
+from spark_jobs.backfill.budget.coordinator import Coordinator, UnreachableError
+from spark_jobs.backfill.budget.shares import Shares, SupersededError
 from spark_jobs.backfill.replay import Replaying, replay
-from spark_jobs.backfill.shares import Shares, SupersededError
 from spark_jobs.backfill.target import container_id
 from spark_jobs.errors import InputError
 from tests.spark.backfill_support import Log, documents, letters, server, settings

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 from pyspark.sql.types import StructType
 
-from scaling import registry
+from scaling.service import registry
 from spark_jobs.backtest import job as job_module
 from spark_jobs.backtest import local
 from spark_jobs.backtest.analysis import advice
-from spark_jobs.backtest.grid import Targets, read_grid
+from spark_jobs.backtest.candidates.grid import Targets, read_grid
 from spark_jobs.backtest.job import Settings, run
 from spark_jobs.backtest.page import report_of
 from spark_jobs.backtest.reading import merged, read_arrivals, read_log

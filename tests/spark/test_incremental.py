@@ -7,14 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.results import manifest_of, result_table
+from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.schemas import DECISIONS
 from spark_jobs.telemetry_aggregation import incremental as module
 from spark_jobs.telemetry_aggregation import job
-from spark_jobs.telemetry_aggregation.cells import MICROS
 from spark_jobs.telemetry_aggregation.datasets import decisions
 from spark_jobs.telemetry_aggregation.incremental import Incremental, latest_mark
 from spark_jobs.telemetry_aggregation.inputs import Inputs
+from spark_jobs.telemetry_aggregation.minutes.cells import MICROS
 
 pytestmark = pytest.mark.timeout(600)  # dozens of micro-batches, on loaded machines too
 

@@ -9,7 +9,14 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.output import delta_version, local_folder, read_line, read_table, write_line, write_table
+from spark_jobs.platform.output import (
+    delta_version,
+    local_folder,
+    read_line,
+    read_table,
+    write_line,
+    write_table,
+)
 
 AT = datetime(2026, 11, 21, 8, 30, tzinfo=UTC)
 

@@ -14,13 +14,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.cosmos import CosmosClient
 
-from consumer.assembly import Parts
 from consumer.config import read_config
-from consumer.mapping import DocumentMapper, MappingOptions
+from consumer.mapping.documents import DocumentMapper, MappingOptions
 from consumer.model import Checkpoint, DeadLetter, Event, Rejection
+from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
-from devstack.event_hubs.capture import CapturedEvent, write_capture
-from devstack.threaded import running_in_thread
+from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
+from devstack.processes.threaded import running_in_thread
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.reconciliation.job import OnGap, Settings, main, run
 from spark_jobs.reconciliation.schemas import Status

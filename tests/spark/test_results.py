@@ -5,9 +5,9 @@ import itertools
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs import results as module
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.results import Results, manifest_of, result_table
+from spark_jobs.platform import results as module
+from spark_jobs.platform.results import Results, manifest_of, result_table
 
 TABLES = ("one", "two")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from spark_jobs.errors import InputError
-from spark_jobs.results import result_table
+from spark_jobs.platform.results import result_table
 from spark_jobs.sampling_report.job import Settings, main, run
 from spark_jobs.sampling_report.verdicts import Kind
 from tests.spark.result_files import places

@@ -10,9 +10,9 @@ from pyspark.errors import PySparkException
 from spark_jobs.errors import InputError
 from spark_jobs.sources.cosmos import read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
-from spark_jobs.sources.event_hubs import read_event_hub
+from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.failures import input_errors
-from spark_jobs.sources.telemetry import read_consumer_telemetry, read_decisions
+from spark_jobs.sources.records.telemetry import read_consumer_telemetry, read_decisions
 
 KEY = "VmVyeVNlY3JldEtleVZlcnlTZWNyZXRLZXk="
 HUB = f"Endpoint=sb://h.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey={KEY}"

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 
 from devstack.cosmos import CosmosServer
 from devstack.faults import Fault
-from devstack.threaded import running_in_thread
+from devstack.processes.threaded import running_in_thread
 from spark_jobs.errors import InputError
 from spark_jobs.sources.cosmos import (
     CosmosDataSource,

@@ -6,11 +6,11 @@ import uuid
 
 import pytest
 
-from consumer.assembly import Parts
 from consumer.config import read_config
 from consumer.model import DeadLetter, Event, Rejection
+from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
-from devstack.threaded import running_in_thread
+from devstack.processes.threaded import running_in_thread
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.sources.dead_letters import DEAD_LETTERS, DeadLetterReader, DeadLetterSource
 

@@ -14,8 +14,14 @@ from azure.eventhub import EventData
 
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import EVENTS
-from spark_jobs.sources.event_hub_positions import Range
-from spark_jobs.sources.event_hubs import HubRange, HubSettings, batches_of, read_event_hub, stream_event_hub
+from spark_jobs.sources.event_hubs.positions import Range
+from spark_jobs.sources.event_hubs.source import (
+    HubRange,
+    HubSettings,
+    batches_of,
+    read_event_hub,
+    stream_event_hub,
+)
 from spark_jobs.sources.failures import input_errors
 from tests.event_hubs_support import HUB, producing, running_server, until
 from tests.spark.source_support import finished
@@ -139,8 +145,8 @@ async def test_a_stream_is_bounded_and_goes_on_where_its_checkpoint_stands(spark
 
 STREAM = """
     import sys
-    from spark_jobs.session import spark_session
-    from spark_jobs.sources.event_hubs import stream_event_hub
+    from spark_jobs.platform.session import spark_session
+    from spark_jobs.sources.event_hubs.source import stream_event_hub
     from tests.spark.source_support import finished
 
     connection, hub, folder = sys.argv[1:]

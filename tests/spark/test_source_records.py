@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from consumer.telemetry.stats_store import TableStatsStore
-from devstack.azurite import Azurite
-from scaling.consumer_stats import ConsumerStats, PartitionStats
-from scaling.decision_log import TableDecisionLog
+from devstack.processes.azurite import Azurite
+from foundation.consumer_stats import ConsumerStats, PartitionStats
 from scaling.model import LogEntry, LogKind
+from scaling.storage.decision_log import TableDecisionLog
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import APP_EVENTS, CONSUMER_STATS, DECISIONS, METRICS, TELEMETRY
-from spark_jobs.sources.app_insights import read_app_insights
-from spark_jobs.sources.telemetry import (
+from spark_jobs.sources.records.app_insights import read_app_insights
+from spark_jobs.sources.records.telemetry import (
     metrics_of,
     read_consumer_stats,
     read_consumer_telemetry,

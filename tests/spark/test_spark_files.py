@@ -5,15 +5,16 @@ import json
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.classic import copy_with_spark
 from spark_jobs.errors import InputError
+from spark_jobs.platform.classic import copy_with_spark
 from spark_jobs.schemas import APP_EVENTS
-from spark_jobs.sources import capture, record_files
-from spark_jobs.sources.app_insights import read_app_insights
-from spark_jobs.sources.capture import read_capture
+from spark_jobs.sources.capture import capture
+from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.failures import input_errors
-from spark_jobs.sources.files import Quarantine
-from spark_jobs.sources.spark_files import folder_for_python, url_for_spark
+from spark_jobs.sources.files.input_files import Quarantine
+from spark_jobs.sources.files.spark_files import folder_for_python, url_for_spark
+from spark_jobs.sources.records import record_files
+from spark_jobs.sources.records.app_insights import read_app_insights
 from tests.spark.test_source_capture import events, place
 from tests.unit.test_source_capture import avro
 

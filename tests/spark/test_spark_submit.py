@@ -11,7 +11,7 @@ import pyspark
 import pytest
 
 from spark_jobs import entry_point
-from spark_jobs.java import ensure_java
+from spark_jobs.platform.java import ensure_java
 from tests.spark.result_files import read
 from tests.unit.test_source_records import AT, entry
 

@@ -15,12 +15,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
-from spark_jobs.output import write_table
-from spark_jobs.results import result_table
+from spark_jobs.platform.output import write_table
+from spark_jobs.platform.results import result_table
 from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY
 from spark_jobs.telemetry_aggregation import job, page
-from spark_jobs.telemetry_aggregation.buckets import RELATIVE_ERROR
-from spark_jobs.telemetry_aggregation.cells import MICROS
 from spark_jobs.telemetry_aggregation.datasets import decisions, telemetry
 from spark_jobs.telemetry_aggregation.incremental import (
     BEGINNING,
@@ -29,6 +27,8 @@ from spark_jobs.telemetry_aggregation.incremental import (
     states_of_days,
 )
 from spark_jobs.telemetry_aggregation.inputs import Inputs
+from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
+from spark_jobs.telemetry_aggregation.minutes.cells import MICROS
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SCALING
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.results import manifest_of, result_table
+from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.schemas import METRICS
 from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.inputs import Inputs

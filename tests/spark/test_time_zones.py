@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.backfill.transforms import plan
-from spark_jobs.rows import collected, first_of
+from spark_jobs.platform.rows import collected, first_of
 from spark_jobs.sampling_report.job import Settings, run
 from spark_jobs.schemas import METRICS
 from spark_jobs.telemetry_aggregation import job

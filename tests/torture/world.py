@@ -21,7 +21,7 @@ import random
 from dataclasses import dataclass, field
 from itertools import count
 
-from consumer.effects import (
+from consumer.core.effects import (
     BatchWritten,
     CheckpointSaved,
     EventsReceived,
@@ -40,10 +40,10 @@ from consumer.effects import (
     WakeAt,
     WriteBatch,
 )
-from consumer.lane import BatchLimits
-from consumer.limits import Limits
+from consumer.core.lane import BatchLimits
+from consumer.core.limits import Limits
+from consumer.core.pipeline import Pipeline
 from consumer.model import Checkpoint, Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
-from consumer.pipeline import Pipeline
 
 TWO_LANES = Routes(("", "8"), ("low", "high"))
 FOUR_LANES = Routes(("", "4", "8", "c"), ("low-1", "low-2", "high-1", "high-2"))

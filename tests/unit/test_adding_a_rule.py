@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scaling.lint import lint
+from scaling.analysis.lint import lint
 from scaling.model import Reason
 from scaling.policy import MetricSpec, Policy, PolicySpec, RuleSpec
 from scaling.rules import MetricsView, RuleError, build_rule

@@ -5,10 +5,10 @@ import asyncio
 import pytest
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.errors import MESSAGE_TOO_LARGE, NOT_FOUND, AmqpError
-from devstack.amqp.frames import AMQP_HEADER, SASL, SASL_HEADER, Frame, FrameParser, encode_frame
 from devstack.amqp.links import ACCEPTED
-from devstack.amqp.performatives import (
+from devstack.amqp.wire.errors import MESSAGE_TOO_LARGE, NOT_FOUND, AmqpError
+from devstack.amqp.wire.frames import AMQP_HEADER, SASL, SASL_HEADER, Frame, FrameParser, encode_frame
+from devstack.amqp.wire.performatives import (
     Attach,
     Begin,
     Close,
@@ -23,7 +23,7 @@ from devstack.amqp.performatives import (
     Transfer,
     decode_performative,
 )
-from devstack.amqp.values import Described, ULong
+from devstack.amqp.wire.values import Described, ULong
 
 SOURCE = Described(ULong(0x28), ["amqp://host:1/orders"])
 TARGET = Described(ULong(0x29), ["orders"])

@@ -6,14 +6,14 @@ import json
 import msgspec
 import pytest
 
-from scaling import api
-from scaling.callers import Caller
-from scaling.codec import encode_report
-from scaling.config import Config
+from foundation.callers import Caller
+from scaling.config.policy_file import Config
 from scaling.model import Capacity, LogKind, MetricSample, MetricsReport, TargetState
 from scaling.policy import MetricSpec, Policy, PolicySpec, RuleSpec
 from scaling.ports import ConflictError, StoreUnavailableError
-from scaling.runner import ATTEMPTS, Autoscaler, Ports
+from scaling.service.autoscaler import ATTEMPTS, Autoscaler, Ports
+from scaling.service.messages import encode_report
+from scaling.web import api
 from scaling.window import WindowSpec
 from tests.fakes import MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from scaling import assembly
-from scaling.app_settings import settings_of
-from scaling.connections import storage_endpoint, table_service, transport_options
+from foundation.app_settings import settings_of
+from foundation.azure.connections import storage_endpoint, table_service, transport_options
+from scaling.service import assembly
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = {
@@ -207,7 +207,7 @@ def test_an_installed_package_works_on_the_folder_it_is_called_in(tmp_path, monk
     inner = tmp_path / "app" / "deeper"
     inner.mkdir(parents=True)
     (tmp_path / "app" / "tidemark.toml").write_text("")
-    monkeypatch.setattr(assembly, "__file__", str(tmp_path / "site-packages" / "scaling" / "assembly.py"))
+    monkeypatch.setattr(assembly, "__file__", str(tmp_path / "site-packages/scaling/service/assembly.py"))
 
     monkeypatch.chdir(inner)
     assert assembly.root_folder() == tmp_path / "app"

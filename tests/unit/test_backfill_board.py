@@ -1,6 +1,6 @@
 """What the tasks of a backfill tell, added up."""
 
-from spark_jobs.backfill.board import Board, Counts
+from spark_jobs.backfill.budget.board import Board, Counts
 from spark_jobs.backfill.view import rates
 
 

@@ -1,6 +1,6 @@
 """From a share of request units to records per second."""
 
-from spark_jobs.backfill.pace import KNOWN, SAMPLE, SAMPLES, Pace
+from spark_jobs.backfill.budget.pace import KNOWN, SAMPLE, SAMPLES, Pace
 
 
 def test_while_no_charge_is_known_one_record_per_second_is_written():

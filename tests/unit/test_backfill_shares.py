@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_jobs.backfill.shares import Shares, SupersededError
+from spark_jobs.backfill.budget.shares import Shares, SupersededError
 
 
 def test_the_first_to_ask_gets_everything_and_gives_up_half_when_another_comes():

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from spark_jobs.backfill.board import Counts, Told
+from spark_jobs.backfill.budget.board import Counts, Told
 from spark_jobs.backfill.story import Backfilled, PartitionPlan, _pictures, report_of
 
 AT = datetime(2026, 11, 21, 8, tzinfo=UTC)

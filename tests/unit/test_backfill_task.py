@@ -7,7 +7,7 @@ import pytest
 
 from consumer.model import Event
 from spark_jobs.backfill import task as module
-from spark_jobs.backfill.board import Counts
+from spark_jobs.backfill.budget.board import Counts
 from spark_jobs.backfill.task import PartitionTask, events_of
 
 

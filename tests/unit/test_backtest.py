@@ -8,14 +8,25 @@ import sys
 import numpy as np
 import pytest
 
-from scaling import registry
-from scaling.config_reader import ConfigError
+from foundation.settings_reader import ConfigError
 from scaling.model import Reason
 from scaling.policy import Pace, RuleSpec
+from scaling.service import registry
 from spark_jobs.backtest import local
-from spark_jobs.backtest.fleet import Fleet, Model
-from spark_jobs.backtest.grid import BASELINE, Targets, metric_of, read_grid
-from spark_jobs.backtest.history import (
+from spark_jobs.backtest.candidates.grid import BASELINE, Targets, metric_of, read_grid
+from spark_jobs.backtest.candidates.recommend import (
+    Verdict,
+    bootstrap,
+    choose,
+    judge,
+    pareto_front,
+    verdict_of,
+)
+from spark_jobs.backtest.candidates.toml_text import as_toml
+from spark_jobs.backtest.candidates.variation import GridError
+from spark_jobs.backtest.reading import from_entries, read_arrivals, read_log
+from spark_jobs.backtest.replay.fleet import Fleet, Model
+from spark_jobs.backtest.replay.history import (
     History,
     HistoryError,
     Observation,
@@ -23,14 +34,10 @@ from spark_jobs.backtest.history import (
     from_arrivals,
     from_backlog,
 )
-from spark_jobs.backtest.load import Load, Waiting
-from spark_jobs.backtest.quiet import quiet
-from spark_jobs.backtest.reading import from_entries, read_arrivals, read_log
-from spark_jobs.backtest.recommend import Verdict, bootstrap, choose, judge, pareto_front, verdict_of
-from spark_jobs.backtest.score import Score, scores
-from spark_jobs.backtest.simulate import simulate
-from spark_jobs.backtest.toml_text import as_toml
-from spark_jobs.backtest.variation import GridError
+from spark_jobs.backtest.replay.load import Load, Waiting
+from spark_jobs.backtest.replay.quiet import quiet
+from spark_jobs.backtest.replay.score import Score, scores
+from spark_jobs.backtest.replay.simulate import simulate
 from spark_jobs.backtest.work import Blocks, Reading, Row
 from spark_jobs.cli import run_command
 from spark_jobs.errors import InputError

@@ -1,6 +1,6 @@
 """One plan at a time: what an instance claims, keeps and gives up."""
 
-from consumer.balance import Plan, plan, presence_of, split
+from consumer.leasing.balance import Plan, plan, presence_of, split
 from consumer.model import Lease
 
 EXPIRY = 30.0

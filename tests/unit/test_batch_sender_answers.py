@@ -16,11 +16,11 @@ from azure.servicebus.exceptions import (
 )
 
 from publisher.errors import PublishSettingsError
-from publisher.service_bus.packing import Limits
-from publisher.service_bus.send_call import LearnedLimits, check_iterable
-from publisher.service_bus.send_steps import Busy, Rejected, TooLarge, Unknown
-from publisher.service_bus.sending import SendPolicy
-from publisher.service_bus.service_bus_link import answer_to, not_sent
+from publisher.service_bus.core.packing import Limits
+from publisher.service_bus.core.send_steps import Busy, Rejected, TooLarge, Unknown
+from publisher.service_bus.core.sending import SendPolicy
+from publisher.service_bus.sdk.link import answer_to, not_sent
+from publisher.service_bus.sdk.send_call import LearnedLimits, check_iterable
 
 ROOT = Path(__file__).parents[2]
 

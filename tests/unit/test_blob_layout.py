@@ -2,9 +2,9 @@
 
 import pytest
 
-from consumer.checkpoints.blob_layout import Fence, Stream, from_blob, to_content, to_metadata
 from consumer.model import Checkpoint
-from scaling.checkpoint_layouts import Consumer, listings, position_in_metadata, saved_at
+from consumer.stores.blob.layout import Fence, Stream, from_blob, to_content, to_metadata
+from scaling.collectors.event_hub.checkpoint_layouts import Consumer, listings, position_in_metadata, saved_at
 
 STREAM = Stream("Orders.servicebus.windows.net", "Orders", "$Default")
 FENCE = Fence(4, "host-1/2")

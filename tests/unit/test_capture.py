@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devstack.amqp.messages import (
+from devstack.amqp.wire.messages import (
     APPLICATION_PROPERTIES,
     DATA,
     MESSAGE_ANNOTATIONS,
@@ -21,8 +21,8 @@ from devstack.amqp.messages import (
     VALUE,
     encode_section,
 )
-from devstack.amqp.values import Int, Symbol, Timestamp, ULong
-from devstack.event_hubs.capture import (
+from devstack.amqp.wire.values import Int, Symbol, Timestamp, ULong
+from devstack.event_hubs.storage.capture import (
     CapturedEvent,
     CaptureError,
     CaptureSettings,
@@ -31,10 +31,10 @@ from devstack.event_hubs.capture import (
     enqueued_time_utc,
     write_capture,
 )
-from devstack.event_hubs.capturing import Capture
-from devstack.event_hubs.events import SentEvent, encode_body
-from devstack.event_hubs.hubs import Hubs
-from devstack.event_hubs.log import Stored
+from devstack.event_hubs.storage.capturing import Capture
+from devstack.event_hubs.storage.events import SentEvent, encode_body
+from devstack.event_hubs.storage.hubs import Hubs
+from devstack.event_hubs.storage.log import Stored
 
 AT = datetime(2026, 11, 21, 13, 5, 7, tzinfo=UTC)
 

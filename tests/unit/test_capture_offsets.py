@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.errors import InputError
-from spark_jobs.sources.capture_layout import CaptureLayout
-from spark_jobs.sources.capture_offsets import CaptureFile, added, files_between, latest_offset
+from spark_jobs.sources.capture.layout import CaptureLayout
+from spark_jobs.sources.capture.offsets import CaptureFile, added, files_between, latest_offset
 
 LAYOUT = CaptureLayout()
 

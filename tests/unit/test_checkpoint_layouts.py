@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from consumer.checkpoints.blob_layout import Fence, Stream, to_metadata
 from consumer.model import Checkpoint
-from scaling.checkpoint_layouts import (
+from consumer.stores.blob.layout import Fence, Stream, to_metadata
+from scaling.collectors.event_hub.checkpoint_layouts import (
     CheckpointError,
     Consumer,
     listings,

@@ -3,7 +3,7 @@
 import pytest
 
 from publisher.send_errors import ClaimDamagedError
-from publisher.service_bus.claims import (
+from publisher.service_bus.core.claims import (
     BLOB,
     SHA256,
     SIZE,

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs import class_archive
 from spark_jobs.errors import JobError
-from spark_jobs.java import ensure_java
+from spark_jobs.platform import class_archive
+from spark_jobs.platform.java import ensure_java
 
 
 def run(home, options=""):

@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from scaling.codec import (
+from scaling.model import Capacity, MetricFailure, MetricSample, MetricsReport, Reason, ScaleAction
+from scaling.service.messages import (
     MAX_BYTES,
     MessageError,
     decode_action,
@@ -13,7 +14,6 @@ from scaling.codec import (
     encode_action,
     encode_report,
 )
-from scaling.model import Capacity, MetricFailure, MetricSample, MetricsReport, Reason, ScaleAction
 
 REPORT = MetricsReport(
     "plan-orders",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from scaling.config_reader import parse_params
+from foundation.settings_reader import parse_params
 from scaling.ports import CollectError
-from scaling.registry import collector_class
+from scaling.service.registry import collector_class
 
 PAGE = Path(__file__).parents[2] / "docs" / "adding-a-collector.md"
 

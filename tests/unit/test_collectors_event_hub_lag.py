@@ -8,10 +8,10 @@ import pytest
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.eventhub.exceptions import AuthenticationError, ConnectError
 
-from scaling.checkpoint_layouts import Consumer
-from scaling.collectors import event_hub_lag
-from scaling.collectors.event_hub_lag import Clients, EventHubLagCollector
-from scaling.config_reader import parse_params
+from foundation.settings_reader import parse_params
+from scaling.collectors.event_hub import collector as event_hub_lag
+from scaling.collectors.event_hub.checkpoint_layouts import Consumer
+from scaling.collectors.event_hub.collector import Clients, EventHubLagCollector
 from scaling.ports import CollectError
 
 NOW = 1_700_000_000.0

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from scaling import registry
+from scaling.service import registry
 
 
 @pytest.mark.parametrize("names", [registry.COLLECTORS, registry.SCALERS])
@@ -74,7 +74,7 @@ def test_a_collector_is_not_taken_for_a_scaler():
 def test_looking_a_class_up_imports_no_service_sdk():
     """The app reads its configuration when it is indexed; half a second per SDK would be felt."""
     script = (
-        "import sys\nfrom scaling import registry\n"
+        "import sys\nfrom scaling.service import registry\n"
         "for kind in registry.COLLECTORS: registry.collector_class(kind)\n"
         "for kind in registry.SCALERS: registry.scaler_class(kind)\n"
         "heavy = ('azure.servicebus', 'azure.eventhub', 'azure.storage', 'azure.mgmt', 'azure.identity', 'azure.data')\n"

@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from foundation.settings_reader import parse_params
 from scaling.collectors.service_bus import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
 from scaling.collectors.storage_queue import StorageQueueCollector
-from scaling.config_reader import parse_params
 from scaling.model import Reason
 from scaling.ports import CollectError
 

@@ -5,8 +5,8 @@ from typing import Literal
 import msgspec
 import pytest
 
-from scaling.config import decoded, load_config
-from scaling.config_reader import ConfigError, locate, parse_duration
+from foundation.settings_reader import ConfigError, locate, parse_duration
+from scaling.config.policy_file import decoded, load_config
 from scaling.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit
 
 

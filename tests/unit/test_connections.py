@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from azure.core.credentials import AccessToken
 
-from scaling import connections
-from scaling.connections import (
+from foundation.azure import connections
+from foundation.azure.connections import (
     ConnectionSettingsError,
     blob_container,
     credential,

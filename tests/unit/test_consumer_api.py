@@ -7,15 +7,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from consumer import api
-from consumer.assembly import Parts
-from consumer.assembly import reporter as make_reporter
 from consumer.cli import status as cli_status
 from consumer.config import ConsumerConfig
-from consumer.rate_control import RateOrder
-from consumer.views import consumers_view
-from scaling.callers import Caller
-from scaling.consumer_stats import ConsumerStats, PartitionStats
+from consumer.running.assembly import Parts
+from consumer.running.assembly import reporter as make_reporter
+from consumer.telemetry.rate_orders import RateOrder
+from consumer.web import api
+from consumer.web.views import consumers_view
+from foundation.callers import Caller
+from foundation.consumer_stats import ConsumerStats, PartitionStats
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore, partition, statistics
 from tests.fakes import MemoryDecisionLog
 

@@ -8,11 +8,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from consumer.checkpoints.memory import MemoryCheckpointStore
 from consumer.cli import add_commands
-from consumer.dead_letters.memory import MemoryDeadLetterStore
 from consumer.errors import FencedError, SettingsError, UnavailableError
-from consumer.mapping import MappingOptions
+from consumer.mapping.documents import MappingOptions
 from consumer.model import (
     Checkpoint,
     DeadLetter,
@@ -24,6 +22,8 @@ from consumer.model import (
     WriteResult,
 )
 from consumer.sinks.memory import MemorySink
+from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
+from consumer.stores.memory.positions import MemoryCheckpointStore
 
 T0 = 1_795_000_000.0
 

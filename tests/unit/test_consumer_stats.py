@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.consumer_stats import (
+from foundation.consumer_stats import (
     ConsumerStats,
     ConsumerStatsError,
     PartitionStats,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaling.controls import MAX_OVERRIDE, ORDERS, OrderError, active_pause
+from scaling.decision.orders import MAX_OVERRIDE, ORDERS, OrderError, active_pause
 from scaling.model import NO_CONTROLS, Controls, Direction, Override, Pause
 from tests.runner_support import NOW, policy
 

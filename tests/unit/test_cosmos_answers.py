@@ -1,7 +1,7 @@
 import pytest
 
 from consumer.model import Outcome
-from consumer.sinks.cosmos_answers import Answer, after_conflict, result_of, result_of_request
+from consumer.sinks.cosmos.answers import Answer, after_conflict, result_of, result_of_request
 
 WRITTEN, RETRY, REJECT = Outcome.WRITTEN, Outcome.RETRY, Outcome.REJECT
 

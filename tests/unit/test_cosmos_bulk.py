@@ -8,11 +8,11 @@ from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 from hypothesis import given
 
 from consumer.errors import UnavailableError
-from consumer.mapping import MappingOptions
+from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome, Routes
-from consumer.sinks.cosmos_answers import Answer
-from consumer.sinks.cosmos_bulk import CosmosBulkSink
-from consumer.sinks.cosmos_client import (
+from consumer.sinks.cosmos.answers import Answer
+from consumer.sinks.cosmos.bulk import CosmosBulkSink
+from consumer.sinks.cosmos.client import (
     BulkUnavailableError,
     ContainerDefinition,
     CosmosContainer,

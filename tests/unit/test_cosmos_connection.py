@@ -3,9 +3,9 @@ from aiohttp import web
 from azure.core.exceptions import ServiceRequestError
 from azure.core.pipeline.transport import HttpRequest
 
-from consumer.connections import cosmos_client, cosmos_endpoint
-from devstack.certificates import ensure_certificate
-from scaling.connections import ConnectionSettingsError, IdentityCredential
+from devstack.processes.certificates import ensure_certificate
+from foundation.azure.connections import ConnectionSettingsError, IdentityCredential
+from foundation.azure.cosmos import cosmos_client, cosmos_endpoint
 
 URL = "https://tidemark.documents.azure.com:443/"
 

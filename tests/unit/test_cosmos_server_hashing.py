@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from devstack.cosmos.errors import CosmosError
-from devstack.cosmos.keys import KeyDefinition, canonical, identity_reader, same_key
-from devstack.cosmos.ranges import RangeMap
+from devstack.cosmos.partitions.keys import KeyDefinition, canonical, identity_reader, same_key
+from devstack.cosmos.partitions.ranges import RangeMap
+from devstack.cosmos.store.errors import CosmosError
 
 V1 = KeyDefinition(("/pk",), version=1)
 V2 = KeyDefinition(("/pk",))

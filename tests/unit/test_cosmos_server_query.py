@@ -1,8 +1,8 @@
 import pytest
 
-from devstack.cosmos.errors import CosmosError
-from devstack.cosmos.patching import patched
 from devstack.cosmos.query import parse
+from devstack.cosmos.store.errors import CosmosError
+from devstack.cosmos.store.patching import patched
 
 FLIGHTS = [
     {"id": "1", "origin": "JFK", "delay": 12, "tags": ["a", "b"], "plane": {"seats": 180}},

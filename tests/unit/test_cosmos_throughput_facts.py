@@ -2,8 +2,8 @@
 
 import pytest
 
-from scaling.scalers.cosmos_errors import Range, accepted_range
-from scaling.scalers.throughput import Throughput, ThroughputId, UpdateBudget, instant_at_least
+from scaling.scalers.cosmos.errors import Range, accepted_range
+from scaling.scalers.cosmos.throughput import Throughput, ThroughputId, UpdateBudget, instant_at_least
 
 ACCOUNT = (
     "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers/"

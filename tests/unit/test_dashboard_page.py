@@ -4,7 +4,7 @@ import re
 from base64 import b64encode
 from hashlib import sha256
 
-from scaling.dashboard import page as dashboard_page
+from scaling.web.dashboard import page as dashboard_page
 
 
 def test_the_page_loads_nothing_from_elsewhere():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from scaling import explain
-from scaling.logic import decide
+from scaling.decision import explain
+from scaling.decision.decide import decide
 from scaling.model import (
     NO_CONTROLS,
     Capacity,

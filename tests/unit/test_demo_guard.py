@@ -5,8 +5,8 @@ import contextlib
 
 import pytest
 
-from devstack.processes import ProcessError
-from devstack.supervisor import LOOK_EVERY, guard
+from devstack.processes.child import ProcessError
+from devstack.processes.supervisor import LOOK_EVERY, guard
 from tests.virtual_time import virtual_time
 
 

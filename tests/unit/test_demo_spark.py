@@ -14,16 +14,21 @@ import pytest
 import typer
 from rich.console import Console
 
-from devstack import demo_jobs, demo_spark, demo_spark_data, environment, spark_child
-from devstack.demo_jobs import JobsDone, beside, collect, prepare, run_over, show
-from devstack.processes import ProcessError
-from devstack.spark_child import JobCall, JobResult, run_jobs
-from devstack.supervisor import ROOT
-from spark_jobs import cli, java
+from devstack import environment
+from devstack.demo.spark import child as spark_child
+from devstack.demo.spark import jobs as demo_jobs
+from devstack.demo.spark import large as demo_spark
+from devstack.demo.spark import large_data as demo_spark_data
+from devstack.demo.spark.child import JobCall, JobResult, run_jobs
+from devstack.demo.spark.jobs import JobsDone, beside, collect, prepare, run_over, show
+from devstack.processes.child import ProcessError
+from devstack.processes.supervisor import ROOT
+from spark_jobs import cli
 from spark_jobs.backtest.local import read_settings
 from spark_jobs.backtest.reading import read_arrivals
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.sources.telemetry_rows import telemetry_row
+from spark_jobs.platform import java
+from spark_jobs.sources.records.telemetry_rows import telemetry_row
 
 
 def test_captured_flights_are_three_updates_each_in_order_and_files_that_cannot_be_read(tmp_path):

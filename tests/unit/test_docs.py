@@ -9,13 +9,15 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from devstack.local import local_settings
-from scaling import callers, connections, registry
-from scaling.config import load_config
-from scaling.lock_step import neighbours
+from foundation import callers
+from foundation.azure import connections
+from scaling.config.policy_file import load_config
+from scaling.decision.lock_step import neighbours
 from scaling.model import REASONS
-from scaling.registry import COLLECTORS, collector_class
 from scaling.rules import RULES
-from scaling.scalers import arm
+from scaling.scalers.arm import clients as arm
+from scaling.service import registry
+from scaling.service.registry import COLLECTORS, collector_class
 from tidemark.__main__ import app
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,13 +108,17 @@ def test_the_settings_the_code_reads_are_the_ones_listed():
     )
     read = {arm.ENDPOINT, arm.AUDIENCE, connections.CA_BUNDLE, "AZURE_CLIENT_ID"}
     read |= {callers.SIGN_IN, callers.OPERATORS}
-    for source in (*(ROOT / "scaling").rglob("*.py"), ROOT / "function_app.py"):
+    for source in (
+        *(file for part in ("foundation", "scaling") for file in (ROOT / part).rglob("*.py")),
+        ROOT / "function_app.py",
+    ):
         text = source.read_text(encoding="utf-8")
         read |= set(re.findall(r"settings(?:\.get\(|\[)\"([A-Z][A-Za-z_]+)\"", text))
         read |= set(re.findall(r"%([A-Z]+_[A-Z_]+)%", text)) - {"ORDERS_PLAN_ID"}
     suffixes = set(
         re.findall(
-            r"identity_setting\(\s*settings, \w+, f?\"(\w+)\"", (ROOT / "scaling/connections.py").read_text()
+            r"identity_setting\(\s*settings, \w+, f?\"(\w+)\"",
+            (ROOT / "foundation/azure/connections.py").read_text(),
         )
     )
 
@@ -152,7 +158,7 @@ def test_the_example_of_two_targets_in_step_is_an_accepted_configuration():
 
 def test_the_consumers_settings_are_the_ones_its_code_reads():
     table = " ".join(cells[0] for cells in rows(section("## Settings of the consumer")))
-    sources = [ROOT / "consumer" / name for name in ("config.py", "cli/consume.py", "functions.py")]
+    sources = [ROOT / "consumer" / name for name in ("config.py", "cli/consume.py", "web/functions.py")]
     read = {
         name
         for source in sources

@@ -6,15 +6,15 @@ import itertools
 import pytest
 from hypothesis import given
 
-from consumer.checkpoints.memory import MemoryCheckpointStore
-from consumer.dead_letters.memory import MemoryDeadLetterStore
-from consumer.driver import PREPARED_BYTES, Driver, DriverSettings
+from consumer.core.lane import BatchLimits
+from consumer.core.limits import Limits
 from consumer.errors import ConsumerError, FencedError, UnavailableError
-from consumer.lane import BatchLimits
-from consumer.limits import Limits
-from consumer.mapping import MappingOptions
+from consumer.mapping.documents import MappingOptions
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
+from consumer.running.driver import PREPARED_BYTES, Driver, DriverSettings
 from consumer.sinks.memory import MemorySink
+from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
+from consumer.stores.memory.positions import MemoryCheckpointStore
 from tests.failures import exceptions
 from tests.virtual_time import virtual_time
 

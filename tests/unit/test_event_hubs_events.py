@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devstack.amqp.decoder import decode
-from devstack.amqp.encoder import encode
-from devstack.amqp.errors import AmqpError, ProtocolError
-from devstack.amqp.messages import (
+from devstack.amqp.wire.decoder import decode
+from devstack.amqp.wire.encoder import encode
+from devstack.amqp.wire.errors import AmqpError, ProtocolError
+from devstack.amqp.wire.messages import (
     APPLICATION_PROPERTIES,
     BATCH_FORMAT,
     DATA,
@@ -23,19 +23,19 @@ from devstack.amqp.messages import (
     section_value,
     sections,
 )
-from devstack.amqp.values import Described, Int, Short, Symbol, Timestamp, ULong
-from devstack.event_hubs import events
-from devstack.event_hubs.events import (
+from devstack.amqp.wire.values import Described, Int, Short, Symbol, Timestamp, ULong
+from devstack.event_hubs.sources import parse_start
+from devstack.event_hubs.storage import events
+from devstack.event_hubs.storage.events import (
     SentEvent,
     encode_body,
     parse_delivery,
     runtime_annotations,
     with_delivery_annotations,
 )
-from devstack.event_hubs.idempotence import EPOCH, NUMBER, PRODUCER_ID
-from devstack.event_hubs.log import Start
-from devstack.event_hubs.readers import LINK_STOLEN, MAX_READERS, RESOURCE_LIMIT, Readers
-from devstack.event_hubs.sources import parse_start
+from devstack.event_hubs.storage.idempotence import EPOCH, NUMBER, PRODUCER_ID
+from devstack.event_hubs.storage.log import Start
+from devstack.event_hubs.storage.readers import LINK_STOLEN, MAX_READERS, RESOURCE_LIMIT, Readers
 
 
 def read_sections(message):

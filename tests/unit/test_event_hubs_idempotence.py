@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from devstack.amqp.errors import INVALID_FIELD, NOT_ALLOWED, AmqpError
-from devstack.amqp.values import Int, Short
-from devstack.event_hubs import segments
-from devstack.event_hubs.events import SentEvent, encode_body
-from devstack.event_hubs.hubs import Hubs
-from devstack.event_hubs.idempotence import (
+from devstack.amqp.wire.errors import INVALID_FIELD, NOT_ALLOWED, AmqpError
+from devstack.amqp.wire.values import Int, Short
+from devstack.event_hubs.storage import segments
+from devstack.event_hubs.storage.events import SentEvent, encode_body
+from devstack.event_hubs.storage.hubs import Hubs
+from devstack.event_hubs.storage.idempotence import (
     EPOCH,
     EPOCH_STOLEN,
     MAX_NUMBER,

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devstack.amqp.errors import AmqpError
+from devstack.amqp.wire.errors import AmqpError
 from devstack.event_hubs import HubExistsError, Retention
-from devstack.event_hubs.events import (
+from devstack.event_hubs.storage.events import (
     SentEvent,
     encode_body,
 )
-from devstack.event_hubs.hubs import Hubs
-from devstack.event_hubs.log import PartitionLog, Start
-from devstack.event_hubs.segments import EVENT, Record, Segments
+from devstack.event_hubs.storage.hubs import Hubs
+from devstack.event_hubs.storage.log import PartitionLog, Start
+from devstack.event_hubs.storage.segments import EVENT, Record, Segments
 
 
 class Clock:
@@ -279,7 +279,7 @@ def test_a_damaged_record_ends_the_log_there(tmp_path):
 
 
 def test_full_segments_are_followed_by_others_and_dropped_when_nothing_of_them_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr("devstack.event_hubs.segments.SEGMENT_SIZE", 2000)
+    monkeypatch.setattr("devstack.event_hubs.storage.segments.SEGMENT_SIZE", 2000)
     log, _ = filled(200, segments=Segments(tmp_path))
     before = len(list(tmp_path.iterdir()))
 
@@ -295,7 +295,7 @@ def test_full_segments_are_followed_by_others_and_dropped_when_nothing_of_them_i
 
 
 def test_segments_with_events_that_are_kept_stay(tmp_path, monkeypatch):
-    monkeypatch.setattr("devstack.event_hubs.segments.SEGMENT_SIZE", 20_000)
+    monkeypatch.setattr("devstack.event_hubs.storage.segments.SEGMENT_SIZE", 20_000)
     log, _ = filled(3000, segments=Segments(tmp_path))
     before = len(list(tmp_path.iterdir()))
 
@@ -307,7 +307,7 @@ def test_segments_with_events_that_are_kept_stay(tmp_path, monkeypatch):
 
 
 def test_a_segment_alone_tells_where_the_partition_stands(tmp_path, monkeypatch):
-    monkeypatch.setattr("devstack.event_hubs.segments.SEGMENT_SIZE", 1)
+    monkeypatch.setattr("devstack.event_hubs.storage.segments.SEGMENT_SIZE", 1)
     log, _ = filled(2, segments=Segments(tmp_path))
     log.skip(40)
     log.expire(42)

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.encoder import encode
-from devstack.amqp.errors import NOT_ALLOWED
-from devstack.amqp.frames import AMQP_HEADER, Frame, FrameParser, encode_frame
-from devstack.amqp.messages import BATCH_FORMAT, DATA, MESSAGE_ANNOTATIONS, encode_section
-from devstack.amqp.performatives import (
+from devstack.amqp.wire.encoder import encode
+from devstack.amqp.wire.errors import NOT_ALLOWED
+from devstack.amqp.wire.frames import AMQP_HEADER, Frame, FrameParser, encode_frame
+from devstack.amqp.wire.messages import BATCH_FORMAT, DATA, MESSAGE_ANNOTATIONS, encode_section
+from devstack.amqp.wire.performatives import (
     Attach,
     Begin,
     Detach,
@@ -18,9 +18,11 @@ from devstack.amqp.performatives import (
     Transfer,
     decode_performative,
 )
-from devstack.amqp.values import Array, Described, Int, Short, Symbol, ULong
-from devstack.event_hubs.hubs import Hubs
-from devstack.event_hubs.idempotence import (
+from devstack.amqp.wire.values import Array, Described, Int, Short, Symbol, ULong
+from devstack.event_hubs.namespace import Namespace
+from devstack.event_hubs.peer import EventSink
+from devstack.event_hubs.storage.hubs import Hubs
+from devstack.event_hubs.storage.idempotence import (
     CAPABILITY,
     EPOCH,
     EPOCH_STOLEN,
@@ -29,8 +31,6 @@ from devstack.event_hubs.idempotence import (
     PRODUCER_ID,
     Idempotence,
 )
-from devstack.event_hubs.namespace import Namespace
-from devstack.event_hubs.peer import EventSink
 from devstack.faults import Fault, FaultRegistry
 
 ACCEPTED, REJECTED = 0x24, 0x25

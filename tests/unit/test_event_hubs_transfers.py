@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.frames import AMQP_HEADER, EMPTY_FRAME, Frame, FrameParser, encode_frame
 from devstack.amqp.links import PRE_SETTLED
 from devstack.amqp.listener import AMQP, ANYTHING_ELSE, Listener, Route
-from devstack.amqp.performatives import Attach, Begin, Flow, Open, Transfer, decode_performative
-from devstack.amqp.values import Described, ULong
+from devstack.amqp.wire.frames import AMQP_HEADER, EMPTY_FRAME, Frame, FrameParser, encode_frame
+from devstack.amqp.wire.performatives import Attach, Begin, Flow, Open, Transfer, decode_performative
+from devstack.amqp.wire.values import Described, ULong
 
 SOURCE, TARGET = Described(ULong(0x28), ["log"]), Described(ULong(0x29), ["here"])
 FRAME_SIZE = 1024

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from consumer.effects import EventsReceived, PartitionClaimed, PauseReceiving
-from consumer.lane import BatchLimits, Work
-from consumer.limits import Limits
-from consumer.low_water import WorkList
+from consumer.core.effects import EventsReceived, PartitionClaimed, PauseReceiving
+from consumer.core.lane import BatchLimits, Work
+from consumer.core.limits import Limits
+from consumer.core.low_water import WorkList
+from consumer.core.pipeline import Pipeline
+from consumer.leasing.start_position import Start
 from consumer.model import Claim, Event, Record, Routes
-from consumer.pipeline import Pipeline
-from consumer.position import Start
-from consumer.progress import Progress
+from consumer.receiving.progress import Progress
 
 SMALL = Event("0", 1, "o1", 0.0, b"{  }")
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from azure.eventhub.amqp import AmqpMessageBodyType
 from hypothesis import given
 
-from consumer.events import to_event
+from consumer.receiving.events import to_event
 from tests.failures import exceptions
 
 ANNOTATIONS = {b"x-opt-sequence-number": 7, b"x-opt-offset": b"o7", b"x-opt-enqueued-time": 1500}

@@ -5,7 +5,8 @@ import math
 import msgspec
 import pytest
 
-from scaling.explain import (
+from scaling.decision.decide import decide
+from scaling.decision.explain import (
     duration_text,
     effect_line,
     evidence_text,
@@ -14,7 +15,6 @@ from scaling.explain import (
     line,
     number_text,
 )
-from scaling.logic import decide
 from scaling.model import (
     REASONS,
     Effect,

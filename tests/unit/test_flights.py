@@ -4,8 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from devstack.flights import bodies, flights, with_poison
-from devstack.streaming_world import flight_id
+from devstack.demo.flights import bodies, flights, with_poison
+from devstack.demo.streaming.world import flight_id
 
 
 def test_flights_have_ids_of_their_lines_and_numbers_as_numbers():

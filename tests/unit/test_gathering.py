@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from scaling.gathering import TRUST_AGAIN, NoAnswer, Rounds
+from foundation.gathering import TRUST_AGAIN, NoAnswer, Rounds
 from tests.virtual_time import virtual_time
 
 HUNG = float("inf")

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.config import ConsumerConfig
-from consumer.dead_letters.memory import MemoryDeadLetterStore
+from consumer.core.limits import Limits
 from consumer.errors import BacklogError, ConsumerError, FencedError, SettingsError
-from consumer.hosted import HostedConsumer, share_of
-from consumer.limits import Limits
-from consumer.mapping import MappingOptions
+from consumer.mapping.documents import MappingOptions
 from consumer.model import Event, Outcome, WriteResult
+from consumer.running.hosted import HostedConsumer, share_of
 from consumer.sinks.memory import MemorySink
+from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
 from tests.failures import exceptions
 from tests.virtual_time import virtual_time
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling.registry import COLLECTORS, SCALERS
 from scaling.rules import RULES
+from scaling.service.registry import COLLECTORS, SCALERS
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("scaling", "consumer", "publisher", "spark_jobs")
@@ -37,7 +37,7 @@ LISTED = {
 }
 CONTRACTS = {
     "scaling.ports",
-    "scaling.version",
+    "foundation.version",
     "consumer.ports",
 }  # protocols and constants: nothing in them runs
 PURE_LIBRARIES = {
@@ -184,16 +184,16 @@ def test_adapters_import_no_decision_and_no_shell(name):
 
 
 def test_the_runner_imports_no_sdk():
-    assert foreign(MODULES["scaling.runner"]) <= {"msgspec"}
+    assert foreign(MODULES["scaling.service.autoscaler"]) <= {"msgspec"}
 
 
 def test_only_the_functions_module_and_the_app_import_the_functions_library():
     importers = {name for name, path in MODULES.items() if "azure.functions" in imports(path)}
 
     assert importers <= {
-        *("scaling.functions", "scaling.api", "consumer.functions", "consumer.http_functions")
+        *("scaling.web.functions", "scaling.web.api", "consumer.web.functions", "consumer.web.http_functions")
     }
-    assert "scaling.runner" in own(MODULES["scaling.functions"])
+    assert "scaling.service.autoscaler" in own(MODULES["scaling.web.functions"])
 
 
 def test_the_product_never_imports_the_test_bed():

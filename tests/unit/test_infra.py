@@ -14,12 +14,12 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from consumer.config import read_slice
-from scaling import connections
-from scaling.assembly import assemble
-from scaling.config_reader import parse_duration
-from scaling.ncrontab import NcrontabSchedule
-from scaling.scalers import arm
-from scaling.scalers.app_service_plan import AppServicePlanScaler
+from foundation.azure import connections
+from foundation.settings_reader import parse_duration
+from scaling.config.ncrontab import NcrontabSchedule
+from scaling.scalers.app_service.scaler import AppServicePlanScaler
+from scaling.scalers.arm import clients as arm
+from scaling.service.assembly import assemble
 from tests.bicep import calls, names
 from tests.infra_support import (
     APP,
@@ -164,7 +164,9 @@ def test_every_connection_is_by_the_user_assigned_identity() -> None:
 
 
 def test_settings_that_bindings_and_tidemark_toml_name_are_in_the_template() -> None:
-    sources = [(ROOT / half / "functions.py").read_text(encoding="utf-8") for half in ("scaling", "consumer")]
+    sources = [
+        (ROOT / half / "web/functions.py").read_text(encoding="utf-8") for half in ("scaling", "consumer")
+    ]
     bound = [name for source in sources for name in re.findall(r"%(\w+)%", source)]
     configured = re.findall(r"%(\w+)%", (ROOT / "tidemark.toml").read_text(encoding="utf-8"))
 
@@ -317,7 +319,7 @@ def test_the_plan_is_flex_consumption_with_a_python_that_the_project_supports() 
 
 
 def test_the_functions_that_can_be_kept_warm_are_those_that_a_queue_starts() -> None:
-    source = (ROOT / "scaling" / "functions.py").read_text(encoding="utf-8")
+    source = (ROOT / "scaling/web/functions.py").read_text(encoding="utf-8")
     queued = set(re.findall(r"queue_trigger\((?:(?!def )[\s\S])*?async def (\w+)", source))
     warm = APP["variables"]["queueFunctions"]["value"]
 

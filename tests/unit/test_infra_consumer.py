@@ -6,9 +6,9 @@ import re
 
 from consumer.cli.consume import GRACE
 from consumer.config import Hosting, read_config, read_hosting, read_slice
-from consumer.connections import cosmos_endpoint
-from consumer.process import LAST_WORDS
-from scaling import connections
+from consumer.running.process import LAST_WORDS
+from foundation.azure import connections
+from foundation.azure.cosmos import cosmos_endpoint
 from tests.bicep import path_of
 from tests.infra_support import (
     APP,
@@ -100,7 +100,7 @@ def test_a_slice_and_its_shutdown_fit_the_timeout_of_functions() -> None:
 
 
 def test_the_function_of_the_event_hub_can_be_kept_warm_where_there_is_one() -> None:
-    source = (ROOT / "consumer" / "functions.py").read_text(encoding="utf-8")
+    source = (ROOT / "consumer/web/functions.py").read_text(encoding="utf-8")
     warm = APP["variables"]["eventFunctions"]["value"]
 
     assert [entry["name"].partition(":")[2] for entry in warm] == ["consume_events"]
@@ -156,7 +156,7 @@ def test_the_image_holds_what_the_consumer_imports_and_what_its_context_lets_thr
         name for text in sources for name in re.findall(r"^\s*(?:from|import) (\w+)", text, re.MULTILINE)
     }
 
-    assert copied == {"requirements.txt", "scaling", "consumer"}
+    assert copied == {"requirements.txt", "foundation", "scaling", "consumer"}
     assert imported & ours <= copied
     assert rules[0] == "*"
     assert {rule[1:] for rule in rules if rule.startswith("!")} == copied

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from scaling.lag import (
+from scaling.collectors.event_hub.lag import (
     HubLag,
     LagState,
     Meanings,

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from consumer.dead_letters.letters import event_of, from_document, position, to_document
 from consumer.model import DeadLetter, Event, Rejection
+from consumer.stores.letter_document import event_of, from_document, position, to_document
 
 
 def letter(body=b"{", **event):

@@ -6,11 +6,11 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from scaling.lint import Severity, lint
+from scaling.analysis.lint import Severity, lint
+from scaling.analysis.steady import step
 from scaling.model import Reason, Verdict
 from scaling.policy import HPA_IN, HPA_OUT, Pace, RateLimit, RuleSpec
 from scaling.rules.view import LevelLine
-from scaling.steady import step
 from scaling.window import WindowSpec
 from tests.steady_views import policy
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from scaling.decision_log import PAGE_MAX, PURGE_SECONDS, TableDecisionLog
 from scaling.ports import ConflictError, StoreUnavailableError
+from scaling.storage.decision_log import PAGE_MAX, PURGE_SECONDS, TableDecisionLog
 from tests.virtual_time import virtual_time
 
 STORAGE = {"Storage": "UseDevelopmentStorage=true"}

@@ -13,13 +13,19 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devstack.amqp.messages import batched
+from devstack.amqp.wire.messages import batched
 from devstack.service_bus.messages import identity
-from publisher.plain_message import PlainMessage
 from publisher.send_errors import OversizedMessageError, UnsendableMessageError
-from publisher.service_bus.claims import ClaimSettings, reference_of
-from publisher.service_bus.message_sizes import Encoder, batch_envelope, envelope_size, framed, plain_message
-from publisher.service_bus.packing import Limits
+from publisher.service_bus.core.claims import ClaimSettings, reference_of
+from publisher.service_bus.core.packing import Limits
+from publisher.service_bus.plain_message import PlainMessage
+from publisher.service_bus.sdk.message_sizes import (
+    Encoder,
+    batch_envelope,
+    envelope_size,
+    framed,
+    plain_message,
+)
 
 LARGE = Limits(1_000_000, 1_000_000)
 LATER = datetime(2030, 1, 1, tzinfo=UTC)
@@ -253,7 +259,7 @@ def test_a_scheduled_message_carries_its_time_and_costs_its_entry_in_the_request
 
 
 def test_what_is_private_in_the_sdk_is_as_the_sender_needs_it():
-    """azure-servicebus is pinned; a new version that fails here needs publisher/service_bus/service_bus_link.py looked at."""
+    """azure-servicebus is pinned; a new version that fails here needs publisher/service_bus/sdk/link.py looked at."""
     from azure.servicebus import ServiceBusClient, aio  # noqa: PLC0415 - the SDK's clients, only here
 
     connection = "Endpoint=sb://x.servicebus.windows.net;SharedAccessKeyName=a;SharedAccessKey=b"

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling import registry
-from scaling.config import load_config
-from scaling.config_reader import ConfigError
-from scaling.logic import decide
+from foundation.settings_reader import ConfigError
+from scaling.config.policy_file import load_config
+from scaling.config.timetable import Timetable
+from scaling.decision.decide import decide
+from scaling.decision.transitions import absorb
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -21,8 +22,7 @@ from scaling.model import (
     TargetState,
 )
 from scaling.policy import RuleSpec
-from scaling.state import absorb
-from scaling.timetable import Timetable
+from scaling.service import registry
 from scaling.window import Window, WindowSpec, assuming, summarize
 from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
 

@@ -6,8 +6,8 @@ import stat
 
 import pytest
 
-from devstack import node
-from devstack.node import NodeError, ensure_node, ensure_packages
+from devstack.processes import node
+from devstack.processes.node import NodeError, ensure_node, ensure_packages
 
 
 def program(path, text):

@@ -9,15 +9,15 @@ from collections import defaultdict
 import msgspec
 import pytest
 
-from consumer.checkpoints.memory import MemoryCheckpointStore, MemoryLeaseStore
-from consumer.dead_letters.memory import MemoryDeadLetterStore
-from consumer.driver import Driver, DriverSettings
+from consumer.core.lane import BatchLimits
 from consumer.errors import ShutdownError, UnavailableError
-from consumer.lane import BatchLimits
-from consumer.mapping import MappingOptions
+from consumer.mapping.documents import MappingOptions
 from consumer.model import Event, PartitionState, Routes
-from consumer.runtime import Consumer, RuntimeSettings
+from consumer.running.driver import Driver, DriverSettings
+from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.sinks.memory import MemorySink
+from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
+from consumer.stores.memory.positions import MemoryCheckpointStore, MemoryLeaseStore
 from tests.virtual_time import virtual_time
 
 PARTITIONS = [str(number) for number in range(8)]

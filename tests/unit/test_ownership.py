@@ -5,10 +5,10 @@ from contextlib import suppress
 
 import pytest
 
-from consumer.checkpoints.memory import MemoryLeaseStore
 from consumer.errors import PositionError, UnavailableError
+from consumer.leasing.ownership import Ownership, unique_owner
 from consumer.model import Lease
-from consumer.ownership import Ownership, unique_owner
+from consumer.stores.memory.positions import MemoryLeaseStore
 from tests.virtual_time import virtual_time
 
 PARTITIONS = [str(number) for number in range(8)]

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from scaling.model import Direction, EffectRecord, Reason
-from scaling.pace import (
+from scaling.decision.pacing import (
     cooldown_until,
     describe_rates,
     plateaued,
@@ -14,6 +13,7 @@ from scaling.pace import (
     reduced,
     stabilized,
 )
+from scaling.model import Direction, EffectRecord, Reason
 from scaling.policy import Pace, Plateau, RateLimit
 
 NOW = 10_000.0

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from consumer.effects import (
+from consumer.core.effects import (
     BatchWritten,
     CheckpointSaved,
     EventsReceived,
@@ -27,9 +27,10 @@ from consumer.effects import (
     WakeAt,
     WriteBatch,
 )
+from consumer.core.lane import BatchLimits
+from consumer.core.limits import Limits
+from consumer.core.pipeline import Pipeline
 from consumer.errors import BacklogError, PoisonError
-from consumer.lane import BatchLimits
-from consumer.limits import Limits
 from consumer.model import (
     Checkpoint,
     Claim,
@@ -40,7 +41,6 @@ from consumer.model import (
     Routes,
     WriteResult,
 )
-from consumer.pipeline import Pipeline
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 201, request_units=6.0)
 THROTTLED = WriteResult(Outcome.RETRY, 429, "too many requests", retry_after=0.3)

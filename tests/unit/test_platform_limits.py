@@ -5,9 +5,9 @@ from contextlib import suppress
 import msgspec
 import pytest
 
-from scaling.blockers import REFUSAL_REMEMBERED
-from scaling.codec import encode_action
-from scaling.logic import decide
+from scaling.decision.blockers import REFUSAL_REMEMBERED
+from scaling.decision.decide import decide
+from scaling.decision.transitions import absorb, being_carried_out, handed_back, record_effect, review
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -22,7 +22,7 @@ from scaling.model import (
 )
 from scaling.policy import Pace, RuleSpec
 from scaling.ports import ScalerError
-from scaling.state import absorb, being_carried_out, handed_back, record_effect, review
+from scaling.service.messages import encode_action
 from tests.runner_support import MINUTE, NOW, THRESHOLD, Crash, World, at, full, metric, policy, report
 
 QUICK = {"metrics": {"backlog": metric(span=120.0, min_samples=2)}}

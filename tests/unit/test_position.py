@@ -3,8 +3,8 @@
 import pytest
 
 from consumer.errors import PositionError, SettingsError
+from consumer.leasing.start_position import OnDistrust, OnGap, PositionPolicy, Start, start
 from consumer.model import Checkpoint, PartitionState
-from consumer.position import OnDistrust, OnGap, PositionPolicy, Start, start
 
 DEFAULT = PositionPolicy()
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer import receiver
+from consumer.leasing.start_position import Expired, Start, expired
 from consumer.model import Event, PartitionState
-from consumer.position import Expired, Start, expired
-from consumer.progress import EARLIEST, Progress
+from consumer.receiving import receiver
+from consumer.receiving.progress import EARLIEST, Progress
 
 
 def state(begin, last, *, empty=False):

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.errors import InvalidProducerStateError, PublishSettingsError
-from publisher.event_hubs.input_lines import (
+from publisher.cli.input_lines import (
     Bookmark,
     PublishedInput,
     read_bookmark,
@@ -15,6 +14,7 @@ from publisher.event_hubs.input_lines import (
     read_lines,
     write_bookmark,
 )
+from publisher.errors import InvalidProducerStateError, PublishSettingsError
 
 
 class Pipe(BytesIO):

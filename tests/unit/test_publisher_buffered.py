@@ -5,8 +5,6 @@ import logging
 
 import pytest
 
-from publisher.batching import BufferLimits
-from publisher.buffered_producer import BufferedProducer
 from publisher.errors import (
     FlushTimeoutError,
     InvalidProducerStateError,
@@ -20,9 +18,11 @@ from publisher.errors import (
     PublishSettingsError,
 )
 from publisher.event_hubs.batch import published_sequence_number
-from publisher.event_hubs.partition_keys import partition_of_key
+from publisher.event_hubs.batching import BufferLimits
+from publisher.event_hubs.buffered_producer import BufferedProducer
+from publisher.event_hubs.core.partition_keys import partition_of_key
+from publisher.event_hubs.states.memory import MemoryStateStore
 from publisher.model import RetryPolicy
-from publisher.states.memory import MemoryStateStore
 from tests.publisher_support import FakeWorld, event, events
 from tests.virtual_time import virtual_time
 

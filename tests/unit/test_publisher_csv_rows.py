@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from publisher.csv_rows import read_as_json_lines, read_rows
+from publisher.cli.csv_rows import read_as_json_lines, read_rows
 from publisher.errors import PublishSettingsError
 
 TEXTS = st.text(st.sampled_from('aö,"\n \r;'), max_size=4)

@@ -23,8 +23,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from publisher.errors import UnsupportedPublishingError
-from publisher.event_hubs import link_hooks
-from publisher.event_hubs.event_encoding import (
+from publisher.event_hubs.core.steps import FailureKind
+from publisher.event_hubs.ports import LinkError
+from publisher.event_hubs.sdk import link_hooks
+from publisher.event_hubs.sdk.event_encoding import (
     EPOCH,
     NUMBER,
     PRODUCER_ID,
@@ -32,9 +34,7 @@ from publisher.event_hubs.event_encoding import (
     size_in_batch,
     stamped_events,
 )
-from publisher.event_hubs.link_hooks import CAPABILITY, SdkLink, SdkLinks
-from publisher.event_hubs.ports import LinkError
-from publisher.event_hubs.steps import FailureKind
+from publisher.event_hubs.sdk.link_hooks import CAPABILITY, SdkLink, SdkLinks
 from publisher.model import MAX_SEQUENCE_NUMBER, Claims, Stamp
 
 CONNECTION = (

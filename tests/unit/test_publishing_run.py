@@ -6,16 +6,16 @@ from io import BytesIO
 import msgspec
 import pytest
 
-from publisher.batching import BufferLimits
+from publisher.cli import publishing_run
+from publisher.cli.publishing_run import LineOptions, publish_lines
 from publisher.errors import PublishError
-from publisher.event_hubs import publishing_run
-from publisher.event_hubs.partition_keys import partition_of_key
+from publisher.event_hubs.batching import BufferLimits
+from publisher.event_hubs.core.partition_keys import partition_of_key
+from publisher.event_hubs.core.steps import FailureKind
 from publisher.event_hubs.ports import LinkError
-from publisher.event_hubs.publishing_run import LineOptions, publish_lines
-from publisher.event_hubs.steps import FailureKind
-from publisher.idempotent_producer import IdempotentProducer
+from publisher.event_hubs.producer import IdempotentProducer
+from publisher.event_hubs.states.memory import MemoryStateStore
 from publisher.model import RetryPolicy
-from publisher.states.memory import MemoryStateStore
 from tests.publisher_support import FakeLinks, FakeService, read
 
 IDS = ["0", "1", "2"]

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from consumer.rate_limiter import RateLimiter
+from consumer.core.rate_limiter import RateLimiter
 from tests.oracles.seed_limiter import seed_starts
 
 RATES = [1, 9, 10, 11, 101, 1001, 30_000]

@@ -6,10 +6,8 @@ import zlib
 import msgspec
 import pytest
 
-from scaling import replay as replay_module
-from scaling.logic import decide
-from scaling.model import NO_CONTROLS, Reason
-from scaling.replay import (
+from scaling.analysis import replay as replay_module
+from scaling.analysis.replay import (
     ReplayError,
     comparison,
     decode_inputs,
@@ -18,6 +16,8 @@ from scaling.replay import (
     replay,
     same,
 )
+from scaling.decision.decide import decide
+from scaling.model import NO_CONTROLS, Reason
 from scaling.rules.composite import PROBLEMS
 from tests.decision_fixtures import read
 from tests.runner_support import NOW, World, at, full, metric, policy

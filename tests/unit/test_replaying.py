@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from consumer.model import DeadLetter, Event, Outcome, Record, Rejection, Routes, WriteResult
-from consumer.replaying import Replay
+from consumer.running.replaying import Replay
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 200)
 THROTTLED = WriteResult(Outcome.RETRY, 429, retry_after=0.0)

@@ -4,11 +4,11 @@ import fsspec
 import pytest
 from pyspark.errors import PySparkAttributeError
 
-from spark_jobs import report_files
-from spark_jobs.classic import copy_with_spark, is_classic, running_tasks
-from spark_jobs.report import Report
-from spark_jobs.report_files import write_report
-from spark_jobs.sources.files import mounted
+from spark_jobs.platform.classic import copy_with_spark, is_classic, running_tasks
+from spark_jobs.reports import report_files
+from spark_jobs.reports.report import Report
+from spark_jobs.reports.report_files import write_report
+from spark_jobs.sources.files.input_files import mounted
 
 
 class ConnectSession:

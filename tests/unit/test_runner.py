@@ -6,11 +6,8 @@ import threading
 import msgspec
 import pytest
 
-from scaling import reading, runner
-from scaling.codec import MessageError, decode_report, encode_action, encode_report
-from scaling.config import Config
-from scaling.deliveries import DELIVERY_MARGIN, DELIVERY_SECONDS
-from scaling.lint import lint
+from scaling.analysis.lint import lint
+from scaling.config.policy_file import Config
 from scaling.model import (
     Capacity,
     Controls,
@@ -24,8 +21,12 @@ from scaling.model import (
 )
 from scaling.policy import Fallback, RuleSpec
 from scaling.ports import CollectError, ConflictError, Reading, ScalerError, StoreUnavailableError
-from scaling.reading import MetricSource
-from scaling.runner import CLOCK_TOLERANCE, Autoscaler
+from scaling.service import autoscaler as runner
+from scaling.service import reading
+from scaling.service.autoscaler import CLOCK_TOLERANCE, Autoscaler
+from scaling.service.deliveries import DELIVERY_MARGIN, DELIVERY_SECONDS
+from scaling.service.messages import MessageError, decode_report, encode_action, encode_report
+from scaling.service.reading import MetricSource
 from tests.fakes import controls_row
 from tests.fakes_azure import FakeCollector, FakePlatform, FakeScaler
 from tests.runner_support import MINUTE, NOW, Clock, Crash, World, metric, policy, report

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from scaling import codec
-from scaling.config import Config
+from scaling.config.policy_file import Config
 from scaling.model import Capacity, EffectOutcome, Reason, ScaleAction, TargetState, Verdict
 from scaling.policy import Policy, RuleSpec
-from scaling.runner import Autoscaler, Ports
+from scaling.service import messages as codec
+from scaling.service.autoscaler import Autoscaler, Ports
 from tests.fakes import MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler
 from tests.properties.test_lock_step import SIZING, START, UNIT, plan_policy, ru_policy

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.checkpoints.memory import MemoryCheckpointStore, MemoryLeaseStore
-from consumer.dead_letters.memory import MemoryDeadLetterStore
-from consumer.driver import Driver, DriverSettings
+from consumer.core.lane import BatchLimits
+from consumer.core.limits import Limits
 from consumer.errors import (
     BacklogError,
     FencedError,
@@ -21,13 +20,14 @@ from consumer.errors import (
     ShutdownError,
     UnavailableError,
 )
-from consumer.lane import BatchLimits
-from consumer.limits import Limits
-from consumer.mapping import MappingOptions
+from consumer.leasing.start_position import Expired, OnGap, PositionPolicy
+from consumer.mapping.documents import MappingOptions
 from consumer.model import Checkpoint, Event, Outcome, PartitionState, WriteResult
-from consumer.position import Expired, OnGap, PositionPolicy
-from consumer.runtime import Consumer, RuntimeSettings
+from consumer.running.driver import Driver, DriverSettings
+from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.sinks.memory import MemorySink
+from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
+from consumer.stores.memory.positions import MemoryCheckpointStore, MemoryLeaseStore
 from tests.failures import exceptions
 from tests.virtual_time import virtual_time
 

@@ -12,20 +12,21 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from publisher import sdk_insides
 from publisher.errors import MessageTooLargeError, PublishSettingsError, UnsupportedPublishingError
-from publisher.event_hubs import link_hooks, sdk_links
+from publisher.event_hubs.core.steps import FailureKind
 from publisher.event_hubs.ports import InsidesError, LinkError
-from publisher.event_hubs.sdk_links import FallbackLinks, PublicLinks, links_of
-from publisher.event_hubs.steps import FailureKind
-from publisher.idempotent_producer import IdempotentProducer
+from publisher.event_hubs.producer import IdempotentProducer
+from publisher.event_hubs.sdk import link_hooks
+from publisher.event_hubs.sdk import links as sdk_links
+from publisher.event_hubs.sdk.links import FallbackLinks, PublicLinks, links_of
 from publisher.model import Claims
-from publisher.plain_message import PlainMessage
 from publisher.sdk_insides import SETTING, wants_insides, why_not
 from publisher.send_errors import OversizedMessageError, UnsendableMessageError
-from publisher.service_bus import message_sizes
-from publisher.service_bus.claims import ClaimSettings
-from publisher.service_bus.packing import Limits
-from publisher.service_bus.public_sdk import PublicEncoder
-from publisher.service_bus.sdk_way import Encoder, SdkWay
+from publisher.service_bus.core.claims import ClaimSettings
+from publisher.service_bus.core.packing import Limits
+from publisher.service_bus.plain_message import PlainMessage
+from publisher.service_bus.sdk import message_sizes
+from publisher.service_bus.sdk.public_sdk import PublicEncoder
+from publisher.service_bus.sdk.sdk_way import Encoder, SdkWay
 from tests.publisher_support import FakeLinks, FakeService, events, read
 
 CONNECTION = (
@@ -34,12 +35,12 @@ CONNECTION = (
 ROOT = Path(__file__).resolve().parents[2]
 PRIVATE = {
     "azure.eventhub._": {
-        "publisher/event_hubs/event_encoding.py",
-        "publisher/event_hubs/link_hooks.py",
+        "publisher/event_hubs/sdk/event_encoding.py",
+        "publisher/event_hubs/sdk/link_hooks.py",
     },
     "azure.servicebus._": {
-        "publisher/service_bus/message_sizes.py",
-        "publisher/service_bus/service_bus_link.py",
+        "publisher/service_bus/sdk/message_sizes.py",
+        "publisher/service_bus/sdk/link.py",
     },
 }
 
@@ -69,7 +70,7 @@ async def test_without_them_publishing_goes_on_by_public_names_and_idempotence_i
 ):
     monkeypatch.setattr(sdk_insides, "version", lambda _: found)
     monkeypatch.setitem(
-        sys.modules, "publisher.event_hubs.link_hooks", None
+        sys.modules, "publisher.event_hubs.sdk.link_hooks", None
     )  # its names are not there any more
 
     assert isinstance(links_of(client(), "host", idempotent=False, sdk_insides=wanted), PublicLinks)
@@ -79,7 +80,7 @@ async def test_without_them_publishing_goes_on_by_public_names_and_idempotence_i
 
 
 async def test_a_known_version_whose_names_have_moved_is_an_unknown_one(monkeypatch):
-    monkeypatch.setitem(sys.modules, "publisher.event_hubs.link_hooks", None)
+    monkeypatch.setitem(sys.modules, "publisher.event_hubs.sdk.link_hooks", None)
 
     assert isinstance(links_of(client(), "host", idempotent=False, sdk_insides=True), PublicLinks)
     with pytest.raises(UnsupportedPublishingError, match="not what they were: ModuleNotFoundError"):
@@ -187,14 +188,14 @@ def test_the_setting_is_on_or_off():
 @pytest.mark.parametrize(("wanted", "found"), [(True, "7.16.0"), (False, "7.15.0")])
 def test_without_them_a_sender_works_by_public_names(monkeypatch, wanted, found):
     monkeypatch.setattr(sdk_insides, "version", lambda _: found)
-    monkeypatch.setitem(sys.modules, "publisher.service_bus.message_sizes", None)
+    monkeypatch.setitem(sys.modules, "publisher.service_bus.sdk.message_sizes", None)
 
     assert not SdkWay(sdk_insides=wanted).is_private
 
 
 def test_a_known_servicebus_whose_names_have_moved_is_an_unknown_one(monkeypatch):
     assert SdkWay(sdk_insides=True).is_private
-    monkeypatch.setitem(sys.modules, "publisher.service_bus.service_bus_link", None)
+    monkeypatch.setitem(sys.modules, "publisher.service_bus.sdk.link", None)
     assert not SdkWay(sdk_insides=True).is_private
 
 

@@ -5,15 +5,15 @@ from contextlib import suppress
 
 import pytest
 
-from scaling import api
+from foundation.sanitize import HiddenError, raising_no_secrets
+from foundation.secret_filter import hide_secrets, keep_secrets_from_logs
+from scaling.decision.transitions import without_change
 from scaling.model import Capacity, EffectOutcome, LogKind
-from scaling.poison_queues import shown
 from scaling.ports import CollectError, ScalerError
-from scaling.reading import MetricSource, make_report, read_capacity, read_metrics
 from scaling.rules.composite import safe_evaluate
-from scaling.sanitize import HiddenError, raising_no_secrets
-from scaling.secret_filter import hide_secrets, keep_secrets_from_logs
-from scaling.state import without_change
+from scaling.service.reading import MetricSource, make_report, read_capacity, read_metrics
+from scaling.storage.poison_queues import shown
+from scaling.web import api
 from tests.runner_support import World
 
 KEY = "kZ0qUj3mJ8m1C5rT2vX9yB4nE7hL6pS0aDfGwQxVtYk="
@@ -120,7 +120,7 @@ def factory():
 
 
 @pytest.mark.parametrize(
-    "name", ["tidemark.consumer", "consumer.sinks.cosmos_bulk", "azure.core.pipeline", "mine"]
+    "name", ["tidemark.consumer", "consumer.sinks.cosmos.bulk", "azure.core.pipeline", "mine"]
 )
 def test_no_logger_of_a_process_tells_a_secret(factory, caplog, name):
     keep_secrets_from_logs()

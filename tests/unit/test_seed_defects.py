@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from scaling.logic import decide
+from scaling.decision.decide import decide
+from scaling.decision.transitions import absorb, advance
 from scaling.model import (
     NO_CONTROLS,
     Direction,
@@ -20,7 +21,6 @@ from scaling.model import (
 )
 from scaling.policy import Pace, RuleSpec
 from scaling.ports import ConflictError
-from scaling.state import absorb, advance
 from scaling.window import EMPTY, observe
 from tests.fakes_azure import FakePlatform
 from tests.runner_support import MINUTE, NOW, THRESHOLD, World, at, full, metric, policy, report

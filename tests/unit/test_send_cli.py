@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from publisher.errors import PublishError, PublishSettingsError
-from publisher.plain_message import PlainMessage
-from publisher.service_bus.line_messages import LineMessages
-from publisher.service_bus.resume_file import (
+from publisher.cli.line_messages import LineMessages
+from publisher.cli.resume_file import (
     Answered,
     Batch,
     Fate,
@@ -25,8 +23,10 @@ from publisher.service_bus.resume_file import (
     ranges_of,
     read_ledger,
 )
-from publisher.service_bus.send_journal import SendJournal
-from publisher.service_bus.send_report import Indices, Outgoing
+from publisher.cli.send_journal import SendJournal
+from publisher.errors import PublishError, PublishSettingsError
+from publisher.service_bus.core.send_report import Indices, Outgoing
+from publisher.service_bus.plain_message import PlainMessage
 from tidemark.__main__ import app
 
 JSONL = LineOptions("jsonl", session_field="customer", id_field="id")

@@ -1,8 +1,8 @@
 import pytest
 
-from devstack.amqp.decoder import decode
-from devstack.amqp.errors import AmqpError
-from devstack.amqp.messages import (
+from devstack.amqp.wire.decoder import decode
+from devstack.amqp.wire.errors import AmqpError
+from devstack.amqp.wire.messages import (
     APPLICATION_PROPERTIES,
     DATA,
     HEADER,
@@ -10,7 +10,7 @@ from devstack.amqp.messages import (
     encode_section,
     sections,
 )
-from devstack.amqp.values import Symbol, Timestamp, UInt
+from devstack.amqp.wire.values import Symbol, Timestamp, UInt
 from devstack.service_bus import atom
 from devstack.service_bus.broker import ENTITY_DISABLED, Broker, EntityExistsError
 from devstack.service_bus.messages import Sent

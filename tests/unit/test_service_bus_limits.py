@@ -2,14 +2,14 @@
 
 import pytest
 
-from devstack.amqp.errors import AmqpError
-from devstack.amqp.messages import DATA, PROPERTIES, encode_section
+from devstack.amqp.wire.errors import AmqpError
+from devstack.amqp.wire.messages import DATA, PROPERTIES, encode_section
 from devstack.service_bus import EntityLimits, QueueSettings
 from devstack.service_bus.broker import Broker
 from devstack.service_bus.messages import Sent, identity
 from devstack.service_bus.sessions import Sessions
 from devstack.service_bus.transfers import check_transfer
-from publisher.service_bus.message_sizes import plain_message
+from publisher.service_bus.sdk.message_sizes import plain_message
 
 
 class Clock:

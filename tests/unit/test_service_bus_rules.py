@@ -2,8 +2,8 @@
 
 import pytest
 
-from devstack.amqp.decoder import decode
-from devstack.amqp.messages import (
+from devstack.amqp.wire.decoder import decode
+from devstack.amqp.wire.messages import (
     APPLICATION_PROPERTIES,
     DATA,
     MESSAGE_ANNOTATIONS,
@@ -11,11 +11,11 @@ from devstack.amqp.messages import (
     encode_section,
     sections,
 )
-from devstack.amqp.values import Symbol
+from devstack.amqp.wire.values import Symbol
 from devstack.service_bus.broker import Broker
 from devstack.service_bus.messages import Sent
 from devstack.service_bus.queue import Counts, QueueSettings
-from devstack.service_bus.rules import (
+from devstack.service_bus.rules.rules import (
     FALSE_FILTER,
     TRUE_FILTER,
     CorrelationFilter,
@@ -25,8 +25,8 @@ from devstack.service_bus.rules import (
     SqlFilter,
     copies,
 )
-from devstack.service_bus.sql import SqlError
-from devstack.service_bus.sql_values import EvaluationError
+from devstack.service_bus.rules.sql import SqlError
+from devstack.service_bus.rules.sql_values import EvaluationError
 
 PROPERTIES_OF = ["id-1", None, "to-1", "order", "reply", "corr", "text/plain", None, None, None, "session"]
 

@@ -10,12 +10,12 @@ import pytest
 from azure.eventhub._pyamqp import _decode
 from msgspec import structs
 
-from consumer import link as link_module
-from consumer.assembly import Parts
 from consumer.config import read_config
-from consumer.link import LinkOptions, _shortcut
-from consumer.receiver import HubReceiver
-from consumer.shortcut import Shortcut, _hook_link, _hook_transport
+from consumer.receiving import link as link_module
+from consumer.receiving.fast_path import Shortcut, _hook_link, _hook_transport
+from consumer.receiving.link import LinkOptions, _shortcut
+from consumer.receiving.receiver import HubReceiver
+from consumer.running.assembly import Parts
 
 SETTINGS = {
     "EVENTHUB_NAME": "hub",
@@ -62,7 +62,7 @@ def test_it_is_not_taken_where_the_sdk_is_told_to_trace(monkeypatch, options, to
     assert _shortcut(client, options)
     assert told == []
 
-    monkeypatch.setattr("consumer.link.settings", SimpleNamespace(tracing_enabled=lambda: True))
+    monkeypatch.setattr("consumer.receiving.link.settings", SimpleNamespace(tracing_enabled=lambda: True))
 
     assert _shortcut(client, options) is None
     assert "tracing" in str(told[0])
@@ -70,7 +70,7 @@ def test_it_is_not_taken_where_the_sdk_is_told_to_trace(monkeypatch, options, to
 
 def test_of_another_version_nothing_private_is_even_imported(monkeypatch, options, told):
     monkeypatch.setattr(link_module, "version", lambda _package: "5.16.0")
-    monkeypatch.setitem(sys.modules, "consumer.shortcut", None)  # an import would fail
+    monkeypatch.setitem(sys.modules, "consumer.receiving.fast_path", None)  # an import would fail
 
     assert _shortcut(SimpleNamespace(_create_consumer=None), options) is None
     assert str(told[0]) == "azure-eventhub 5.16.0 is installed, its inside is known of 5.15.*"
@@ -79,8 +79,8 @@ def test_of_another_version_nothing_private_is_even_imported(monkeypatch, option
 @pytest.mark.parametrize("moved", ["decode_frame", "decode_payload"])
 def test_a_private_name_that_moved_costs_the_short_way_and_nothing_else(monkeypatch, options, told, moved):
     monkeypatch.delattr(_decode, moved)
-    monkeypatch.delitem(sys.modules, "consumer.shortcut")
-    monkeypatch.delattr("consumer.shortcut", raising=False)
+    monkeypatch.delitem(sys.modules, "consumer.receiving.fast_path")
+    monkeypatch.delattr("consumer.receiving.fast_path", raising=False)
 
     assert _shortcut(SimpleNamespace(_create_consumer=None), options) is None
     assert isinstance(told[0], ImportError)
@@ -89,7 +89,7 @@ def test_a_private_name_that_moved_costs_the_short_way_and_nothing_else(monkeypa
 def test_the_consumer_is_imported_without_any_of_the_sdk_s_private_names():
     code = (
         "import sys; sys.modules['azure.eventhub._pyamqp._decode'] = None;"
-        "import consumer.process; assert 'consumer.shortcut' not in sys.modules"
+        "import consumer.running.process; assert 'consumer.receiving.fast_path' not in sys.modules"
     )
 
     # The SDK needs its own module: what is imported before stays.
@@ -219,7 +219,7 @@ async def test_bytes_that_cannot_be_read_are_left_to_the_sdk(monkeypatch, told):
         socket_lock=SimpleNamespace(locked=lambda: False),
     )
     consumer = SimpleNamespace(_handler=SimpleNamespace(_connection=SimpleNamespace(_transport=transport)))
-    monkeypatch.setattr("consumer.shortcut.decode_frame", lambda _data: 1 / 0)
+    monkeypatch.setattr("consumer.receiving.fast_path.decode_frame", lambda _data: 1 / 0)
     _hook_transport(consumer, Shortcut(SimpleNamespace(_create_consumer=None), "0", told))
 
     assert await transport.receive_frame(timeout=1) == ("the SDK's", before)

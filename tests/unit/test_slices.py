@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from consumer import process
 from consumer.config import ConsumerConfig
 from consumer.errors import ConsumerError
+from consumer.running import process
 from tests.virtual_time import virtual_time
 
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.telemetry.records import CheckpointRecord, IntervalRecord, PartitionRecord
+from scaling.analysis.replay import encode_inputs
 from scaling.model import (
     Controls,
     Effect,
@@ -23,11 +24,10 @@ from scaling.model import (
     TargetState,
 )
 from scaling.policy import Policy, PolicySpec
-from scaling.replay import encode_inputs
 from scaling.window import Window
-from spark_jobs.sources.app_insights_rows import app_event_records, app_event_row, event_time
-from spark_jobs.sources.records import RejectedError, parsed, records, unpacked
-from spark_jobs.sources.telemetry_rows import decision_row, samples_of, telemetry_row
+from spark_jobs.sources.records.app_insights_rows import app_event_records, app_event_row, event_time
+from spark_jobs.sources.records.records import RejectedError, parsed, records, unpacked
+from spark_jobs.sources.records.telemetry_rows import decision_row, samples_of, telemetry_row
 
 AT = 1_763_712_000.125
 WHEN = datetime(2025, 11, 21, 8, 0, 0, 125_000, tzinfo=UTC)

@@ -127,7 +127,8 @@ def test_the_apps_settings_come_from_the_root_and_the_environment_wins(tmp_path,
 def test_the_scaling_logs_table_is_looked_up_in_the_settings_of_the_job(monkeypatch):
     given = []
     monkeypatch.setattr(
-        "spark_jobs.sources.telemetry.read_decisions", lambda *_, settings, **__: given.append(settings)
+        "spark_jobs.sources.records.telemetry.read_decisions",
+        lambda *_, settings, **__: given.append(settings),
     )
 
     inputs.read(

@@ -3,7 +3,7 @@
 import pytest
 
 from spark_jobs.errors import InputError
-from spark_jobs.results import Results
+from spark_jobs.platform.results import Results
 from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.inputs import Inputs
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs import java
 from spark_jobs.errors import JobError
+from spark_jobs.platform import java
 
 
 def fake_java(folder, version: str):

@@ -6,7 +6,7 @@ import types
 import pytest
 from rich.console import Console
 
-from spark_jobs import progress
+from spark_jobs.platform import progress
 
 
 def fake_spark(*stages: tuple[int, int, int]):

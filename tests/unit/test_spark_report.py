@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from spark_jobs import plots
-from spark_jobs.report import Report, number, slug
+from spark_jobs.reports import plots
+from spark_jobs.reports.report import Report, number, slug
 
 
 def page_of(report: Report) -> str:

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from consumer.checkpoints.sql import SqlCheckpointStore, SqlLeaseStore
 from consumer.errors import ConsumerError, FencedError, SettingsError, UnavailableError
-from consumer.sql import database as module
-from consumer.sql.database import SqlDatabase
-from consumer.sql.failures import rejection_of
-from consumer.sql.threads import Threads
+from consumer.stores.sql.checkpoints import SqlCheckpointStore, SqlLeaseStore
+from consumer.stores.sql.failures import rejection_of
+from foundation.sql import database as module
+from foundation.sql.database import SqlDatabase
+from foundation.sql.threads import Threads
 from tests.failures import exceptions
 from tests.sql_support import SCOPE, soon
 
@@ -227,7 +227,7 @@ async def test_leases_are_kept_while_every_other_call_waits_for_a_lock(pyodbc, h
 def test_the_process_ends_though_a_call_does_not():
     code = """
         import threading
-        from consumer.sql.threads import Threads
+        from foundation.sql.threads import Threads
         begun = threading.Event()
         Threads(2, "sql").submit(lambda: (begun.set(), threading.Event().wait()))
         begun.wait()

@@ -16,11 +16,11 @@ from sqlalchemy.engine import make_url
 
 from consumer.errors import SettingsError
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Outcome, Rejection
-from consumer.sql import letters, positions
-from consumer.sql.columns import coercer
-from consumer.sql.database import SqlDatabase
-from consumer.sql.tables import EVENTS, LEASES, ddl
-from consumer.sql.targets import HandlerTarget, TableTarget, _Upsert, events_target
+from consumer.sinks.sql.columns import coercer
+from consumer.sinks.sql.targets import HandlerTarget, TableTarget, _Upsert, events_target
+from consumer.stores.sql import letters, positions
+from consumer.stores.sql.tables import EVENTS, LEASES, ddl
+from foundation.sql.database import SqlDatabase
 from tests.failures import exceptions
 from tests.postgres_support import new_database
 from tests.sql_support import SCOPE, T0, WRITTEN, World, event, flight, is_retry, soon

@@ -3,7 +3,16 @@
 import msgspec
 import pytest
 
-from scaling.logic import decide
+from scaling.decision.decide import decide
+from scaling.decision.transitions import (
+    REPORTS_REMEMBERED,
+    absorb,
+    advance,
+    already_evaluated,
+    believe,
+    record_effect,
+    review,
+)
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
@@ -17,15 +26,6 @@ from scaling.model import (
     TargetState,
 )
 from scaling.policy import EFFECTS_KEPT, Fallback, Pace
-from scaling.state import (
-    REPORTS_REMEMBERED,
-    absorb,
-    advance,
-    already_evaluated,
-    believe,
-    record_effect,
-    review,
-)
 from tests.runner_support import MINUTE, NOW, at, full, policy, report
 
 ACTION = ScaleAction("plan@1", "plan", 3, 4, NOW - 60, NOW + 540, Reason.SCALE_OUT)

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from devstack.flights import flights
-from devstack.streaming_proof import Account, Proof, account, judge
-from devstack.streaming_report import failures_of
+from devstack.demo.flights import flights
+from devstack.demo.streaming.proof import Account, Proof, account, judge
+from devstack.demo.streaming.report import failures_of
 
 POISON = b"flight 7: no position received"
 

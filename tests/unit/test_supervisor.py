@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 
-from consumer.supervisor import _Fleet
-from consumer.worker import Worker
+from consumer.running.supervisor import _Fleet
+from consumer.running.worker import Worker
 
 
 class FakeProcess:

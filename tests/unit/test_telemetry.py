@@ -7,12 +7,12 @@ import logging
 import msgspec
 import pytest
 
+from consumer.core.statistics import Totals
 from consumer.model import Checkpoint
-from consumer.rate_control import RateFollower, RateOrder, RateOrderError, Rates, effective
-from consumer.statistics import Totals
 from consumer.telemetry.interval import between, lag_text, line
+from consumer.telemetry.rate_orders import RateFollower, RateOrder, RateOrderError, Rates, effective
 from consumer.telemetry.reporter import Reporter
-from scaling.consumer_stats import ConsumerStats, PartitionStats
+from foundation.consumer_stats import ConsumerStats, PartitionStats
 from scaling.ports import StoreUnavailableError
 from tests.consumer_telemetry_support import (
     IDENTITY,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.telemetry_aggregation import cells
-from spark_jobs.telemetry_aggregation.buckets import PERCENTS, RELATIVE_ERROR, buckets, middles
-from spark_jobs.telemetry_aggregation.cells import MINUTE, WINDOWS
+from spark_jobs.telemetry_aggregation.minutes import cells
+from spark_jobs.telemetry_aggregation.minutes.buckets import PERCENTS, RELATIVE_ERROR, buckets, middles
+from spark_jobs.telemetry_aggregation.minutes.cells import MINUTE, WINDOWS
 
 np = pytest.importorskip("numpy")
 

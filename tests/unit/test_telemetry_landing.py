@@ -13,9 +13,9 @@ import fsspec
 import pytest
 from azure.storage.blob import BlobServiceClient
 
-from consumer.assembly import Parts, reporter
 from consumer.config import read_config
 from consumer.errors import SettingsError
+from consumer.running.assembly import Parts, reporter
 from consumer.telemetry.landing import Landing
 from consumer.telemetry.records import CheckpointRecord
 

@@ -11,9 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.errors import InputError
-from spark_jobs.telemetry_aggregation import cells, sample_files
-from spark_jobs.telemetry_aggregation.cells import MINUTE
-from spark_jobs.telemetry_aggregation.sample_files import ALWAYS, ROWS_PER_TASK, RowGroup, Span, tasks_of
+from spark_jobs.telemetry_aggregation.minutes import cells, sample_files
+from spark_jobs.telemetry_aggregation.minutes.cells import MINUTE
+from spark_jobs.telemetry_aggregation.minutes.sample_files import (
+    ALWAYS,
+    ROWS_PER_TASK,
+    RowGroup,
+    Span,
+    tasks_of,
+)
 
 START = datetime(2026, 11, 20, 8, tzinfo=UTC)
 SCHEMA = pa.schema(

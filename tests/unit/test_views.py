@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from scaling.logic import decide
+from scaling.decision.decide import decide
 from scaling.model import (
     Capacity,
     Controls,
@@ -24,7 +24,7 @@ from scaling.model import (
 )
 from scaling.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.ports import LogPage, PoisonMessage, Snapshot
-from scaling.views import MAX_POINTS, LevelView, log_view, status_view, target_view
+from scaling.web.views import MAX_POINTS, LevelView, log_view, status_view, target_view
 from scaling.window import Window, WindowSpec
 
 NOW = 1_760_000_000.0

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from consumer.errors import OrphanedError, SettingsError
-from consumer.worker import Worker, end_with_parent, watch_parent
+from consumer.running.worker import Worker, end_with_parent, watch_parent
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_a_loop_that_is_closed_already_does_not_keep_the_process_from_leaving(pi
 @pytest.mark.skipif(sys.platform != "linux", reason="a signal of Linux")
 def test_the_system_tells_of_the_parent_s_end_though_somebody_else_holds_the_pipe():
     worker = (
-        "import sys, time; from consumer.worker import end_with_parent;"
+        "import sys, time; from consumer.running.worker import end_with_parent;"
         " end_with_parent(int(sys.argv[1])); print('ready', flush=True); time.sleep(100)"
     )
     parent = (
@@ -88,7 +88,7 @@ def test_the_system_tells_of_the_parent_s_end_though_somebody_else_holds_the_pip
 @pytest.mark.skipif(sys.platform != "linux", reason="a signal of Linux")
 def test_a_parent_that_was_gone_before_the_system_was_asked_is_noticed():
     child = (
-        "from consumer.errors import OrphanedError; from consumer.worker import end_with_parent;"
+        "from consumer.errors import OrphanedError; from consumer.running.worker import end_with_parent;"
         "import sys\ntry: end_with_parent(1_000_000)\nexcept OrphanedError as error: sys.exit(error.exit_status)"
     )
 

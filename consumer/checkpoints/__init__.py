@@ -1,1 +1,0 @@
-"""Where positions and leases are kept: blobs, SQL, memory."""

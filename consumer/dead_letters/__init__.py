@@ -1,1 +1,0 @@
-"""Where rejected events are kept: Cosmos DB, SQL, blobs, memory."""

@@ -1,0 +1,1 @@
+"""Which partitions an instance receives, from where on, and how instances share them."""

@@ -1,0 +1,1 @@
+"""From an event's body to the document that is written."""

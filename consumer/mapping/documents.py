@@ -1,0 +1,345 @@
+"""From an event's body to the document that is written. Pure, and on the hot path: one decode, one encode.
+
+The body is a JSON object in UTF-8. Repaired without a word: a byte order mark is dropped, and of equal keys the last
+one counts (RFC 8259 leaves it open; JavaScript and Python agree). Everything else that is not such an object is a
+rejection, and so is a document that Cosmos DB could never hold; `REASONS` lists them all.
+
+The document's `id` is set here, replacing one it may have:
+- `field:<path>`: the value found there, `field:order/number`; a whole number becomes its decimal text;
+- `position`: hub, partition and sequence number, so that an event delivered twice is one document.
+
+A transform is the user's own function: `transform(document, event) -> mapping`. It may change and return the document
+it was given. Whatever it raises rejects the event, and so does anything returned that is not a mapping, None included:
+an event is written or kept as a dead letter, never dropped in silence.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from traceback import extract_tb
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from consumer.errors import SettingsError
+from consumer.mapping.partition_hash import EffectiveKey, Scalar
+from consumer.model import Event, Record, Rejection
+
+Transform = Callable[[Mapping[str, Any], Event], Mapping[str, Any]]
+Path = tuple[str, ...]
+
+REASONS = {
+    "unreadable": "the message has no body of bytes",
+    "empty": "the body is empty",
+    "encoding": "the body is not UTF-8, or holds half of a surrogate pair",
+    "json": "the body is not JSON",
+    "number": "NaN, Infinity, or a number beyond a double's range",
+    "nesting": "deeper than Cosmos DB's 128 levels",
+    "not_object": "JSON, but not an object",
+    "transform": "the transform failed or returned no mapping",
+    "document": "the transform returned a value that JSON cannot hold",
+    "id": "no legal id: missing, no text or whole number, empty, over 1,023 bytes, or with one of / \\ ? #",
+    "partition_key": "an object, a list or over 2,048 bytes at a partition key path",
+    "too_large": "the document, id and metadata included, is over 2 MB",
+    "unexpected": "preparing the event failed in a way that nobody foresaw",
+}
+"""Every reason of a rejection made here."""
+
+# The service's documented limits per document.
+MAX_DOCUMENT = 2 * 1024 * 1024
+MAX_ID = 1023
+MAX_PARTITION_KEY = 2048
+MAX_DEPTH = 128
+
+META = "_tm"
+"""Where the event's position goes when that is asked for: partition, sequence number, enqueued time."""
+
+_BOM = b"\xef\xbb\xbf"
+_ILLEGAL_IN_ID = re.compile(r"[/\\?#]")
+_STEP = re.compile(r'/(?:"([^"]+)"|([^/"]+))')
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+class MappingOptions(Struct, frozen=True):
+    """How events of a hub become documents. Raises SettingsError for an unknown id strategy."""
+
+    hub: str
+    id_from: str = "field:id"
+    """`position`, or `field:<path>`."""
+    transform: Transform | None = None
+    meta: bool = False
+    """True: every document gets `_tm` with its event's partition, sequence number and enqueued time."""
+
+    def __post_init__(self) -> None:
+        if self.id_path is None and _ILLEGAL_IN_ID.search(self.hub):
+            raise SettingsError(
+                f"the hub's name '{self.hub}' cannot be part of a document id; use field:<path>"
+            )
+
+    @property
+    def id_path(self) -> Path | None:
+        """Where the id is found; None means position."""
+        kind, _, path = self.id_from.partition(":")
+        if kind == "position" and not path:
+            return None
+        if kind == "field" and path:
+            return parse_path(path if path.startswith("/") else f"/{path}")
+        raise SettingsError(
+            f"the id strategy '{self.id_from}' is not known; accepted: position, or field:<path> such as field:id "
+            "or field:order/number"
+        )
+
+
+def prepared(prepare: Callable[[Event], Record], event: Event) -> Record:
+    """What `prepare` makes of an event. Whatever it raises rejects this event, as preparing is nothing but arithmetic
+    on it: the next attempt would end in the same way, and all behind it would wait for ever.
+    """
+    try:
+        return prepare(event)
+    except Exception as error:  # noqa: BLE001 - see above
+        where = extract_tb(error.__traceback__)[-1]
+        story = f"preparing the event raised {type(error).__name__}: {error} (in {where.name}, line {where.lineno})"
+        return _rejected(event, Rejection("unexpected", story))
+
+
+class DocumentMapper:
+    """Prepares events for one container.
+
+    `partition_key_paths` as the container's definition has them; `effective_key` gives a record's route, None leaves
+    it empty.
+    """
+
+    def __init__(
+        self,
+        options: MappingOptions,
+        partition_key_paths: Sequence[str] = ("/id",),
+        effective_key: EffectiveKey | None = None,
+    ) -> None:
+        self._hub = options.hub
+        self._transform = options.transform
+        self._meta = options.meta
+        self._id_path = options.id_path
+        self._paths = tuple(parse_path(path) for path in partition_key_paths)
+        self._effective_key = effective_key
+
+    def prepare(self, event: Event) -> Record:
+        """The event as a record; one that cannot be written carries its rejection. Never raises."""
+        document = read_object(event)
+        if self._transform is not None and not isinstance(document, Rejection):
+            document = _transformed(self._transform, document, event)
+        if isinstance(document, Rejection):
+            return _rejected(event, document)
+        try:
+            return self._record(event, document)
+        except UnicodeEncodeError:
+            return _rejected(
+                event, Rejection("encoding", "the transform left half of a surrogate pair in a text")
+            )
+
+    def _record(self, event: Event, document: dict[str, Any]) -> Record:
+        identity = self._identity(document, event)
+        if isinstance(identity, Rejection):
+            return _rejected(event, identity)
+        document["id"] = identity
+        values: list[Scalar] = []
+        for path in self._paths:
+            value = find(document, path)
+            problem = _partition_key_problem(value, path)
+            if problem is not None:
+                return _rejected(event, problem)
+            values.append(value)
+        if self._meta:
+            document[META] = {
+                "partition": event.partition,
+                "sequence_number": event.sequence_number,
+                "enqueued_at": event.enqueued_at,
+            }
+        payload = _payload(document)
+        if isinstance(payload, Rejection):
+            return _rejected(event, payload)
+        partition_key = partition_key_text(values)
+        route = self._effective_key(values) if self._effective_key else ""
+        return Record(event, partition_key + identity, payload, partition_key, route)
+
+    def _identity(self, document: Mapping[str, Any], event: Event) -> str | Rejection:
+        if self._id_path is None:
+            return f"{self._hub}~{event.partition}~{event.sequence_number}"
+        found = find(document, self._id_path)
+        if isinstance(found, str):
+            return found if _legal_id(found) else _id_problem(found)
+        whole = isinstance(found, int) or (isinstance(found, float) and found.is_integer())
+        if whole and not isinstance(found, bool):
+            return str(int(found))
+        where = "/".join(self._id_path)
+        return Rejection("id", f"'{where}' is {_kind(found)}; expected a text or a whole number")
+
+
+def read_object(event: Event) -> dict[str, Any] | Rejection:
+    """The event's body as a JSON object, or why it is none."""
+    if event.unreadable is not None:
+        return Rejection("unreadable", event.unreadable)
+    body = event.body.removeprefix(_BOM)
+    try:
+        found = _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _why_not_json(body, error)
+    if not isinstance(found, dict):
+        return Rejection("not_object", f"the body is {_kind(found)}; expected a JSON object")
+    return found
+
+
+def parse_path(text: str) -> Path:
+    """The names in a path such as `/order/number` or `/"a/b"/c`. Raises SettingsError."""
+    names = tuple(quoted or plain for quoted, plain in _STEP.findall(text))
+    if not names or _STEP.sub("", text):
+        raise SettingsError(f"'{text}' is not a path; expected names after slashes, such as /order/number")
+    return names
+
+
+def find(document: Any, path: Path) -> Any:
+    """The value at a path; UNSET where there is none."""
+    for name in path:
+        if not isinstance(document, dict):
+            return UNSET
+        document = document.get(name, UNSET)
+    return document
+
+
+def partition_key_text(values: Sequence[Scalar]) -> str:
+    """A partition key as JSON array text, as the service wants it: `["LGA"]`; `{}` where there is no value."""
+    if UNSET in values:
+        return f"[{','.join('{}' if value is UNSET else _encode(value).decode() for value in values)}]"
+    return _encode(values).decode()
+
+
+def _rejected(event: Event, rejection: Rejection) -> Record:
+    return Record(event, f"{event.partition}~{event.sequence_number}", rejection=rejection)
+
+
+def _transformed(transform: Transform, document: dict[str, Any], event: Event) -> dict[str, Any] | Rejection:
+    try:
+        found = transform(document, event)
+        if isinstance(found, Mapping):
+            return found if isinstance(found, dict) else dict(found)
+    except Exception as error:  # noqa: BLE001 - the user's code may raise anything, and prepare never does
+        return Rejection("transform", f"the transform raised {type(error).__name__}: {error}")
+    return Rejection("transform", f"the transform returned {_kind(found)}; expected a mapping")
+
+
+def _legal_id(text: str) -> bool:
+    short = 0 < len(text) <= MAX_ID // 4 or 0 < len(text.encode()) <= MAX_ID
+    return short and not _ILLEGAL_IN_ID.search(text)
+
+
+def _id_problem(text: str) -> Rejection:
+    if not text:
+        return Rejection("id", "the id is empty")
+    size = len(text.encode())
+    if size > MAX_ID:
+        return Rejection("id", f"the id has {size} bytes; at most {MAX_ID} are accepted")
+    return Rejection("id", f"the id {text!r} holds one of / \\ ? #")
+
+
+def _partition_key_problem(value: Any, path: Path) -> Rejection | None:
+    """None for what the service accepts: text, number, true, false, null, and no value at all ("undefined")."""
+    if isinstance(value, str):
+        if len(value) <= MAX_PARTITION_KEY // 4 or len(value.encode()) <= MAX_PARTITION_KEY:
+            return None
+        what = f"a text of {len(value.encode())} bytes, over {MAX_PARTITION_KEY}"
+    elif value is None or isinstance(value, bool | UnsetType):
+        return None
+    elif isinstance(value, int | float):
+        if _fits_double(value):
+            return None
+        return Rejection(
+            "number", f"the number at partition key path '/{'/'.join(path)}' is beyond a double's range"
+        )
+    else:
+        what = _kind(value)
+    return Rejection(
+        "partition_key", f"'/{'/'.join(path)}' is {what}; expected a text, number, true, false or null"
+    )
+
+
+def _fits_double(value: float) -> bool:
+    try:
+        return isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _payload(document: dict[str, Any]) -> bytes | Rejection:
+    try:
+        payload = _encode(document)
+    except RecursionError:
+        return _too_deep()
+    except UnicodeEncodeError:
+        raise
+    except (TypeError, ValueError) as error:
+        return Rejection("document", f"the document cannot be written as JSON: {error}")
+    if len(payload) > MAX_DOCUMENT:
+        return Rejection(
+            "too_large", f"the document has {len(payload):,} bytes; at most {MAX_DOCUMENT:,} are accepted"
+        )
+    # Only a document of so many braces can be so deep; nearly none is.
+    if payload.count(b"{") + payload.count(b"[") > MAX_DEPTH and _depth(document) > MAX_DEPTH:
+        return _too_deep()
+    return payload
+
+
+def _too_deep() -> Rejection:
+    return Rejection("nesting", f"the document is nested deeper than {MAX_DEPTH} levels")
+
+
+def _depth(document: Any) -> int:
+    depth, level = 0, [document]
+    while level := [value for value in level if isinstance(value, dict | list | tuple)]:
+        depth += 1
+        level = [inner for value in level for inner in (value.values() if isinstance(value, dict) else value)]
+    return depth
+
+
+def _why_not_json(body: bytes, error: Exception) -> Rejection:
+    """A second, slower look at what could not be decoded, so that each cause has its own word."""
+    if not body.strip():
+        return Rejection("empty", "the body is empty")
+    if isinstance(error, RecursionError):
+        return _too_deep()
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        zipped = " but compressed (gzip)" if body.startswith(b"\x1f\x8b") else ""
+        return Rejection("encoding", f"the body is not UTF-8{zipped}")
+    if isinstance(error, msgspec.ValidationError):
+        return Rejection("number", str(error))
+    try:
+        json.loads(text, parse_constant=_not_finite)
+    except ArithmeticError as constant:
+        return Rejection("number", f"{constant} is no JSON number")
+    except (ValueError, RecursionError):
+        return Rejection("json", str(error))
+    # The standard library takes what strict readers refuse for one reason only.
+    return Rejection("encoding", "a text holds half of a surrogate pair")
+
+
+def _not_finite(constant: str) -> NoReturn:
+    raise ArithmeticError(constant)
+
+
+def _kind(value: Any) -> str:
+    """What a value is, in JSON's words."""
+    words = {
+        UnsetType: "missing",
+        type(None): "null",
+        bool: "true or false",
+        str: "a text",
+        dict: "an object",
+    }
+    words |= {list: "a list", int: "a number", float: "a number"}
+    return words.get(type(value), f"a {type(value).__name__}")

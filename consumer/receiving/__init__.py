@@ -1,0 +1,1 @@
+"""Receives a partition in order, each event once, over whatever happens to connections."""

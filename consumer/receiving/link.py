@@ -1,0 +1,183 @@
+"""One link to a partition: one run of the SDK's `receive_batch`, on a client of its own, until it fails or is closed.
+
+The SDK's callback only hands a batch over and waits for room; it is never the one that processes it. So the SDK may
+cancel it at any moment, and a link that does not end in time keeps nothing else from going on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from azure.core.settings import settings
+from azure.eventhub import EventData
+from azure.eventhub.aio import EventHubConsumerClient
+from azure.eventhub.exceptions import ConnectionLostError
+from msgspec import Struct
+
+from consumer.model import Event
+from consumer.receiving.events import last_enqueued, to_event
+from foundation.azure.connections import network_story
+
+if TYPE_CHECKING:
+    from consumer.receiving.fast_path import Shortcut
+
+SHORTCUT_SDK = "5.15."
+"""The versions of the SDK whose inside consumer/receiving/fast_path.py knows."""
+
+_NEVER = 86_400.0  # seconds between two rounds of the SDK's own balancing, which has nothing to balance
+
+
+class LinkLostError(Exception):
+    """A link has ended. `condition` is the service's word for why, if it had one, such as "link:stolen"."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(network_story(cause))
+        self.condition = str(getattr(cause, "error", None) or "")
+
+
+class LinkOptions(Struct, frozen=True):
+    """`position` is the SDK's: a sequence number, an offset, or a time as a datetime."""
+
+    partition: str
+    position: int | str | datetime
+    inclusive: bool
+    epoch: int | None  # None reads beside other readers, without an owner
+    prefetch: int
+    batch: int
+    shortcut: bool = True
+    """Whether to go past the SDK's own decoding; see consumer/receiving/fast_path.py."""
+    on_broken: Callable[[Exception], object] = lambda _error: None
+    """Is told why that cannot be, or cannot be any longer."""
+
+
+class Link:
+    """Started by its constructor; `take` what it receives, and `close` it in any case."""
+
+    def __init__(self, client: EventHubConsumerClient, options: LinkOptions) -> None:
+        self.prefetch = options.prefetch
+        self.last_enqueued: int | None = None
+        """The sequence number of the partition's last event, as the newest batch taken tells it."""
+        self._partition = options.partition
+        self._shortcut = _shortcut(client, options)
+        self._client = client
+        self._batch: Sequence[EventData] | Sequence[Event] | None = None
+        self._failure: Exception | None = None
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._inner: set[asyncio.Task[Any]] = set()  # the SDK's tasks that may outlive its own stop
+        self._task = asyncio.create_task(self._run(options))
+
+    async def take(self, timeout: float) -> Sequence[Event]:
+        """The next batch; nothing if none comes within `timeout` seconds. Raises LinkLostError."""
+        if not self._news.is_set():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await self._news.wait()
+        batch, self._batch = self._batch, None
+        if batch is not None:
+            self._room.set()
+            if self._failure is None:
+                self._news.clear()
+            return self._events(batch)
+        if self._failure is not None:
+            raise LinkLostError(self._failure) from self._failure
+        return ()
+
+    def _events(self, batch: Any) -> Sequence[Event]:
+        if self._shortcut is not None and isinstance(batch[0], Event):
+            self.last_enqueued = self._shortcut.last_enqueued()
+            return list(batch)
+        self.last_enqueued = last_enqueued(batch)
+        return [to_event(self._partition, data) for data in batch]
+
+    async def close(self, grace: float) -> None:
+        """Ended within about twice `grace` seconds, by force if need be. Nothing is handed over from now on."""
+        self._task.cancel()
+        await asyncio.wait({self._task}, timeout=grace)
+        for task in (leftover := {task for task in (self._task, *self._inner) if not task.done()}):
+            task.cancel()
+        if leftover:
+            await asyncio.wait(leftover, timeout=grace / 2)
+        with contextlib.suppress(Exception):  # it is gone one way or the other
+            async with asyncio.timeout(grace / 2):
+                await self._client.close()
+
+    async def _run(self, options: LinkOptions) -> None:
+        try:
+            await self._client.receive_batch(
+                self._on_batch,
+                partition_id=options.partition,
+                owner_level=options.epoch,
+                prefetch=options.prefetch,
+                max_batch_size=options.batch,
+                track_last_enqueued_event_properties=True,
+                starting_position=options.position,
+                starting_position_inclusive=options.inclusive,
+                on_partition_initialize=self._on_initialize,
+                on_error=self._on_error,
+                on_partition_close=self._on_close,
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the link and is told by take
+            self._fail(error)
+
+    async def _on_initialize(self, _context: object) -> None:
+        self._own()
+
+    async def _on_batch(self, _context: object, batch: Any) -> None:
+        self._own()
+        await self._room.wait()
+        self._room.clear()
+        self._batch = batch
+        self._news.set()
+
+    async def _on_error(self, _context: object, error: Exception) -> None:
+        self._fail(error)
+
+    async def _on_close(self, _context: object, reason: object) -> None:
+        self._fail(ConnectionLostError(f"the link was closed: {reason}"))
+
+    def _own(self) -> None:
+        task = asyncio.current_task()
+        if task is not None and task not in self._inner:
+            self._inner.add(task)
+            task.add_done_callback(self._inner.discard)
+
+    def _fail(self, error: Exception) -> None:
+        if self._failure is None:
+            self._failure = error
+        self._news.set()
+
+
+class ShortcutError(Exception):
+    """Why the short way through the SDK is not taken."""
+
+
+def _shortcut(client: EventHubConsumerClient, options: LinkOptions) -> Shortcut | None:
+    if not options.shortcut:
+        return None
+    try:
+        found = version("azure-eventhub")
+        if not found.startswith(SHORTCUT_SDK):
+            raise ShortcutError(
+                f"azure-eventhub {found} is installed, its inside is known of {SHORTCUT_SDK}*"
+            )
+        if settings.tracing_enabled():
+            raise ShortcutError("the SDK's tracing is on, which wants to see its own events")
+        # Not before: it imports private names of the SDK.
+        from consumer.receiving.fast_path import Shortcut  # noqa: PLC0415
+
+        return Shortcut(client, options.partition, options.on_broken)
+    except Exception as error:  # noqa: BLE001 - whatever is not as expected there, the SDK's own way remains
+        options.on_broken(error)
+        return None
+
+
+def options_of_client() -> dict[str, Any]:
+    """Constructor arguments of a client for a link: what fails is told at once, and tried again by its user."""
+    return {"retry_total": 0, "load_balancing_interval": _NEVER}

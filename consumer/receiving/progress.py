@@ -1,0 +1,66 @@
+"""How far a partition has been handed over, and what of it never came. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+
+from consumer.leasing.start_position import Expired, Start, expired
+from consumer.model import Event, PartitionState
+
+EARLIEST = "-1"
+"""The SDK's position before the oldest event."""
+
+
+class Progress:
+    """How far a partition has been handed over, and what is known beyond."""
+
+    def __init__(self, partition: str, start: Start, on_expired: Callable[[Expired], None]) -> None:
+        self.partition = partition
+        self.start = start
+        self.on_expired = on_expired
+        first = start.sequence_number
+        self.delivered = -1 if first is None else first - start.inclusive
+        """The last sequence number handed over, or told as taken by retention."""
+        self.offset = "" if start.inclusive else start.offset
+        self.began = False
+        self.last_enqueued: int | None = None
+        self.event_bytes = 0.0
+
+    def next_position(self, *, by_offset: bool) -> tuple[int | str | datetime, bool]:
+        """The SDK's starting position, and whether it is inclusive."""
+        if not self.began and self.start.time is not None:
+            return datetime.fromtimestamp(self.start.time, UTC), True
+        if self.delivered < 0:
+            return EARLIEST, False
+        if by_offset and self.offset:
+            return self.offset, False
+        return self.delivered, False
+
+    def expects(self, state: PartitionState) -> bool:
+        """Whether the partition has an event that should have come."""
+        if state.empty or state.last_sequence_number <= self.delivered:
+            return False
+        return self.began or self.start.time is None or state.last_enqueued_at >= self.start.time
+
+    def skips(self, events: Sequence[Event]) -> bool:
+        """Whether sequence numbers are missing up to the last of the next events."""
+        return self._continues and events[-1].sequence_number - self.delivered > len(events)
+
+    def expired(self, state: PartitionState, events: Sequence[Event] = ()) -> Expired | None:
+        """What retention took before the next events, or, without any, before the next one to come."""
+        if not self._continues:
+            return None
+        return expired(self.delivered, state, [event.sequence_number for event in events])
+
+    @property
+    def _continues(self) -> bool:
+        """Whether something comes before the next event; else receiving begins wherever the hub does."""
+        return self.began or self.start.sequence_number is not None
+
+    def advance(self, event: Event) -> None:
+        self.delivered, self.offset, self.began = event.sequence_number, event.offset, True
+
+    def measure(self, events: Sequence[Event]) -> None:
+        size = sum(event.size for event in events) / len(events)
+        self.event_bytes = max(size, 0.9 * self.event_bytes + 0.1 * size)

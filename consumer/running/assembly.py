@@ -1,0 +1,206 @@
+"""Puts a consumer together from its settings. Clients connect on first use; everything is closed by `aclose`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from consumer.config import ConsumerConfig, LettersKind, MetricsExporter, SinkKind, StoreKind
+from consumer.core.statistics import PipelineStatistics
+from consumer.errors import SettingsError
+from consumer.mapping.documents import MappingOptions
+from consumer.mapping.transforms import load_transform
+from consumer.ports import CheckpointStore, DeadLetterStore, LeaseStore, Sink
+from consumer.receiving.receiver import HubReceiver, ReceiverOptions
+from consumer.running.driver import DriverSettings
+from consumer.sinks.cosmos.bulk import CosmosBulkSink
+from consumer.stores.blob.checkpoints import BlobCheckpointStore
+from consumer.stores.blob.dead_letters import BlobDeadLetterStore
+from consumer.stores.blob.layout import Stream
+from consumer.stores.blob.leases import BlobLeaseStore
+from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
+from consumer.telemetry.landing import Landing
+from consumer.telemetry.metrics import ConsumerMetrics, azure_monitor_metrics
+from consumer.telemetry.rate_orders import RateFollower, Rates, TableRateStore
+from consumer.telemetry.records import Identity
+from consumer.telemetry.reporter import Reporter
+from consumer.telemetry.stats_store import TableStatsStore
+from foundation.azure.connections import ConnectionSettingsError, blob_container, event_hubs_endpoint
+from scaling.service.assembly import STORAGE
+
+if TYPE_CHECKING:  # SQLAlchemy and the blob client are loaded only by those who use them
+    from azure.storage.blob.aio import ContainerClient
+
+    from consumer.sinks.sql.targets import Target
+    from consumer.stores.sql.tables import Scope
+    from foundation.sql.database import SqlDatabase
+
+log = logging.getLogger("tidemark.consumer")
+
+
+class Parts:
+    """The adapters that a configuration names, made when first asked for.
+
+    Whoever makes a part with a method closes it; SQL parts share one database, which the last one closes.
+    """
+
+    def __init__(self, config: ConsumerConfig, settings: Mapping[str, str]) -> None:
+        """Raises SettingsError for a connection that cannot work."""
+        self.config = config
+        self.settings = settings
+        try:
+            self.namespace = event_hubs_endpoint(settings, config.hub_connection).namespace
+        except ConnectionSettingsError as error:
+            raise SettingsError(str(error)) from error
+        self._database: SqlDatabase | None = None
+
+    def sink(self) -> Sink:
+        config = self.config
+        transform = load_transform(config.transform) if config.transform else None
+        if config.sink is SinkKind.COSMOS:
+            return CosmosBulkSink(
+                self.settings,
+                database=config.cosmos_database,
+                container=config.cosmos_container,
+                mapping=MappingOptions(config.hub, config.id_from, transform, config.meta),
+                connection=config.cosmos_connection,
+            )
+        from consumer.sinks.sql.transactional import SqlTransactionalSink  # noqa: PLC0415
+
+        return SqlTransactionalSink(self.database, self.scope, self._target())
+
+    def checkpoints(self) -> CheckpointStore:
+        if self.config.checkpoints is StoreKind.BLOB:
+            return BlobCheckpointStore(self._container(self.config.blob_container), self.stream)
+        from consumer.stores.sql.checkpoints import SqlCheckpointStore  # noqa: PLC0415
+
+        return SqlCheckpointStore(self.database, self.scope)
+
+    def leases(self) -> LeaseStore:
+        if self.config.checkpoints is StoreKind.BLOB:
+            return BlobLeaseStore(self._container(self.config.blob_container), self.stream)
+        from consumer.stores.sql.checkpoints import SqlLeaseStore  # noqa: PLC0415
+
+        return SqlLeaseStore(self.database, self.scope)
+
+    def letters(self) -> DeadLetterStore:
+        config = self.config
+        if config.letters is LettersKind.BLOB:
+            return BlobDeadLetterStore(self._container(config.letters_container), self.stream)
+        if config.letters is LettersKind.COSMOS:
+            return CosmosDeadLetterStore(
+                self.settings,
+                config.cosmos_connection,
+                config.cosmos_database,
+                config.letters_container,
+                config.hub,
+                config.consumer_group,
+            )
+        from consumer.stores.sql.dead_letters import SqlDeadLetterStore  # noqa: PLC0415
+
+        return SqlDeadLetterStore(self.database, self.scope)
+
+    def receiver(self) -> HubReceiver:
+        return HubReceiver(
+            self.settings,
+            self.config.hub_connection,
+            self.config.hub,
+            self.config.consumer_group,
+            options=ReceiverOptions(shortcut=self.config.shortcut),
+        )
+
+    def _target(self) -> Target:
+        from consumer.sinks.sql.targets import HandlerTarget, TableTarget, events_target  # noqa: PLC0415
+
+        config = self.config
+        if config.sql_handler:
+            return HandlerTarget(cast("Any", load_transform(config.sql_handler)))
+        if config.sql_table:
+            return TableTarget(config.sql_table, config.sql_columns, key=config.sql_key)
+        return events_target()
+
+    @property
+    def stream(self) -> Stream:
+        return Stream(self.namespace, self.config.hub, self.config.consumer_group)
+
+    @property
+    def scope(self) -> Scope:
+        from consumer.stores.sql.tables import Scope  # noqa: PLC0415
+
+        return Scope(self.namespace, self.config.hub, self.config.consumer_group)
+
+    @property
+    def database(self) -> SqlDatabase:
+        if self._database is None:
+            from foundation.sql.database import SqlDatabase  # noqa: PLC0415
+
+            self._database = SqlDatabase(
+                self.config.sql_url,
+                setting="CONSUMER_SQL_URL",
+                create_tables=self.config.sql_create_tables,
+            )
+        return self._database
+
+    def _container(self, name: str) -> ContainerClient:
+        try:
+            return blob_container(self.settings, self.config.storage_connection, name)
+        except ConnectionSettingsError as error:
+            raise SettingsError(str(error)) from error
+
+
+def reporter(
+    parts: Parts,
+    instance: str,
+    statistics: Callable[[], PipelineStatistics | None],
+    *,
+    set_rate: Callable[[float | None], None],
+    set_fleet_rate: Callable[[float | None], None],
+) -> Reporter:
+    """What tells of an instance: of a dry run, the log only.
+
+    Raises SettingsError for a folder or an exporter that cannot work.
+    """
+    config, settings = parts.config, parts.settings
+    identity = Identity(config.name, instance, config.hub, config.consumer_group)
+    if config.dry_run:
+        return Reporter(identity, statistics, every=config.telemetry_every)
+    stats: TableStatsStore | None = None
+    rates: RateFollower | None = None
+    try:
+        stats = TableStatsStore(settings, STORAGE)
+        rates = RateFollower(
+            TableRateStore(settings, STORAGE),
+            config.name,
+            Rates(config.rate, config.fleet_rate),
+            set_rate=set_rate,
+            set_fleet_rate=set_fleet_rate,
+        )
+    except ConnectionSettingsError as error:
+        log.warning("no row in ConsumerStats and no rate orders: %s", error)
+    monitor = config.metrics_exporter is MetricsExporter.AZURE_MONITOR
+    return Reporter(
+        identity,
+        statistics,
+        every=config.telemetry_every,
+        stats=stats,
+        rates=rates,
+        landing=(
+            Landing(config.telemetry_folder, instance, rotate=config.telemetry_land)
+            if config.telemetry_folder
+            else None
+        ),
+        metrics=azure_monitor_metrics(identity, settings) if monitor else ConsumerMetrics(identity),
+    )
+
+
+def driver_settings(config: ConsumerConfig) -> DriverSettings:
+    """What of the configuration is the driver's."""
+    return DriverSettings(
+        config.hub,
+        config.consumer_group,
+        config.limits,
+        config.batches,
+        config.rate,
+        dry_run=config.dry_run,
+    )

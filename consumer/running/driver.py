@@ -1,0 +1,398 @@
+"""Carries out what a pipeline orders: each effect is a task that is owned, and whose result is the next input.
+
+A Driver knows a sink and stores, and neither Event Hubs nor leases: processes, timer slices and trigger-hosted
+functions share it. It lives on one event loop; nothing here blocks it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import Context
+from typing import Any, TypeVar
+
+from msgspec import Struct, structs
+
+from consumer.core.effects import (
+    BatchWritten,
+    CheckpointSaved,
+    Effect,
+    EventsReceived,
+    Fail,
+    Input,
+    LettersStored,
+    PartitionClaimed,
+    PartitionDrained,
+    PartitionDraining,
+    PartitionLost,
+    PauseReceiving,
+    RateChanged,
+    ReadRoutes,
+    ResumeReceiving,
+    RoutesRead,
+    SaveCheckpoint,
+    StoreLetters,
+    Tick,
+    WakeAt,
+    WriteBatch,
+)
+from consumer.core.lane import BatchLimits
+from consumer.core.limits import Limits
+from consumer.core.pipeline import Pipeline
+from consumer.core.retry_delay import Chance
+from consumer.core.statistics import PipelineStatistics
+from consumer.errors import ConsumerError, FencedError
+from consumer.mapping.documents import prepared
+from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, Routes, WriteResult
+from consumer.ports import CheckpointStore, DeadLetterStore, Sink, TransactionalSink
+from foundation.calls import PATIENCE, answered
+
+log = logging.getLogger("tidemark.consumer")
+
+_T = TypeVar("_T")
+
+PREPARED_AT_ONCE = 500
+"""Events prepared before the loop gets a turn: about ten milliseconds."""
+PREPARED_BYTES = 1 << 20
+"""Bytes of their bodies, at about 100 MB/s."""
+
+
+class DriverSettings(Struct, frozen=True):
+    """What a driver needs to know. `hub` and `consumer_group` go into dead letters."""
+
+    hub: str
+    consumer_group: str
+    limits: Limits = Limits()
+    batches: BatchLimits = BatchLimits()
+    rate: float | None = None
+    call_timeout: float = 60.0
+    """Seconds one call to a sink or store may take; then its outcome is unknown and it is made again."""
+    dry_run: bool = False
+    """COSMOS_WRITE=false of the seed: everything but the writes, the dead letters and the checkpoints."""
+
+
+class Driver:
+    """`failed` is set when the pipeline gave up; `receiving` is cleared while it takes no events."""
+
+    def __init__(
+        self,
+        settings: DriverSettings,
+        sink: Sink,
+        checkpoints: CheckpointStore,
+        letters: DeadLetterStore,
+        *,
+        on_checkpoint: Callable[[Checkpoint, int], None] | None = None,
+        on_fenced: Callable[[str, int], None] | None = None,
+        chance: Chance = random.random,
+    ) -> None:
+        """`chance` spreads retries. `on_checkpoint` is told of each saved checkpoint and how many events it leaves unsettled, `on_fenced` of a
+        partition and epoch that turned out to be somebody else's.
+        """
+        self._settings = settings
+        self._sink = sink
+        self._checkpoints = checkpoints
+        self._letters = letters
+        self._on_checkpoint = on_checkpoint
+        self._on_fenced = on_fenced
+        self._chance = chance
+        self._routes: Routes | None = None  # of the open sink, as it was opened
+        self._pipeline: Pipeline | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._drains: dict[tuple[str, int], asyncio.Future[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._changed: asyncio.Future[None] | None = None
+        self._closed = False
+        self.context: Context | None = None
+        """Where tasks and timers run; None: in the context of whoever caused them. Log lines are attributed by it."""
+        self.receiving = asyncio.Event()
+        self.receiving.set()
+        self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def open(self) -> None:
+        """Opens the sink and the dead letters. Raises SettingsError, and UnavailableError: try again."""
+        if self._routes is None:
+            self._routes = await self._sink.open()
+        await self._letters.open()
+        self._pipeline = Pipeline(
+            self._settings.limits,
+            self._settings.batches,
+            self._routes,
+            transactional=self._sink.transactional,
+            rate=self._settings.rate,
+            now=self._now(),
+            chance=self._chance,
+        )
+
+    @property
+    def pipeline(self) -> Pipeline:
+        if self._pipeline is None:
+            raise RuntimeError("the driver is not open")
+        return self._pipeline
+
+    def statistics(self) -> PipelineStatistics:
+        """Raises RuntimeError before `open`."""
+        return self.pipeline.statistics(self._now())
+
+    @property
+    def is_open(self) -> bool:
+        return self._pipeline is not None
+
+    def set_rate(self, rate: float | None) -> None:
+        """Records per second from now on; None is no limit."""
+        self._feed(RateChanged(rate))
+
+    # -- partitions
+
+    def claimed(self, claim: Claim) -> None:
+        """A claim of a partition replaces the one before it; an older one changes nothing."""
+        if self._sink.transactional and claim.epoch > (self.pipeline.epoch(claim.partition) or 0):
+            _transactional(self._sink).attach(claim)
+        self._feed(PartitionClaimed(claim))
+
+    def expired(self, partition: str, epoch: int, count: int) -> None:
+        """Retention took so many events before they were received: they are counted."""
+        if count:
+            self._feed(EventsReceived(partition, epoch, (), expired=count))
+
+    async def receive(
+        self, partition: str, epoch: int, events: Sequence[Event], last_enqueued: int | None = None
+    ) -> None:
+        """Takes events in, in order; waits while receiving is paused."""
+        if not events:
+            self._feed(EventsReceived(partition, epoch, (), last_enqueued))
+        start = 0
+        while start < len(events):
+            while not self.receiving.is_set():  # others wait, too: the first of them may have filled it again
+                await self.receiving.wait()
+            end = self._piece(events, start)
+            records = [prepared(self._sink.prepare, event) for event in events[start:end]]
+            self._feed(EventsReceived(partition, epoch, records, last_enqueued))
+            start = end
+            await asyncio.sleep(0)
+
+    def _piece(self, events: Sequence[Event], start: int) -> int:
+        """Where the events end that are prepared in one turn."""
+        end, size = start, 0
+        last = min(len(events), start + max(1, min(PREPARED_AT_ONCE, self.pipeline.room)))
+        while end < last and size < PREPARED_BYTES:
+            size += events[end].size
+            end += 1
+        return end
+
+    async def drain(self, partition: str, epoch: int, *, deadline: float) -> bool:
+        """Starts nothing more of a claim; True once all that was begun is settled and the checkpoint saved, False when
+        the claim is over before that, or the deadline.
+        """
+        drained = self._drains.setdefault((partition, epoch), asyncio.get_running_loop().create_future())
+        self._feed(PartitionDraining(partition, epoch))
+        if self.pipeline.epoch(partition) != epoch:
+            self._drains.pop((partition, epoch), None)
+            return False
+        await asyncio.wait((drained,), timeout=max(0.0, deadline - self._now()))
+        return drained.done() and not drained.cancelled()
+
+    def lost(self, partition: str, epoch: int) -> None:
+        """The claim is over: nothing of it counts any more."""
+        drained = self._drains.pop((partition, epoch), None)
+        if drained is not None:
+            drained.cancel()
+        current = self.pipeline.epoch(partition) == epoch
+        self._feed(PartitionLost(partition, epoch))
+        if current and self._sink.transactional:  # else a later claim is attached
+            _transactional(self._sink).detach(partition)
+
+    async def settled(self, partition: str, epoch: int) -> None:
+        """Waits until nothing of a claim is unsettled. Any number may wait.
+
+        Raises FencedError when the claim ends before, and what made the driver fail.
+        """
+        while (unsettled := self.pipeline.unsettled(partition, epoch)) != 0:
+            if self.failed.done():
+                self.failed.result()
+            if unsettled is None:
+                raise FencedError(f"partition {partition} was claimed anew before its events were settled")
+            if self._changed is None or self._changed.done():  # else somebody waits for it already
+                self._changed = asyncio.get_running_loop().create_future()
+            await asyncio.wait((self._changed, self.failed), return_when=asyncio.FIRST_COMPLETED)
+
+    async def aclose(self) -> None:
+        """Cancels what still runs and waits for its end. What was on its way has an unknown outcome: unsettled."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        try:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        finally:
+            if self.failed.done() and not self.failed.cancelled():
+                self.failed.exception()  # seen, whoever waited for it
+            self.failed.cancel()
+
+    # -- effects
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _deadline(self) -> float:
+        return self._now() + self._settings.call_timeout
+
+    async def _answered(self, what: str, call: Awaitable[_T]) -> _T:
+        """What a call answers; one that does not keep its own deadline is left behind."""
+        return await answered(what, self._deadline() + PATIENCE, call)
+
+    def _feed(self, item: Input) -> None:
+        if self._closed:
+            return
+        for effect in self.pipeline.handle(item, now=self._now()):
+            self._perform(effect)
+        if self._changed is not None and not self._changed.done():
+            self._changed.set_result(None)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case WriteBatch():
+                self._own(self._write(effect.batch, self.pipeline.epoch(effect.batch.lane)))
+            case WakeAt():
+                self._wake_at(effect.at)
+            case StoreLetters():
+                self._own(self._store(effect))
+            case SaveCheckpoint():
+                self._own(self._save(effect.claim, effect.checkpoint))
+            case ReadRoutes():
+                self._own(self._read_routes())
+            case PartitionDrained():
+                drained = self._drains.get((effect.partition, effect.epoch))
+                if drained is not None and not drained.done():
+                    drained.set_result(None)
+            case Fail():
+                self._fail(effect.error)
+            case PauseReceiving() | ResumeReceiving():
+                self._pause(effect)
+
+    def _pause(self, effect: PauseReceiving | ResumeReceiving) -> None:
+        if isinstance(effect, PauseReceiving):
+            log.info("receiving pauses: %s", effect.reason)
+            self.receiving.clear()
+        else:
+            log.info("receiving goes on")
+            self.receiving.set()
+
+    def _fail(self, error: ConsumerError) -> None:
+        if not self.failed.done():
+            self.failed.set_exception(error)
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        context = None if self.context is None else self.context.copy()
+        task = asyncio.get_running_loop().create_task(work, context=context)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("a task of the consumer broke", exc_info=error)
+            self._fail(ConsumerError(f"internal error: {error!r}"))
+
+    def _wake_at(self, at: float) -> None:
+        if self._timer is not None:
+            if not self._timer.cancelled() and self._timer.when() == at:
+                return
+            self._timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(max(at, loop.time()), self._wake, context=self.context)
+
+    def _wake(self) -> None:
+        self._timer = None
+        self._feed(Tick())
+
+    async def _write(self, batch: Batch, epoch: int | None) -> None:
+        """`epoch` is of the batch's claim, for a transactional sink: its lanes are partitions."""
+        if self._settings.dry_run:
+            results: Sequence[WriteResult] = [WriteResult(Outcome.WRITTEN)] * len(batch.records)
+        else:
+            results = await self._write_for_real(batch, epoch)
+        self._feed(BatchWritten(batch.batch_id, results))
+
+    async def _write_for_real(self, batch: Batch, epoch: int | None) -> Sequence[WriteResult]:
+        try:
+            results = await self._answered("the sink", self._sink.write(batch, deadline=self._deadline()))
+        except FencedError as error:
+            self._fenced(batch.lane, epoch, error)
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the outcome is unknown: tried again
+            log.warning("writing %d records failed: %r", len(batch.records), error)
+            reason = f"{type(error).__name__}: {error}"
+        else:
+            if len(results) == len(batch.records):
+                return results
+            reason = f"the sink answered {len(results)} of {len(batch.records)} records"
+        return [WriteResult(Outcome.RETRY, reason=reason)] * len(batch.records)
+
+    def _fenced(self, partition: str, epoch: int | None, error: FencedError) -> None:
+        if epoch is None or self.pipeline.epoch(partition) != epoch:
+            return  # of a claim that is over: we know
+        log.warning("partition %s is somebody else's now: %s", partition, error)
+        self.lost(partition, epoch)
+        if self._on_fenced is not None:
+            self._on_fenced(partition, epoch)
+
+    async def _store(self, order: StoreLetters) -> None:
+        settings = self._settings
+        stored = True
+        if not settings.dry_run:
+            now = time.time()
+            letters = [
+                DeadLetter(
+                    settings.hub,
+                    settings.consumer_group,
+                    each.record.event,
+                    each.rejection,
+                    each.attempts,
+                    now,
+                )
+                for each in order.rejected
+            ]
+            try:
+                await self._answered(
+                    "the dead letters", self._letters.put(letters, deadline=self._deadline())
+                )
+            except Exception as error:  # noqa: BLE001 - the outcome is unknown: stored again
+                log.warning("storing %d dead letters failed: %r", len(letters), error)
+                stored = False
+        self._feed(LettersStored(order.letters_id, stored))
+
+    async def _save(self, claim: Claim, checkpoint: Checkpoint) -> None:
+        saved = True
+        if not self._settings.dry_run:
+            stamped = structs.replace(checkpoint, saved_at=time.time())
+            try:
+                await self._answered(
+                    "the checkpoint store", self._checkpoints.save(claim, stamped, deadline=self._deadline())
+                )
+            except FencedError as error:
+                self._fenced(claim.partition, claim.epoch, error)
+                return
+            except Exception as error:  # noqa: BLE001 - the outcome is unknown: saved again with the next one
+                log.warning("saving the checkpoint of partition %s failed: %r", claim.partition, error)
+                saved = False
+        self._feed(CheckpointSaved(claim.partition, claim.epoch, checkpoint, saved))
+        if saved and self._on_checkpoint is not None:
+            self._on_checkpoint(checkpoint, self.pipeline.unsettled(claim.partition, claim.epoch) or 0)
+
+    async def _read_routes(self) -> None:
+        try:
+            routes = await self._answered("the sink", self._sink.routes())
+        except Exception as error:  # noqa: BLE001 - asked again later
+            log.warning("reading the partitions of the sink failed: %r", error)
+            self._feed(RoutesRead(None))
+        else:
+            self._feed(RoutesRead(routes))
+
+
+def _transactional(sink: Sink) -> TransactionalSink:
+    return sink  # type: ignore[return-value]  # `transactional` says so

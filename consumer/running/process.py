@@ -1,0 +1,161 @@
+"""One consumer from its settings until it is told to stop: what a process, a timer slice and the tests run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+from msgspec import structs
+
+from consumer.config import ConsumerConfig
+from consumer.core.statistics import PipelineStatistics
+from consumer.errors import ConsumerError
+from consumer.leasing.ownership import unique_owner
+from consumer.model import Checkpoint
+from consumer.ports import CheckpointStore, LeaseStore
+from consumer.running.assembly import Parts, driver_settings, reporter
+from consumer.running.driver import Driver
+from consumer.running.runtime import Consumer, RuntimeSettings
+from consumer.stores.memory.positions import MemoryCheckpointStore, MemoryLeaseStore
+from foundation.azure.sdk_logs import quiet_sdks
+
+log = logging.getLogger("tidemark.consumer")
+
+LAST_WORDS = 5.0
+"""Seconds the last telemetry may take, after the shutdown."""
+
+Share = Callable[[float | None], float | None]
+"""The part of an instance's rate that is this process's; None is no limit."""
+
+
+def whole(rate: float | None) -> float | None:
+    """The share of a process that is alone."""
+    return rate
+
+
+class ConsumerProcess:
+    """Everything one consumer needs. `run` may be called once."""
+
+    def __init__(self, config: ConsumerConfig, settings: Mapping[str, str], *, share: Share = whole) -> None:
+        """`share` is for one of several processes that are one instance to whoever gave the rate.
+
+        Raises SettingsError.
+        """
+        self.config = config
+        self._rate = share(config.rate)
+        self.owner = unique_owner()
+        parts = Parts(config, settings)
+        self._sink = parts.sink()
+        self._stored = parts.checkpoints()
+        self._letters = parts.letters()
+        self._receiver = parts.receiver()
+        checkpoints: CheckpointStore = self._stored
+        leases: LeaseStore = parts.leases()
+        if config.dry_run:  # nobody else may notice
+            checkpoints, leases = MemoryCheckpointStore(), MemoryLeaseStore()
+        self._checkpoints, self._leases = checkpoints, leases
+        self.driver = Driver(
+            structs.replace(driver_settings(config), rate=self._rate),
+            self._sink,
+            checkpoints,
+            self._letters,
+            on_checkpoint=lambda checkpoint, left: self._reporter.on_checkpoint(checkpoint, left),  # noqa: PLW0108
+            on_fenced=lambda partition, epoch: self.consumer.fenced(partition, epoch),  # noqa: PLW0108 - made below
+        )
+        self.consumer = Consumer(
+            RuntimeSettings(
+                self.owner,
+                config.policy,
+                config.lease_interval,
+                config.lease_expiry,
+                shutdown=config.shutdown,
+                fleet_rate=config.fleet_rate,
+            ),
+            self._receiver,
+            self.driver,
+            checkpoints,
+            leases,
+            on_stopping=self._stopping,
+        )
+        self._reporter = reporter(
+            parts,
+            self.owner,
+            lambda: self.driver.statistics() if self.driver.is_open else None,
+            set_rate=lambda rate: self.driver.set_rate(share(rate)),
+            set_fleet_rate=self.consumer.set_fleet_rate,
+        )
+
+    async def run(self, stop: asyncio.Event) -> PipelineStatistics:
+        """Consumes until `stop`; how it ended. Raises ConsumerError, which has the exit status."""
+        log.info(
+            "consumer %s: hub %s, group %s, sink %s%s, rate %s, instance %s",
+            self.config.name,
+            self.config.hub,
+            self.config.consumer_group,
+            self.config.sink,
+            " (dry run: nothing is written)" if self.config.dry_run else "",
+            "unlimited" if self._rate is None else f"{self._rate:g}/s",
+            self.owner,
+        )
+        for doubt in self.config.doubts:
+            log.warning("%s", doubt)
+        try:
+            self._reporter.start()
+            if self.config.dry_run:
+                await self._copy_positions()
+            await self.consumer.run(stop)
+            return self.driver.statistics()
+        finally:
+            await self._aclose()
+
+    async def _copy_positions(self) -> None:
+        deadline = asyncio.get_running_loop().time() + 30.0
+        for stored in (await self._stored.load_all(deadline=deadline)).values():
+            if isinstance(stored, Checkpoint):
+                await self._checkpoints.put(stored, deadline=deadline)
+
+    def _stopping(self) -> None:
+        self._reporter.stopping = True
+
+    async def _aclose(self) -> None:
+        parts: list[Any] = [self._sink, self._letters, self._checkpoints, self._leases]
+        if self._stored is not self._checkpoints:
+            parts.append(self._stored)
+        async with AsyncExitStack() as closing:
+            for part in reversed(parts):
+                closing.push_async_callback(_close, part)
+            await self._reporter.aclose(asyncio.get_running_loop().time() + LAST_WORDS)
+
+
+async def _close(part: Any) -> None:
+    try:
+        await part.aclose()
+    except Exception:
+        log.exception("closing %s failed", type(part).__name__)
+
+
+async def run_slice(
+    config: ConsumerConfig, settings: Mapping[str, str], *, seconds: float
+) -> PipelineStatistics:
+    """Consumes for so long, then stops in order: what a timer-triggered function does within its time.
+
+    The shutdown comes on top, and ten seconds for closing; then it is cancelled: a host would end the whole worker.
+    Raises ConsumerError.
+    """
+    quiet_sdks(settings)
+    stop = asyncio.Event()
+    timer = asyncio.get_running_loop().call_later(seconds, stop.set)
+    limit = seconds + config.shutdown + 2 * LAST_WORDS
+    try:
+        async with asyncio.timeout(limit):
+            return await ConsumerProcess(config, settings).run(stop)
+    except TimeoutError:
+        raise ConsumerError(
+            f"the slice did not end within {limit:g} s (CONSUMER_SLICE + CONSUMER_SHUTDOWN + {2 * LAST_WORDS:g} s): a"
+            " service does not answer; the next slice goes on from the checkpoints"
+        ) from None
+    finally:
+        timer.cancel()

@@ -1,0 +1,101 @@
+"""Writes dead letters again through a sink, outside of the stream they came from."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from itertools import count
+from typing import Protocol, runtime_checkable
+
+from consumer.core.retry_delay import delay
+from consumer.errors import UnavailableError
+from consumer.mapping.documents import prepared
+from consumer.model import Batch, DeadLetter, Outcome, Record, Routes, WriteResult
+from consumer.ports import Sink
+
+
+@runtime_checkable
+class ReplayingSink(Protocol):
+    """A transactional sink: its `write` skips everything below the position."""
+
+    async def replay(self, record: Record, *, deadline: float) -> WriteResult:
+        """Writes one record and removes its letter, in one transaction; nothing where there is no such letter.
+
+        Raises UnavailableError: the outcome is unknown, doing it again is safe.
+        """
+        ...
+
+
+class Replay:
+    """Letters are mapped anew, by today's settings. Of one key they are written in their order."""
+
+    def __init__(self, sink: Sink, routes: Routes) -> None:
+        """`routes` as the sink's `open` gave them."""
+        self._sink = sink
+        self._routes = routes
+        self._batch_ids = count(1)
+
+    async def write(self, letters: Sequence[DeadLetter], *, deadline: float) -> Sequence[WriteResult]:
+        """What became of each, in their order. What is still to be retried at the `deadline` is RETRY."""
+        results: dict[int, WriteResult] = {}
+        pending: dict[int, Record] = {}
+        for index, letter in enumerate(letters):
+            record = prepared(self._sink.prepare, letter.event)
+            if record.rejection is None:
+                pending[index] = record
+            else:
+                story = f"{record.rejection.reason}: {record.rejection.detail}"
+                results[index] = WriteResult(Outcome.REJECT, reason=story)
+        failures = 0
+        while pending:
+            answers = await self._attempt(pending, deadline)
+            results |= answers
+            again = [answer for answer in answers.values() if answer.outcome is Outcome.RETRY]
+            failures = failures + 1 if len(again) == len(answers) else 0
+            waits = [delay(answer.retry_after, failures, random.random) for answer in again]
+            pause = max(waits, default=0.0)
+            for index, answer in answers.items():
+                if answer.outcome is not Outcome.RETRY:
+                    del pending[index]
+            if any(answer.rerouted for answer in answers.values()):
+                self._routes = await self._sink.routes()
+            if asyncio.get_running_loop().time() + pause >= deadline:
+                break
+            await asyncio.sleep(pause)
+        given_up = WriteResult(Outcome.RETRY, reason="no time was left to try it")
+        return [results.get(index, given_up) for index in range(len(letters))]
+
+    async def _attempt(self, pending: dict[int, Record], deadline: float) -> dict[int, WriteResult]:
+        """One round: of each key the first record that is pending."""
+        first: dict[str, int] = {}
+        for index, record in pending.items():
+            first.setdefault(record.key, index)
+        chosen = list(first.values())
+        if isinstance(self._sink, ReplayingSink):
+            return {index: await self._replay(self._sink, pending[index], deadline) for index in chosen}
+        lanes: dict[str, list[int]] = {}
+        for index in chosen:
+            lanes.setdefault(self._routes.lane_of(pending[index]), []).append(index)
+        answered = await asyncio.gather(
+            *(self._write(lane, [pending[i] for i in indices], deadline) for lane, indices in lanes.items())
+        )
+        return {
+            index: answer
+            for indices, answers in zip(lanes.values(), answered, strict=True)
+            for index, answer in zip(indices, answers, strict=True)
+        }
+
+    async def _write(self, lane: str, records: list[Record], deadline: float) -> Sequence[WriteResult]:
+        try:
+            return await self._sink.write(
+                Batch(next(self._batch_ids), lane, tuple(records)), deadline=deadline
+            )
+        except Exception as error:  # noqa: BLE001 - a sink's exception is RETRY for the whole batch
+            return [WriteResult(Outcome.RETRY, reason=str(error))] * len(records)
+
+    async def _replay(self, sink: ReplayingSink, record: Record, deadline: float) -> WriteResult:
+        try:
+            return await sink.replay(record, deadline=deadline)
+        except UnavailableError as error:
+            return WriteResult(Outcome.RETRY, reason=str(error), retry_after=error.retry_after)

@@ -1,0 +1,360 @@
+"""A consumer process: leases decide which partitions it receives, a driver writes what it receives.
+
+Stopping has a budget: receive nothing more, finish what was begun, save the last checkpoints, release the leases,
+close. What is not settled by the deadline comes again, to whoever receives the partition next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import AsyncExitStack, suppress
+from math import inf
+from typing import Protocol
+
+from msgspec import Struct, structs
+
+from consumer.errors import (
+    ConsumerError,
+    FencedError,
+    ShutdownError,
+    UnavailableError,
+)
+from consumer.leasing.balance import split
+from consumer.leasing.claiming import claim_partition
+from consumer.leasing.fleet_share import FleetShare
+from consumer.leasing.ownership import Ownership
+from consumer.leasing.start_position import Expired, PositionPolicy, Start, refuse_gap
+from consumer.model import Claim, Event, PartitionState
+from consumer.ports import CheckpointStore, LeaseStore
+from consumer.running.driver import Driver
+from foundation.calls import answered
+from scaling.decision.explain import count_text
+
+log = logging.getLogger("tidemark.consumer")
+
+TELL_EVERY = 10.0
+"""Seconds between two lines about a start that has to wait."""
+
+_LOOKED_AT = 1.5
+"""Intervals until a partition that somebody took is claimed again: the leases were looked at meanwhile, so that the
+claim of their new owner is left alone."""
+
+OnEvents = Callable[[Sequence[Event], int | None], Awaitable[None]]
+OnExpired = Callable[[Expired], None]
+
+
+class Receiver(Protocol):
+    """Where events come from: one event hub for one consumer group."""
+
+    created_at: float | None
+
+    async def partitions(self) -> Sequence[str]: ...
+
+    async def state(self, partition: str) -> PartitionState: ...
+
+    async def receive(
+        self, partition: str, start: Start, epoch: int, on_events: OnEvents, on_expired: OnExpired
+    ) -> None:
+        """Until cancelled. `on_expired` is told what retention took before it was received, before any later event is
+        handed over. Raises FencedError when a later claim receives, PositionError, SettingsError, and what the two
+        raise.
+        """
+        ...
+
+    async def close(self, deadline: float) -> None: ...
+
+
+class RuntimeSettings(Struct, frozen=True):
+    """Times are seconds."""
+
+    owner: str
+    policy: PositionPolicy = PositionPolicy()
+    lease_interval: float = 10.0
+    lease_expiry: float = 30.0
+    """A process that was killed is replaced after at most expiry + interval: 40 s."""
+    drain: float = 20.0
+    """What a partition that moves to another instance gets to finish what was begun."""
+    shutdown: float = 25.0
+    """The whole of a shutdown. Azure gives a container 30 s between SIGTERM and SIGKILL."""
+    fleet_rate: float | None = None
+    """Records per second of all instances together: each takes the share of the partitions it owns."""
+    retry: float = 2.0
+
+
+class _Receiving:
+    """One owned partition."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self.task = task
+        self.claim: Claim | None = None
+
+
+class Consumer:
+    """Runs until told to stop or until it must not go on."""
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        receiver: Receiver,
+        driver: Driver,
+        checkpoints: CheckpointStore,
+        leases: LeaseStore,
+        *,
+        on_stopping: Callable[[], None] | None = None,
+    ) -> None:
+        """`on_stopping` is called when the shutdown begins."""
+        self._settings = settings
+        self._on_stopping = on_stopping
+        self._receiver = receiver
+        self._driver = driver
+        self._checkpoints = checkpoints
+        self._receiving: dict[str, _Receiving] = {}
+        self._leases = leases
+        self._share = FleetShare()
+        self._is_first_look = True
+        self._undrained: list[str] = []
+        self._close_by = 0.0
+        self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ownership = Ownership(
+            leases,
+            settings.owner,
+            self._list_partitions,
+            self,
+            interval=settings.lease_interval,
+            expiry=settings.lease_expiry,
+            drain=settings.drain,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Consumes until `stop` is set, then shuts down in order.
+
+        Raises what made it end: SettingsError, PositionError, BacklogError, PoisonError; ShutdownError when the
+        deadline passed before everything begun was settled; UnavailableError when the sink or the dead letters were
+        never there until `stop`.
+        """
+        self._close_by = asyncio.get_running_loop().time() + self._settings.shutdown
+        async with AsyncExitStack() as closing:  # every step is taken, whatever becomes of the one before it
+            closing.push_async_callback(self._close_receiver)
+            closing.push_async_callback(self._driver.aclose)
+            await self._open(stop)
+            closing.push_async_callback(self._end_receiving)
+            closing.push_async_callback(self._release)
+            outcome = await self._balance_until(stop)
+        self._raise(outcome)
+
+    async def _open(self, stop: asyncio.Event) -> None:
+        """Waits for sink and dead letters to be there. Raises the last UnavailableError when told to stop before."""
+        clock, told_at, tries = asyncio.get_running_loop().time, -inf, 0
+        while True:
+            try:
+                await answered("the sink or the dead letters", None, self._driver.open())
+            except UnavailableError as error:
+                tries += 1
+                if clock() - told_at >= TELL_EVERY:
+                    told_at = clock()
+                    log.warning("cannot begin yet, %s so far: %s", count_text(tries, "try", "tries"), error)
+                # A service that throttles names milliseconds; to begin a little later costs nothing.
+                pause = max(error.retry_after or 0.0, self._settings.retry)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await stop.wait()
+                if stop.is_set():
+                    raise
+            else:
+                return
+
+    async def _balance_until(self, stop: asyncio.Event) -> BaseException | None:
+        """What balancing ended with, or None."""
+        balancing = asyncio.create_task(self.ownership.run(), name="ownership")
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        try:
+            await asyncio.wait(
+                (balancing, stopping, self._driver.failed, self._failure),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            stopping.cancel()
+            balancing.cancel()
+            await asyncio.gather(balancing, stopping, return_exceptions=True)
+        return None if balancing.cancelled() else balancing.exception()
+
+    def _raise(self, outcome: BaseException | None) -> None:
+        for future in (self._driver.failed, self._failure):
+            if future.done() and not future.cancelled():
+                future.result()
+        if outcome is not None:
+            raise outcome
+        if self._undrained:
+            raise ShutdownError(
+                f"partitions {', '.join(self._undrained)}: what was begun was not settled in time; it comes again"
+            )
+
+    # -- shutting down
+
+    async def _release(self) -> None:
+        self._close_by = asyncio.get_running_loop().time() + self._settings.shutdown
+        self._undrained.clear()
+        if self._on_stopping is not None:
+            self._on_stopping()
+        await self.ownership.release_all(self._close_by)
+
+    async def _end_receiving(self) -> None:
+        for receiving in self._receiving.values():
+            receiving.task.cancel()
+        await asyncio.gather(*(each.task for each in self._receiving.values()), return_exceptions=True)
+        if self._failure.done():
+            self._failure.exception()  # seen, whatever else is raised
+
+    async def _close_receiver(self) -> None:
+        await self._receiver.close(self._close_by)
+
+    # -- what the ownership tells
+
+    async def claimed(self, partition: str) -> None:
+        """The lease is ours: begins to receive."""
+        log.info("partition %s: claimed", partition)
+        self._receiving[partition] = _Receiving(
+            asyncio.create_task(self._receive(partition), name=f"partition {partition}")
+        )
+        self._share_rate()
+
+    async def lost(self, partition: str, *, deadline: float, stolen: bool) -> None:
+        """The lease goes: drains unless somebody else has it already, and forgets the partition."""
+        receiving = self._receiving.pop(partition, None)
+        if receiving is None:
+            return
+        claim, drained = receiving.claim, False
+        receiving.task.cancel()
+        try:
+            await asyncio.gather(receiving.task, return_exceptions=True)
+            if claim is not None and not stolen:
+                drained = await self._driver.drain(partition, claim.epoch, deadline=deadline)
+        finally:  # also when the time is over: nothing is written any more
+            if claim is not None:
+                self._driver.lost(partition, claim.epoch)
+                log.info("partition %s: %s", partition, "drained" if drained else "left with work unsettled")
+                if not drained:
+                    self._undrained.append(partition)
+            self._share_rate()
+
+    async def _list_partitions(self) -> Sequence[str]:
+        clock, partitions = asyncio.get_running_loop().time, await self._receiver.partitions()
+        known: Collection[str] = partitions if self._settings.fleet_rate is None else ()
+        receivable = self._share.receivable(partitions, clock(), known_to_all=known)
+        self._share_rate()  # by the larger number at once, whatever becomes of the next call
+        if len(receivable) < len(partitions):
+            known = await self._known_to_all(partitions)
+            receivable = self._share.receivable(partitions, clock(), known_to_all=known)
+        return receivable
+
+    async def _known_to_all(self, partitions: Sequence[str]) -> Collection[str]:
+        """Those of the partitions that no other instance may have overlooked so far; see `FleetShare`."""
+        settings = self._settings
+        deadline = asyncio.get_running_loop().time() + settings.lease_interval
+        leases, store_now = await self._leases.list(deadline=deadline)
+        leased, _ = split(leases)
+        others = (each for each in leased if each.owner not in {"", settings.owner})
+        is_alone = all(each.renewed_at + settings.lease_expiry < store_now for each in others)
+        is_first, self._is_first_look = self._is_first_look, False
+        if is_first and is_alone:  # whoever comes later learns of them all
+            return partitions
+        return {each.partition for each in leased}
+
+    def _share_rate(self) -> None:
+        """Partitions have one owner each, so the shares of all instances never exceed the whole."""
+        fleet = self._settings.fleet_rate
+        if fleet is not None and self._share.partitions and self._receiving:
+            self._driver.set_rate(self._share.rate(fleet, len(self._receiving)))
+
+    def set_fleet_rate(self, rate: float | None) -> None:
+        """Changes the budget of all instances; each one must be told."""
+        self._settings = structs.replace(self._settings, fleet_rate=rate)
+        self._share_rate()
+
+    def fenced(self, partition: str, epoch: int) -> None:
+        """The driver found that a claim is over: claims again, if the lease still is ours."""
+        receiving = self._receiving.get(partition)
+        if receiving is not None and receiving.claim is not None and receiving.claim.epoch == epoch:
+            receiving.claim = None
+            receiving.task.cancel()
+            receiving.task = asyncio.create_task(
+                self._again(partition, receiving.task), name=f"partition {partition}"
+            )
+
+    async def _again(self, partition: str, before: asyncio.Task[None]) -> None:
+        await asyncio.gather(before, return_exceptions=True)
+        await asyncio.sleep(_LOOKED_AT * self._settings.lease_interval)
+        await self._receive(partition)
+
+    # -- one partition
+
+    async def _receive(self, partition: str) -> None:
+        """Receives while the lease is ours. What ends it for good ends the consumer."""
+        while True:
+            try:
+                await self._receive_once(partition)
+            except FencedError as error:
+                # Somebody receives with a higher epoch and without the lease, or the lease is about to be lost.
+                log.warning("partition %s: another receiver took over: %s", partition, error)
+                self._forget_claim(partition)
+                await asyncio.sleep(_LOOKED_AT * self._settings.lease_interval)
+            except UnavailableError as error:
+                if self._failure.done():
+                    return
+                log.warning("partition %s: %s", partition, error)
+                self._forget_claim(partition)
+                await asyncio.sleep(max(error.retry_after or 0.0, self._settings.retry))
+            except ConsumerError as error:  # a position, a setting: for the operator
+                self._fail(error)
+                return
+            except Exception as error:
+                log.exception("partition %s: receiving broke", partition)
+                self._fail(ConsumerError(f"partition {partition}: internal error: {error!r}"))
+                return
+
+    def _forget_claim(self, partition: str) -> None:
+        receiving = self._receiving.get(partition)
+        if receiving is not None and receiving.claim is not None:
+            self._driver.lost(partition, receiving.claim.epoch)
+            receiving.claim = None
+
+    def _fail(self, error: ConsumerError) -> None:
+        if not self._failure.done():
+            self._failure.set_exception(error)
+
+    async def _receive_once(self, partition: str) -> None:
+        claim, begin = await answered("the claim", None, self._begin(partition))
+        receiving = self._receiving[partition]
+        receiving.claim = claim
+        self._driver.claimed(claim)
+        self._driver.expired(partition, claim.epoch, begin.gap)
+
+        async def on_events(events: Sequence[Event], last_enqueued: int | None) -> None:
+            try:
+                await self._driver.receive(partition, claim.epoch, events, last_enqueued)
+            except Exception as error:  # of our own: what is in memory cannot be trusted any more
+                log.exception("partition %s: taking events in broke", partition)
+                self._fail(ConsumerError(f"partition {partition}: internal error: {error!r}"))
+                raise
+
+        def on_expired(gone: Expired) -> None:
+            refuse_gap(self._settings.policy, partition, gone)
+            log.warning("partition %s: %s", partition, gone)
+            self._driver.expired(partition, claim.epoch, gone.count)
+
+        receiving_it = self._receiver.receive(partition, begin, claim.epoch, on_events, on_expired)
+        await answered("receiving", None, receiving_it)
+
+    async def _begin(self, partition: str) -> tuple[Claim, Start]:
+        claim, begin = await claim_partition(
+            self._checkpoints, self._receiver, partition, self._settings.owner, self._settings.policy
+        )
+        log.log(
+            logging.WARNING if begin.gap or begin.reset else logging.INFO,
+            "partition %s: %s",
+            partition,
+            begin.note,
+        )
+        return claim, begin

@@ -1,0 +1,1 @@
+"""Writes documents to Cosmos DB in bulk."""

@@ -1,0 +1,327 @@
+"""Writes documents to Cosmos DB in bulk: one request for up to 100 documents of a physical partition.
+
+The lanes are the container's physical partitions (partition key range ids). Where the SDK, the service or the
+container (partition key hash version 1) does not let that work, which is tried at open and then every ten minutes, there
+is one lane, and documents go by the public transactional batch, one request per partition key value: correct, and as
+slow as single upserts where the keys are many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import structs
+
+from consumer.errors import SettingsError, UnavailableError
+from consumer.mapping.documents import DocumentMapper, MappingOptions, partition_key_text
+from consumer.mapping.partition_hash import EFFECTIVE_KEYS, EffectiveKey, Scalar
+from consumer.model import Batch, Event, Outcome, Record, Routes, WriteResult
+from consumer.sinks.cosmos.answers import NO_ANSWER, Answer, after_conflict, result_of, result_of_request
+from consumer.sinks.cosmos.client import (
+    BulkUnavailableError,
+    ContainerDefinition,
+    CosmosContainer,
+    KeyRange,
+)
+from foundation.azure.connections import Settings
+
+WriteMode = Literal["upsert", "create"]
+
+# Of one request, as the JavaScript and .NET SDKs have them; the service itself takes 2 MB.
+MAX_OPERATIONS = 100
+MAX_BYTES = 220_201
+# Requests at a time where each is for one partition key value only.
+SINGLE_KEY_REQUESTS = 16
+
+TRY_BULK_EVERY = 600.0
+"""Seconds after which bulk is tried again where the service or the SDK refused it."""
+
+_ONE_LANE = Routes()
+_WORKS_AGAIN = WriteResult(Outcome.RETRY, reason="bulk works again", rerouted=True)
+_PROBE = "tidemark-probe"
+_CONFLICT = 409
+_ENVELOPE = 80  # bytes around a document in a request, its partition key aside
+
+_log = logging.getLogger(__name__)
+_json_text = msgspec.json.Encoder().encode
+
+Send = Callable[[Sequence[Record]], Awaitable[Answer]]
+
+
+class CosmosBulkSink:
+    """The Cosmos DB sink.
+
+    `connection` names the settings of the account. With mode `create` a document that exists already stays as it is,
+    and counts as written; one that conflicts with another by a unique key is rejected. `bulk=False` leaves the bulk
+    request untried.
+    """
+
+    transactional = False
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        database: str,
+        container: str,
+        mapping: MappingOptions,
+        connection: str = "CosmosConnection",
+        mode: WriteMode = "upsert",
+        bulk: bool = True,
+    ) -> None:
+        self._container = CosmosContainer(settings, connection, database, container)
+        self._mapping = mapping
+        self._create = mode == "create"
+        self._operation = b'{"operationType":"%s","partitionKey":' % mode.capitalize().encode()
+        self._bulk_wanted = bulk
+        self._definition: ContainerDefinition | None = None
+        self._effective_key: EffectiveKey | None = None
+        self._mapper: DocumentMapper | None = None
+        self._bulk_at = math.inf  # when bulk is tried again
+        self.bulk = False
+        """Whether documents go in bulk."""
+
+    async def open(self) -> Routes:
+        self._definition = definition = await self._container.open()
+        try:
+            self._effective_key = self._bulk_key(definition)
+            self._mapper = DocumentMapper(self._mapping, definition.paths, self._effective_key)
+            routes = None
+            if self._effective_key is not None:
+                routes = await self._try_bulk(definition, self._effective_key)
+        except BaseException:
+            await self.aclose()
+            raise
+        self.bulk = routes is not None
+        return routes or _ONE_LANE
+
+    def prepare(self, event: Event) -> Record:
+        if self._mapper is None:
+            raise RuntimeError("the sink is not open")
+        return self._mapper.prepare(event)
+
+    async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
+        results = [NO_ANSWER] * len(batch.records)
+        try:
+            async with asyncio.timeout_at(deadline):
+                if await self._bulk_works_again():
+                    return [_WORKS_AGAIN] * len(batch.records)
+                # A batch that was cut before bulk worked names no range.
+                if self.bulk and batch.lane not in _ONE_LANE.lanes:
+                    await self._write_bulk(batch, results)
+                else:
+                    await self._write_by_key(batch.records, results)
+        except TimeoutError:
+            pass  # what was answered in time stands; the rest is unknown
+        return results
+
+    async def _bulk_works_again(self) -> bool:
+        """Whether it has just turned out that it does; then the routes must be read."""
+        now = asyncio.get_running_loop().time()
+        if self.bulk or self._effective_key is None or now < self._bulk_at:
+            return False
+        self._bulk_at = now + TRY_BULK_EVERY
+        try:
+            self.bulk = await self._try_bulk(self._opened, self._effective_key) is not None
+        except UnavailableError as error:
+            _log.info("%r: whether bulk requests work by now is not known: %s", self._container, error)
+        if self.bulk:
+            _log.info("%r: bulk requests work by now", self._container)
+        return self.bulk
+
+    async def routes(self) -> Routes:
+        try:
+            definition = await self._container.definition()
+            ranges = await self._container.ranges() if self.bulk else ()
+        except (SettingsError, BulkUnavailableError) as error:  # it was there, and worked, at open()
+            raise UnavailableError(str(error)) from error
+        if not definition.same_key(self._opened):
+            raise UnavailableError(
+                f"{self._container!r} was re-created with another partition key, {', '.join(definition.paths)}: "
+                "restart the consumer, so that documents are prepared for it"
+            )
+        self._definition = definition
+        return _routes(ranges) if self.bulk else _ONE_LANE
+
+    @property
+    def _opened(self) -> ContainerDefinition:
+        if self._definition is None:
+            raise RuntimeError(f"{self._container!r} is not open")
+        return self._definition
+
+    async def aclose(self) -> None:
+        await self._container.aclose()
+
+    def _bulk_key(self, definition: ContainerDefinition) -> EffectiveKey | None:
+        found = EFFECTIVE_KEYS.get((definition.kind, definition.version))
+        if not self._bulk_wanted or definition.system_key:
+            return None
+        if found is None:
+            _log.warning(
+                "%r: partition key hash version %s has no bulk; writing one request per partition key value, which "
+                "costs many times the CPU",
+                self._container,
+                definition.version,
+            )
+        return found
+
+    async def _try_bulk(self, definition: ContainerDefinition, effective_key: EffectiveKey) -> Routes | None:
+        """The lanes, when a bulk request that reads one document nobody has is answered as such; else None.
+
+        Raises UnavailableError where nobody said that bulk does not work.
+        """
+        self._bulk_at = asyncio.get_running_loop().time() + TRY_BULK_EVERY
+        key: list[Scalar] = [_PROBE] * len(definition.paths)
+        operation = {"operationType": "Read", "id": _PROBE, "partitionKey": partition_key_text(key)}
+        try:
+            ranges = await self._container.ranges()
+            target = ranges[bisect_right([each.lower for each in ranges], effective_key(key)) - 1]
+            answer = await self._container.send_bulk(definition.rid, target.id, _json_text([operation]))
+        except BulkUnavailableError as error:
+            why = str(error)
+        else:
+            if answer.operations is not None and len(answer.operations) == 1:
+                return _routes(ranges)
+            verdict = result_of_request(answer)
+            if verdict.outcome is Outcome.RETRY:
+                raise UnavailableError(
+                    f"{self._container!r}: {verdict.reason} ({answer.status})", verdict.retry_after
+                )
+            why = f"the service answered {answer.status}: {answer.message}"
+        _log.warning(
+            "%r: bulk requests do not work here (%s); writing one request per partition key value, which costs many "
+            "times the CPU; bulk is tried again in %.0f s",
+            self._container,
+            why,
+            TRY_BULK_EVERY,
+        )
+        return None
+
+    async def _write_bulk(self, batch: Batch, results: list[WriteResult]) -> None:
+        async def send(records: Sequence[Record]) -> Answer:
+            return await self._container.send_bulk(self._opened.rid, batch.lane, self._bulk_body(records))
+
+        async def read(records: Sequence[Record]) -> Answer:
+            return await self._container.send_bulk(self._opened.rid, batch.lane, _bulk_reads(records))
+
+        for part in _parts(batch.records, range(len(batch.records))):
+            await self._settle(batch.records, part, send, results)
+            await self._explain(batch.records, part, read, results)
+
+    async def _write_by_key(self, records: Sequence[Record], results: list[WriteResult]) -> None:
+        by_key: dict[str, list[int]] = {}
+        for index, record in enumerate(records):
+            by_key.setdefault(record.partition_key, []).append(index)
+        free = asyncio.Semaphore(SINGLE_KEY_REQUESTS)
+
+        async def write(part: Sequence[int]) -> None:
+            async with free:
+                await self._settle(records, part, self._send_batch, results)
+                for index in part:  # what is not there fails a transactional batch as a whole
+                    await self._explain(records, [index], self._read_batch, results)
+
+        async with asyncio.TaskGroup() as tasks:
+            for indices in by_key.values():
+                for part in _parts(records, indices):
+                    tasks.create_task(write(part))
+
+    async def _settle(
+        self, records: Sequence[Record], part: Sequence[int], send: Send, results: list[WriteResult]
+    ) -> None:
+        """Sends the records at `part` and notes each result in its place.
+
+        A request that is refused as a whole for what is in it is halved until only the culprits are refused.
+        """
+        answer = await send([records[index] for index in part])
+        operations = answer.operations
+        if operations is not None and len(operations) == len(part):
+            for index, operation in zip(part, operations, strict=True):
+                results[index] = self._noted(result_of(operation))
+        elif answer.divisible() and len(part) > 1:
+            middle = len(part) // 2
+            await self._settle(records, part[:middle], send, results)
+            await self._settle(records, part[middle:], send, results)
+        else:
+            result = self._noted(result_of_request(answer))
+            for index in part:
+                results[index] = result
+
+    def _noted(self, result: WriteResult) -> WriteResult:
+        """A conflict of a create is nothing by itself. Where nothing but the id must be unique the document is there;
+        else nobody knows before `_explain` has looked.
+        """
+        if not self._create or result.status != _CONFLICT:
+            return result
+        if self._opened.unique_keys:
+            return structs.replace(result, outcome=Outcome.RETRY)
+        return structs.replace(result, outcome=Outcome.WRITTEN, reason="exists")
+
+    async def _explain(
+        self, records: Sequence[Record], part: Sequence[int], read: Send, results: list[WriteResult]
+    ) -> None:
+        """Reads the documents behind what `_noted` left open. As a batch, that is answered by the replica that writes."""
+        open_ = [i for i in part if results[i].status == _CONFLICT and results[i].outcome is Outcome.RETRY]
+        if not open_:
+            return
+        answer = await read([records[index] for index in open_])
+        if answer.operations is not None and len(answer.operations) == len(open_):
+            for index, operation in zip(open_, answer.operations, strict=True):
+                results[index] = after_conflict(results[index], operation)
+
+    def _bulk_body(self, records: Sequence[Record]) -> bytes:
+        """The documents are JSON already: the request is put together around them."""
+        operation = self._operation
+        pieces = [
+            b'%s%s,"resourceBody":%s}' % (operation, _json_text(record.partition_key), record.payload)
+            for record in records
+        ]
+        return b"[%s]" % b",".join(pieces)
+
+    async def _send_batch(self, records: Sequence[Record]) -> Answer:
+        verb = "create" if self._create else "upsert"
+        operations = [(verb, (msgspec.json.decode(record.payload),)) for record in records]
+        return await self._send_to_key(records[0], operations)
+
+    async def _read_batch(self, records: Sequence[Record]) -> Answer:
+        return await self._send_to_key(records[0], [("read", (_id_of(record),)) for record in records])
+
+    async def _send_to_key(self, record: Record, operations: Sequence[tuple[str, tuple[Any, ...]]]) -> Answer:
+        partition_key = msgspec.json.decode(record.partition_key)
+        return await self._container.send_batch(self._opened.rid, partition_key, operations)
+
+
+def _id_of(record: Record) -> str:
+    return record.key.removeprefix(record.partition_key)
+
+
+def _bulk_reads(records: Sequence[Record]) -> bytes:
+    return _json_text(
+        [
+            {"operationType": "Read", "id": _id_of(record), "partitionKey": record.partition_key}
+            for record in records
+        ]
+    )
+
+
+def _routes(ranges: Sequence[KeyRange]) -> Routes:
+    return Routes(tuple(each.lower for each in ranges), tuple(each.id for each in ranges))
+
+
+def _parts(records: Sequence[Record], indices: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Runs of indices whose records fit into one request; a record too large for any goes alone."""
+    start = size = 0
+    for end, index in enumerate(indices):
+        record = records[index]
+        bytes_of_it = len(record.payload) + 2 * len(record.partition_key) + _ENVELOPE
+        if end > start and (end - start == MAX_OPERATIONS or size + bytes_of_it > MAX_BYTES):
+            yield indices[start:end]
+            start, size = end, 0
+        size += bytes_of_it
+    if indices:
+        yield indices[start:]

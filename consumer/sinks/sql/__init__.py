@@ -1,0 +1,1 @@
+"""Writes rows in transactions, together with the position."""

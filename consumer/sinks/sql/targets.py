@@ -1,0 +1,282 @@
+"""Where a transactional sink puts events: a table whose columns come from the event, or a handler of the user's own.
+
+A column's source is
+- a path into the JSON body: `$.carrier`, `$.flight.number`, or `/flight/number` for names with dots; what is not
+  there is NULL;
+- the event itself: `@body` (the JSON text), `@topic` (namespace/hub), `@partition`, `@sequence_number`, `@offset`,
+  `@enqueued_at`, `@partition_key`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import UNSET
+from sqlalchemy import (
+    JSON,
+    Connection,
+    MetaData,
+    Table,
+    and_,
+    bindparam,
+    event,
+    insert,
+    inspect,
+    select,
+    update,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import NoSuchTableError
+
+from consumer.errors import SettingsError
+from consumer.mapping.documents import Path, find, parse_path, read_object
+from consumer.model import Event, Record, Rejection
+from consumer.sinks.sql.columns import coercer
+from consumer.stores.sql.failures import HandlerError
+from consumer.stores.sql.tables import EVENTS, Scope
+from foundation.sql.database import JsonText, SqlDatabase
+
+_BOM = b"\xef\xbb\xbf"
+_HANDLING = "tidemark.handling"
+_NOT_YOURS = "a handler must not end the transaction: the sink commits rows and position together"
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(list[Any]).decode
+
+Handler = Callable[[Connection, Event], object]
+
+
+class Target(Protocol):
+    """All but `prepare` run in a thread of the database's and may block."""
+
+    def open(self, database: SqlDatabase, scope: Scope) -> None:
+        """Raises SettingsError for what can never work, SQLAlchemyError for what may later."""
+        ...
+
+    def prepare(self, event: Event) -> bytes | Rejection:
+        """The payload of the event's record, or why it can never be written. Never raises."""
+        ...
+
+    def write(self, connection: Connection, records: Sequence[Record]) -> None:
+        """Within the caller's transaction. May raise anything; the caller decides whose fault it is."""
+        ...
+
+
+class TableTarget:
+    """Rows of one table. With a `key` a row that is there is replaced, so that events read again change nothing;
+    without, every event is a new row.
+
+    Raises SettingsError for sources that do not exist.
+    """
+
+    def __init__(
+        self, table: str, columns: Mapping[str, str], *, key: Sequence[str] = (), create: Table | None = None
+    ) -> None:
+        if not columns:
+            raise SettingsError(f"the target table '{table}' has no columns; expected at least one")
+        self._name = table
+        self._sources = {name: _source(name, text) for name, text in columns.items()}
+        self._paths = {name: path for name, path in self._sources.items() if not isinstance(path, str)}
+        self._key = tuple(key)
+        self._create = create
+        self._topic = ""
+
+    def open(self, database: SqlDatabase, scope: Scope) -> None:
+        if self._create is not None:
+            database.check_tables([self._create])
+        self._topic = scope.topic
+        table = self._reflect(database)
+        self._coercers = {name: coercer(table.c[name].type) for name in self._sources}
+        self._is_json = {name: isinstance(table.c[name].type, JSON) for name in self._sources}
+        self._statement = _Upsert(table, self._sources, self._key, database.dialect)
+
+    def prepare(self, event: Event) -> bytes | Rejection:
+        document = read_object(event)
+        if isinstance(document, Rejection):
+            return document
+        values = []
+        for name, path in self._paths.items():
+            found = find(document, path)
+            values.append(None if found is UNSET else found)
+            try:
+                self._coercers[name](values[-1])
+            except (ValueError, TypeError, ArithmeticError, OSError) as error:
+                return Rejection("value", f"column '{name}': {error}")
+        try:
+            return _encode(values) if values else b""
+        except OverflowError as error:
+            return Rejection("number", f"a whole number is too large: {error}")
+
+    def write(self, connection: Connection, records: Sequence[Record]) -> None:
+        self._statement.execute(connection, [self._row(record) for record in records])
+
+    def _row(self, record: Record) -> dict[str, Any]:
+        values = dict(zip(self._paths, _decode(record.payload), strict=True)) if self._paths else {}
+        for name, source in self._sources.items():
+            if isinstance(source, str):
+                values[name] = self._of_event(source, record.event, as_json=self._is_json[name])
+        return {
+            name: value if isinstance(value, JsonText) else self._coercers[name](value)
+            for name, value in values.items()
+        }
+
+    def _of_event(self, source: str, event: Event, *, as_json: bool) -> Any:
+        if source == "body":
+            text = event.body.removeprefix(_BOM).decode()
+            return JsonText(text) if as_json else text
+        return self._topic if source == "topic" else getattr(event, source)
+
+    def _reflect(self, database: SqlDatabase) -> Table:
+        schema, _, name = self._name.rpartition(".")
+        try:
+            table = Table(name, MetaData(), schema=schema or None, autoload_with=database.engine)
+        except NoSuchTableError:
+            raise SettingsError(
+                f"{database!r} has no table '{self._name}', the target of the SQL sink"
+            ) from None
+        missing = [name for name in (*self._sources, *self._key) if name not in table.c]
+        if missing:
+            raise SettingsError(
+                f"the target table '{self._name}' has no column {', '.join(map(repr, missing))}; "
+                f"it has {', '.join(table.c.keys())}"
+            )
+        unmapped = [name for name in self._key if name not in self._sources]
+        if unmapped:
+            raise SettingsError(
+                f"the key of '{self._name}' has columns without a source: {', '.join(unmapped)}"
+            )
+        if self._key and frozenset(self._key) not in _unique_keys(database, name, schema or None):
+            raise SettingsError(
+                f"the target table '{self._name}' has no primary key or unique constraint on exactly "
+                f"{', '.join(self._key)}; a key needs one"
+            )
+        return table
+
+
+def events_target() -> TableTarget:
+    """The default: the table `Events`, one row per event, its body as JSON."""
+    columns = {
+        "Topic": "@topic",
+        "PartitionID": "@partition",
+        "SequenceNumber": "@sequence_number",
+        "EnqueuedAt": "@enqueued_at",
+        "Body": "@body",
+    }
+    return TableTarget(EVENTS.name, columns, key=("Topic", "PartitionID", "SequenceNumber"), create=EVENTS)
+
+
+class HandlerTarget:
+    """Calls `handler(connection, event)` for every event; what it raises makes the event a dead letter.
+
+    The handler works through the connection only, and leaves the transaction alone: the sink may call it again for
+    the same event after a rollback. Errors that trying again may cure (a lost connection, a missing table, OSError)
+    are no rejections.
+    """
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    def open(self, database: SqlDatabase, scope: Scope) -> None:  # noqa: ARG002 - the tables are the handler's
+        if not event.contains(database.engine, "commit", _refuse_commit):
+            event.listen(database.engine, "commit", _refuse_commit)
+
+    def prepare(self, event: Event) -> bytes | Rejection:
+        return b"" if event.unreadable is None else Rejection("unreadable", event.unreadable)
+
+    def write(self, connection: Connection, records: Sequence[Record]) -> None:
+        connection.info[_HANDLING] = True
+        try:
+            for record in records:
+                self._handle(connection, record.event)
+        finally:
+            connection.info.pop(_HANDLING, None)
+        # After an error that the handler caught PostgreSQL takes no more statements, and turns a COMMIT into a
+        # ROLLBACK without a word. This statement fails then.
+        connection.execute(select(1))
+
+    def _handle(self, connection: Connection, handled: Event) -> None:
+        try:
+            self._handler(connection, handled)
+        except Exception as error:
+            refusal = HandlerError.of(error)
+            if refusal is None:
+                raise
+            raise refusal from error
+        if not connection.in_transaction():
+            raise HandlerError(_NOT_YOURS)
+
+
+def _refuse_commit(connection: Connection) -> None:
+    if connection.info.get(_HANDLING):
+        # The library takes its transaction for ended whatever is raised here, and would not roll it back.
+        connection.engine.dialect.do_rollback(connection.connection)
+        raise RuntimeError(_NOT_YOURS)
+
+
+class _Upsert:
+    """One statement for many rows where the database has one, else two per row."""
+
+    def __init__(self, table: Table, columns: Mapping[str, Any], key: Sequence[str], dialect: str) -> None:
+        self._columns = list(columns)
+        self._key = key
+        self._others = [name for name in columns if name not in key]
+        self._insert: Any = insert(table)
+        if key and dialect in {"postgresql", "sqlite"}:
+            build = postgresql.insert if dialect == "postgresql" else sqlite.insert
+            self._insert = build(table)
+            if self._others:
+                new = {name: self._insert.excluded[name] for name in self._others}
+                self._insert = self._insert.on_conflict_do_update(index_elements=list(key), set_=new)
+            else:
+                self._insert = self._insert.on_conflict_do_nothing(index_elements=list(key))
+            self._update = None
+        else:
+            self._update = self._update_of(table) if key else None
+
+    def _update_of(self, table: Table) -> Any:
+        # Assigning the key to itself keeps the statement valid where the key is all there is.
+        changed = self._others or list(self._key)
+        return (
+            update(table)
+            .where(and_(*(table.c[name] == bindparam(f"key_{name}") for name in self._key)))
+            .values({name: bindparam(f"new_{name}") for name in changed})
+        )
+
+    def execute(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+        if self._update is None:
+            connection.execute(self._insert, rows)
+            return
+        for row in rows:
+            changed = {f"new_{name}": row[name] for name in self._others or self._key}
+            found = connection.execute(
+                self._update, {**changed, **{f"key_{name}": row[name] for name in self._key}}
+            )
+            if found.rowcount == 0:
+                connection.execute(self._insert, [row])
+
+
+_EVENT_SOURCES = ("body", "topic", "partition", "sequence_number", "offset", "enqueued_at", "partition_key")
+
+
+def _source(column: str, text: str) -> Path | str:
+    """A path into the body, or the name of a property of the event. Raises SettingsError."""
+    if text.startswith("$.") and all(names := text[2:].split(".")):
+        return tuple(names)
+    if text.startswith("/"):
+        return parse_path(text)
+    if text.startswith("@") and text[1:] in _EVENT_SOURCES:
+        return text[1:]
+    raise SettingsError(
+        f"the source '{text}' of column '{column}' is not known; accepted: $.name, $.name.name, /name/name, "
+        f"{', '.join('@' + name for name in _EVENT_SOURCES)}"
+    )
+
+
+def _unique_keys(database: SqlDatabase, table: str, schema: str | None) -> set[frozenset[str | None]]:
+    found = inspect(database.engine)
+    keys: list[Sequence[str | None]] = [found.get_pk_constraint(table, schema=schema)["constrained_columns"]]
+    keys += [entry["column_names"] for entry in found.get_unique_constraints(table, schema=schema)]
+    keys += [entry["column_names"] for entry in found.get_indexes(table, schema=schema) if entry["unique"]]
+    return {frozenset(columns) for columns in keys}

@@ -1,0 +1,300 @@
+"""Exactly once: rows, dead letters and the position are committed together, or not at all.
+
+The transaction begins with a compare-and-set of the checkpoint's row, under the claim's epoch. The row stays locked
+until the end: of two consumers of a partition one commits, and the other learns that it was fenced. When nobody can
+say whether a commit went through - the connection broke, the deadline passed - the same records are tried again, and
+the stored position tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, NestedTransaction, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from consumer.errors import FencedError, UnavailableError
+from consumer.model import (
+    NOTHING_SETTLED,
+    Batch,
+    Checkpoint,
+    Claim,
+    DeadLetter,
+    Event,
+    Outcome,
+    Record,
+    Rejection,
+    Routes,
+    WriteResult,
+)
+from consumer.sinks.sql.targets import Target, events_target
+from consumer.stores.sql import letters, positions
+from consumer.stores.sql.failures import message_of, rejection_of
+from consumer.stores.sql.tables import Scope
+from foundation.sql.database import SqlDatabase
+
+_REREADS = 3
+"""Times the position is read again within one write; it changes under one claim only by that claim's own commits."""
+
+
+class SqlTransactionalSink:
+    """A TransactionalSink. Checkpoints must come from the SqlCheckpointStore on the same database and scope.
+
+    At most one batch of a partition is written at a time; a batch that comes while an earlier one is unsettled is
+    answered RETRY, because committing it would step over the earlier one. Records that became dead letters are
+    WRITTEN with the rejection's word as `reason`. `clock` gives epoch seconds, for the letters.
+    """
+
+    transactional = True
+
+    def __init__(
+        self,
+        database: SqlDatabase,
+        scope: Scope,
+        target: Target | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._database = database
+        self._scope = scope
+        self._target = target or events_target()
+        self._clock = clock
+        self._positions: dict[str, _Position] = {}
+        database.use()
+
+    async def open(self) -> Routes:
+        await self._database.transact(lambda _: None)
+        await self._database.call(partial(self._target.open, self._database, self._scope))
+        return await self.routes()
+
+    async def routes(self) -> Routes:
+        return Routes(by_partition=True)
+
+    def prepare(self, event: Event) -> Record:
+        prepared = self._target.prepare(event)
+        key = f"{event.partition}~{event.sequence_number}"
+        if isinstance(prepared, Rejection):
+            return Record(event, key, rejection=prepared)
+        return Record(event, key, payload=prepared)
+
+    def attach(self, claim: Claim) -> None:
+        self._positions[claim.partition] = _Position(claim)
+
+    def detach(self, partition: str) -> None:
+        self._positions.pop(partition, None)
+
+    async def aclose(self) -> None:
+        await self._database.release()
+
+    async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
+        """Raises FencedError, also for a partition that is not attached."""
+        if not batch.records:
+            return []
+        partition = batch.records[0].event.partition
+        position = self._positions.get(partition)
+        if position is None:
+            raise FencedError(f"partition {partition} is not attached to the sink: no claim, no writing")
+        if not await _ended(position.running, deadline):
+            return _again(batch, "the transaction before has not ended")
+        if position.waits_for_earlier(batch.records):
+            return _again(batch, f"the batch from {position.open_from} on is not settled yet")
+        position.open_from = batch.records[0].event.sequence_number
+        position.attempts += 1
+        position.running = self._database.start(partial(self._write, position, batch.records))
+        if not await _ended(position.running, deadline):
+            return _again(batch, "no answer by the deadline; the outcome is unknown")
+        try:
+            return position.running.result()
+        except FencedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it was, the stored position tells what became of it
+            return _again(batch, message_of(error))
+
+    async def replay(self, record: Record, *, deadline: float) -> WriteResult:
+        """Writes the event of a dead letter and removes the letter, exactly once, whatever the position.
+
+        Raises UnavailableError: the outcome is unknown, doing it again is safe.
+        """
+        return await self._database.call(partial(self._replay, record), deadline=deadline)
+
+    def _replay(self, record: Record) -> WriteResult:
+        event = record.event
+        key = {
+            **self._scope.keys,
+            "PartitionID": event.partition,
+            "SequenceNumber": event.sequence_number,
+        }
+        try:
+            with self._database.engine.begin() as connection:
+                if letters.remove_one(connection, key):
+                    self._target.write(connection, [record])
+        except Exception as error:
+            rejection = rejection_of(error)
+            if rejection is None:
+                raise
+            return WriteResult(Outcome.REJECT, reason=f"{rejection.reason}: {rejection.detail}")
+        return WriteResult(Outcome.WRITTEN)
+
+    def _write(self, position: _Position, records: Sequence[Record]) -> Sequence[WriteResult]:
+        """In a thread of the database's. Everything at once first; after an error that speaks of a row, event by
+        event. Raises FencedError, UnavailableError, and what cannot be blamed on an event.
+        """
+        rejections = {r.event.sequence_number: r.rejection for r in records if r.rejection is not None}
+        one_by_one = False
+        rereads = 0
+        while position.stored < records[-1].event.sequence_number:
+            todo = [record for record in records if position.is_open(record)]
+            try:
+                self._transaction(position, records[-1].event, todo, rejections, one_by_one=one_by_one)
+            except _MovedError:
+                rereads += 1
+                self._reread(position, last_time=rereads == _REREADS)
+            except _DoomedError:
+                continue  # one more rejection is known
+            except Exception as error:
+                if one_by_one or rejection_of(error) is None:
+                    raise
+                one_by_one = True
+            else:
+                position.settle(records[-1].event.sequence_number)
+        return [_written(rejections.get(record.event.sequence_number)) for record in records]
+
+    def _transaction(
+        self,
+        position: _Position,
+        last: Event,
+        todo: Sequence[Record],
+        rejections: dict[int, Rejection],
+        *,
+        one_by_one: bool,
+    ) -> None:
+        """All of `todo` and the position after `last`, committed. Adds to `rejections`. Raises _MovedError."""
+        with self._database.engine.begin() as connection:
+            if not positions.advance(
+                connection, self._scope, position.claim, position.stored, position.after(last)
+            ):
+                raise _MovedError
+            fit = [record for record in todo if record.event.sequence_number not in rejections]
+            if one_by_one:
+                self._write_one_by_one(connection, fit, rejections)
+            elif fit:
+                self._target.write(connection, fit)
+            rejected = [
+                self._letter(record.event, rejections[record.event.sequence_number], position.attempts)
+                for record in todo
+                if record.event.sequence_number in rejections
+            ]
+            letters.put(connection, self._scope, rejected)
+
+    def _write_one_by_one(
+        self, connection: Connection, records: Sequence[Record], rejections: dict[int, Rejection]
+    ) -> None:
+        if self._database.dialect == "postgresql":
+            # Else a deferred constraint speaks up at the commit, when nobody can tell which event it means.
+            connection.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
+        for record in records:
+            sequence_number = record.event.sequence_number
+            savepoint = connection.begin_nested()
+            try:
+                self._target.write(connection, [record])
+                savepoint.commit()
+            except Exception as error:
+                rejection = rejection_of(error)
+                if rejection is None:
+                    raise
+                rejections[sequence_number] = rejection
+                _roll_back(savepoint)
+
+    def _letter(self, event: Event, rejection: Rejection, attempts: int) -> DeadLetter:
+        return DeadLetter(
+            hub=self._scope.hub,
+            consumer_group=self._scope.consumer_group,
+            event=event,
+            rejection=rejection,
+            attempts=attempts,
+            failed_at=self._clock(),
+        )
+
+    def _reread(self, position: _Position, *, last_time: bool) -> None:
+        """The compare-and-set found another position: an earlier commit went through unseen, or we are fenced."""
+        with self._database.engine.begin() as connection:
+            stored = positions.stored_position(connection, self._scope, position.claim)
+        if stored < position.stored:
+            raise FencedError(
+                f"partition {position.claim.partition} is stored at {stored}, although {position.stored} was "
+                "committed: the database lost commits, in a failover or a restore. The partition must be claimed "
+                "anew and read again from there"
+            )
+        if last_time:
+            raise UnavailableError(
+                f"the position of partition {position.claim.partition} does not stand still"
+            )
+        position.stored = stored
+
+
+class _Position:
+    """What is known of one partition under one claim. Changed by one write at a time, in its thread."""
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.stored = claim.checkpoint.sequence_number if claim.checkpoint else NOTHING_SETTLED
+        self.running: asyncio.Future[Sequence[WriteResult]] | None = None
+        self.open_from: int | None = None
+        """Where the first unsettled batch begins."""
+        self.attempts = 0
+        self._beyond = claim.checkpoint.beyond if claim.checkpoint else ()
+
+    def is_open(self, record: Record) -> bool:
+        number = record.event.sequence_number
+        return number > self.stored and not any(first <= number <= last for first, last in self._beyond)
+
+    def waits_for_earlier(self, records: Sequence[Record]) -> bool:
+        first = records[0].event.sequence_number
+        return self.open_from is not None and self.stored < self.open_from < first
+
+    def after(self, last: Event) -> Checkpoint:
+        beyond = tuple(run for run in self._beyond if run[1] > last.sequence_number)
+        return Checkpoint(last.partition, last.sequence_number, last.offset, beyond)
+
+    def settle(self, sequence_number: int) -> None:
+        self.stored = sequence_number
+        self.open_from = None
+        self.attempts = 0
+
+
+class _MovedError(Exception):
+    """The stored position or epoch is not the expected one; the transaction is rolled back."""
+
+
+class _DoomedError(Exception):
+    """An event's error ended the whole transaction; the rejection is noted, so the next one leaves it out."""
+
+
+def _roll_back(savepoint: NestedTransaction) -> None:
+    """Raises _DoomedError where that is no longer possible."""
+    if not savepoint.is_active:
+        raise _DoomedError  # a handler tried to end the transaction itself
+    try:
+        savepoint.rollback()
+    except SQLAlchemyError as error:
+        raise _DoomedError from error  # SQL Server gives up the whole transaction after some errors
+
+
+async def _ended(running: asyncio.Future[Any] | None, deadline: float) -> bool:
+    if running is None or running.done():
+        return True
+    left = deadline - asyncio.get_running_loop().time()
+    done, _ = await asyncio.wait([running], timeout=max(0.0, left))
+    return bool(done)
+
+
+def _again(batch: Batch, reason: str) -> Sequence[WriteResult]:
+    return [WriteResult(Outcome.RETRY, reason=reason)] * len(batch.records)
+
+
+def _written(rejection: Rejection | None) -> WriteResult:
+    return WriteResult(Outcome.WRITTEN, reason=rejection.reason if rejection else "")

@@ -1,0 +1,1 @@
+"""Checkpoints, leases and dead letters in Blob Storage."""

@@ -1,0 +1,203 @@
+"""Checkpoints in Blob Storage: conditional by ETag, monotonic, fenced by claim. Layout: blob_layout.py."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from azure.core import MatchConditions
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.storage.blob.aio import ContainerClient
+
+from consumer.errors import FencedError, PositionError
+from consumer.model import Checkpoint, Claim
+from consumer.stores.blob.layout import Fence, Stored, Stream, from_blob, to_content, to_metadata
+from foundation.azure.blobs import CONFLICT, answered, container_is_missing, ensure_container
+
+_LOG = logging.getLogger(__name__)
+_PAUSE = 0.05  # seconds before reading again what somebody else has just written
+_KIND = "checkpoint"
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    etag: str
+    stored: Stored
+
+
+class BlobCheckpointStore:
+    """A CheckpointStore of one hub and consumer group in a container, which is created if missing.
+
+    A blob that was deleted is written anew by the next save under the present claim: to begin elsewhere, `put` a
+    position. A plain overwrite by an SDK's own store is noticed: a lower position of its is overwritten, a
+    higher one stays until ours has passed it, and the fence holds in both cases.
+    """
+
+    def __init__(
+        self, container: ContainerClient, stream: Stream, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        """Takes over `container` and closes it. `clock` dates the checkpoints, epoch seconds."""
+        self._container = container
+        self._stream = stream
+        self._clock = clock
+        self._seen: dict[str, _Seen] = {}
+
+    async def claim(self, partition: str, owner: str, *, deadline: float) -> Claim:
+        doing = f"claiming the checkpoint of partition {partition}"
+        return await answered(doing, deadline, self._claim(partition, owner))
+
+    async def save(self, claim: Claim, checkpoint: Checkpoint, *, deadline: float) -> None:
+        written = msgspec.structs.replace(checkpoint, saved_at=self._clock())
+        doing = f"saving the checkpoint of partition {claim.partition}"
+        await answered(doing, deadline, self._save(claim, written))
+
+    async def load_all(self, *, deadline: float) -> dict[str, Checkpoint | str]:
+        return await answered("listing the checkpoints", deadline, self._load_all())
+
+    async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:
+        written = msgspec.structs.replace(checkpoint, saved_at=self._clock())
+        doing = f"setting the checkpoint of partition {checkpoint.partition}"
+        await answered(doing, deadline, self._put(written))
+
+    async def aclose(self) -> None:
+        await self._container.close()
+
+    async def _claim(self, partition: str, owner: str) -> Claim:
+        while True:
+            seen = await self._read(partition)
+            position = seen.stored.position if seen else None
+            if isinstance(position, str):
+                raise PositionError(
+                    f"the checkpoint of partition {partition}, blob {self._place(partition)}, cannot be read: "
+                    f"{position}. Set a position with 'tidemark checkpoints set --partition {partition}'"
+                )
+            fence = Fence((seen.stored.fence.epoch if seen else 0) + 1, owner)
+            if await self._replace(partition, seen, fence, position):
+                return Claim(partition, owner, fence.epoch, position)
+            await asyncio.sleep(_PAUSE)
+
+    async def _save(self, claim: Claim, written: Checkpoint) -> None:
+        """The first attempt is made with what this store wrote last: its ETag tells whether that still holds."""
+        partition, ours = claim.partition, Fence(claim.epoch, claim.owner)
+        seen = self._seen.get(partition) or await self._read(partition)
+        while True:
+            if seen and seen.stored.fence != ours:
+                raise FencedError(
+                    f"partition {partition} was claimed by '{seen.stored.fence.owner}' (epoch "
+                    f"{seen.stored.fence.epoch}) since '{claim.owner}' claimed it (epoch {claim.epoch})"
+                )
+            if seen and _is_ahead(seen.stored.position, written):
+                return
+            done = (
+                await self._update(partition, seen, ours, written)
+                if seen
+                else await self._replace(partition, None, ours, written)
+            )
+            if done:
+                return
+            await asyncio.sleep(_PAUSE)
+            seen = await self._read(partition)
+
+    async def _load_all(self) -> dict[str, Checkpoint | str]:
+        folder = self._stream.folder(_KIND)
+        found: dict[str, Checkpoint | str] = {}
+        try:
+            async for blob in self._container.list_blobs(name_starts_with=folder, include=["metadata"]):
+                partition = blob.name.removeprefix(folder)
+                stored = from_blob(
+                    self._stream, partition, blob.metadata, b"", blob.last_modified.timestamp()
+                )
+                if isinstance(stored.position, str):
+                    found[partition] = f"blob {self._place(partition)}: {stored.position}"
+                elif stored.position is not None:
+                    found[partition] = stored.position
+        except ResourceNotFoundError as error:
+            if not container_is_missing(error):
+                raise
+        return found
+
+    async def _put(self, written: Checkpoint) -> None:
+        while True:
+            seen = await self._read(written.partition)
+            fence = Fence((seen.stored.fence.epoch if seen else 0) + 1, written.owner)
+            if await self._replace(written.partition, seen, fence, written):
+                return
+            await asyncio.sleep(_PAUSE)
+
+    async def _read(self, partition: str) -> _Seen | None:
+        try:
+            blob = await self._container.get_blob_client(self._name(partition)).download_blob()
+        except ResourceNotFoundError:
+            return None
+        # properties and content are of one answer, so they belong together
+        properties, content = blob.properties, await blob.readall()
+        modified_at = properties.last_modified.timestamp()
+        stored = from_blob(self._stream, partition, properties.metadata, content, modified_at)
+        if stored.foreign and stored.fence.epoch:
+            _LOG.warning(
+                "the checkpoint of partition %s, blob %s, was overwritten by a writer that knows no claims: is "
+                "another consumer at work in the same consumer group?",
+                partition,
+                self._place(partition),
+            )
+        return _Seen(properties.etag, stored)
+
+    async def _replace(
+        self, partition: str, seen: _Seen | None, fence: Fence, position: Checkpoint | None
+    ) -> bool:
+        """Writes metadata and content, if the blob is still as seen. False: it is not."""
+        metadata = to_metadata(self._stream, partition, fence, position)
+        condition: dict[str, Any] = (
+            {"overwrite": True, "etag": seen.etag, "match_condition": MatchConditions.IfNotModified}
+            if seen
+            else {"overwrite": False}
+        )
+        blob = self._container.get_blob_client(self._name(partition))
+        self._seen.pop(partition, None)
+        try:
+            answer = await blob.upload_blob(to_content(fence), metadata=metadata, **condition)
+        except HttpResponseError as error:
+            if container_is_missing(error):
+                await ensure_container(self._container)
+                return False
+            if error.status_code in CONFLICT:
+                return False
+            raise
+        self._remember(partition, answer, fence, position)
+        return True
+
+    async def _update(self, partition: str, seen: _Seen, fence: Fence, position: Checkpoint) -> bool:
+        """Writes the metadata only, if the blob is still as seen. False: it is not."""
+        blob = self._container.get_blob_client(self._name(partition))
+        self._seen.pop(partition, None)
+        try:
+            answer = await blob.set_blob_metadata(
+                to_metadata(self._stream, partition, fence, position),
+                etag=seen.etag,
+                match_condition=MatchConditions.IfNotModified,
+            )
+        except HttpResponseError as error:
+            if error.status_code in CONFLICT:
+                return False
+            raise
+        self._remember(partition, answer, fence, position)
+        return True
+
+    def _remember(
+        self, partition: str, answer: Mapping[str, object], fence: Fence, position: Checkpoint | None
+    ) -> None:
+        self._seen[partition] = _Seen(str(answer["etag"]), Stored(fence, position, foreign=False))
+
+    def _name(self, partition: str) -> str:
+        return self._stream.blob(_KIND, partition)
+
+    def _place(self, partition: str) -> str:
+        return f"'{self._container.container_name}/{self._name(partition)}'"
+
+
+def _is_ahead(stored: Checkpoint | str | None, checkpoint: Checkpoint) -> bool:
+    """What cannot be read is ahead of nothing: who owns the claim knows the position."""
+    return isinstance(stored, Checkpoint) and stored.sequence_number > checkpoint.sequence_number

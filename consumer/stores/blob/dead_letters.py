@@ -1,0 +1,122 @@
+"""Dead letters in Blob Storage: one JSON file each, of any size.
+
+`{namespace}/{hub}/{group}/dead-letter/{partition}/{sequence number, 20 digits}.json`, so that names sort as the
+letters do; the reason is in the metadata too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import msgspec
+from azure.core.exceptions import ResourceNotFoundError
+from azure.storage.blob import ContentSettings
+from azure.storage.blob.aio import ContainerClient
+
+from consumer.errors import ConsumerError
+from consumer.model import DeadLetter
+from consumer.stores.blob.layout import Stream, header_text, plain_text
+from consumer.stores.letter_document import clean, event_of, from_document, to_document
+from foundation.azure.blobs import answered, ensure_container
+from foundation.gathering import gather
+
+_KIND = "dead-letter"
+_AT_ONCE = 16  # requests; also how many bodies a list holds in memory
+_JSON = ContentSettings(content_type="application/json; charset=utf-8")
+
+
+class BlobDeadLetterStore:
+    """A DeadLetterStore of one hub and consumer group in a container, which is created if missing."""
+
+    def __init__(self, container: ContainerClient, stream: Stream) -> None:
+        """Takes over `container` and closes it."""
+        self._container = container
+        self._stream = stream
+
+    async def open(self) -> None:
+        await answered(
+            f"opening container '{self._container.container_name}'", None, ensure_container(self._container)
+        )
+
+    async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
+        latest = {letter.id: letter for letter in letters}
+        await answered("storing dead letters", deadline, gather(self._put, latest.values(), at_once=_AT_ONCE))
+
+    async def list(
+        self, *, partition: str | None = None, reason: str | None = None
+    ) -> AsyncIterator[DeadLetter]:
+        folder = self._stream.folder(_KIND) + (f"{partition}/".lower() if partition is not None else "")
+        pages = self._container.list_blobs(
+            name_starts_with=folder, include=["metadata"], results_per_page=_AT_ONCE
+        ).by_page()
+        while page := await answered("listing the dead letters", None, _next(pages)):
+            names = [blob.name for blob in page if reason in {None, _reason(blob.metadata)}]
+            for letter in await answered(
+                "reading dead letters", None, gather(self._read, names, at_once=_AT_ONCE)
+            ):
+                if letter is not None:  # else deleted meanwhile
+                    yield letter
+
+    async def get(self, letter_id: str) -> DeadLetter | None:
+        name = self._name_of(letter_id)
+        if name is None:
+            return None
+        return await answered(f"reading dead letter {letter_id}", None, self._read(name))
+
+    async def delete(self, letter_ids: Sequence[str]) -> int:
+        names = {name for letter_id in letter_ids if (name := self._name_of(letter_id))}
+        return sum(
+            await answered("deleting dead letters", None, gather(self._delete, names, at_once=_AT_ONCE))
+        )
+
+    async def aclose(self) -> None:
+        await self._container.close()
+
+    async def _put(self, letter: DeadLetter) -> None:
+        await self._container.get_blob_client(
+            self._name(letter.event.partition, letter.event.sequence_number)
+        ).upload_blob(
+            msgspec.json.format(msgspec.json.encode(to_document(letter)), indent=2),
+            overwrite=True,
+            metadata={"reason": header_text(clean(letter.rejection.reason) or "")},
+            content_settings=_JSON,
+        )
+
+    async def _read(self, name: str) -> DeadLetter | None:
+        try:
+            content = await (await self._container.get_blob_client(name).download_blob()).readall()
+        except ResourceNotFoundError:
+            return None
+        try:
+            return from_document(msgspec.json.decode(content))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConsumerError(
+                f"blob '{self._container.container_name}/{name}' is no dead letter ({error!r}); move or delete it"
+            ) from error
+
+    async def _delete(self, name: str) -> bool:
+        try:
+            await self._container.get_blob_client(name).delete_blob()
+        except ResourceNotFoundError:
+            return False
+        return True
+
+    def _name_of(self, letter_id: str) -> str | None:
+        found = event_of(letter_id, self._stream.hub, self._stream.consumer_group)
+        return self._name(*found) if found else None
+
+    def _name(self, partition: str, sequence_number: int) -> str:
+        return f"{self._stream.blob(_KIND, partition)}/{sequence_number:020d}.json"
+
+
+async def _next(pages: Any) -> Sequence[Any]:
+    """The next page of blobs; empty after the last one."""
+    async for page in pages:
+        if found := [blob async for blob in page]:
+            return found
+    return []
+
+
+def _reason(metadata: dict[str, str | None] | None) -> str:
+    return plain_text((metadata or {}).get("reason") or "")

@@ -1,0 +1,167 @@
+"""How a checkpoint is kept in a blob: readable by the Event Hubs SDKs and KEDA, and with what they lack. Pure.
+
+`{namespace}/{hub}/{group}/checkpoint/{partition}`, all in lower case. Metadata:
+
+| name           | written by | meaning                                                              |
+|----------------|------------|----------------------------------------------------------------------|
+| offset         | all        | opaque; "-1" while nothing is settled                                |
+| sequencenumber | all        | low-water mark; "-1" while nothing is settled                        |
+| epoch, owner   | us         | the claim that may write                                             |
+| beyond         | us         | what is settled beyond the mark (consumer/core/completion_map.py)         |
+| savedat        | us         | epoch seconds; missing while the partition is claimed but never saved |
+| stream, format | us         | whose position this is; the version of these rules                   |
+
+The content repeats epoch and owner as JSON. The SDKs replace all metadata and leave the content alone, so that
+the claim outlives a foreign writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote, unquote
+
+import msgspec
+from msgspec import Struct
+
+from consumer.core.completion_map import decode, encode
+from consumer.model import NOTHING_SETTLED, Checkpoint
+
+FORMAT = "1"
+BEYOND_LIMIT = (
+    4096  # characters: with an offset of any length that occurs, well below the 8 KB of all metadata
+)
+_START = "-1"  # the SDKs' offset of the beginning of a stream
+_PLAIN = " !#$&'()*+,/:;=?@[]"  # what of ASCII may stay in a header as it is
+
+
+class Stream(Struct, frozen=True):
+    """Whose positions: the fully qualified namespace, the event hub, and the consumer group."""
+
+    namespace: str
+    hub: str
+    consumer_group: str
+
+    def folder(self, kind: str) -> str:
+        """The beginning of the names of the blobs of a kind, `checkpoint` or `ownership`."""
+        return f"{self.namespace}/{self.hub}/{self.consumer_group}/{kind}/".lower()
+
+    def blob(self, kind: str, partition: str) -> str:
+        return f"{self.folder(kind)}{partition}".lower()
+
+
+class Fence(Struct, frozen=True):
+    """The claim that may write. An epoch of 0 is nobody's: no store of ours ever claimed the partition."""
+
+    epoch: int = 0
+    owner: str = ""
+
+
+class Stored(Struct, frozen=True):
+    """A checkpoint blob as read."""
+
+    fence: Fence
+    position: Checkpoint | str | None
+    """A text says why it cannot be read; None is a claim under which nothing was saved yet."""
+    foreign: bool
+    """The last writer was none of our stores."""
+
+
+def to_metadata(
+    stream: Stream, partition: str, fence: Fence, checkpoint: Checkpoint | None
+) -> dict[str, str]:
+    """`checkpoint` None: claimed, nothing saved yet. What of `beyond` does not fit is left out, the furthest first."""
+    written = {
+        "offset": _START,
+        "sequencenumber": str(NOTHING_SETTLED),
+        "epoch": str(fence.epoch),
+        "owner": header_text(fence.owner),
+        "stream": header_text(stream.blob("checkpoint", partition)),
+        "format": FORMAT,
+    }
+    if checkpoint is not None:
+        written["savedat"] = repr(checkpoint.saved_at)
+        written["sequencenumber"] = str(checkpoint.sequence_number)
+        if checkpoint.sequence_number > NOTHING_SETTLED:
+            written["offset"] = header_text(checkpoint.offset)
+        if beyond := encode(checkpoint.beyond, checkpoint.sequence_number, BEYOND_LIMIT):
+            written["beyond"] = beyond
+    return written
+
+
+def to_content(fence: Fence) -> bytes:
+    return msgspec.json.encode(fence)
+
+
+def from_blob(
+    stream: Stream,
+    partition: str,
+    metadata: Mapping[str, str | None] | None,
+    content: bytes,
+    modified_at: float,
+) -> Stored:
+    """Never raises: what cannot be read is a text in `position`. `modified_at` dates a foreign checkpoint."""
+    found = {name.casefold(): value or "" for name, value in (metadata or {}).items()}
+    fence = _fence(found, content)
+    try:
+        position = _position(stream, partition, found, fence, modified_at)
+    except ValueError as error:
+        return Stored(fence, str(error), foreign="epoch" not in found)
+    return Stored(fence, position, foreign="epoch" not in found)
+
+
+def header_text(text: str) -> str:
+    """As metadata can carry it: plain ASCII stays as it is, save the percent sign."""
+    return quote(text, safe=_PLAIN)
+
+
+def plain_text(text: str) -> str:
+    return unquote(text)
+
+
+def _fence(found: Mapping[str, str], content: bytes) -> Fence:
+    if found.get("epoch", "").isdecimal():
+        return Fence(int(found["epoch"]), plain_text(found.get("owner", "")))
+    try:
+        return msgspec.json.decode(content, type=Fence)
+    except (msgspec.DecodeError, UnicodeDecodeError):  # an empty content, as the SDKs write it
+        return Fence()
+
+
+def _position(
+    stream: Stream, partition: str, found: Mapping[str, str], fence: Fence, modified_at: float
+) -> Checkpoint | None:
+    if found.get("format", FORMAT) != FORMAT:
+        raise ValueError(
+            f"format is {found['format']!r}: a newer version of Tidemark wrote it; this one reads {FORMAT!r}"
+        )
+    ours = stream.blob("checkpoint", partition)
+    if plain_text(found.get("stream", ours)) != ours:
+        raise ValueError(f"it was copied: it is the checkpoint {plain_text(found['stream'])!r}")
+    for name in ("offset", "sequencenumber"):
+        if name not in found:
+            raise ValueError(f"its metadata holds no {name}")
+    number = _whole(found["sequencenumber"], "sequencenumber")
+    if number == NOTHING_SETTLED and "savedat" not in found:
+        return None
+    return Checkpoint(
+        partition=partition,
+        sequence_number=number,
+        offset="" if number == NOTHING_SETTLED else plain_text(found["offset"]),
+        beyond=decode(found.get("beyond", ""), number),
+        saved_at=_seconds(found["savedat"]) if "savedat" in found else modified_at,
+        owner=fence.owner,
+        epoch=fence.epoch,
+    )
+
+
+def _whole(text: str, name: str) -> int:
+    if text != str(NOTHING_SETTLED) and not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"{name} in its metadata is {text!r}, expected a whole number from -1")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"savedat in its metadata is {text!r}, expected epoch seconds") from None

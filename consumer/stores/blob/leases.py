@@ -1,0 +1,123 @@
+"""Leases in Blob Storage, in the layout of the Event Hubs SDKs: `{namespace}/{hub}/{group}/ownership/{partition}`.
+
+Presences of instances are apart, as `.../consumers/{owner}`: an SDK would take them for partitions.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from azure.core import MatchConditions
+from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
+from azure.storage.blob.aio import BlobClient, ContainerClient
+
+from consumer.leasing.balance import PRESENCE, is_presence
+from consumer.model import Lease
+from consumer.stores.blob.layout import Stream, header_text, plain_text
+from foundation.azure.blobs import CONFLICT, answered, container_is_missing, ensure_container
+
+_KIND = "ownership"
+_PRESENCE_KIND = "consumers"
+
+
+class BlobLeaseStore:
+    """A LeaseStore of one hub and consumer group in a container, which is created if missing.
+
+    Times are the storage service's, in whole seconds; tokens are ETags.
+    """
+
+    def __init__(self, container: ContainerClient, stream: Stream) -> None:
+        """Takes over `container` and closes it."""
+        self._container = container
+        self._stream = stream
+
+    async def list(self, *, deadline: float) -> tuple[Sequence[Lease], float]:
+        return await answered("listing the leases", deadline, self._list_all())
+
+    async def claim(self, lease: Lease, owner: str, *, deadline: float) -> Lease | None:
+        return await answered(f"claiming partition {lease.partition}", deadline, self._claim(lease, owner))
+
+    async def release(self, lease: Lease, *, deadline: float) -> None:
+        if lease.token:
+            work = self._delete(lease) if is_presence(lease.partition) else self._claim(lease, "")
+            await answered(f"releasing partition {lease.partition}", deadline, work)
+
+    async def aclose(self) -> None:
+        await self._container.close()
+
+    async def _list_all(self) -> tuple[Sequence[Lease], float]:
+        # One after the other: a time from before the second list would make what it finds look younger, never older.
+        leases, now = await self._list(_KIND, "")
+        presences, _ = await self._list(_PRESENCE_KIND, PRESENCE)
+        return [*leases, *presences], now
+
+    async def _list(self, kind: str, prefix: str) -> tuple[Sequence[Lease], float]:
+        folder = self._stream.folder(kind)
+        dates: deque[float] = deque(maxlen=1)
+        leases = []
+        blobs = self._container.list_blobs(
+            name_starts_with=folder,
+            include=["metadata"],
+            raw_response_hook=lambda answer: dates.append(_date(answer.http_response)),
+        )
+        try:
+            async for blob in blobs:
+                owner = plain_text((blob.metadata or {}).get("ownerid") or "")
+                renewed_at = blob.last_modified.timestamp()
+                name = prefix + blob.name.removeprefix(folder)
+                leases.append(Lease(name, owner, renewed_at, _token(blob.etag)))
+        except ResourceNotFoundError as error:
+            if not container_is_missing(error):
+                raise
+        return leases, dates[-1]
+
+    async def _claim(self, lease: Lease, owner: str) -> Lease | None:
+        try:
+            return await self._write(lease, owner)
+        except HttpResponseError as error:
+            if error.status_code not in CONFLICT:
+                raise
+            if lease.token or not container_is_missing(error):
+                return None
+        await ensure_container(self._container)
+        return await self._claim(lease, owner)
+
+    async def _delete(self, lease: Lease) -> None:
+        try:
+            await self._blob(lease.partition).delete_blob(
+                etag=f'"{lease.token}"', match_condition=MatchConditions.IfNotModified
+            )
+        except HttpResponseError as error:
+            if error.status_code not in CONFLICT:
+                raise
+
+    def _blob(self, partition: str) -> BlobClient:
+        if is_presence(partition):
+            name = self._stream.blob(_PRESENCE_KIND, partition.removeprefix(PRESENCE))
+        else:
+            name = self._stream.blob(_KIND, partition)
+        return self._container.get_blob_client(name)
+
+    async def _write(self, lease: Lease, owner: str) -> Lease:
+        blob = self._blob(lease.partition)
+        metadata = {"ownerid": header_text(owner)}
+        if lease.token:
+            answer = await blob.set_blob_metadata(
+                metadata, etag=f'"{lease.token}"', match_condition=MatchConditions.IfNotModified
+            )
+        else:
+            answer = await blob.upload_blob(b"", overwrite=False, metadata=metadata)
+        written: dict[str, Any] = dict(answer)
+        return Lease(lease.partition, owner, written["last_modified"].timestamp(), _token(written["etag"]))
+
+
+def _token(etag: str) -> str:
+    """The service puts an ETag into quotes in a header and leaves them out in a list."""
+    return etag.strip('"')
+
+
+def _date(answer: Any) -> float:
+    return parsedate_to_datetime(answer.headers["Date"]).timestamp()

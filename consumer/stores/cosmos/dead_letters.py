@@ -1,0 +1,201 @@
+"""Dead letters in a container of Cosmos DB, one document each: id of the letter, partition key `/partition`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from azure.cosmos import PartitionKey
+from azure.cosmos.aio import ContainerProxy, CosmosClient
+from azure.cosmos.exceptions import CosmosHttpResponseError
+
+from consumer.errors import ConsumerError, SettingsError, UnavailableError
+from consumer.model import DeadLetter
+from consumer.stores.letter_document import event_of, from_document, to_document
+from foundation.azure.connections import ConnectionSettingsError, Settings, network_story
+from foundation.azure.cosmos import cosmos_client
+
+PARTITION_KEY = "/partition"
+_AT_ONCE = 16  # writes in flight
+_FORBIDDEN = frozenset("/\\?#")  # in an id
+_Result = TypeVar("_Result")
+
+
+class CosmosDeadLetterStore:
+    """A DeadLetterStore of one hub and consumer group. The container may hold those of others, too.
+
+    It is created if missing, which takes the account's key: an identity may not create it. A document holds 2 MB. An
+    event of the standard tiers (1 MB) fits whatever its bytes; a larger one is refused with a SettingsError
+    that names the other stores, never cut short.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        connection: str,
+        database: str,
+        container: str,
+        hub: str,
+        consumer_group: str,
+    ) -> None:
+        self._settings = settings
+        self._connection = connection
+        self._names = (database, container)
+        self._scope = (hub, consumer_group)
+        self._client: CosmosClient | None = None
+
+    def __repr__(self) -> str:
+        return f"container '{self._names[1]}' in database '{self._names[0]}' of connection {self._connection}"
+
+    async def open(self) -> None:
+        try:
+            paths = (await self._answered("opening", None, self._connected()))["partitionKey"]["paths"]
+            if paths != [PARTITION_KEY]:
+                raise SettingsError(
+                    f"{self!r} has the partition key {', '.join(paths)}; dead letters need {PARTITION_KEY}: name "
+                    "another container, or let the consumer create it"
+                )
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
+        latest = {letter.id: letter for letter in letters}
+        await self._answered("storing dead letters in", deadline, self._put(list(latest.values())))
+
+    async def list(
+        self, *, partition: str | None = None, reason: str | None = None
+    ) -> AsyncIterator[DeadLetter]:
+        hub, group = self._scope
+        wanted = {"hub": hub, "consumer_group": group, "partition": partition, "reason": reason}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        where = " AND ".join(f"c.{name} = @{name}" for name in given)
+        options: dict[str, Any] = {} if partition is None else {"partition_key": partition}
+        pages = self._proxy.query_items(
+            f"SELECT * FROM c WHERE {where} ORDER BY c.position",  # noqa: S608 - the names are the four above
+            parameters=[{"name": f"@{name}", "value": value} for name, value in given.items()],
+            max_item_count=_AT_ONCE,
+            **options,
+        ).by_page()
+        while page := await self._answered("listing the dead letters of", None, _next(pages)):
+            for document in page:
+                yield self._letter(document)
+
+    async def get(self, letter_id: str) -> DeadLetter | None:
+        partition = self._partition(letter_id)
+        if partition is None:
+            return None
+        work = self._found(self._proxy.read_item(letter_id, partition))
+        document = await self._answered("reading a dead letter of", None, work)
+        return self._letter(document) if document is not None else None
+
+    async def delete(self, letter_ids: Sequence[str]) -> int:
+        found = 0
+        for letter_id in dict.fromkeys(letter_ids):
+            partition = self._partition(letter_id)
+            if partition is not None:
+                work = self._found(self._delete(letter_id, partition))
+                found += await self._answered("deleting a dead letter of", None, work) is not None
+        return found
+
+    async def aclose(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    @property
+    def _proxy(self) -> ContainerProxy:
+        if self._client is None:
+            raise RuntimeError(f"{self!r} is not open")
+        database, container = self._names
+        return self._client.get_database_client(database).get_container_client(container)
+
+    async def _connected(self) -> Mapping[str, Any]:
+        """A client, and the definition of the container, which is there then."""
+        try:
+            # here the SDK's own patience with 429 is welcome: a letter holds up its partition until it is stored
+            self._client = await cosmos_client(
+                self._settings, self._connection, retry_total=3, retry_throttle_total=9
+            )
+        except ConnectionSettingsError as error:
+            raise SettingsError(str(error)) from error
+        await self._client.__aenter__()
+        found = await self._found(self._proxy.read())
+        if found is not None:
+            return found
+        database, container = self._names
+        created = await self._client.get_database_client(database).create_container_if_not_exists(
+            container, PartitionKey(path=PARTITION_KEY)
+        )
+        return await created.read()
+
+    async def _put(self, letters: Sequence[DeadLetter]) -> None:
+        proxy = self._proxy
+        for begin in range(0, len(letters), _AT_ONCE):
+            await asyncio.gather(
+                *(
+                    proxy.upsert_item({"id": letter.id, **to_document(letter)})
+                    for letter in letters[begin : begin + _AT_ONCE]
+                )
+            )
+
+    async def _delete(self, letter_id: str, partition: str) -> bool:
+        await self._proxy.delete_item(letter_id, partition)
+        return True
+
+    async def _found(self, work: Awaitable[_Result]) -> _Result | None:
+        try:
+            return await work
+        except CosmosHttpResponseError as error:
+            if error.status_code == 404:
+                return None
+            raise
+
+    def _letter(self, document: Mapping[str, Any]) -> DeadLetter:
+        try:
+            return from_document(document)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConsumerError(
+                f"document {document.get('id')!r} in {self!r} is no dead letter ({error!r}); move or delete it"
+            ) from error
+
+    def _partition(self, letter_id: str) -> str | None:
+        found = event_of(letter_id, *self._scope)
+        return None if found is None or _FORBIDDEN & set(letter_id) else found[0]
+
+    async def _answered(self, doing: str, deadline: float | None, work: Awaitable[_Result]) -> _Result:
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await work
+        except TimeoutError:
+            raise UnavailableError(
+                f"{doing} {self!r}: no answer within the deadline, the outcome is unknown"
+            ) from None
+        except CosmosHttpResponseError as error:
+            raise self._refused(doing, error) from error
+        except ConsumerError:
+            raise
+        except Exception as error:  # the network's, or one that nobody thought of: the outcome is as unknown
+            raise UnavailableError(f"{doing} {self!r}: {network_story(error)}") from error
+
+    def _refused(self, doing: str, error: CosmosHttpResponseError) -> ConsumerError:
+        story = f"{doing} {self!r}: the service answered {error.status_code}"
+        if error.status_code == 413:
+            return SettingsError(
+                f"{story}: an event is larger than a document may be (2 MB); keep dead letters in blob storage or SQL"
+            )
+        if doing == "opening" and error.status_code in {401, 403, 404}:
+            return SettingsError(
+                f"{story}; the database must exist, and the container too unless the connection is by key"
+            )
+        delay = error.headers.get("x-ms-retry-after-ms") if error.headers else None
+        return UnavailableError(story, float(delay) / 1000 if delay else None)
+
+
+async def _next(pages: Any) -> Sequence[dict[str, Any]]:
+    """The next page with anything in it; empty after the last one."""
+    async for page in pages:
+        if found := [document async for document in page]:
+            return found
+    return []

@@ -1,0 +1,1 @@
+"""Checkpoints, leases and dead letters in memory: for tests, and for a dry run."""

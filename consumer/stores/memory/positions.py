@@ -1,0 +1,98 @@
+"""Checkpoints and leases in memory: for tests, for a dry run, and as the shortest statement of the rules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from consumer.errors import FencedError, PositionError
+from consumer.leasing.balance import is_presence
+from consumer.model import Checkpoint, Claim, Lease
+
+Clock = Callable[[], float]
+"""Epoch seconds, UTC."""
+
+
+class MemoryCheckpointStore:
+    """A CheckpointStore of one hub and consumer group. What is in `unreadable` reads as corrupt."""
+
+    def __init__(self, *, clock: Clock = time.time) -> None:
+        self.unreadable: dict[str, str] = {}
+        self._clock = clock
+        self._epochs: dict[str, int] = {}
+        self._checkpoints: dict[str, Checkpoint] = {}
+
+    async def claim(self, partition: str, owner: str, *, deadline: float) -> Claim:  # noqa: ARG002 - never waits
+        if partition in self.unreadable:
+            raise PositionError(
+                f"the checkpoint of partition {partition} cannot be read: {self.unreadable[partition]}"
+            )
+        epoch = self._next_epoch(partition)
+        return Claim(partition, owner, epoch, self._checkpoints.get(partition))
+
+    async def save(self, claim: Claim, checkpoint: Checkpoint, *, deadline: float) -> None:  # noqa: ARG002 - never waits
+        if self._epochs.get(claim.partition) != claim.epoch:
+            raise FencedError(
+                f"partition {claim.partition} was claimed since {claim.owner} claimed it (epoch {claim.epoch})"
+            )
+        stored = self._checkpoints.get(claim.partition)
+        if stored is None or checkpoint.sequence_number >= stored.sequence_number:
+            self._store(checkpoint, owner=claim.owner, epoch=claim.epoch)
+
+    async def load_all(self, *, deadline: float) -> dict[str, Checkpoint | str]:  # noqa: ARG002 - never waits
+        return {**self._checkpoints, **self.unreadable}
+
+    async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:  # noqa: ARG002 - never waits
+        self.unreadable.pop(checkpoint.partition, None)
+        epoch = self._next_epoch(checkpoint.partition)
+        self._store(checkpoint, owner=checkpoint.owner, epoch=epoch)
+
+    async def aclose(self) -> None:
+        """Keeps everything: another consumer may open the store again."""
+
+    def _next_epoch(self, partition: str) -> int:
+        self._epochs[partition] = self._epochs.get(partition, 0) + 1
+        return self._epochs[partition]
+
+    def _store(self, checkpoint: Checkpoint, *, owner: str, epoch: int) -> None:
+        self._checkpoints[checkpoint.partition] = msgspec.structs.replace(
+            checkpoint, owner=owner, epoch=epoch, saved_at=self._clock()
+        )
+
+
+class MemoryLeaseStore:
+    """A LeaseStore of one hub and consumer group."""
+
+    def __init__(self, *, clock: Clock = time.time) -> None:
+        self._clock = clock
+        self._leases: dict[str, Lease] = {}
+        self._writes = 0
+
+    async def list(self, *, deadline: float) -> tuple[Sequence[Lease], float]:  # noqa: ARG002 - never waits
+        return list(self._leases.values()), self._clock()
+
+    async def claim(self, lease: Lease, owner: str, *, deadline: float) -> Lease | None:  # noqa: ARG002 - never waits
+        return self._write(lease, owner) if self._is_still(lease) else None
+
+    async def release(self, lease: Lease, *, deadline: float) -> None:  # noqa: ARG002 - never waits
+        if not (lease.token and self._is_still(lease)):
+            return
+        if is_presence(lease.partition):
+            del self._leases[lease.partition]
+        else:
+            self._write(lease, "")
+
+    async def aclose(self) -> None:
+        """Keeps everything: another consumer may open the store again."""
+
+    def _is_still(self, lease: Lease) -> bool:
+        present = self._leases.get(lease.partition)
+        return lease.token == (present.token if present else "")
+
+    def _write(self, lease: Lease, owner: str) -> Lease:
+        self._writes += 1
+        written = Lease(lease.partition, owner, self._clock(), token=str(self._writes))
+        self._leases[lease.partition] = written
+        return written

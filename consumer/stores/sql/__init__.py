@@ -1,0 +1,1 @@
+"""Checkpoints, leases and dead letters in SQL: tables, and what is done with their rows."""

@@ -1,0 +1,122 @@
+"""Checkpoints and leases in SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.sql.elements import ColumnElement
+
+from consumer.leasing.balance import is_presence
+from consumer.model import Checkpoint, Claim, Lease
+from consumer.stores.sql import positions
+from consumer.stores.sql.tables import LEASES, Scope, utc_now
+from foundation.sql.database import SqlDatabase
+
+_row = LEASES.c
+FIRST_CLAIM_CONFLICTS = 3
+"""Two first claims of a partition insert the same key; from then on there is a row, and a lock."""
+
+
+class SqlCheckpointStore:
+    """A CheckpointStore in `EventHubCheckpoint`: what the transactional sink moves within its transactions."""
+
+    def __init__(self, database: SqlDatabase, scope: Scope) -> None:
+        self._database = database
+        self._scope = scope
+        database.use()
+
+    async def claim(self, partition: str, owner: str, *, deadline: float) -> Claim:
+        return await self._database.transact(
+            lambda connection: positions.claim(connection, self._scope, partition, owner),
+            deadline=deadline,
+            again_on_conflict=FIRST_CLAIM_CONFLICTS,
+        )
+
+    async def save(self, claim: Claim, checkpoint: Checkpoint, *, deadline: float) -> None:
+        await self._database.transact(
+            lambda connection: positions.save(connection, self._scope, claim, checkpoint), deadline=deadline
+        )
+
+    async def load_all(self, *, deadline: float) -> dict[str, Checkpoint | str]:
+        return await self._database.transact(
+            lambda connection: positions.load_all(connection, self._scope), deadline=deadline
+        )
+
+    async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:
+        await self._database.transact(
+            lambda connection: positions.put(connection, self._scope, checkpoint),
+            deadline=deadline,
+            again_on_conflict=FIRST_CLAIM_CONFLICTS,
+        )
+
+    async def aclose(self) -> None:
+        await self._database.release()
+
+
+class SqlLeaseStore:
+    """A LeaseStore in `EventHubLease`; its clock is the database's."""
+
+    def __init__(self, database: SqlDatabase, scope: Scope) -> None:
+        self._database = database
+        self._scope = scope
+        database.use()
+
+    async def list(self, *, deadline: float) -> tuple[Sequence[Lease], float]:
+        return await self._database.transact(self._list, deadline=deadline, urgent=True)
+
+    async def claim(self, lease: Lease, owner: str, *, deadline: float) -> Lease | None:
+        work = partial(self._renew if lease.token else self._insert, lease=lease, owner=owner)
+        return await self._database.transact(work, deadline=deadline, urgent=True)
+
+    async def release(self, lease: Lease, *, deadline: float) -> None:
+        if lease.token:
+            gone = is_presence(lease.partition)
+            work = partial(self._delete, lease=lease) if gone else partial(self._renew, lease=lease, owner="")
+            await self._database.transact(work, deadline=deadline, urgent=True)
+
+    async def aclose(self) -> None:
+        await self._database.release()
+
+    def _list(self, connection: Connection) -> tuple[Sequence[Lease], float]:
+        rows = connection.execute(select(LEASES).where(*self._in_scope()).order_by(_row.PartitionID))
+        leases = [_lease(row) for row in rows]
+        return leases, connection.execute(select(utc_now())).scalar_one()
+
+    def _insert(self, connection: Connection, *, lease: Lease, owner: str) -> Lease | None:
+        values = {**self._scope.keys, "PartitionID": lease.partition, "Owner": owner, "Version": 1}
+        try:
+            with connection.begin_nested():
+                connection.execute(insert(LEASES).values(**values, RenewedAt=utc_now()))
+        except IntegrityError:
+            return None
+        return self._read(connection, lease.partition)
+
+    def _delete(self, connection: Connection, *, lease: Lease) -> None:
+        connection.execute(delete(LEASES).where(*self._is_still(lease)))
+
+    def _renew(self, connection: Connection, *, lease: Lease, owner: str) -> Lease | None:
+        written = connection.execute(
+            update(LEASES)
+            .where(*self._is_still(lease))
+            .values(Owner=owner, RenewedAt=utc_now(), Version=_row.Version + 1)
+        )
+        return self._read(connection, lease.partition) if written.rowcount else None
+
+    def _read(self, connection: Connection, partition: str) -> Lease:
+        return _lease(
+            connection.execute(select(LEASES).where(*self._in_scope(), _row.PartitionID == partition)).one()
+        )
+
+    def _is_still(self, lease: Lease) -> Sequence[ColumnElement[bool]]:
+        return [*self._in_scope(), _row.PartitionID == lease.partition, _row.Version == int(lease.token)]
+
+    def _in_scope(self) -> Sequence[ColumnElement[bool]]:
+        return [_row[name] == value for name, value in self._scope.keys.items()]
+
+
+def _lease(row: Row[Any]) -> Lease:
+    return Lease(row.PartitionID, row.Owner, row.RenewedAt, str(row.Version))

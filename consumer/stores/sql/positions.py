@@ -1,0 +1,165 @@
+"""The checkpoint's row: every function runs in the caller's transaction, and none commits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy.sql.elements import ColumnElement
+
+from consumer.errors import FencedError, PositionError
+from consumer.model import NOTHING_SETTLED, Checkpoint, Claim
+from consumer.stores.sql.tables import CHECKPOINTS, Scope, utc_now
+
+Runs = tuple[tuple[int, int], ...]
+
+_runs = msgspec.json.Decoder(Runs)
+_row = CHECKPOINTS.c
+
+
+def claim(connection: Connection, scope: Scope, partition: str, owner: str) -> Claim:
+    """Raises PositionError; IntegrityError when somebody else claimed for the first time at the same moment."""
+    taken = connection.execute(
+        update(CHECKPOINTS).where(*_of(scope, partition)).values(OwnerEpoch=_row.OwnerEpoch + 1, Owner=owner)
+    )
+    if taken.rowcount == 0:
+        connection.execute(insert(CHECKPOINTS).values(**_blank(scope, partition, owner)))
+    row = _read(connection, scope, partition)
+    if row is None:
+        raise AssertionError("the row was written in this transaction")
+    return Claim(partition, owner, row.OwnerEpoch, _checkpoint(row))
+
+
+def save(connection: Connection, scope: Scope, claim: Claim, checkpoint: Checkpoint) -> None:
+    """Raises FencedError."""
+    saved = connection.execute(
+        update(CHECKPOINTS)
+        .where(
+            *_of(scope, claim.partition),
+            _row.OwnerEpoch == claim.epoch,
+            _row.SequenceNumber <= checkpoint.sequence_number,
+        )
+        .values(**_values(checkpoint))
+    )
+    if saved.rowcount == 0:
+        check_epoch(_read(connection, scope, claim.partition), claim)
+
+
+def advance(
+    connection: Connection, scope: Scope, claim: Claim, previous: int, checkpoint: Checkpoint
+) -> bool:
+    """Compare and set: False, and nothing changed, unless claim and position are still the stored ones.
+
+    The row stays locked until the transaction ends: of two writers, the second waits and is then refused.
+    """
+    moved = connection.execute(
+        update(CHECKPOINTS)
+        .where(
+            *_of(scope, claim.partition),
+            _row.SequenceNumber == previous,
+            _row.OwnerEpoch == claim.epoch,
+        )
+        .values(**_values(checkpoint))
+    )
+    return moved.rowcount == 1
+
+
+def put(connection: Connection, scope: Scope, checkpoint: Checkpoint) -> None:
+    values = {**_values(checkpoint), "Owner": checkpoint.owner}
+    changed = connection.execute(
+        update(CHECKPOINTS)
+        .where(*_of(scope, checkpoint.partition))
+        .values(**values, OwnerEpoch=_row.OwnerEpoch + 1)
+    )
+    if changed.rowcount == 0:
+        blank = _blank(scope, checkpoint.partition, checkpoint.owner)
+        connection.execute(insert(CHECKPOINTS).values(**{**blank, **values}))
+
+
+def stored_position(connection: Connection, scope: Scope, claim: Claim) -> int:
+    """The sequence number as stored now. Raises FencedError."""
+    row = _read(connection, scope, claim.partition)
+    check_epoch(row, claim)
+    return int(row.SequenceNumber) if row is not None else NOTHING_SETTLED
+
+
+def check_epoch(row: Row[Any] | None, claim: Claim) -> None:
+    """Raises FencedError unless the row still belongs to the claim."""
+    if row is None:
+        raise FencedError(
+            f"partition {claim.partition} has no row in {CHECKPOINTS.name}: it was claimed in another store, or the "
+            "row was deleted since"
+        )
+    if row.OwnerEpoch != claim.epoch:
+        raise FencedError(
+            f"partition {claim.partition} was claimed by '{row.Owner}' (epoch {row.OwnerEpoch}) after "
+            f"'{claim.owner}' (epoch {claim.epoch})"
+        )
+
+
+def load_all(connection: Connection, scope: Scope) -> dict[str, Checkpoint | str]:
+    found: dict[str, Checkpoint | str] = {}
+    for row in connection.execute(select(CHECKPOINTS).where(*_in(scope))):
+        try:
+            checkpoint = _checkpoint(row)
+        except PositionError as error:
+            found[row.PartitionID] = str(error)
+        else:
+            if checkpoint is not None:
+                found[row.PartitionID] = checkpoint
+    return found
+
+
+def _read(connection: Connection, scope: Scope, partition: str) -> Row[Any] | None:
+    return connection.execute(select(CHECKPOINTS).where(*_of(scope, partition))).one_or_none()
+
+
+def _checkpoint(row: Row[Any]) -> Checkpoint | None:
+    if row.SavedAt is None:
+        return None
+    try:
+        beyond = _runs.decode(row.Beyond)
+        number = msgspec.convert(row.SequenceNumber, int)
+    except (msgspec.DecodeError, msgspec.ValidationError, TypeError) as error:
+        raise PositionError(
+            f"the checkpoint of partition {row.PartitionID} in {CHECKPOINTS.name} cannot be read: {error}"
+        ) from error
+    return Checkpoint(
+        partition=row.PartitionID,
+        sequence_number=number,
+        offset=row.Offset,
+        beyond=beyond,
+        saved_at=row.SavedAt,
+        owner=row.Owner,
+        epoch=row.OwnerEpoch,
+    )
+
+
+def _values(checkpoint: Checkpoint) -> dict[str, Any]:
+    return {
+        "SequenceNumber": checkpoint.sequence_number,
+        "Offset": checkpoint.offset,
+        "Beyond": msgspec.json.encode(checkpoint.beyond).decode(),
+        "SavedAt": utc_now(),
+    }
+
+
+def _blank(scope: Scope, partition: str, owner: str) -> dict[str, Any]:
+    return {
+        **scope.keys,
+        "PartitionID": partition,
+        "SequenceNumber": NOTHING_SETTLED,
+        "Offset": "",
+        "Beyond": "[]",
+        "OwnerEpoch": 1,
+        "Owner": owner,
+    }
+
+
+def _in(scope: Scope) -> list[ColumnElement[bool]]:
+    return [_row[name] == value for name, value in scope.keys.items()]
+
+
+def _of(scope: Scope, partition: str) -> list[ColumnElement[bool]]:
+    return [*_in(scope), _row.PartitionID == partition]

@@ -1,0 +1,170 @@
+"""Operators' orders about a consumer's rate: one row per consumer in the table `ConsumerControls`.
+
+An order holds until it is lifted: over restarts, and for instances that start later. The newest order counts.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Annotated, Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from foundation.azure.connections import Settings
+from foundation.azure.tables import Table
+from scaling.storage.rows import key_of
+
+TABLE = "ConsumerControls"
+SCHEMA = 1
+
+log = logging.getLogger("tidemark.consumer")
+
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+
+
+class RateOrder(Struct, frozen=True):
+    """Records per second: `rate` of each instance, or `fleet_rate` of all together; 0 is no limit. Both None: as
+    configured. `at` is epoch seconds.
+    """
+
+    rate: Amount | None = None
+    fleet_rate: Amount | None = None
+    by: str = ""
+    at: float = 0.0
+
+
+class Rates(Struct, frozen=True):
+    """What is to hold: None is no limit. With a fleet's rate each instance takes its share of that."""
+
+    rate: float | None = None
+    fleet_rate: float | None = None
+
+
+class RateOrderError(ValueError):
+    """A stored order cannot be read."""
+
+
+class RateStore(Protocol):
+    """Orders by consumer name."""
+
+    async def load(self, consumer: str) -> RateOrder | None:
+        """Raises RateOrderError, StoreUnavailableError."""
+        ...
+
+    async def load_all(self) -> dict[str, RateOrder]:
+        """Those that can be read. Raises StoreUnavailableError."""
+        ...
+
+    async def save(self, consumer: str, order: RateOrder) -> None:
+        """Replaces what was there. Raises StoreUnavailableError."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class TableRateStore:
+    """Orders in Table Storage. Raises ConnectionSettingsError."""
+
+    def __init__(self, settings: Settings, connection: str, *, table: str = TABLE, **options: Any) -> None:
+        """`options` go to the SDK's client."""
+        self._table = Table(settings, connection, table, **options)
+
+    async def load(self, consumer: str) -> RateOrder | None:
+        row = await self._table.get(key_of(consumer), "rate")
+        return None if row is None else _read(row)
+
+    async def load_all(self) -> dict[str, RateOrder]:
+        orders: dict[str, RateOrder] = {}
+        for row in await self._table.rows("RowKey eq 'rate'"):
+            try:
+                orders[str(row.get("Name", row["PartitionKey"]))] = _read(row)
+            except RateOrderError as error:
+                log.warning("%s", error)
+        return orders
+
+    async def save(self, consumer: str, order: RateOrder) -> None:
+        row: dict[str, Any] = {
+            "PartitionKey": key_of(consumer),
+            "RowKey": "rate",
+            "Name": consumer,
+            "Schema": SCHEMA,
+            "by": order.by,
+            "at": float(order.at),
+        }
+        given = {"rate": order.rate, "fleet_rate": order.fleet_rate}
+        await self._table.put(
+            [{**row, **{name: float(value) for name, value in given.items() if value is not None}}]
+        )
+
+    async def aclose(self) -> None:
+        await self._table.aclose()
+
+
+def _read(row: Any) -> RateOrder:
+    where = f"the rate order of consumer '{row.get('Name', row.get('PartitionKey'))}' in table {TABLE}"
+    if row.get("Schema") != SCHEMA:
+        raise RateOrderError(f"{where} has schema {row.get('Schema')!r}; this release reads {SCHEMA}")
+    try:
+        return msgspec.convert(
+            {name: row[name] for name in RateOrder.__struct_fields__ if name in row}, RateOrder
+        )
+    except msgspec.ValidationError as error:
+        raise RateOrderError(f"{where} cannot be read: {error}") from error
+
+
+def effective(order: RateOrder | None, configured: Rates) -> Rates:
+    """What holds under an order: a rate for each instance replaces a configured one of the fleet, and the reverse."""
+    if order is None or (order.rate is None and order.fleet_rate is None):
+        return configured
+    if order.fleet_rate is not None:
+        return Rates(fleet_rate=order.fleet_rate or None)
+    return Rates(rate=order.rate or None)
+
+
+class RateFollower:
+    """Makes one instance do as ordered. `poll` at intervals; what cannot be read leaves the rate as it is."""
+
+    def __init__(
+        self,
+        store: RateStore,
+        consumer: str,
+        configured: Rates,
+        *,
+        set_rate: Callable[[float | None], None],
+        set_fleet_rate: Callable[[float | None], None],
+    ) -> None:
+        """`set_fleet_rate(None)` must leave the instance's own rate to `set_rate`, which is called after it."""
+        self._store = store
+        self._consumer = consumer
+        self._configured = configured
+        self._set_rate = set_rate
+        self._set_fleet_rate = set_fleet_rate
+        self.rates = configured
+
+    async def poll(self) -> None:
+        """Reads the order and applies it when it says something else than what holds.
+
+        Raises RateOrderError, StoreUnavailableError.
+        """
+        order = await self._store.load(self._consumer)
+        rates = effective(order, self._configured)
+        if rates == self.rates:
+            return
+        by = f"ordered by {order.by}" if order is not None and rates != self._configured else "as configured"
+        log.info("rate: %s, %s", rates_text(rates), by)
+        self.rates = rates
+        self._set_fleet_rate(rates.fleet_rate)
+        if rates.fleet_rate is None:
+            self._set_rate(rates.rate)
+
+    async def aclose(self) -> None:
+        await self._store.aclose()
+
+
+def rates_text(rates: Rates) -> str:
+    """`500 records/s for each instance`."""
+    if rates.fleet_rate is not None:
+        return f"{rates.fleet_rate:,g} records/s for all instances together"
+    return "no limit" if rates.rate is None else f"{rates.rate:,g} records/s for each instance"

@@ -1,0 +1,1 @@
+"""The consumer's functions: triggers, and its part of the HTTP API."""

@@ -1,0 +1,145 @@
+"""The consumers' HTTP API without HTTP: parameters in, status and JSON out. The blueprint only translates."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from math import isfinite
+from typing import Any
+
+from msgspec import Struct
+
+from consumer.telemetry.rate_orders import RateOrder, Rates, RateStore, TableRateStore, effective, rates_text
+from consumer.telemetry.stats_store import KEPT, StatsStore, TableStatsStore
+from consumer.web.views import ConsumersView, RateOrderView, consumers_view
+from foundation.azure.connections import Settings
+from foundation.callers import MAX_NAME, NOBODY, Caller, named
+from foundation.sanitize import one_line
+from scaling.model import LogEntry, LogKind
+from scaling.ports import DecisionLog
+from scaling.storage.decision_log import TableDecisionLog
+from scaling.web.api import Response, carried_out, error_response, json_fields, json_response, order_key
+
+STORAGE = "AzureWebJobsStorage"
+"""Where consumers and the dashboard meet: the connection of the tables ConsumerStats and ConsumerControls."""
+
+
+class ConsumerTables(Struct, frozen=True):
+    """What the API works with."""
+
+    stats: StatsStore
+    rates: RateStore
+    log: DecisionLog
+    clock: Callable[[], float]
+
+    async def aclose(self) -> None:
+        for each in (self.stats, self.rates, self.log):
+            await each.aclose()
+
+
+class RateRequestError(ValueError):
+    """An order cannot be given: names the field, what was found, what is accepted."""
+
+
+class UnknownConsumerError(RateRequestError):
+    """Nobody has seen a consumer of that name."""
+
+
+def open_tables(settings: Settings, clock: Callable[[], float], connection: str = STORAGE) -> ConsumerTables:
+    """The tables of a storage account. Raises ConnectionSettingsError."""
+    return ConsumerTables(
+        TableStatsStore(settings, connection),
+        TableRateStore(settings, connection),
+        TableDecisionLog(settings, connection),
+        clock,
+    )
+
+
+async def look(tables: ConsumerTables) -> ConsumersView:
+    """All consumers with a sign of life within the last day, or under an order. Raises StoreUnavailableError."""
+    now = tables.clock()
+    return consumers_view(await tables.stats.load_all(now - KEPT), await tables.rates.load_all(), now=now)
+
+
+async def order_rate(tables: ConsumerTables, consumer: str, order: RateOrder, told: str = "") -> str:
+    """Gives an order and tells it as a sentence; the scaling log tells what became of it.
+
+    Raises UnknownConsumerError for a consumer that nobody has seen, StoreUnavailableError.
+    """
+    await _require_known(tables, consumer)
+    rates = effective(order, Rates())
+    lifted = order.rate is None and order.fleet_rate is None
+    text = "the rate is as configured again" if lifted else f"the rate is {rates_text(rates)}"
+    line = f"control consumer {consumer}: {text}, by {told or order.by}"
+    target = f"consumer {consumer}"
+    entry = LogEntry(target, order.at, LogKind.CONTROL, order_key("rate"), line, "rate", by=order.by)
+    await carried_out(tables.log, entry, lambda: tables.rates.save(consumer, order))
+    return line
+
+
+async def _require_known(tables: ConsumerTables, consumer: str) -> None:
+    """An order for a misspelt name would stand on the page as a consumer, and limit nothing."""
+    seen = {row.consumer for row in await tables.stats.load_all(tables.clock() - KEPT)}
+    seen |= (await tables.rates.load_all()).keys()
+    if consumer not in seen:
+        near = difflib.get_close_matches(consumer, seen, n=1)
+        known = (
+            f"did you mean '{near[0]}'?" if near else f"known are {', '.join(sorted(seen)[:20]) or 'none'}"
+        )
+        raise UnknownConsumerError(
+            f"consumer: found '{one_line(consumer)}', which has not reported within the last day and is under no order;"
+            f" {known}"
+        )
+
+
+async def status(tables: ConsumerTables) -> Response:
+    return json_response(await look(tables))
+
+
+async def set_rate(tables: ConsumerTables, consumer: str, body: bytes, caller: Caller = NOBODY) -> Response:
+    """`{"rate": 500 | null, "fleet_rate": ..., "by": "name"}`; the answer is the order as stored."""
+    try:
+        fields = json_fields(body)
+        by, told = named(caller, fields.get("by"))
+        order = rate_order(fields, by=by, at=tables.clock())
+        _check_name(consumer)
+        await order_rate(tables, consumer, order, told)
+    except UnknownConsumerError as error:
+        return error_response(404, str(error))
+    except ValueError as error:
+        return error_response(400, str(error))
+    return json_response(RateOrderView(order.rate, order.fleet_rate, order.by, order.at))
+
+
+def rate_order(fields: Mapping[str, Any], *, by: str, at: float) -> RateOrder:
+    """The order that `rate` and `fleet_rate` of `fields` describe. Raises RateRequestError."""
+    unknown = [name for name in fields if name not in {"rate", "fleet_rate", "by"}]
+    if unknown:
+        raise RateRequestError(f"{unknown[0]}: is not accepted here; accepted are rate, fleet_rate, by")
+    if "rate" not in fields and "fleet_rate" not in fields:
+        raise RateRequestError("rate: is missing; accepted are records per second, 0 (no limit), or null")
+    rate, fleet_rate = _amount(fields, "rate"), _amount(fields, "fleet_rate")
+    if rate is not None and fleet_rate is not None:
+        raise RateRequestError(
+            "fleet_rate: found beside rate; one of them is accepted, for one replaces the other"
+        )
+    return RateOrder(rate, fleet_rate, by, at)
+
+
+def _amount(fields: Mapping[str, Any], name: str) -> float | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if type(value) not in {int, float} or not isfinite(value) or value < 0:
+        raise RateRequestError(
+            f"{name}: found {value!r}; accepted are records per second, fractions too, 0 (no limit), and null"
+            " (as configured)"
+        )
+    return float(value)
+
+
+def _check_name(consumer: str) -> None:
+    if not consumer.strip() or len(consumer) > MAX_NAME:
+        raise RateRequestError(
+            f"consumer: found {consumer!r}; a name of 1 to {MAX_NAME} characters is accepted"
+        )

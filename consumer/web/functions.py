@@ -1,0 +1,64 @@
+"""The blueprint of the consumer's functions; CONSUMER_HOSTING says which of them this app has.
+
+off: none; the consumer runs elsewhere, or not at all (the default).
+slices: `consume_slice`, a timer; each run receives for CONSUMER_SLICE seconds and stops in order.
+trigger: `consume_events`, the Event Hubs trigger; each batch is settled before the invocation returns.
+
+Log lines are emitted on the invocation's own task and those it started: the host drops lines it cannot attribute.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import typing
+
+import azure.functions as func
+
+from consumer.config import read_config, read_hosting, read_slice
+from consumer.web.trigger_events import from_trigger
+from foundation.sanitize import raising_no_secrets
+
+HOSTING = read_hosting(os.environ)
+
+blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
+
+
+async def consume_slice(timer: func.TimerRequest) -> None:  # noqa: ARG001
+    """Consumes for a while. The next run goes on from the checkpoints; leases keep overlapping runs apart."""
+    from consumer.running.process import run_slice  # noqa: PLC0415 - the SDKs take a second; other functions need none
+
+    seconds = read_slice(
+        os.environ
+    )  # the first: it also tells a wrong CONSUMER_HOSTING, by which we are here
+    with raising_no_secrets():
+        await run_slice(read_config(os.environ), os.environ, seconds=seconds)
+
+
+async def consume_events(events: typing.List[func.EventHubEvent]) -> None:  # noqa: UP006 - the worker knows no other
+    """Settles every event of one partition's batch, or raises: then the retry policy brings the batch again."""
+    from consumer.running.hosted import hosted  # noqa: PLC0415
+
+    deadline = asyncio.get_running_loop().time() + read_slice(os.environ)
+    partition, received = from_trigger(events)
+    with raising_no_secrets():
+        await hosted(os.environ).settle(partition, received, deadline=deadline)
+
+
+if HOSTING == "slices":
+    blueprint.timer_trigger(
+        arg_name="timer", schedule="%CONSUME_SCHEDULE%", run_on_startup=False, use_monitor=True
+    )(consume_slice)
+elif HOSTING == "trigger":
+    blueprint.event_hub_message_trigger(
+        arg_name="events",
+        event_hub_name="%EVENTHUB_NAME%",
+        consumer_group="%EVENTHUB_CONSUMERGROUP%",
+        connection="EventHubConnection",
+        cardinality=func.Cardinality.MANY,
+        data_type=func.DataType.BINARY,  # as text, bodies that are not UTF-8 would come spoilt
+    )(
+        blueprint.retry(strategy="fixed_delay", max_retry_count="-1", delay_interval="00:00:05")(
+            consume_events
+        )
+    )

@@ -1,0 +1,75 @@
+"""The consumers' part of the HTTP API. Bodies only translate; the work is in `consumer.web.api`."""
+
+from __future__ import annotations
+
+import os
+import time
+import typing
+
+import azure.functions as func
+
+from consumer.web import api
+from foundation.azure.connections import ConnectionSettingsError
+from foundation.callers import caller_of, opened_by_sign_in, refusal
+from foundation.sanitize import raising_no_secrets
+from scaling.ports import StoreUnavailableError
+from scaling.web.api import Response, error_response
+
+blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
+
+LEVEL = func.AuthLevel.ANONYMOUS if opened_by_sign_in(os.environ) else func.AuthLevel.FUNCTION
+"""As in scaling.web.functions."""
+
+_tables: api.ConsumerTables | None = None
+
+
+def _opened() -> api.ConsumerTables:
+    """The process's tables. Raises ConnectionSettingsError as long as there can be none."""
+    global _tables  # noqa: PLW0603 - a Functions worker process hosts exactly one app
+    if _tables is None:
+        _tables = api.open_tables(dict(os.environ), time.time)
+    return _tables
+
+
+async def close() -> None:
+    """Closes the process's tables, if they were opened (local hosts and tests; Azure just ends the process)."""
+    global _tables
+    tables, _tables = _tables, None
+    if tables is not None:
+        await tables.aclose()
+
+
+async def _respond(
+    req: func.HttpRequest,
+    work: typing.Callable[[api.ConsumerTables], typing.Awaitable[Response]],
+    *,
+    order: bool = False,
+) -> func.HttpResponse:
+    """As in scaling.web.functions."""
+    refused = refusal(caller_of(req.headers, os.environ), os.environ, order=order)
+    with raising_no_secrets():
+        try:
+            response = error_response(*refused) if refused else await work(_opened())
+        except (ConnectionSettingsError, StoreUnavailableError) as error:
+            response = error_response(503, str(error))
+    return func.HttpResponse(
+        response.body,
+        status_code=response.status,
+        mimetype=response.media_type,
+        charset="utf-8",
+        headers=response.headers,
+    )
+
+
+@blueprint.route("consumer/status", methods=["GET"], auth_level=LEVEL)
+async def consumer_status(req: func.HttpRequest) -> func.HttpResponse:
+    """Every consumer as its instances tell."""
+    return await _respond(req, api.status)
+
+
+@blueprint.route("consumer/{name}/rate", methods=["POST"], auth_level=LEVEL)
+async def consumer_rate(req: func.HttpRequest) -> func.HttpResponse:
+    """An operator's order about the rate of a consumer."""
+    name = req.route_params["name"]
+    caller = caller_of(req.headers, os.environ)
+    return await _respond(req, lambda tables: api.set_rate(tables, name, req.get_body(), caller), order=True)

@@ -1,0 +1,1 @@
+"""Partition keys, and the physical partitions that share out their hashes."""

@@ -1,0 +1,1 @@
+"""What the account holds: databases, containers, documents, throughput."""

@@ -1,0 +1,1 @@
+"""The part with the plan: its load, its fleet, its report."""

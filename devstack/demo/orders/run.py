@@ -1,0 +1,112 @@
+"""The demo's second part, a plan that follows its load: its world, what was measured of it, and when it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+
+import aiohttp
+from msgspec import Struct
+
+from devstack.demo.functions_api import Entry, FunctionsApi
+from devstack.demo.orders.trace import Trace
+from devstack.demo.orders.traffic import Fleet, Ledger
+from devstack.processes.supervisor import (
+    PLAN,
+    QUEUE_SUBSCRIPTION,
+    TOPIC,
+    FunctionsProcess,
+    Stack,
+    check_running,
+)
+from devstack.resource_manager.plans import Plan
+
+DRAIN_SECONDS = 40.0  # at the most, after the load has ended
+CONCURRENCY = 16  # messages a worker holds: maxConcurrentCalls of the Functions' Service Bus trigger
+PROCESSING = 0.6  # seconds per message; a saturated worker serves 16 / 0.6 = 27 messages per second
+SAMPLE_EVERY = 0.5
+
+
+class Sample(Struct, frozen=True):
+    """The world at one moment of the demo, `at` seconds after its start."""
+
+    at: float
+    rate: float
+    backlog: int
+    capacity: int
+    ready: int
+    sent: int
+    done: int
+
+
+class DemoRun:
+    """State of one run, shared by its tasks."""
+
+    def __init__(self, stack: Stack, functions: FunctionsProcess, plan: Plan, trace: Trace) -> None:
+        self.stack = stack
+        self.functions = functions
+        self.plan = plan
+        self.trace = trace
+        self.ledger = Ledger()
+        self.samples: list[Sample] = []
+        self.line = ""
+        self.log: list[Entry] = []
+        self.events: list[tuple[float, str]] = []
+        self.stop = asyncio.Event()
+        self.began = time.monotonic()
+        self.began_at = time.time()
+
+    @property
+    def elapsed(self) -> float:
+        return time.monotonic() - self.began
+
+    def fleet(self) -> Fleet:
+        return Fleet(
+            self.stack.service_bus.connection_string,
+            TOPIC,
+            QUEUE_SUBSCRIPTION,
+            self.ledger,
+            ready=lambda: [i.id for i in self.plan.instances() if i.ready_at <= time.time()],
+            concurrency=CONCURRENCY,
+            processing=PROCESSING,
+        )
+
+    def check(self) -> None:
+        """Raises ProcessError when a server is gone."""
+        check_running(self.stack, self.functions)
+
+    async def watch(self, show: Callable[[], None]) -> None:
+        """Samples the world, reads the functions' own API, and ends the run when its work is done."""
+        async with FunctionsApi(self.functions.url, PLAN) as api:
+            while not self.stop.is_set():
+                self._sample()
+                with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the next look will show it
+                    self.line = await api.line()
+                    self.log = await api.latest()
+                show()
+                if self._finished():
+                    self.stop.set()
+                await asyncio.sleep(SAMPLE_EVERY)
+            self.log = await api.log(self.began_at)
+
+    def _sample(self) -> None:
+        counts = self.stack.service_bus.counts(f"{TOPIC}/Subscriptions/{QUEUE_SUBSCRIPTION}")
+        self.samples.append(
+            Sample(
+                self.elapsed,
+                self.trace.rate(self.elapsed),
+                counts.active,
+                self.plan.capacity,
+                self.plan.ready_count(),
+                self.ledger.sent,
+                self.ledger.done,
+            )
+        )
+
+    def _finished(self) -> bool:
+        if self.ledger.sent < self.trace.total:
+            return False
+        settled = self.ledger.left == 0 and self.plan.capacity == 1
+        return settled or self.elapsed > self.trace.duration + DRAIN_SECONDS

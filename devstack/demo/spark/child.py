@@ -1,0 +1,131 @@
+"""Jobs of Spark in a process of their own: one session for all of them, and what each of them said.
+
+    python -m devstack.demo.spark.child '[{"job": "reconciliation", "arguments": ["--capture", "..."]}]' results.jsonl
+
+The process of a demo holds the servers that the jobs talk to, so it must not run them itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import io
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from devstack.processes.child import ChildProcess, ProcessError
+from devstack.processes.supervisor import ROOT
+
+LOOK_EVERY = 0.2
+
+
+class JobCall(Struct, frozen=True):
+    """A job of spark_jobs.cli.JOBS with its arguments."""
+
+    job: str
+    arguments: tuple[str, ...]
+
+
+class JobResult(Struct, frozen=True):
+    """`status` is what the command would have ended with, `lines` what it wrote to its standard output."""
+
+    job: str
+    status: int
+    seconds: float
+    lines: tuple[str, ...]
+
+
+async def run_jobs(
+    calls: Sequence[JobCall],
+    settings: Mapping[str, str],
+    *,
+    within: float,
+    begin: Callable[[JobCall], None] = lambda _: None,
+    done: Callable[[JobResult], None] = lambda _: None,
+) -> list[JobResult]:
+    """Runs the jobs one after the other, all of them whatever their status; tells of each when it begins and ends.
+
+    `settings` are added to the environment. Raises ProcessError when the process ends before its jobs, or is not done
+    `within` seconds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "results.jsonl"
+        plan = msgspec.json.encode(calls).decode()
+        child = ChildProcess(
+            "the process of the Spark jobs",
+            # What is measured and shown meanwhile is to come first.
+            ["nice", sys.executable, "-m", "devstack.demo.spark.child", plan, file],
+            cwd=ROOT,
+            env=settings,
+        )
+        child.start()
+        results: list[JobResult] = []
+        try:
+            async with asyncio.timeout(within):
+                for call in calls:
+                    begin(call)
+                    results.append(await _next(child, file, len(results)))
+                    done(results[-1])
+        except TimeoutError:
+            raise ProcessError(
+                f"{child.name} was not done within {within:g} s:\n{child.output_tail()}"
+            ) from None
+        finally:
+            await child.stop_async()
+        return results
+
+
+async def _next(child: ChildProcess, file: Path, known: int) -> JobResult:
+    while True:
+        running = child.running  # before looking: what it wrote last is then seen
+        results = _read(file)
+        if len(results) > known:
+            return results[known]
+        if not running:
+            raise ProcessError(f"{child.name} ended by itself:\n{child.output_tail(40)}")
+        await asyncio.sleep(LOOK_EVERY)
+
+
+def _read(file: Path) -> list[JobResult]:
+    """Those that are written to their ends."""
+    lines = file.read_bytes().splitlines(keepends=True) if file.exists() else []
+    return [msgspec.json.decode(line, type=JobResult) for line in lines if line.endswith(b"\n")]
+
+
+def main(plan: str, file: str) -> None:
+    """The child: runs what it is told, and adds a line per job to the file."""
+    for call in msgspec.json.decode(plan, type=list[JobCall]):
+        result = _run(call)
+        with Path(file).open("ab") as results:
+            results.write(msgspec.json.encode(result) + b"\n")
+
+
+def _run(call: JobCall) -> JobResult:
+    from spark_jobs.cli import JOBS, run_command  # noqa: PLC0415 - the demo's process needs none of it
+
+    began = time.monotonic()
+    said, errors = io.StringIO(), io.StringIO()
+    status: object = 0
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(errors):
+            run_command(importlib.import_module(JOBS[call.job]).command, call.arguments)
+    except SystemExit as end:
+        status = end.code
+    finally:
+        sys.stderr.write(errors.getvalue())
+    told = [line for line in errors.getvalue().splitlines() if line.startswith("error: ")]
+    lines = [*(line for line in said.getvalue().splitlines() if line.strip()), *told]
+    return JobResult(
+        call.job, status if isinstance(status, int) else 0, time.monotonic() - began, tuple(lines)
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

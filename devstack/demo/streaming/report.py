@@ -1,0 +1,264 @@
+"""What the demo's first part leaves behind: the proof and numbers on the screen, a plot and the decisions in a folder."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from devstack.demo.streaming.proof import Account, Proof, account
+from devstack.demo.streaming.run import StreamingRun, StreamSample, rates_of
+from devstack.processes.supervisor import REQUEST_UNITS
+
+_LOOK_BACK = 15  # seconds between a decision and its change, at the most
+
+Change = tuple[float, int, int, str]
+"""Of the throughput: seconds since the start, RU/s before and after, the line of the decision."""
+
+
+class StreamOutcome(Struct, frozen=True):
+    """The numbers of one run. Times are seconds since its start, None for what did not happen."""
+
+    proof: Proof
+    account: Account
+    changes: tuple[Change, ...]
+    refused: int
+    refused_before: float
+    refused_after: float
+    peak_lag: int
+    killed_at: float | None
+    taken_over: float | None
+    drained_at: float | None
+    failures: tuple[str, ...]
+
+
+def outcome(run: StreamingRun, proof: Proof) -> StreamOutcome:
+    """Counts what happened: records by the proof, throughput and refusals by the samples."""
+    changes = _changes(run)
+    told = account(Path(run.settings["CONSUMER_TELEMETRY_FOLDER"]))
+    before, after = _refused_share(run.samples, changes)
+    return StreamOutcome(
+        proof=proof,
+        account=told,
+        changes=changes,
+        refused=run.samples[-1].throttled,
+        refused_before=before,
+        refused_after=after,
+        peak_lag=max(sum(sample.lag) for sample in run.samples),
+        killed_at=run.killed_at,
+        taken_over=run.taken_over,
+        drained_at=run.drained_at,
+        failures=failures_of(run, proof, changes, told),
+    )
+
+
+def _changes(run: StreamingRun) -> tuple[Change, ...]:
+    lines = [
+        (entry["at"] - run.began_at, entry["current"], entry["desired"], str(entry["line"]))
+        for entry in run.log
+        if entry["kind"] == "decision" and entry["current"] != entry["desired"]
+    ]
+    found = []
+    for before, after in itertools.pairwise(run.samples):
+        if before.provisioned != after.provisioned:
+            line = next(
+                (
+                    line
+                    for at, current, desired, line in reversed(lines)
+                    if after.at - _LOOK_BACK < at < after.at
+                    and (current, desired) == (before.provisioned, after.provisioned)
+                ),
+                "no decision in the log",
+            )
+            found.append((after.at, before.provisioned, after.provisioned, line))
+    return tuple(found)
+
+
+def _refused_share(samples: list[StreamSample], changes: tuple[Change, ...]) -> tuple[float, float]:
+    """Share of the operations that were refused, before the first change of throughput and after it."""
+    first = changes[0][0] if changes else samples[-1].at
+    turn = next(sample for sample in reversed(samples) if sample.at <= first)
+    return _share(samples[0], turn), _share(turn, samples[-1])
+
+
+def _share(before: StreamSample, after: StreamSample) -> float:
+    writes, refused = after.writes - before.writes, after.throttled - before.throttled
+    return refused / (writes + refused) if refused else 0.0
+
+
+def failures_of(
+    run: StreamingRun, proof: Proof, changes: tuple[Change, ...], told: Account
+) -> tuple[str, ...]:
+    """What of the story did not come true; nothing where all of it did."""
+    failures = list(proof.problems)
+    if proof.records != run.records:
+        failures.append(f"{proof.records} of {run.records} records reached the hub")
+    if run.samples[-1].throttled == 0:
+        failures.append("nothing was throttled")
+    if not any(after > before for _, before, after, _ in changes):
+        failures.append("the throughput was never raised")
+    if told.written == 0:
+        failures.append("the consumers' telemetry tells of no write")
+    if run.killed_at is None:
+        failures.append("no consumer was killed")
+    failures += [
+        f"{each.name} ended with status {each.status}"
+        for each in run.instances
+        if each.state != "killed" and each.status != 0
+    ]
+    return tuple(failures)
+
+
+def write(run: StreamingRun, result: StreamOutcome, folder: Path) -> list[Path]:
+    """Writes the plot and the decisions; returns the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / "consumer-decisions.jsonl"
+    log.write_text("".join(json.dumps(entry) + "\n" for entry in run.log), encoding="utf-8")
+    plot = folder / "consumer.png"
+    _plot(run, result, plot)
+    return [plot, plot.with_suffix(".svg"), log]
+
+
+def _plot(run: StreamingRun, result: StreamOutcome, path: Path) -> None:
+    import matplotlib as mpl  # noqa: PLC0415 - slow to import, needed at the very end only
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - must follow use()
+
+    figure, panels = plt.subplots(
+        3, 1, figsize=(10, 8.5), sharex=True, layout="constrained", height_ratios=(3, 3, 2)
+    )
+    proof = result.proof
+    panels[0].set_title(
+        f"{proof.records:,} records: {proof.documents:,} documents, {proof.letters} dead letters, {proof.lost} lost, "
+        f"{proof.duplicates} duplicates; {proof.replayed:,} written again",
+        fontsize=11,
+    )
+    _plot_lag(panels[0], run)
+    _plot_rates(panels[1], run)
+    _plot_throttled(panels[2], run)
+    for axes in panels:
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(0, run.samples[-1].at)
+        axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+        _mark(axes, result, named=axes is panels[0])
+    panels[-1].set_xlabel("seconds")
+    figure.savefig(path, dpi=130)
+    figure.savefig(path.with_suffix(".svg"))
+    plt.close(figure)
+
+
+def _plot_lag(axes: Any, run: StreamingRun) -> None:
+    colours = ("#08519c", "#3182bd", "#6baed6", "#bdd7e7")
+    names = [f"partition {each}" for each in run.hub.partition_ids]
+    at = [sample.at for sample in run.samples]
+    lags = [[sample.lag[index] for sample in run.samples] for index in range(len(names))]
+    axes.stackplot(at, lags, labels=names, colors=colours)
+    axes.set_ylabel("lag (records)")
+    axes.legend(loc="upper left", frameon=False)
+
+
+def _plot_rates(axes: Any, run: StreamingRun) -> None:
+    at, rates = [sample.at for sample in run.samples], rates_of(run.samples)
+    axes.step(
+        at,
+        [sample.provisioned for sample in run.samples],
+        where="post",
+        color="#1b7837",
+        label="RU/s provisioned",
+    )
+    axes.fill_between(at, [rate.used for rate in rates], color="#a6dba0", alpha=0.7, label="RU/s used")
+    axes.set_ylabel("RU/s")
+    written = axes.twinx()
+    written.plot(
+        at, [rate.written for rate in rates], color="#d95f02", linewidth=1.4, label="records written/s"
+    )
+    written.set_ylabel("records/s", color="#d95f02")
+    written.set_ylim(bottom=0)
+    written.spines[["top"]].set_visible(False)
+    handles, labels = axes.get_legend_handles_labels()
+    more, names = written.get_legend_handles_labels()
+    axes.legend(handles + more, labels + names, loc="upper left", frameon=False)
+
+
+def _plot_throttled(axes: Any, run: StreamingRun) -> None:
+    at, rates = [sample.at for sample in run.samples], rates_of(run.samples)
+    axes.fill_between(at, [100 * rate.throttled for rate in rates], color="#cb181d", alpha=0.6)
+    axes.set_ylabel("answered 429 (%)")
+
+
+def _mark(axes: Any, result: StreamOutcome, *, named: bool) -> None:
+    """The kill, the end of its lease, and when everything was written."""
+    taken = None
+    if result.killed_at is not None and result.taken_over is not None:
+        taken = result.killed_at + result.taken_over
+    for at, text, colour in (
+        (result.killed_at, "SIGKILL", "#cb181d"),
+        (taken, "taken over", "#756bb1"),
+        (result.drained_at, "all written", "#666666"),
+    ):
+        if at is None:
+            continue
+        axes.axvline(at, color=colour, linestyle="--", linewidth=1)
+        if named:
+            place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+            axes.annotate(text, (at, 1), xytext=(3, -9), color=colour, fontsize=9, **place)
+
+
+def show(result: StreamOutcome, files: list[Path], console: Console) -> None:
+    """Prints what happened."""
+    changes = Table("second", "change", "why", title="Throughput", title_justify="left", expand=False)
+    for at, before, after, line in result.changes:
+        way = "[green]up[/]" if after > before else "[cyan]down[/]"
+        changes.add_row(f"{at:.1f}", f"{way} {before:,} -> {after:,} RU/s", escape(_why(line)))
+    console.print(changes)
+    table = Table.grid(padding=(0, 2))
+    for name, value in (*_rows(result), ("written", ", ".join(str(path) for path in files))):
+        table.add_row(f"[bold]{name}[/]", escape(value))
+    console.print(table)
+    if result.failures:
+        console.print("[red]failed:[/] " + escape("; ".join(result.failures)))
+    else:
+        console.print("[green]passed:[/] every record is a document or a dead letter, none twice")
+
+
+def _why(line: str) -> str:
+    return line.partition(": ")[2].rpartition(" [")[0] or line
+
+
+def _rows(result: StreamOutcome) -> list[tuple[str, str]]:
+    proof = result.proof
+    rows = [
+        ("records in the hub", f"{proof.records}"),
+        ("documents", f"{proof.documents}, compared with what was sent"),
+        ("dead letters", f"{proof.letters}, compared with what was sent"),
+        ("lost", f"{proof.lost}"),
+        ("duplicates", f"{proof.duplicates}"),
+        ("replayed", f"{proof.replayed} records written again, to the same documents"),
+        ("telemetry", result.account.beside(proof)),
+        (
+            "throttled",
+            (
+                f"{result.refused} operations answered 429: {result.refused_before:.0%} of all at {REQUEST_UNITS} RU/s"
+                f", {result.refused_after:.1%} after the first change"
+            ),
+        ),
+        ("peak lag", f"{result.peak_lag} records"),
+    ]
+    if result.killed_at is not None:
+        taken = (
+            ""
+            if result.taken_over is None
+            else f", its partitions taken over {result.taken_over:.1f} s later"
+        )
+        rows.append(("killed", f"one of two consumers after {result.killed_at:.1f} s{taken}"))
+    if result.drained_at is not None:
+        rows.append(("all written", f"after {result.drained_at:.1f} s"))
+    return rows

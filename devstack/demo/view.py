@@ -1,0 +1,172 @@
+"""The demo's live view in the terminal; without a terminal, a line whenever something happened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.markup import escape
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from devstack.demo.functions_api import Entry
+from devstack.demo.orders.run import DemoRun
+
+_BLOCKS = " ▁▂▃▄▅▆▇█"
+_TOLD = 10
+_STATUS_LINE_EVERY = 10.0
+_BESIDE = 40  # columns that names and numbers take
+
+Row = tuple[str, str, Sequence[float], str]
+"""Name, value now, all values, colour."""
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The newest `width` values as block characters, scaled to their maximum."""
+    shown = list(values)[-width:]
+    top = max(shown, default=0) or 1
+    return "".join(_BLOCKS[round(value / top * (len(_BLOCKS) - 1))] for value in shown)
+
+
+class Run(Protocol):
+    """A part of the demo while it runs."""
+
+    began_at: float
+    log: list[Entry]
+    events: list[tuple[float, str]]
+    line: str
+
+    @property
+    def elapsed(self) -> float: ...
+
+
+class Part(Protocol):
+    """How a part looks."""
+
+    @property
+    def run(self) -> Run: ...
+
+    def screen(self, width: int) -> RenderableType:
+        """Its numbers; sparklines and bars are `width` wide."""
+        ...
+
+    def summary(self) -> str:
+        """The same in a line."""
+        ...
+
+
+class DemoView:
+    """Redraws on every `update`. Use as a context manager."""
+
+    def __init__(self, console: Console, part: Part) -> None:
+        self._console = console
+        self._part = part
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._seen: set[tuple[float, str]] = set()
+        self._next_line = 0.0
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def update(self) -> None:
+        """Shows the part as it stands."""
+        if self._live is not None:
+            self._live.update(self._screen(), refresh=True)
+        else:
+            self._lines()
+
+    def _lines(self) -> None:
+        run = self._part.run
+        for at, line, _ in _told(run):
+            if (at, line) not in self._seen:
+                self._seen.add((at, line))
+                self._console.print(f"{at:6.1f} s  {escape(line)}", soft_wrap=True)
+        if run.elapsed >= self._next_line:
+            self._next_line += _STATUS_LINE_EVERY
+            self._console.print(f"{run.elapsed:6.1f} s  {self._part.summary()}", soft_wrap=True)
+
+    def _screen(self) -> RenderableType:
+        run = self._part.run
+        lines = [
+            Text(f"{at:6.1f} s  {_short(line)}", style=style, overflow="ellipsis", no_wrap=True)
+            for at, line, style in reversed(_told(run)[-_TOLD:])
+        ]
+        return Group(
+            self._part.screen(max(self._console.width - _BESIDE, 20)),
+            Panel(Group(*lines), title="what happened, and why", height=_TOLD + 2),
+            Text(run.line or "waiting for the first report", style="dim", overflow="ellipsis", no_wrap=True),
+        )
+
+
+class OrdersPart:
+    """The plan and its load."""
+
+    def __init__(self, run: DemoRun) -> None:
+        self.run = run
+
+    def summary(self) -> str:
+        now = self.run.samples[-1]
+        return (
+            f"{now.rate:.0f} messages/s in, backlog {now.backlog}, "
+            f"{now.ready} of {now.capacity} instances ready, {now.done} of {self.run.trace.total} done"
+        )
+
+    def screen(self, width: int) -> RenderableType:
+        samples, trace = self.run.samples, self.run.trace
+        now = samples[-1]
+        rows: list[Row] = [
+            ("messages/s in", f"{now.rate:.0f}", [s.rate for s in samples], "cyan"),
+            ("backlog", f"{now.backlog}", [s.backlog for s in samples], "yellow"),
+            ("instances", f"{now.ready}/{now.capacity}", [s.capacity for s in samples], "green"),
+        ]
+        done = progress(now.done, trace.total, width, f"{now.done} of {trace.total} messages done")
+        title = f"plan-orders: one day of load in {trace.duration:.0f} s, {now.at:.0f} s gone"
+        return Panel(Group(sparklines(rows, width), done), title=title)
+
+
+def sparklines(rows: Sequence[Row], width: int) -> Table:
+    """A row each: name, value, history."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right")
+    table.add_column(width=9, justify="right")
+    table.add_column()
+    for name, value, values, colour in rows:
+        table.add_row(name, f"[bold]{value}[/]", Text(sparkline(values, width), style=colour))
+    return table
+
+
+def progress(done: int, total: int, width: int, text: str) -> Table:
+    """A bar and what it says."""
+    table = Table.grid(padding=(0, 2))
+    table.add_row(ProgressBar(total=total, completed=done, width=width), text)
+    return table
+
+
+def _told(run: Run) -> list[tuple[float, str, str]]:
+    """(seconds, line, style) of all that a person wants to see, in order: changes, effects, checks; not every hold."""
+    styles = {"effect": "green", "verify": "yellow"}
+    told = [
+        (entry["at"] - run.began_at, entry["line"], styles.get(entry["kind"], ""))
+        for entry in run.log
+        if entry["kind"] != "decision" or entry["current"] != entry["desired"]
+    ]
+    told += [(at, line, "magenta") for at, line in run.events]
+    return sorted(told, key=lambda item: item[0])
+
+
+def _short(line: str) -> str:
+    """Without the ids at its end."""
+    return line.rpartition(" [")[0] or line

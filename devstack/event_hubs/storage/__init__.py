@@ -1,0 +1,1 @@
+"""What a namespace keeps: hubs, partitions, their logs, and captured files."""

@@ -1,0 +1,1 @@
+"""The local stack's processes: started, watched, and ended with their parent."""

@@ -1,0 +1,1 @@
+"""Rules of subscriptions: documents, SQL, what they select and change."""

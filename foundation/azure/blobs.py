@@ -1,0 +1,76 @@
+"""Requests to Blob Storage as the consumer makes them: with a deadline, and with errors that say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from azure.core.exceptions import HttpResponseError, ResourceExistsError
+from azure.storage.blob.aio import ContainerClient
+
+from consumer.errors import ConsumerError, SettingsError, UnavailableError
+from foundation.azure.connections import network_story
+
+_Result = TypeVar("_Result")
+
+_BAD_NAMES = frozenset({"InvalidResourceName", "OutOfRangeInput"})
+
+CONFLICT = frozenset({404, 409, 412})
+"""What a conditional request is answered when the blob is not, or no longer, as it was read."""
+
+
+async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any, _Result]) -> _Result:
+    """The result of `work`, if it is there by `deadline`, of the loop's clock; its errors as UnavailableError,
+    or SettingsError for a name that no container can have.
+
+    `doing` begins the message, such as "saving the checkpoint of partition 3".
+    """
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await work
+    except TimeoutError:
+        raise UnavailableError(f"{doing}: no answer within the deadline, the outcome is unknown") from None
+    except HttpResponseError as error:
+        if _code(error) in _BAD_NAMES:
+            raise SettingsError(f"{doing}: {_refusal(error)}; check the container's name") from error
+        raise UnavailableError(f"{doing}: {_refusal(error)}", _retry_after(error)) from error
+    except ConsumerError:
+        raise
+    except Exception as error:  # the network's, or one that nobody thought of: the outcome is as unknown
+        raise UnavailableError(f"{doing}: {network_story(error)}") from error
+
+
+async def ensure_container(container: ContainerClient) -> None:
+    """Creates the container unless it exists. Raises what the SDK raises."""
+    try:
+        await container.create_container()
+    except ResourceExistsError as error:
+        if _code(error) != "ContainerAlreadyExists":  # being deleted: it cannot be created for a while
+            raise
+
+
+def container_is_missing(error: HttpResponseError) -> bool:
+    return _code(error) == "ContainerNotFound"
+
+
+def _code(error: HttpResponseError) -> str:
+    """The storage service's own word for the error; the SDK adds it to its exceptions, undeclared."""
+    code = getattr(error, "error_code", None) or error.reason or ""
+    return str(getattr(code, "value", code))  # a plain text, or one of an enumeration
+
+
+def _refusal(error: HttpResponseError) -> str:
+    said = f"the storage service answered {error.status_code} {_code(error)}".rstrip()
+    if error.status_code in {401, 403}:
+        return f"{said}; the consumer needs the role Storage Blob Data Contributor, or a valid key, and its network let in"
+    return said
+
+
+def _retry_after(error: HttpResponseError) -> float | None:
+    headers = getattr(error.response, "headers", {})
+    for name, scale in (("x-ms-retry-after-ms", 0.001), ("retry-after-ms", 0.001), ("Retry-After", 1.0)):
+        with contextlib.suppress(TypeError, ValueError):
+            return float(headers.get(name, "")) * scale
+    return None

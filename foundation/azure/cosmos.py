@@ -1,0 +1,122 @@
+"""From app settings to Cosmos DB, in the manner of `foundation.azure.connections`.
+
+The setting named as the connection holds `AccountEndpoint=...;AccountKey=...`; without it `<prefix>__accountEndpoint`
+is read, and the identity is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+from azure.core.credentials_async import AsyncTokenCredential
+from azure.core.pipeline.transport import AioHttpTransport
+from azure.cosmos.aio import CosmosClient
+from msgspec import Struct
+
+from foundation.azure.connections import (
+    CONNECT_TIMEOUT,
+    ConnectionSettingsError,
+    Settings,
+    connection_string,
+    credential,
+    identity_setting,
+    transport_options,
+)
+from scaling.scalers.cosmos.planes import account_key
+
+_PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
+
+
+class CosmosEndpoint(Struct, frozen=True):
+    """How to reach a Cosmos DB account: `credential` is its key, or an identity."""
+
+    url: str
+    credential: str | AsyncTokenCredential
+
+    def __repr__(self) -> str:
+        return (
+            f"CosmosEndpoint({self.url!r} by {'a key' if isinstance(self.credential, str) else 'identity'})"
+        )
+
+
+def cosmos_endpoint(settings: Settings, prefix: str) -> CosmosEndpoint:
+    """The account of a connection.
+
+    Raises ConnectionSettingsError naming the missing or malformed setting and all that is accepted.
+    """
+    if connection_string(settings, prefix) is not None:
+        try:
+            return CosmosEndpoint(*account_key(settings, prefix))
+        except ValueError as error:
+            raise ConnectionSettingsError(str(error)) from None
+    url = identity_setting(settings, prefix, "accountEndpoint") or ""
+    if not url:
+        raise ConnectionSettingsError(
+            f"no Cosmos DB connection '{prefix}': set {prefix} to a connection string, or, for identity, "
+            f"{prefix}__accountEndpoint to https://<account>.documents.azure.com:443/ (optionally with "
+            f"{prefix}__credential=managedidentity and {prefix}__clientId)"
+        )
+    if not _is_address(url):
+        raise ConnectionSettingsError(
+            f"{prefix}__accountEndpoint is not an https address without a query; expected for example "
+            "https://<account>.documents.azure.com:443/"
+        )
+    return CosmosEndpoint(url, credential(settings, prefix))
+
+
+async def cosmos_client(settings: Settings, prefix: str, **options: Any) -> CosmosClient:
+    """A client that sends each request once and leaves every retry to its user; the caller closes it.
+
+    `options` go to the constructor. Nothing is sent before the client is entered or used.
+    """
+    endpoint = cosmos_endpoint(settings, prefix)
+    transport = await _transport(settings)
+    arguments = {
+        "retry_total": 0,
+        "retry_throttle_total": -1,  # 0 would be read as "not given", and that means 9
+        "no_response_on_write": True,
+        "enable_compact_utf8_item_writes": True,  # escaped, a document may grow sixfold, and past the size limit
+        "connection_timeout": CONNECT_TIMEOUT,
+        "transport": transport,
+        **options,
+    }
+    try:
+        return CosmosClient(endpoint.url, endpoint.credential, **arguments)
+    except BaseException:
+        await transport.close()
+        raise
+
+
+async def _transport(settings: Settings) -> AioHttpTransport:
+    """The SDK's own transport with two differences.
+
+    Without a proxy setting it does not look for one: two hops to a thread per request, half of an upsert's CPU. And a
+    bundle of authorities is read once: given by option the SDK would drop it.
+    """
+    proxied = any(name.casefold() in _PROXIES and value for name, value in settings.items())
+    bundle = transport_options(settings).get("connection_verify")
+    context: ssl.SSLContext | bool = True
+    if bundle is not None:
+        context = await asyncio.to_thread(ssl.create_default_context, cafile=bundle)  # reads the file
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=context),  # the sink's lanes bound the requests in flight
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=proxied,
+    )
+    return AioHttpTransport(session=session, use_env_settings=proxied)
+
+
+def _is_address(url: str) -> bool:
+    """https, or http for a server on this machine."""
+    parsed = urlsplit(url)
+    local = parsed.hostname in {"localhost", "127.0.0.1", "::1"}
+    return (
+        (parsed.scheme == "https" or (parsed.scheme == "http" and local))
+        and bool(parsed.netloc)
+        and not parsed.query
+    )

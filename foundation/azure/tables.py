@@ -1,0 +1,200 @@
+"""One table of Table Storage as the stores use it: opened on first use, created when missing, its errors ours."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from azure.core import MatchConditions
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
+from azure.data.tables import TableEntity, UpdateMode
+from azure.data.tables.aio import TableClient, TableServiceClient
+
+from foundation.azure.connections import Settings, network_story, storage_endpoint, table_service
+from foundation.sanitize import told
+from scaling.ports import ConflictError, StoreUnavailableError
+from scaling.storage.rows import TooLargeError
+
+Row = Mapping[str, Any]
+"""A row with its keys."""
+
+_T = TypeVar("_T")
+_TOO_LARGE = {"EntityTooLarge", "RequestBodyTooLarge", "PropertyValueTooLarge", "TooManyProperties"}
+_CHANGED = {"EntityAlreadyExists", "ResourceNotFound", "EntityNotFound"}  # besides status 412
+# The SDK decodes the errors of every call but `create_entity`, which misses nothing but its table.
+_OF_A_CREATE = {404: "TableNotFound", 409: "EntityAlreadyExists"}
+
+
+class RowStream:
+    """Rows one at a time; `fetch` gives a page and whether more follow."""
+
+    def __init__(self, fetch: Callable[[], Awaitable[tuple[list[TableEntity], bool]]]) -> None:
+        self._fetch = fetch
+        self._page: deque[TableEntity] = deque()
+        self._more = True
+
+    async def next(self) -> TableEntity | None:
+        """The next row, or None at the end."""
+        while not self._page and self._more:
+            rows, self._more = await self._fetch()
+            self._page.extend(rows)
+        return self._page.popleft() if self._page else None
+
+
+class Table:
+    """A table by name. Raises ConnectionSettingsError when the connection's settings cannot work."""
+
+    def __init__(self, settings: Settings, prefix: str, name: str, **options: Any) -> None:
+        storage_endpoint(settings, prefix, "table")
+        self.name = name
+        self._settings = settings
+        self._prefix = prefix
+        self._options = options
+        self._service: TableServiceClient | None = None
+        self._table: TableClient | None = None
+        self.created = 0
+        """How often the table was missing: what is known of its content is then void."""
+
+    def _client(self) -> TableClient:
+        if self._service is None or self._table is None:
+            self._service = table_service(self._settings, self._prefix, **self._options)
+            self._table = self._service.get_table_client(self.name)  # a millisecond: not for every call
+        return self._table
+
+    async def aclose(self) -> None:
+        service, self._service, self._table = self._service, None, None
+        if service is not None:
+            await service.close()
+
+    async def rows(
+        self, query: str, *, select: list[str] | None = None, limit: int | None = None
+    ) -> list[TableEntity]:
+        """All rows of a query (or the first `limit`), in key order; one request per 1,000 rows or limit."""
+
+        async def read(client: TableClient) -> list[TableEntity]:
+            found: list[TableEntity] = []
+            async for row in client.query_entities(query, select=select, results_per_page=limit):
+                found.append(row)
+                if len(found) == limit:
+                    break
+            return found
+
+        return await self._call(read)
+
+    def stream(self, query: str, *, select: list[str] | None = None, page: int) -> RowStream:
+        """The rows of a query in key order, fetched a page at a time as they are asked for."""
+        token: Any = None
+
+        async def fetch(client: TableClient) -> tuple[list[TableEntity], Any]:
+            pages = client.query_entities(query, select=select, results_per_page=page).by_page(token)
+            found: list[TableEntity] = []
+            async for rows in pages:
+                found = [row async for row in rows]
+                break
+            return found, getattr(pages, "continuation_token", None)
+
+        async def following() -> tuple[list[TableEntity], bool]:
+            nonlocal token
+            rows, token = await self._call(fetch)
+            return rows, bool(token)
+
+        return RowStream(following)
+
+    async def get(self, partition: str, row: str) -> TableEntity | None:
+        async def read(client: TableClient) -> TableEntity | None:
+            try:
+                return await client.get_entity(partition, row)
+            except ResourceNotFoundError:  # the row, or the whole table
+                return None
+
+        return await self._call(read)
+
+    async def save(self, row: Row, etag: str | None) -> None:
+        """Creates the row when there is no `etag`, else replaces it if it still has that tag.
+
+        Raises ConflictError when there is a row already, or the row changed or is gone; TooLargeError.
+        """
+
+        async def write(client: TableClient) -> None:
+            if etag is None:
+                await client.create_entity(row)
+            else:
+                await client.update_entity(
+                    row,
+                    mode=UpdateMode.REPLACE,
+                    etag=etag,
+                    match_condition=MatchConditions.IfNotModified,
+                )
+
+        await self._call(write)
+
+    async def put(self, rows: Sequence[Row]) -> None:
+        """Writes rows of one partition, whatever is there: all of them, or an error and nothing.
+
+        Raises TooLargeError. A transaction costs several times the CPU of a call for one row: the SDK builds
+        its body with the email package.
+        """
+        options = {"mode": UpdateMode.REPLACE}
+
+        async def write(client: TableClient) -> None:
+            if len(rows) == 1:
+                await client.upsert_entity(rows[0], **options)
+            else:
+                await client.submit_transaction([("upsert", row, options) for row in rows])
+
+        await self._call(write)
+
+    async def delete(self, rows: Sequence[Row]) -> None:
+        """Deletes rows of one partition, all or none. Raises ConflictError when one is gone or changed."""
+        await self._call(lambda client: client.submit_transaction([("delete", row) for row in rows]))
+
+    async def _call(self, operation: Callable[[TableClient], Awaitable[_T]]) -> _T:
+        try:
+            try:
+                return await operation(self._client())
+            except HttpResponseError as error:
+                if _code(error) != "TableNotFound":
+                    raise
+            await self._create()
+            return await operation(self._client())
+        except (
+            Exception
+        ) as error:  # also what the SDK or its transport lets through: nothing may be concluded
+            raise self._translated(error) from error
+
+    async def _create(self) -> None:
+        self.created += 1
+        try:
+            await self._client().create_table()
+        except ResourceExistsError as error:
+            # Somebody else was faster; a table being deleted stays an error for some seconds.
+            if _code(error) != "TableAlreadyExists":
+                raise
+
+    def _translated(self, error: Exception) -> Exception:
+        account = self._service.account_name if self._service else "?"
+        where = f"table '{self.name}' of storage account '{account}' (connection {self._prefix})"
+        if not isinstance(error, AzureError | OSError):
+            return StoreUnavailableError(f"{where}: the call failed: {told(error)}")
+        if not isinstance(error, HttpResponseError):
+            # Network errors name hosts; they know no keys.
+            return StoreUnavailableError(f"{where} cannot be reached: {network_story(error)}")
+        code = _code(error)
+        if error.status_code == 412 or code in _CHANGED:
+            return ConflictError(f"a row of {where} changed since it was read ({code})")
+        if error.status_code == 413 or code in _TOO_LARGE:
+            return TooLargeError(f"{where} refused the size of what was to be written ({code})")
+        return StoreUnavailableError(f"{where} answered {error.status_code} {code}")
+
+
+def _code(error: HttpResponseError) -> str:
+    """The service's code: decoded by the SDK, else from the header, else what the status of a create means."""
+    code = getattr(error, "error_code", None)
+    if not code:
+        code = getattr(error.response, "headers", {}).get("x-ms-error-code")
+    return str(getattr(code, "value", code) or _OF_A_CREATE.get(error.status_code or 0, ""))
+
+
+def etag_of(entity: TableEntity) -> str:
+    return str(entity.metadata["etag"])

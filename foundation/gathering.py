@@ -1,0 +1,132 @@
+"""Many calls, a few at a time: all of them (`gather`), or those that answer in time (`Rounds`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from foundation.sanitize import told
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+TRUST_AGAIN = 5
+"""Rounds after which a place that did not answer is waited for as long as the others, once."""
+
+
+class NoAnswer(Struct, frozen=True):
+    """Why a call has no result, in words."""
+
+    why: str
+
+
+async def gather(call: Callable[[_T], Awaitable[_R]], items: Iterable[_T], *, at_once: int) -> list[_R]:
+    """The results in order, `at_once` calls at a time. The first error ends the others and is raised."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def one(item: _T) -> _R:
+        async with slots:
+            return await call(item)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(item)) for item in items]
+    except ExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+class Rounds(Generic[_T, _R]):
+    """Asks many places at once, in rounds: one that does not answer costs its own answer, and nobody else's.
+
+    A round ends after `seconds`, with what is there by then. Calls of one endpoint go out `at_once` at a time,
+    those of different endpoints do not wait for each other. Who was not asked in a round for want of time is asked
+    first in the next one; who did not answer is asked last, and is waited for `suspect_seconds` only, except in
+    every `TRUST_AGAIN`th round, so that a slow one can come back. A call that goes on although it was cancelled
+    is left behind, and its place is not asked again before it has ended.
+    """
+
+    def __init__(self, seconds: float, *, at_once: int = 32, suspect_seconds: float = 5.0) -> None:
+        self.seconds = seconds
+        self._at_once = at_once
+        self._suspect_seconds = min(suspect_seconds, seconds)
+        self._not_asked: set[str] = set()
+        self._missed: dict[str, int] = {}
+        self._left: dict[str, asyncio.Task[_R]] = {}
+
+    async def ask(
+        self,
+        items: Mapping[str, _T],
+        call: Callable[[str, _T], Awaitable[_R]],
+        *,
+        endpoint: Callable[[str, _T], str],
+    ) -> dict[str, _R | NoAnswer]:
+        """What each item's call returned, or why there is nothing. An Exception that `call` raises is no answer."""
+        if self._left:  # those that heed the cancellation need a moment for it
+            await asyncio.wait(list(self._left.values()), timeout=0.1)
+        gates: dict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(self._at_once))
+        asked: set[str] = set()
+
+        async def one(key: str, item: _T) -> _R:
+            async with gates[endpoint(key, item)]:
+                asked.add(key)
+                return await call(key, item)
+
+        order = sorted((key for key in items if key not in self._left), key=self._rank)
+        tasks = {key: asyncio.create_task(one(key, items[key])) for key in order}
+        try:
+            await self._wait(tasks)
+            found = {key: self._answer(key, tasks.get(key), asked) for key in items}
+        finally:
+            for key, task in tasks.items():
+                if not task.done():
+                    self._leave(key, task)
+        return found
+
+    def _rank(self, key: str) -> int:
+        return 0 if key in self._not_asked else 2 if key in self._missed else 1
+
+    def _suspected(self, key: str) -> bool:
+        return self._missed.get(key, 0) % TRUST_AGAIN != 0
+
+    async def _wait(self, tasks: Mapping[str, asyncio.Task[_R]]) -> None:
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        trusted = [task for key, task in tasks.items() if not self._suspected(key)]
+        for waited_for, seconds in ((trusted, self.seconds), (tasks.values(), self._suspect_seconds)):
+            if waited_for:
+                await asyncio.wait(waited_for, timeout=max(0.0, begun + seconds - loop.time()))
+
+    def _answer(self, key: str, task: asyncio.Task[_R] | None, asked: Collection[str]) -> _R | NoAnswer:
+        self._not_asked.discard(key)
+        if task is None:
+            self._missed[key] = self._missed.get(key, 0) + 1
+            return NoAnswer("an earlier call has not ended, although it was given up")
+        if task.done():
+            self._missed.pop(key, None)
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if error is None:
+                return task.result()
+            if not isinstance(error, Exception | asyncio.CancelledError):
+                raise error
+            return NoAnswer(told(error))
+        if key not in asked:
+            self._not_asked.add(key)
+            return NoAnswer(f"not asked: others of the same endpoint took all of the {self.seconds:g} s")
+        suspected = self._suspected(key)
+        self._missed[key] = self._missed.get(key, 0) + 1
+        return NoAnswer(f"no answer within {self._suspect_seconds if suspected else self.seconds:g} s")
+
+    def _leave(self, key: str, task: asyncio.Task[_R]) -> None:
+        def ended(task: asyncio.Task[_R]) -> None:
+            self._left.pop(key, None)
+            if not task.cancelled():
+                task.exception()  # looked at, or the loop would tell of an error that nobody saw
+
+        task.cancel()
+        self._left[key] = task
+        task.add_done_callback(ended)

@@ -1,0 +1,1 @@
+"""A SQL database for code that must not block: threads, deadlines, errors."""

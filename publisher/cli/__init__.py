@@ -1,0 +1,1 @@
+"""`tidemark publish` and `tidemark send`."""

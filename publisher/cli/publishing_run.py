@@ -1,0 +1,210 @@
+"""Publishing a file or a pipe, line by line, from where the saved state says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from itertools import islice
+from typing import BinaryIO
+
+from azure.eventhub import EventData
+from msgspec import Struct
+
+from consumer.core.rate_limiter import RateLimiter
+from publisher.cli.input_lines import (
+    Bookmark,
+    InputLine,
+    PublishedInput,
+    floored_up_to,
+    key_of,
+    read_bookmark,
+    read_csv,
+    read_lines,
+    write_bookmark,
+)
+from publisher.errors import Outcome, PublishError, PublishSettingsError
+from publisher.event_hubs.batch import Published, Unpublished
+from publisher.event_hubs.batching import BufferLimits
+from publisher.event_hubs.buffered_producer import BufferedProducer
+from publisher.event_hubs.core.partition_keys import partition_of_key
+from publisher.event_hubs.producer import IdempotentProducer
+from publisher.model import SavedState
+
+_AT_ONCE = 500  # lines that are read in one turn of a thread
+
+
+class LineOptions(Struct, frozen=True):
+    """`key`: the field of the partition key; `partition`: all lines go there; None: in turn. `rate` in lines per
+    second. `saves`: the producer has a state store. `name` of the input; `csv`: its rows are the lines.
+    """
+
+    key: str | None = None
+    partition: str | None = None
+    rate: float | None = None
+    saves: bool = False
+    name: str = "the input"
+    csv: bool = False
+
+
+class Progress(Struct):
+    """What has become of the lines so far, and how many were published `before`; `offset` in bytes. `unknown`: sent
+    without an answer. `unchecked`: published before, by a state that does not say of which input.
+    """
+
+    before: int = 0
+    published: int = 0
+    offset: int = 0
+    unknown: int = 0
+    unchecked: int = 0
+
+
+async def publish_lines(
+    file: BinaryIO,
+    producer: IdempotentProducer,
+    options: LineOptions,
+    *,
+    limits: BufferLimits | None = None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Progress:
+    """Publish all lines; closes the producer. Lines that the saved state says are published are skipped.
+
+    Raises the PublishError of the first line that cannot be published; those before it are, and the saved state says
+    so. InvalidProducerStateError if the state is of another input.
+    """
+    return await _Run(file, producer, options, limits, on_progress).run()
+
+
+class _Run:
+    def __init__(
+        self,
+        file: BinaryIO,
+        producer: IdempotentProducer,
+        options: LineOptions,
+        limits: BufferLimits | None,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._source = PublishedInput(file, options.name, remembers=options.saves)
+        self._producer = producer
+        self._options = options
+        self._progress = Progress()
+        self._on_progress = on_progress
+        self._failure: PublishError | None = None
+        self._starts: dict[str, Bookmark] = {}
+        self._pending: dict[str, tuple[int, str | None]] = {}  # where the pending set ends, and its bookmark
+        self._ids: list[str] = []
+        self._floored = 0
+        self._limiter = RateLimiter(options.rate, asyncio.get_running_loop().time())
+        self._buffered = BufferedProducer(
+            producer,
+            on_published=self._published,
+            on_unpublished=self._unpublished,
+            limits=limits,
+            stop_on_failure=True,
+        )
+
+    async def run(self) -> Progress:
+        try:
+            start = await self._begin()
+            lines = (read_csv if self._options.csv else read_lines)(self._source, start)
+            async for some in _in_threads(lines):
+                await self._enqueue(some)
+        except PublishError as error:
+            self._failure = self._failure or error
+        except BaseException:
+            await self._buffered.close(flush=False)
+            raise
+        await self._buffered.close(timeout=None)  # attempts are bounded, so this ends
+        if self._failure is not None:
+            raise self._failure
+        return self._progress
+
+    async def _begin(self) -> Bookmark:
+        """Where the first line is that some partition does not have."""
+        places = await self._find_starts()
+        self._floored = floored_up_to(places)
+        start = min(self._starts.values(), key=lambda start: start.offset)
+        await asyncio.to_thread(self._source.begin, start, places)
+        self._progress.before = start.count
+        self._progress.unchecked = max(
+            (place.count for place in places if place.digest is None and place.offset), default=0
+        )
+        self._on_progress(self._progress)
+        return start
+
+    async def _find_starts(self) -> list[Bookmark]:
+        """For each partition; all the places in the input that the saved state knows."""
+        self._ids = await self._producer.get_partition_ids()
+        chosen = self._options.partition
+        if chosen is not None and chosen not in self._ids:
+            raise PublishSettingsError(
+                f"--partition is {chosen}, accepted: {', '.join(self._ids)}, the partitions of {self._producer.eventhub_name}"
+            )
+        ids = self._ids if chosen is None else [chosen]
+        places = []
+        for id_ in ids:
+            state = await self._buffered.resume(id_) if self._options.saves else SavedState(None, None)
+            self._starts[id_] = read_bookmark(state.bookmark, len(self._ids), self._key)
+            places.append(self._starts[id_])
+            if state.pending is not None:
+                places.append(read_bookmark(state.pending.bookmark, len(self._ids), self._key))
+                self._pending[id_] = places[-1].line, state.pending.bookmark
+        return places
+
+    @property
+    def _key(self) -> str | None:
+        """By what lines are dealt out, for the bookmark."""
+        return (
+            self._options.key if self._options.partition is None else f"partition {self._options.partition}"
+        )
+
+    async def _enqueue(self, lines: Sequence[InputLine]) -> None:
+        for line in lines:
+            if self._failure is not None:
+                raise self._failure
+            self._progress.offset = line.end
+            id_ = self._partition(line)
+            if line.number <= self._starts[id_].line:  # its end may have got a line end since
+                self._progress.before += 1
+                continue
+            await self._pace()
+            await self._buffered.enqueue(
+                EventData(line.body), partition_id=id_, bookmark=self._bookmark(id_, line)
+            )
+        self._on_progress(self._progress)
+
+    def _bookmark(self, id_: str, line: InputLine) -> str:
+        """At the end of a pending set the words that it was saved with, as those of an earlier version differ: the
+        producer takes it for the same set by them.
+        """
+        last, saved = self._pending.get(id_, (0, None))
+        if saved is not None and line.number == last:
+            return saved
+        return write_bookmark(
+            Bookmark(line.end, line.number, line.count, len(self._ids), self._key, line.digest, self._floored)
+        )
+
+    def _partition(self, line: InputLine) -> str:
+        if self._options.partition is not None:
+            return self._options.partition
+        if self._options.key is not None:
+            floored = line.number <= self._floored
+            return partition_of_key(key_of(line, self._options.key), self._ids, floored=floored)
+        return self._ids[line.number % len(self._ids)]
+
+    async def _pace(self) -> None:
+        now = asyncio.get_running_loop().time
+        while not self._limiter.take(1, now()):  # noqa: ASYNC110 - the limiter says when
+            await asyncio.sleep(self._limiter.next_at(now()) - now())
+
+    def _published(self, told: Published) -> None:
+        self._progress.published += len(told.events)
+        self._on_progress(self._progress)
+
+    def _unpublished(self, told: Unpublished) -> None:
+        self._failure = self._failure or told.failures[0].error
+        self._progress.unknown += sum(one.error.outcome is Outcome.UNKNOWN for one in told.failures)
+
+
+async def _in_threads(lines: Iterator[InputLine]) -> AsyncIterator[Sequence[InputLine]]:
+    while some := await asyncio.to_thread(lambda: list(islice(lines, _AT_ONCE))):
+        yield some

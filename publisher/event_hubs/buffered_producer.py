@@ -1,0 +1,341 @@
+"""A producer that collects events and publishes them in the background, as users of the .NET client know it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Self
+
+from publisher.errors import (
+    FlushTimeoutError,
+    MessageTooLargeError,
+    OutcomeUnknownError,
+    ProducerClosedError,
+    PublishError,
+    PublishSettingsError,
+)
+from publisher.event_hubs.batch import FailedEvent, Published, SentSet, Unpublished
+from publisher.event_hubs.batching import BatchLimits, BufferLimits, PartitionBuffer
+from publisher.event_hubs.buffered_lane import TOO_LATE, Entry, Lane
+from publisher.event_hubs.cancellation import is_unexpected
+from publisher.event_hubs.core.partition_keys import partition_of_key
+from publisher.event_hubs.ports import PublishableEvent
+from publisher.event_hubs.producer import IdempotentProducer
+from publisher.model import SavedState
+
+_log = logging.getLogger(__name__)
+
+
+OnPublished = Callable[[Published], Awaitable[None] | None]
+OnUnpublished = Callable[[Unpublished], Awaitable[None] | None]
+
+
+class BufferedProducer:
+    """Takes events one by one and publishes them in sets, one set at a time per partition and in order.
+
+    An event goes to a partition by its id, by a key (hashed as the service does), or in turn. Every event that was
+    enqueued is told of once: to `on_published`, or to `on_unpublished`. Both may be coroutines; the next set of the
+    partition waits for them; what they raise is logged. The producer is closed with it.
+
+    With `stop_on_failure` nothing is published to a partition any more after a set that was not: its order has no gap,
+    and a saved state stays at that set.
+    """
+
+    def __init__(
+        self,
+        producer: IdempotentProducer,
+        *,
+        on_unpublished: OnUnpublished,
+        on_published: OnPublished | None = None,
+        limits: BufferLimits | None = None,
+        stop_on_failure: bool = False,
+    ) -> None:
+        self.stop_on_failure = stop_on_failure
+        self._producer = producer
+        self._on_published = on_published
+        self._on_unpublished = on_unpublished
+        self._limits = limits or BufferLimits()
+        self._lanes: dict[str, Lane] = {}
+        self._first_sets: dict[str, int] = {}
+        self._opening = asyncio.Lock()
+        self._ids: list[str] = []
+        self._turn = 0
+        self._events = 0
+        self._bytes = 0
+        self._exempt_events = 0  # of sets from before a restart, which may need more than there is room for
+        self._exempt_bytes = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._is_closed = False
+
+    # --- what an application does
+
+    @property
+    def buffered_events(self) -> int:
+        """Events that were enqueued and are not settled."""
+        return self._events
+
+    @property
+    def buffered_bytes(self) -> int:
+        return self._bytes
+
+    async def resume(self, partition_id: str) -> SavedState:
+        """Where the saved state of the partition says to go on. If a set is pending, the first set will be of as many
+        events, which it waits for; they do not count where room is scarce. Before anything is enqueued for the
+        partition.
+        """
+        state = await self._producer.saved_state(partition_id)
+        if partition_id in self._lanes:
+            raise PublishError(f"partition {partition_id}: events were enqueued already, resume it before")
+        if state.pending is not None:
+            self._first_sets[partition_id] = state.pending.count
+        return state
+
+    async def partition_for(self, partition_key: str) -> str:
+        """The partition of a key."""
+        return partition_of_key(partition_key, await self._partition_ids())
+
+    async def enqueue(
+        self,
+        event: PublishableEvent,
+        *,
+        partition_id: str | None = None,
+        partition_key: str | None = None,
+        bookmark: str | None = None,
+    ) -> None:
+        """Returns once the event is buffered; waits as long as there is no room.
+
+        `bookmark`: where the input of this partition goes on after the event. Raises MessageTooLargeError, and what
+        ended publishing to the partition for good (ProducerDisconnectedError, InvalidProducerStateError).
+        """
+        if partition_id is not None and partition_key is not None:
+            raise PublishSettingsError(
+                "partition_id and partition_key are given; accepted: one of them, or none"
+            )
+        lane = await self._lane(await self._choose(partition_id, partition_key))
+        self._require_open()  # both may have taken a while
+        encoded, size = self._producer.encode(event)
+        if size > lane.max_bytes:
+            raise MessageTooLargeError(
+                f"partition {lane.partition_id}: an event takes {size} bytes, a message has room for {lane.max_bytes}"
+            )
+        lane.require_usable()
+        if not lane.is_short and (self._waiting or not self._has_room(size)):
+            await self._wait_for_room(size)
+            lane.require_usable()
+        self._events += 1
+        self._bytes += size
+        if lane.is_short:
+            self._exempt_events += 1
+            self._exempt_bytes += size
+        lane.add(Entry(event, encoded, bookmark), size)
+
+    async def enqueue_all(
+        self,
+        events: Iterable[PublishableEvent],
+        *,
+        partition_id: str | None = None,
+        partition_key: str | None = None,
+    ) -> None:
+        for event in events:
+            await self.enqueue(event, partition_id=partition_id, partition_key=partition_key)
+
+    async def flush(self, *, timeout: float | None = None) -> None:
+        """Send what is buffered without waiting for more; returns once all of it is settled.
+
+        Raises FlushTimeoutError after the timeout in seconds: the rest stays buffered, and is being sent. Also where a
+        set from before a restart (see `resume`) is not complete, once all others are settled.
+        """
+        marks = [(lane, lane.taken_in) for lane in self._lanes.values()]
+        try:
+            async with asyncio.timeout(timeout):
+                await asyncio.gather(*(lane.wait_settled(mark) for lane, mark in marks))
+        except TimeoutError:
+            raise FlushTimeoutError(
+                f"{self._events} events were not settled within {timeout:g} s; they stay buffered"
+            ) from None
+        short = [lane for lane, mark in marks if mark and lane.is_short]
+        if short:
+            raise FlushTimeoutError(
+                f"partition {short[0].partition_id}: {short[0].taken_in} events wait for the others of the set that was "
+                "sent before the restart (SavedState.pending); they stay buffered: enqueue those, then flush"
+            )
+
+    async def close(self, *, flush: bool = True, timeout: float | None = 30.0) -> None:
+        """Publish what is buffered, unless `flush` is False; then stop. Nothing is enqueued any more.
+
+        After the timeout (None: however long the attempts take), and without `flush`, what is left goes to `on_unpublished`. Raises FlushTimeoutError then.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._let_all_in()
+        late = None
+        for lane in self._lanes.values():
+            lane.expect_no_more()
+        try:
+            if flush:
+                await self.flush(timeout=timeout)
+        except FlushTimeoutError as error:
+            late = error
+        finally:
+            await asyncio.gather(*(lane.stop() for lane in self._lanes.values()))
+            await self._producer.close()
+        if late is not None:
+            raise late
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close(flush=exc_type is None)
+
+    # --- inside
+
+    async def _choose(self, partition_id: str | None, partition_key: str | None) -> str:
+        self._require_open()
+        if partition_id is not None:
+            return partition_id
+        if partition_key is not None:
+            return await self.partition_for(partition_key)
+        ids = await self._partition_ids()
+        self._turn = (self._turn + 1) % len(ids)
+        return ids[self._turn - 1]
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ProducerClosedError("the buffered producer is closed")
+
+    async def _partition_ids(self) -> list[str]:
+        if not self._ids:
+            self._ids = await self._producer.get_partition_ids()
+        return self._ids
+
+    async def _lane(self, partition_id: str) -> Lane:
+        if partition_id not in self._lanes:
+            async with self._opening:  # of two first events of a partition one makes the lane
+                if partition_id not in self._lanes:
+                    size = await self._producer.max_message_size(partition_id)
+                    self._require_open()  # nobody would stop the lane
+                    limits = BatchLimits(size, self._limits.max_events or size, self._limits.max_wait)
+                    buffer = PartitionBuffer[Entry](limits, first_set=self._first_sets.get(partition_id))
+                    self._lanes[partition_id] = Lane(self, partition_id, buffer, size)
+        return self._lanes[partition_id]
+
+    def _has_room(self, size: int) -> bool:
+        """An empty buffer takes any event."""
+        limits = self._limits
+        events, taken = self._events - self._exempt_events, self._bytes - self._exempt_bytes
+        if not events:
+            return True
+        return events < limits.max_buffered_events and taken + size <= limits.max_buffered_bytes
+
+    async def _wait_for_room(self, size: int) -> None:
+        """In the order of arrival."""
+        first = True
+        while first or not self._has_room(size):
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn) if first else self._waiting.appendleft(turn)
+            first = False
+            for lane in self._lanes.values():
+                lane.wake()  # nobody waits for more events now
+            try:
+                await turn
+            except asyncio.CancelledError:
+                self._forget(turn)
+                raise
+            if self._is_closed:
+                raise ProducerClosedError("the buffered producer was closed while an event waited for room")
+        self._let_in()
+
+    def _forget(self, turn: asyncio.Future[None]) -> None:
+        if turn in self._waiting:
+            self._waiting.remove(turn)
+        else:
+            self._let_in()  # it was let in and is gone: the next one
+
+    def _let_in(self) -> None:
+        if self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+
+    def _let_all_in(self) -> None:
+        while self._waiting:
+            self._let_in()
+
+    @property
+    def is_crowded(self) -> bool:
+        return bool(self._waiting)
+
+    def release(self, events: int, size: int, *, exempt: bool) -> None:
+        """Room, of a lane."""
+        self._events -= events
+        self._bytes -= size
+        if exempt:
+            self._exempt_events -= events
+            self._exempt_bytes -= size
+        self._let_in()
+
+    async def publish(self, partition_id: str, entries: list[Entry]) -> PublishError | None:
+        """One set, and who is told of it; the error that ended it, if there was one."""
+        sources = tuple(entry.event for entry in entries)
+        bookmark = next((entry.bookmark for entry in reversed(entries) if entry.bookmark is not None), None)
+        set_ = SentSet(sources, [entry.encoded for entry in entries], bookmark)
+        try:
+            await self._producer.send_set(partition_id, set_)
+        except BaseException as error:
+            failed = None if set_.is_published else _as_publish_error(error)
+            await self._tell(partition_id, set_, entries, failed)
+            if not is_unexpected(error):
+                raise
+            return failed
+        await self._tell(partition_id, set_, entries, None)
+        return None
+
+    async def _tell(
+        self, partition_id: str, set_: SentSet, entries: list[Entry], failed: PublishError | None
+    ) -> None:
+        if failed is not None:
+            await self.tell_unpublished(partition_id, entries, failed)
+        else:
+            await self._tell_published(partition_id, set_)
+
+    async def _tell_published(self, partition_id: str, set_: SentSet) -> None:
+        if self._on_published is not None:
+            await _call(self._on_published, Published(partition_id, set_.sources, set_.first))
+
+    async def tell_unpublished(self, partition_id: str, entries: list[Entry], error: PublishError) -> None:
+        failures = tuple(FailedEvent(entry.event, error) for entry in entries)
+        await _call(self._on_unpublished, Unpublished(partition_id, failures))
+
+
+def _as_publish_error(error: BaseException) -> PublishError:
+    """What an application is told of a set that ended by this error. What nobody thought of says nothing of its
+    outcome.
+    """
+    if not is_unexpected(error):
+        cause = error.__cause__
+        return cause if isinstance(cause, PublishError) else ProducerClosedError(TOO_LATE)
+    if isinstance(error, PublishError):
+        return error
+    return OutcomeUnknownError(f"unexpected {type(error).__name__}: {error}; the events may be stored or not")
+
+
+async def _call(callback: Callable[..., Awaitable[None] | None], told: Published | Unpublished) -> None:
+    try:
+        result = callback(told)
+        if inspect.isawaitable(result):
+            await result
+    except BaseException as error:  # whatever an application's callback raises
+        if not is_unexpected(error):
+            raise
+        _log.exception("partition %s: a callback of the buffered producer failed", told.partition_id)

@@ -1,0 +1,1 @@
+"""What a producer decides about its sets of events. Pure."""

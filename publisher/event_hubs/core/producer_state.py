@@ -1,0 +1,422 @@
+"""What the producer of one partition knows, and every decision about it (pure).
+
+A `PartitionPublisher` sends one set of events after the other. Its methods are generators: they yield the steps that
+a shell takes (`publisher.event_hubs.core.steps`) and are sent the answers; they raise PublishErrors. The shell runs one at a time.
+
+The rules, from the design proposal for idempotent publishing and from what its clients do:
+
+- Numbers belong to a set once they were sent, until the service has answered that it did not take them. A set whose
+  outcome is not known keeps them: sent again, it is dropped if it was stored. Another set gets a new identity,
+  because under the old one the service may take it for the set before it, and drop it.
+- The service's state is taken over when a partition is opened for the first time. Afterwards the number is ours: what
+  the service says may lag behind an answer that got lost.
+- With a state store the set that is about to be sent is saved first, together with what was confirmed: one write per
+  set, and none after it. After a crash the last set has its numbers still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from itertools import count
+from typing import NoReturn
+
+from publisher.errors import (
+    InvalidProducerStateError,
+    MessageTooLargeError,
+    Outcome,
+    OutcomeUnknownError,
+    ProducerDisconnectedError,
+    PublishError,
+    PublishRefusedError,
+    PublishSettingsError,
+    PublishUnavailableError,
+    UnsupportedPublishingError,
+)
+from publisher.event_hubs.core.event_sets import EventSet, NumberedSet
+from publisher.event_hubs.core.sequencing import following, last_of
+from publisher.event_hubs.core.steps import (
+    Done,
+    Failed,
+    FailureKind,
+    Load,
+    Loaded,
+    Open,
+    Opened,
+    Pause,
+    Save,
+    Saved,
+    Steps,
+    Transfer,
+)
+from publisher.model import (
+    Claims,
+    PartitionPublishingOptions,
+    PartitionPublishingProperties,
+    PendingSet,
+    ProducerRecord,
+    RetryPolicy,
+    SavedState,
+    Stamp,
+)
+
+_TERMINAL: dict[FailureKind, type[PublishError]] = {
+    FailureKind.DISCONNECTED: ProducerDisconnectedError,
+    FailureKind.CONFLICT: ProducerDisconnectedError,
+    FailureKind.INVALID: InvalidProducerStateError,
+}
+_FATAL: dict[FailureKind, type[PublishError]] = {
+    **_TERMINAL,
+    FailureKind.UNSUPPORTED: UnsupportedPublishingError,
+    FailureKind.TOO_LARGE: MessageTooLargeError,
+    FailureKind.REFUSED: PublishRefusedError,
+}
+
+
+class PartitionPublisher:
+    """See the module. `writer` names this producer in the saved state; None: nothing is loaded or saved."""
+
+    def __init__(
+        self,
+        partition_id: str,
+        options: PartitionPublishingOptions,
+        retry: RetryPolicy,
+        *,
+        idempotent: bool = True,
+        writer: str | None = None,
+    ) -> None:
+        self.partition_id = partition_id
+        self._options = options
+        self._retry = retry
+        self._idempotent = idempotent
+        self._writer = writer
+        self._known = Claims()  # what is agreed with the service; its number is the last one published
+        self._is_open = False
+        self._unresolved: NumberedSet | None = None
+        self._bookmark: str | None = None
+        self._ended: tuple[type[PublishError], str] | None = None
+        self._loaded = writer is None
+        self._token: str | None = None
+        self._in_doubt = False  # whether what the store has is what the token stands for
+        self._unsaved = False
+        self._revision = 0
+        self._began = False  # whether the number of the options is out of date
+        self._first: int | None = None  # of the set published last
+
+    # --- what is known
+
+    @property
+    def properties(self) -> PartitionPublishingProperties:
+        return PartitionPublishingProperties(self.partition_id, self._idempotent, *self._known)
+
+    @property
+    def saved_state(self) -> SavedState:
+        """Where to go on; after `prepare`."""
+        return SavedState(self._bookmark, self._pending)
+
+    @property
+    def _pending(self) -> PendingSet | None:
+        return None if self._unresolved is None else self._unresolved.pending
+
+    # --- what is done
+
+    def prepare(self, deadline: float | None = None) -> Steps[None]:
+        """Load the saved state and open the link, unless that is done."""
+        yield from self._persevere(self._prepare, deadline)
+
+    def restore(self, deadline: float | None = None) -> Steps[None]:
+        """Load the saved state, unless that is done."""
+        yield from self._persevere(self._load, deadline)
+
+    def publish(self, events: EventSet, deadline: float | None = None) -> Steps[int | None]:
+        """Send the events; the number of the first, None without idempotence. After an error they have no numbers."""
+        yield from self._persevere(partial(self._send, events), deadline, len(events.sources))
+        return self._first
+
+    def settle(self, deadline: float | None = None) -> Steps[None]:
+        """Save what was confirmed since the last save. A set with an unknown outcome stays pending."""
+        if self._unsaved and self._ended is None:
+            yield from self._persevere(partial(self._save, self._pending), deadline)
+
+    def abandon_pending(self) -> None:
+        """Give up the set whose outcome is unknown: what is sent next gets a new identity.
+
+        Raises InvalidProducerStateError where the options fix the identity.
+        """
+        if self._unresolved is None:
+            return
+        if self._options.producer_group_id is not None:
+            first, last = self._unresolved.first, last_of(self._unresolved.first, self._unresolved.count)
+            raise InvalidProducerStateError(
+                f"partition {self.partition_id}: it is unknown whether the events {first} to {last} were stored, and "
+                f"producer_group_id {self._options.producer_group_id} of the options allows no new identity: send "
+                "the same batch again, or create the producer anew"
+            )
+        self._unresolved = None
+        self._known = Claims()
+        self._began = True
+        self._is_open = False
+
+    # --- attempts
+
+    def _persevere(
+        self,
+        attempt: Callable[[], Steps[Failed | None]],
+        deadline: float | None,
+        events: int = 0,
+    ) -> Steps[None]:
+        """Attempts until one succeeds, fails for good, or no more are allowed. `events`: how many are sent."""
+        self._require_usable()
+        unknown = False
+        for number in count(1):
+            failed = yield from attempt()
+            if failed is None:
+                return
+            unknown = unknown or failed.kind is FailureKind.UNKNOWN
+            if failed.kind in _FATAL:
+                self._refuse(failed)
+            pause = self._retry.pause(
+                number, busy=failed.kind is FailureKind.BUSY, retry_after=failed.retry_after
+            )
+            late = deadline is not None and failed.now + pause >= deadline
+            if late or failed.cancelled or number >= self._retry.max_attempts:
+                self._give_up(failed, number, events if unknown else 0)
+            rested = yield Pause(pause)
+            if isinstance(rested, Failed):
+                self._give_up(failed, number, events if unknown else 0)
+
+    def _send(self, events: EventSet) -> Steps[Failed | None]:
+        failed = yield from self._load()
+        if failed is None and self._unresolved is not None and not self._unresolved.is_(events):
+            self._leave_behind(self._unresolved)
+        failed = failed or (yield from self._raise_level()) or (yield from self._open())
+        if failed is not None or not self._idempotent:
+            return failed or (yield from self._transfer(None))
+        set_ = self._numbered(events)
+        if self._writer is not None:
+            failed = yield from self._save(set_.pending)
+        if failed is not None:
+            return failed
+        failed = yield from self._transfer(set_)
+        if failed is None:
+            self._confirm(set_)
+        return failed
+
+    def _prepare(self) -> Steps[Failed | None]:
+        return (yield from self._load()) or (yield from self._raise_level()) or (yield from self._open())
+
+    def _transfer(self, set_: NumberedSet | None) -> Steps[Failed | None]:
+        group, level, _ = self._known
+        stamp = None
+        if set_ is not None and group is not None and level is not None:
+            stamp = Stamp(group, level, set_.first)
+        answer = yield Transfer(stamp)
+        if isinstance(answer, Done):
+            return None
+        failed = _failure(answer)
+        self._is_open = self._is_open and not failed.link_lost
+        if failed.kind is FailureKind.UNKNOWN and set_ is not None:
+            self._unresolved = set_
+        return failed
+
+    def _numbered(self, events: EventSet) -> NumberedSet:
+        """The events with their numbers: those they had, else the next ones."""
+        if self._unresolved is not None:
+            return self._unresolved
+        last = self._known.last_sequence_number
+        if last is None:
+            raise AssertionError("numbers are given after the link was opened")
+        digest = None if self._writer is None else events.digest()
+        return NumberedSet(
+            following(last), len(events.sources), tuple(events.sources), digest, events.bookmark
+        )
+
+    def _confirm(self, set_: NumberedSet) -> None:
+        self._first = set_.first
+        self._known = self._known._replace(last_sequence_number=last_of(set_.first, set_.count))
+        self._unresolved = None
+        self._bookmark = self._bookmark if set_.bookmark is None else set_.bookmark
+        self._unsaved = self._writer is not None
+
+    def _leave_behind(self, set_: NumberedSet) -> None:
+        """Something else is to be sent than the set whose outcome is unknown."""
+        if set_.sources is None:
+            raise InvalidProducerStateError(
+                f"partition {self.partition_id}: the saved state has a set of {set_.count} events from {set_.first} on "
+                f"that may or may not be stored, after bookmark {self._bookmark!r} up to {set_.bookmark!r}; send "
+                "exactly these events first, or give them up with abandon_pending()"
+            )
+        self.abandon_pending()
+
+    # --- the link
+
+    def _open(self) -> Steps[Failed | None]:
+        if self._is_open:
+            return None
+        claims = self._claims() if self._idempotent else None
+        answer = yield Open(claims)
+        if not isinstance(answer, Opened):
+            return _failure(answer)
+        if claims is not None:
+            self._adopt(claims, answer.claims)
+        self._is_open = True
+        return None
+
+    def _claims(self) -> Claims:
+        if self._known.producer_group_id is not None:
+            return self._known
+        options = self._options
+        start = None if self._began else options.starting_sequence_number
+        return Claims(options.producer_group_id, options.owner_level, start)
+
+    def _adopt(self, claimed: Claims, said: Claims) -> None:
+        """Take over what the service says; check what it has to leave as it was."""
+        missing = [name for name, value in zip(Claims._fields, said, strict=True) if value is None]
+        if len(missing) == len(said):
+            self._end(
+                UnsupportedPublishingError,
+                "the service does not offer idempotent publishing (com.microsoft:idempotent-producer): "
+                "it needs the standard tier or higher; or create the producer with enable_idempotent_partitions=False",
+            )
+        if missing:
+            self._end(InvalidProducerStateError, f"the service opened the link without {', '.join(missing)}")
+        for name, mine, theirs in zip(Claims._fields[:2], claimed, said, strict=False):
+            if mine is not None and mine != theirs:
+                self._end(
+                    InvalidProducerStateError, f"{name} is {mine} here, but the service answers {theirs}"
+                )
+        last = said.last_sequence_number if claimed is not self._known else claimed.last_sequence_number
+        if last is None:
+            last = said.last_sequence_number
+        self._known = Claims(said.producer_group_id, said.owner_level, last)
+
+    def _raise_level(self) -> Steps[Failed | None]:
+        """Claim the partition with the owner level of the options, once nothing is pending under the saved one: a
+        higher level begins anew with its numbers, and the service takes no set under the lower one any more.
+        """
+        wanted, has = self._options.owner_level, self._known.owner_level
+        if wanted is None or has is None or wanted <= has or self._unresolved is not None:
+            return None
+        if self._unsaved:
+            failed = yield from self._save(None)
+            if failed is not None:
+                return failed
+        self._known = Claims(self._known.producer_group_id, wanted, None)
+        self._is_open = False
+        return None
+
+    # --- the saved state
+
+    def _load(self) -> Steps[Failed | None]:
+        if self._loaded:
+            return None
+        answer = yield Load()
+        if not isinstance(answer, Loaded):
+            return _failure(answer)
+        self._loaded, self._token = True, answer.token
+        if answer.record is not None:
+            self._restore(answer.record)
+        return None
+
+    def _restore(self, record: ProducerRecord) -> None:
+        options = self._options
+        if options.producer_group_id not in {None, record.producer_group_id}:
+            raise PublishSettingsError(
+                f"partition {self.partition_id}: producer_group_id is {options.producer_group_id}, but the saved state "
+                f"is of {record.producer_group_id}; leave the option out, or delete the saved state"
+            )
+        if options.owner_level is not None and options.owner_level < record.owner_level:
+            self._end(
+                ProducerDisconnectedError,
+                f"its state was claimed with owner level {record.owner_level}, this producer has {options.owner_level}",
+            )
+        self._known = Claims(record.producer_group_id, record.owner_level, record.last_published)
+        self._bookmark, self._revision, self._began = record.bookmark, record.revision, True
+        pending = record.pending
+        if pending is not None:
+            self._unresolved = NumberedSet(
+                pending.first, pending.count, None, pending.digest, pending.bookmark
+            )
+
+    def _save(self, pending: PendingSet | None) -> Steps[Failed | None]:
+        if self._in_doubt:
+            failed = yield from self._look_again()
+            if failed is not None:
+                return failed
+        group, level, last = self._known
+        if group is None or level is None or last is None or self._writer is None:
+            return None  # nothing to save yet
+        self._revision += 1
+        record = ProducerRecord(group, level, last, self._bookmark, pending, self._writer, self._revision)
+        answer = yield Save(record, self._token)
+        if not isinstance(answer, Saved):
+            self._in_doubt = True
+            failed = _failure(answer)
+            if failed.kind is not FailureKind.CONFLICT:
+                return failed
+            # A write whose answer got lost and that the client sent again conflicts with itself.
+            return (yield from self._look_again()) or (yield from self._save(pending))
+        self._token, self._unsaved = answer.token, pending is not None
+        return None
+
+    def _look_again(self) -> Steps[Failed | None]:
+        """After a write whose outcome is unknown: the token of what is there, if nobody else has written."""
+        answer = yield Load()
+        if not isinstance(answer, Loaded):
+            return _failure(answer)
+        found = answer.record
+        if found is None and self._token is not None:
+            self._end(InvalidProducerStateError, "its saved state has been deleted")
+        if found is not None and answer.token != self._token and found.writer != self._writer:
+            self._end(
+                ProducerDisconnectedError,
+                f"another producer ({found.writer}, owner level {found.owner_level}) has taken its saved state over",
+            )
+        self._token, self._in_doubt = answer.token, False
+        return None
+
+    # --- ends
+
+    def _require_usable(self) -> None:
+        if self._ended is not None:
+            error, message = self._ended
+            raise error(message)
+
+    def _end(self, error: type[PublishError], story: str) -> NoReturn:
+        """No more events go to this partition."""
+        advice = {
+            ProducerDisconnectedError: "this producer must not publish to it any more",
+            InvalidProducerStateError: "close the producer and create it anew",
+        }.get(error)
+        message = f"partition {self.partition_id}: {story}" + (f"; {advice}" if advice else "")
+        self._ended = (error, message)
+        raise error(message, outcome=self._outcome)
+
+    @property
+    def _outcome(self) -> Outcome:
+        return Outcome.NOT_STORED if self._unresolved is None else Outcome.UNKNOWN
+
+    def _refuse(self, failed: Failed) -> NoReturn:
+        error = _FATAL[failed.kind]
+        if failed.kind in _TERMINAL:
+            self._end(error, failed.story)
+        raise error(f"partition {self.partition_id}: {failed.story}", outcome=self._outcome)
+
+    def _give_up(self, failed: Failed, attempts: int, in_doubt: int) -> NoReturn:
+        """`in_doubt`: how many events were sent without an answer; those of an earlier call count as well."""
+        times = f"{attempts} attempt" + "s" * (attempts > 1)
+        story = f"partition {self.partition_id}: {failed.story} ({times})"
+        if self._unresolved is not None:
+            raise OutcomeUnknownError(
+                f"{story}; it is unknown whether the {self._unresolved.count} events from "
+                f"{self._unresolved.first} on were stored: send the same batch again"
+            )
+        if in_doubt:
+            raise OutcomeUnknownError(f"{story}; it is unknown whether the {in_doubt} events were stored")
+        raise PublishUnavailableError(story)
+
+
+def _failure(answer: object) -> Failed:
+    if not isinstance(answer, Failed):
+        raise TypeError(f"an answer to another step: {answer!r}")
+    return answer

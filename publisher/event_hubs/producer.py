@@ -1,0 +1,356 @@
+"""Publishing to Event Hubs so that no event is stored twice: the producer of docs/publishing.md."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+from azure.eventhub import parse_connection_string
+from azure.eventhub.aio import EventHubProducerClient
+
+from publisher.errors import (
+    ProducerClosedError,
+    PublishRefusedError,
+    PublishSettingsError,
+    PublishUnavailableError,
+    UnsupportedPublishingError,
+)
+from publisher.event_hubs.batch import PublishingBatch, SentSet, mark_published, set_of
+from publisher.event_hubs.core.producer_state import PartitionPublisher
+from publisher.event_hubs.core.steps import FailureKind
+from publisher.event_hubs.ports import EncodedEvent, LinkError, Links, ProducerStateStore, PublishableEvent
+from publisher.event_hubs.sdk.links import links_of
+from publisher.event_hubs.shell import PartitionShell
+from publisher.model import (
+    PartitionPublishingOptions,
+    PartitionPublishingProperties,
+    RetryPolicy,
+    SavedState,
+    StateKey,
+)
+
+
+class IdempotentProducer:
+    """Publishes to the partitions of one hub, each on its own. Raises PublishErrors (publisher.errors).
+
+    `partition_options` tell the service a state by partition; without them it decides. With a `state_store`, which the
+    producer closes, the state outlives the process: `producer_name` tells several producers of a hub apart.
+    Whether publishing is idempotent is decided here for good. Without `sdk_insides` no private names of the SDK are used,
+    and there is no idempotence. `client_options` go to the SDK's EventHubProducerClient.
+    Use it as a context manager, in one event loop.
+    """
+
+    def __init__(
+        self,
+        fully_qualified_namespace: str,
+        eventhub_name: str,
+        credential: Any,
+        *,
+        enable_idempotent_partitions: bool = True,
+        partition_options: Mapping[str, PartitionPublishingOptions] | None = None,
+        state_store: ProducerStateStore | None = None,
+        producer_name: str = "default",
+        retry: RetryPolicy | None = None,
+        sdk_insides: bool = True,
+        **client_options: Any,
+    ) -> None:
+        client = EventHubProducerClient(
+            fully_qualified_namespace, eventhub_name, credential, **client_options
+        )
+        self._set_up(
+            links_of(
+                client,
+                fully_qualified_namespace,
+                idempotent=enable_idempotent_partitions,
+                sdk_insides=sdk_insides,
+            ),
+            partition_options,
+            state_store,
+            producer_name,
+            retry,
+            idempotent=enable_idempotent_partitions,
+        )
+
+    @classmethod
+    def from_connection_string(
+        cls,
+        connection: str,
+        eventhub_name: str | None = None,
+        *,
+        enable_idempotent_partitions: bool = True,
+        partition_options: Mapping[str, PartitionPublishingOptions] | None = None,
+        state_store: ProducerStateStore | None = None,
+        producer_name: str = "default",
+        retry: RetryPolicy | None = None,
+        sdk_insides: bool = True,
+        **client_options: Any,
+    ) -> Self:
+        """As the constructor; the hub's name may be in the connection string."""
+        try:
+            client = EventHubProducerClient.from_connection_string(
+                connection, eventhub_name=eventhub_name, **client_options
+            )
+        except ValueError as error:
+            raise PublishSettingsError(f"connection: {error}") from None
+        return cls.over(
+            links_of(
+                client,
+                parse_connection_string(connection).fully_qualified_namespace,
+                idempotent=enable_idempotent_partitions,
+                sdk_insides=sdk_insides,
+            ),
+            enable_idempotent_partitions=enable_idempotent_partitions,
+            partition_options=partition_options,
+            state_store=state_store,
+            producer_name=producer_name,
+            retry=retry,
+        )
+
+    @classmethod
+    def over(
+        cls,
+        links: Links,
+        *,
+        enable_idempotent_partitions: bool = True,
+        partition_options: Mapping[str, PartitionPublishingOptions] | None = None,
+        state_store: ProducerStateStore | None = None,
+        producer_name: str = "default",
+        retry: RetryPolicy | None = None,
+    ) -> Self:
+        """A producer over any Links."""
+        self = cls.__new__(cls)
+        self._set_up(
+            links,
+            partition_options,
+            state_store,
+            producer_name,
+            retry,
+            idempotent=enable_idempotent_partitions,
+        )
+        return self
+
+    def _set_up(
+        self,
+        links: Links,
+        options: Mapping[str, PartitionPublishingOptions] | None,
+        store: ProducerStateStore | None,
+        name: str,
+        retry: RetryPolicy | None,
+        *,
+        idempotent: bool,
+    ) -> None:
+        if not idempotent and (options or store is not None):
+            raise PublishSettingsError(
+                "partition_options and state_store need enable_idempotent_partitions=True: there is no state without it"
+            )
+        self._links = links
+        self._idempotent = idempotent
+        self._options = dict(options or {})
+        self._store = store
+        self._name = name
+        self._writer = None if store is None else f"{name}~{uuid.uuid4().hex}"
+        self._retry = retry or RetryPolicy()
+        self._partitions: dict[str, PartitionShell] = {}
+        self._known_ids: list[str] | None = None
+        self._is_closed = False
+
+    # --- what an application does
+
+    @property
+    def is_idempotent(self) -> bool:
+        """Decided when the producer was created."""
+        return self._idempotent
+
+    @property
+    def eventhub_name(self) -> str:
+        return self._links.hub
+
+    @property
+    def fully_qualified_namespace(self) -> str:
+        return self._links.namespace
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    async def get_partition_ids(self) -> list[str]:
+        """In the order of the service. Raises PublishRefusedError and PublishUnavailableError."""
+        self._require_open()
+        if self._known_ids is None:
+            try:
+                self._known_ids = await self._links.partition_ids()
+            except LinkError as error:
+                refused = error.kind is FailureKind.REFUSED
+                raise (PublishRefusedError if refused else PublishUnavailableError)(str(error)) from error
+        return list(self._known_ids)
+
+    async def get_partition_publishing_properties(self, partition_id: str) -> PartitionPublishingProperties:
+        """What this producer knows of its publishing to the partition. Opens the link if it is not open."""
+        shell = self._partition(partition_id)
+        if self._idempotent:
+            await shell.prepare()
+        return shell.publisher.properties
+
+    async def create_batch(
+        self,
+        *,
+        partition_id: str | None = None,
+        partition_key: str | None = None,
+        max_size_in_bytes: int | None = None,
+    ) -> PublishingBatch:
+        """An empty batch for the partition, of the size that its link takes, or a smaller one."""
+        shell = self._partition(_direct(partition_id, partition_key))
+        limit = await self._limit(shell)
+        if max_size_in_bytes is not None and not 0 < max_size_in_bytes <= limit:
+            raise PublishSettingsError(f"max_size_in_bytes is {max_size_in_bytes}, accepted: 1 to {limit}")
+        return PublishingBatch(
+            shell.publisher.partition_id,
+            max_size_in_bytes or limit,
+            self._links.codec,
+            stamped=self._idempotent,
+        )
+
+    async def send_batch(
+        self, batch: PublishingBatch, *, bookmark: str | None = None, timeout: float | None = None
+    ) -> None:
+        """Publish the batch. Returns once the service has it; it then has its starting number and stays locked.
+
+        `bookmark`: where the application's input goes on after this batch; saved together with the state. `timeout` in
+        seconds bounds all attempts. Cancelled, it first waits up to 5 s for an answer that is under way; whether the
+        batch was published is told by its number.
+        """
+        if not len(batch):
+            return
+        shell = self._partition(batch.partition_id)
+        await shell.publish(partial(batch.begin, bookmark), batch.end, batch.withdraw, timeout=timeout)
+
+    async def send_events(
+        self,
+        events: Sequence[PublishableEvent],
+        *,
+        partition_id: str | None = None,
+        partition_key: str | None = None,
+        bookmark: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Publish the events as one set, as `send_batch` does; each gets its `published_sequence_number`."""
+        shell = self._partition(_direct(partition_id, partition_key))
+        if not events:
+            return
+        limit = await self._limit(shell)
+        begin = partial(
+            set_of,
+            events,
+            codec=self._links.codec,
+            max_size=limit,
+            stamped=self._idempotent,
+            bookmark=bookmark,
+        )
+        await shell.publish(begin, partial(mark_published, events), timeout=timeout)
+
+    async def send_set(self, partition_id: str, events: SentSet, *, timeout: float | None = None) -> None:
+        """Publish events that are encoded already, and of a size that fits."""
+        await self._partition(partition_id).publish(lambda: events, events.published, timeout=timeout)
+
+    def encode(self, event: PublishableEvent) -> tuple[EncodedEvent, int]:
+        """The event for `send_set`, and the bytes that it adds to one."""
+        codec = self._links.codec
+        encoded = codec.encode(event, stamped=self._idempotent)
+        return encoded, codec.size(encoded, stamped=self._idempotent)
+
+    async def max_message_size(self, partition_id: str) -> int:
+        """Bytes that a set of events for the partition may have. Opens the link if it is not open."""
+        return await self._limit(self._partition(partition_id))
+
+    async def saved_state(self, partition_id: str) -> SavedState:
+        """Where to go on after a restart: see SavedState."""
+        return await self._partition(partition_id).saved_state()
+
+    async def abandon_pending(self, partition_id: str) -> None:
+        """Do not send the set whose outcome is unknown again: it may be stored or not. See SavedState."""
+        await self._partition(partition_id).abandon_pending()
+
+    async def close(self, *, timeout: float = 10.0) -> None:
+        """Save what was confirmed, and close links, connections and the state store. Calls under way end first.
+
+        Raises PublishErrors of the last save, after everything is closed: the next start then sends a set again,
+        which the service drops.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        deadline = asyncio.get_running_loop().time() + timeout
+        shells = list(self._partitions.values())
+        try:
+            saves = await asyncio.gather(
+                *(shell.settle(deadline) for shell in shells), return_exceptions=True
+            )
+        finally:
+            async with contextlib.AsyncExitStack() as closing:  # each, whatever the ones before it raise
+                if self._store is not None:
+                    closing.push_async_callback(self._store.aclose)
+                closing.push_async_callback(self._links.close)
+                for shell in shells:
+                    closing.push_async_callback(shell.close)
+        for failure in saves:
+            if isinstance(failure, BaseException):
+                raise failure
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # --- inside
+
+    def _partition(self, partition_id: str) -> PartitionShell:
+        self._require_open()
+        if partition_id not in self._partitions:
+            publisher = PartitionPublisher(
+                partition_id,
+                self._options.get(partition_id, PartitionPublishingOptions()),
+                self._retry,
+                idempotent=self._idempotent,
+                writer=self._writer,
+            )
+            key = StateKey(self._links.namespace, self._links.hub, self._name, partition_id)
+            self._partitions[partition_id] = PartitionShell(
+                publisher, self._links, self._retry, self._store, key
+            )
+        return self._partitions[partition_id]
+
+    async def _limit(self, shell: PartitionShell) -> int:
+        if shell.max_message_size is None:
+            await shell.prepare()
+        return shell.max_message_size or 0
+
+    def _require_open(self) -> None:
+        if self._is_closed:
+            raise ProducerClosedError(f"the producer of {self._links.hub} is closed")
+
+
+def _direct(partition_id: str | None, partition_key: str | None) -> str:
+    """The partition. Raises UnsupportedPublishingError without one."""
+    if partition_key is not None:
+        _unsupported(f"partition_key={partition_key!r}")
+    if partition_id is None:
+        _unsupported("no partition_id: the service would choose one")
+    return partition_id
+
+
+def _unsupported(found: str) -> NoReturn:
+    raise UnsupportedPublishingError(
+        f"{found}; this producer publishes to a partition by its id only, because sequence numbers are of one partition. "
+        "BufferedProducer chooses partitions by key or in turn"
+    )

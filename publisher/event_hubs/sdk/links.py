@@ -1,0 +1,226 @@
+"""The Links of an EventHubProducerClient: by private names of the SDK where they are known, by public ones otherwise.
+
+Publishing without idempotence goes on with the public names when the private ones fail. There is no idempotent publishing
+without private names: the SDK does not offer it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from importlib import import_module
+
+from azure.eventhub import EventDataBatch
+from azure.eventhub.aio import EventHubProducerClient
+from azure.eventhub.exceptions import AuthenticationError, ConnectError, EventDataError, EventHubError
+
+from publisher.errors import MessageTooLargeError, UnsupportedPublishingError
+from publisher.event_hubs.cancellation import is_unexpected
+from publisher.event_hubs.core.steps import FailureKind
+from publisher.event_hubs.ports import (
+    Codec,
+    EncodedEvent,
+    InsidesError,
+    Link,
+    LinkError,
+    Links,
+    PublishableEvent,
+)
+from publisher.model import Claims, Stamp
+from publisher.sdk_insides import CHANGED, why_not
+
+SDK = "5.15."
+
+_log = logging.getLogger(__name__)
+_HOOKS = "publisher.event_hubs.sdk.link_hooks"
+_ANY_SIZE = 2**31 - 1
+
+
+def links_of(client: EventHubProducerClient, namespace: str, *, idempotent: bool, sdk_insides: bool) -> Links:
+    """Raises UnsupportedPublishingError where idempotence is wanted and the private names cannot be used."""
+    reason = why_not("azure-eventhub", SDK, wanted=sdk_insides)
+    hooks: Links | None = None
+    if reason is None:
+        try:
+            hooks = import_module(_HOOKS).SdkLinks(client)
+        except CHANGED as error:
+            reason = f"the insides of azure-eventhub are not what they were: {type(error).__name__}: {error}"
+    if hooks is not None:
+        return hooks if idempotent else FallbackLinks(hooks, PublicLinks(client, namespace))
+    if idempotent:
+        raise UnsupportedPublishingError(
+            f"{reason}; idempotent publishing needs them. Create the producer with enable_idempotent_partitions=False, or "
+            f"install azure-eventhub {SDK}*"
+        )
+    _log.info("publishing with the public names of azure-eventhub: %s", reason)
+    return PublicLinks(client, namespace)
+
+
+class FallbackLinks:
+    """Links by private names until these fail for the first time, by public ones from then on."""
+
+    def __init__(self, private: Links, public: Links) -> None:
+        self._private, self._public = private, public
+        self._links = private
+        self.namespace, self.hub = private.namespace, private.hub
+
+    @property
+    def codec(self) -> Codec:
+        return _FallbackCodec(self)
+
+    @property
+    def chosen(self) -> Links:
+        return self._links
+
+    def drop(self, error: BaseException) -> None:
+        if self._links is not self._public:
+            self._links = self._public
+            _log.warning("azure-eventhub is used by its public names from now on", exc_info=error)
+
+    async def partition_ids(self) -> list[str]:
+        return await self._links.partition_ids()
+
+    async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> Link:
+        if self._links is self._private:
+            try:
+                link = await self._private.open(partition_id, claims, timeout=timeout)
+                return _FallbackLink(link, self)
+            except InsidesError as error:
+                self.drop(error)
+        return await self._public.open(partition_id, claims, timeout=timeout)
+
+    async def close(self) -> None:
+        await self._links.close()
+
+
+class _FallbackLink:
+    """A link by private names; after they fail, the next one is opened by public ones."""
+
+    def __init__(self, link: Link, links: FallbackLinks) -> None:
+        self._link, self._links = link, links
+        self.claims, self.max_message_size = link.claims, link.max_message_size
+
+    async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
+        if any(not event.head for event in events):
+            raise LinkError(FailureKind.NOT_STORED, "the public names are used now", link_lost=True)
+        try:
+            await self._link.transfer(events, stamp, timeout=timeout)
+        except InsidesError as error:
+            self._links.drop(error)
+            raise
+
+    async def close(self) -> None:
+        await self._link.close()
+
+
+class _FallbackCodec:
+    def __init__(self, links: FallbackLinks) -> None:
+        self._links = links
+
+    def encode(self, event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
+        try:
+            return self._links.chosen.codec.encode(event, stamped=stamped)
+        except CHANGED as error:
+            encoded = _PublicCodec().encode(event, stamped=stamped)  # raises what is wrong with the event
+            self._links.drop(error)
+            return encoded
+
+    def size(self, event: EncodedEvent, *, stamped: bool) -> int:
+        codec = self._links.chosen.codec if event.head else _PublicCodec()
+        return codec.size(event, stamped=stamped)
+
+
+class PublicLinks:
+    """Links by the public names of the SDK: they cannot ask for idempotence, and send again what may be stored."""
+
+    def __init__(self, client: EventHubProducerClient, namespace: str) -> None:
+        self._client = client
+        self.namespace = namespace
+        self.hub: str = client.eventhub_name
+
+    @property
+    def codec(self) -> Codec:
+        return _PublicCodec()
+
+    async def partition_ids(self) -> list[str]:
+        try:
+            return await self._client.get_partition_ids()
+        except Exception as error:
+            raise _not_opened(error, f"asking for the partitions of {self.hub}") from error
+
+    async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> Link:  # noqa: ARG002 - the SDK has its own
+        if claims is not None:
+            raise LinkError(
+                FailureKind.UNSUPPORTED,
+                "the SDK's public names offer no idempotent publishing",
+                link_lost=True,
+            )
+        try:
+            batch = await self._client.create_batch(partition_id=partition_id)
+        except Exception as error:
+            raise _not_opened(error, f"opening a link to {self.hub}") from error
+        return _PublicLink(self._client, partition_id, batch.max_size_in_bytes)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class _PublicLink:
+    def __init__(self, client: EventHubProducerClient, partition_id: str, max_message_size: int) -> None:
+        self._client = client
+        self._partition_id = partition_id
+        self.claims = Claims()
+        self.max_message_size = max_message_size
+
+    async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
+        if stamp is not None:
+            raise LinkError(FailureKind.UNSUPPORTED, "events without numbers only", link_lost=True)
+        batch = await self._batch(events)
+        try:
+            await self._client.send_batch(batch, timeout=timeout)
+        except BaseException as error:
+            if not is_unexpected(error):
+                raise
+            kind = FailureKind.REFUSED if isinstance(error, AuthenticationError) else FailureKind.UNKNOWN
+            raise LinkError(kind, f"{type(error).__name__}: {error}", link_lost=True) from error
+
+    async def _batch(self, events: Sequence[EncodedEvent]) -> EventDataBatch:
+        try:
+            batch = await self._client.create_batch(partition_id=self._partition_id)
+        except Exception as error:
+            raise _not_opened(error, "opening a link") from error
+        try:
+            for event in events:
+                batch.add(event.source)
+        except (ValueError, EventDataError) as error:
+            raise LinkError(FailureKind.TOO_LARGE, str(error), link_lost=False) from error
+        return batch
+
+    async def close(self) -> None:
+        """The SDK keeps its links until the client is closed."""
+
+
+class _PublicCodec:
+    """The SDK encodes events when they are sent, and tells how large each makes a batch."""
+
+    def encode(self, event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
+        if stamped:
+            raise UnsupportedPublishingError("the SDK's public names offer no idempotent publishing")
+        return EncodedEvent(b"", b"", event)
+
+    def size(self, event: EncodedEvent, *, stamped: bool) -> int:  # noqa: ARG002 - see encode
+        batch = EventDataBatch(max_size_in_bytes=_ANY_SIZE)
+        empty = batch.size_in_bytes
+        try:
+            batch.add(event.source)
+        except ValueError as error:
+            raise MessageTooLargeError(str(error)) from None
+        return batch.size_in_bytes - empty
+
+
+def _not_opened(error: Exception, doing: str) -> LinkError:
+    refused = isinstance(error, AuthenticationError) or (
+        isinstance(error, ConnectError | EventHubError) and "not-found" in str(error)
+    )
+    kind = FailureKind.REFUSED if refused else FailureKind.NOT_STORED
+    return LinkError(kind, f"{doing}: {type(error).__name__}: {error}", link_lost=True)

@@ -1,0 +1,268 @@
+"""One partition of a producer: takes the steps that its PartitionPublisher asks for, one operation at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import TypeVar
+
+from consumer.errors import SettingsError, UnavailableError
+from publisher.errors import InvalidProducerStateError, PublishError, PublishUnavailableError
+from publisher.event_hubs.batch import SentSet
+from publisher.event_hubs.cancellation import cancellations, is_unexpected, settled
+from publisher.event_hubs.core.producer_state import PartitionPublisher
+from publisher.event_hubs.core.steps import (
+    Answer,
+    Done,
+    Failed,
+    FailureKind,
+    Load,
+    Loaded,
+    Open,
+    Opened,
+    Pause,
+    Save,
+    Saved,
+    Step,
+    Steps,
+    Transfer,
+)
+from publisher.event_hubs.ports import Link, LinkError, Links, ProducerStateStore, StateConflictError
+from publisher.model import RetryPolicy, SavedState, StateKey
+
+_log = logging.getLogger(__name__)
+_Result = TypeVar("_Result")
+
+
+def _nothing(*_: object) -> None:
+    """Nobody wants to know."""
+
+
+STORE_TIMEOUT = 10.0
+"""Seconds for one request to the state store."""
+
+
+class PartitionShell:
+    """See the module. `store` None: nothing is loaded or saved."""
+
+    def __init__(
+        self,
+        publisher: PartitionPublisher,
+        links: Links,
+        retry: RetryPolicy,
+        store: ProducerStateStore | None,
+        key: StateKey,
+    ) -> None:
+        self.publisher = publisher
+        self._links = links
+        self._retry = retry
+        self._store = store
+        self._key = key
+        self._link: Link | None = None
+        self._is_closed = False
+        self._one_at_a_time = asyncio.Lock()
+
+    @property
+    def max_message_size(self) -> int | None:
+        """None as long as no link was opened."""
+        return None if self._link is None else self._link.max_message_size
+
+    async def prepare(self, *, timeout: float | None = None) -> None:
+        """Open the link, unless it is. Raises PublishErrors."""
+        async with self._one_at_a_time:
+            deadline = _deadline(timeout)
+            await self._run(self.publisher.prepare(deadline), deadline)
+
+    async def saved_state(self) -> SavedState:
+        async with self._one_at_a_time:
+            await self._run(self.publisher.restore(), None)
+            return self.publisher.saved_state
+
+    async def abandon_pending(self) -> None:
+        async with self._one_at_a_time:
+            await self._run(self.publisher.restore(), None)
+            self.publisher.abandon_pending()
+
+    async def publish(
+        self,
+        begin: Callable[[], SentSet],
+        end: Callable[[int | None], None],
+        withdraw: Callable[[], None] = _nothing,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Send what `begin` gives when it is its turn. `end` is told the number of the first event once all are
+        published, even if the caller was cancelled meanwhile; else `withdraw` is called. Raises PublishErrors.
+        """
+        deadline = _deadline(timeout)
+        async with self._one_at_a_time:
+            events, is_published = begin(), False
+
+            def published(first: int | None) -> None:
+                nonlocal is_published
+                is_published = True
+                end(first)
+
+            try:
+                await self._run(self.publisher.publish(events, deadline), deadline, events, published)
+            finally:
+                if not is_published:
+                    withdraw()
+
+    async def settle(self, deadline: float) -> None:
+        """Save what was confirmed, after the call under way. Raises PublishErrors."""
+        try:
+            async with asyncio.timeout_at(deadline), self._one_at_a_time:
+                await self._run(self.publisher.settle(deadline), deadline)
+        except TimeoutError:
+            raise PublishUnavailableError(
+                f"partition {self._key.partition_id}: the call under way did not end by the deadline of closing"
+            ) from None
+
+    async def close(self) -> None:
+        """No link is opened any more."""
+        self._is_closed = True
+        await self.close_link()
+
+    async def close_link(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            try:
+                await link.close()
+            except Exception as error:  # noqa: BLE001 - it is of no more use either way
+                _log.warning("partition %s: closing its link failed", self._key.partition_id, exc_info=error)
+
+    async def _run(
+        self,
+        steps: Steps[_Result],
+        deadline: float | None,
+        events: SentSet | None = None,
+        on_result: Callable[[_Result], None] = _nothing,
+    ) -> None:
+        """Take the steps. Cancelled, it ends at a point where it is known what became of the events, if that
+        can be had: then the steps have had their effects, or have withdrawn them, before CancelledError is raised.
+        """
+        cancelled: BaseException | None = None
+        try:
+            step = next(steps)
+            while True:
+                answer, cancelled = await self._take(step, deadline, events)
+                while cancelled is not None:  # nothing is begun any more
+                    step = steps.send(_as_cancelled(answer))
+                    answer = Failed(FailureKind.NOT_STORED, "cancelled", self._now())
+                step = steps.send(answer)
+        except StopIteration as end:
+            on_result(end.value)
+            if cancelled is not None:
+                raise cancelled from None
+        except PublishError as error:
+            if cancelled is not None:
+                raise cancelled from error
+            raise
+
+    async def _take(
+        self, step: Step, deadline: float | None, events: SentSet | None
+    ) -> tuple[Answer, BaseException | None]:
+        """The answer, and what the caller is to be cancelled by. Nothing is raised: whatever happens to a transfer, its
+        numbers are used, and the publisher has to know.
+        """
+        before = cancellations()
+        try:
+            answer = await self._perform(step, deadline, events)
+        except BaseException as error:  # noqa: BLE001 - what is not an answer is raised once the steps know
+            if is_unexpected(error):
+                answer = await self._unexpected(step, error)
+            elif not isinstance(step, Transfer):
+                return Failed(FailureKind.NOT_STORED, "cancelled", self._now()), error
+            else:
+                with contextlib.suppress(asyncio.CancelledError):  # once more; the first is raised in the end
+                    await self.close_link()  # nobody knows where in a frame it was
+                return Failed(FailureKind.UNKNOWN, "cancelled", self._now(), link_lost=True), error
+        # Also after an unexpected error: work that a cancelled caller waited for may end in one.
+        return answer, asyncio.CancelledError() if cancellations() > before else None
+
+    async def _unexpected(self, step: Step, error: BaseException) -> Answer:
+        """An error that nobody thought of says nothing about what was sent or saved before it."""
+        story = f"unexpected {type(error).__name__}: {error}"
+        _log.warning("partition %s: %s", self._key.partition_id, story, exc_info=error)
+        if isinstance(step, Transfer):
+            with contextlib.suppress(asyncio.CancelledError):
+                await self.close_link()
+            return Failed(FailureKind.UNKNOWN, story, self._now(), link_lost=True)
+        return Failed(FailureKind.NOT_STORED, story, self._now())
+
+    async def _perform(self, step: Step, deadline: float | None, events: SentSet | None) -> Answer:
+        """Raises CancelledError where the step was cut off. A transfer and a save are waited for instead."""
+        try:
+            match step:
+                case Transfer():
+                    return await self._transfer(step, deadline, events)
+                case Load():
+                    return await self._use_store(step, deadline)
+                case Save():
+                    return await settled(self._use_store(step, deadline))
+                case Open():
+                    return await settled(self._open(step, deadline), grace=0.0)
+                case Pause():
+                    await asyncio.sleep(step.seconds)
+                    return Done()
+        except LinkError as error:
+            if error.link_lost:
+                await self.close_link()
+            return Failed(error.kind, str(error), self._now(), link_lost=error.link_lost)
+
+    async def _transfer(self, step: Transfer, deadline: float | None, events: SentSet | None) -> Answer:
+        if self._link is None or events is None:
+            raise AssertionError("a transfer without a link or events")
+        await self._link.transfer(
+            events.encoded, step.stamp, timeout=self._within(self._retry.attempt_timeout, deadline)
+        )
+        return Done()
+
+    async def _open(self, step: Open, deadline: float | None) -> Answer:
+        await self.close_link()
+        if self._is_closed:
+            return Failed(FailureKind.REFUSED, "the producer was closed", self._now())
+        timeout = self._within(self._retry.open_timeout, deadline)
+        self._link = await self._links.open(self._key.partition_id, step.claims, timeout=timeout)
+        return Opened(self._link.claims)
+
+    async def _use_store(self, step: Load | Save, deadline: float | None) -> Answer:
+        store = self._store
+        if store is None:
+            raise AssertionError("a step of the store without a store")
+        until = self._now() + STORE_TIMEOUT
+        until = until if deadline is None else min(until, deadline)
+        try:
+            if isinstance(step, Load):
+                found = await store.load(self._key, deadline=until)
+                return Loaded(None, None) if found is None else Loaded(*found)
+            return Saved(await store.save(self._key, step.record, step.token, deadline=until))
+        except StateConflictError as error:
+            return Failed(FailureKind.CONFLICT, str(error), self._now())
+        except InvalidProducerStateError as error:
+            return Failed(FailureKind.INVALID, str(error), self._now())
+        except UnavailableError as error:
+            return Failed(FailureKind.NOT_STORED, str(error), self._now(), error.retry_after)
+        except SettingsError as error:
+            return Failed(FailureKind.REFUSED, str(error), self._now())
+
+    def _within(self, most: float, deadline: float | None) -> float:
+        return most if deadline is None else max(0.001, min(most, deadline - self._now()))
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _as_cancelled(answer: Answer) -> Answer:
+    if isinstance(answer, Failed):
+        return Failed(
+            answer.kind, answer.story, answer.now, answer.retry_after, answer.link_lost, cancelled=True
+        )
+    return answer
+
+
+def _deadline(timeout: float | None) -> float | None:
+    return None if timeout is None else asyncio.get_running_loop().time() + timeout

@@ -1,0 +1,111 @@
+"""Producer state in SQL: one row per partition, guarded by its version."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    MetaData,
+    String,
+    Table,
+    Text,
+    delete,
+    insert,
+    select,
+    update,
+)
+from sqlalchemy.exc import IntegrityError
+
+from foundation.sql.database import SqlDatabase
+from publisher.event_hubs.ports import StateConflictError
+from publisher.event_hubs.states import layout
+from publisher.model import ProducerRecord, StateKey
+
+STATES = Table(
+    "EventHubProducer",
+    MetaData(),
+    Column("Topic", String(320), primary_key=True),
+    Column("Producer", String(128), primary_key=True),
+    Column("PartitionID", String(16), primary_key=True),
+    Column("Version", BigInteger, nullable=False),
+    Column("State", Text, nullable=False),
+)
+"""The state is JSON. `Topic` is namespace/hub, in lower case as in the consumer's tables."""
+
+
+class SqlStateStore:
+    """A ProducerStateStore in the table EventHubProducer, which the database has to have or to be allowed to create."""
+
+    def __init__(self, database: SqlDatabase) -> None:
+        self._database = database
+        self._is_open = True
+        database.use()
+
+    async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
+        row = await self._transact(lambda connection: _row(connection, key), deadline)
+        if row is None:
+            return None
+        version, state = row
+        return layout.decode(state, f"the row of {layout.name_of(key)} in {STATES.name}"), str(version)
+
+    async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
+        text = layout.encode(record).decode()
+        version = await self._transact(lambda connection: _write(connection, key, text, token), deadline)
+        if version is None:
+            raise StateConflictError(f"the state of {layout.name_of(key)} in {STATES.name} has changed")
+        return str(version)
+
+    async def delete(self, key: StateKey, *, deadline: float) -> None:
+        await self._transact(lambda connection: _delete(connection, key), deadline)
+
+    async def aclose(self) -> None:
+        if self._is_open:
+            self._is_open = False
+            await self._database.release()
+
+    async def _transact(self, work: Any, deadline: float) -> Any:
+        def transaction() -> Any:
+            self._database.check_tables([STATES])
+            with self._database.engine.begin() as connection:
+                return work(connection)
+
+        return await self._database.call(transaction, deadline=deadline)
+
+
+def _where(key: StateKey) -> list[Any]:
+    return [STATES.c[name] == value for name, value in _keys(key).items()]
+
+
+def _keys(key: StateKey) -> dict[str, str]:
+    return {
+        "Topic": f"{key.namespace}/{key.hub}".lower(),
+        "Producer": key.producer,
+        "PartitionID": key.partition_id,
+    }
+
+
+def _row(connection: Connection, key: StateKey) -> tuple[int, str] | None:
+    row = connection.execute(select(STATES.c.Version, STATES.c.State).where(*_where(key))).one_or_none()
+    return None if row is None else (row.Version, row.State)
+
+
+def _write(connection: Connection, key: StateKey, text: str, token: str | None) -> int | None:
+    """The new version, None if the row is not as it was."""
+    if token is None:
+        try:
+            with connection.begin_nested():
+                connection.execute(insert(STATES).values(**_keys(key), Version=1, State=text))
+        except IntegrityError:
+            return None
+        return 1
+    version = int(token) + 1
+    is_still = [*_where(key), STATES.c.Version == int(token)]
+    written = connection.execute(update(STATES).where(*is_still).values(Version=version, State=text))
+    return version if written.rowcount else None
+
+
+def _delete(connection: Connection, key: StateKey) -> None:
+    connection.execute(delete(STATES).where(*_where(key)))

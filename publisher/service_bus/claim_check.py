@@ -1,0 +1,222 @@
+"""Bodies too large for Service Bus, in blobs: stored by the big-batch sender, restored by the receiver.
+
+    claim_check = ClaimCheck.from_connection_string(storage, "claims")
+    body = await claim_check.restore(message)
+
+The properties that mark a message are those of `publisher.service_bus.core.claims`. A blob is written before its message is sent, so
+that a receiver never sees a message without its body; one that was never sent after all stays behind. Blobs have no
+time to live of their own: give the container a lifecycle rule that deletes blobs older than the messages can get.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Self
+
+from azure.core.exceptions import (
+    AzureError,
+    HttpResponseError,
+    ResourceExistsError,
+    ResourceNotFoundError,
+)
+from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiver
+from azure.servicebus.aio import ServiceBusReceiver as AsyncServiceBusReceiver
+from azure.storage.blob import ContainerClient
+from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
+
+from publisher.errors import PublishSettingsError
+from publisher.send_errors import ClaimCheckError, ClaimMissingError
+from publisher.service_bus.core.claims import ClaimSettings, Reference, reference_of, verified
+from publisher.service_bus.core.send_report import Claim
+
+_REFUSED = frozenset({400, 401, 403, 404, 411, 413, 415})
+
+
+class ClaimCheck:
+    """A container of claims, for asynchronous code. The caller closes the container's client, or uses `async with`."""
+
+    def __init__(self, container: AsyncContainerClient, settings: ClaimSettings | None = None) -> None:
+        self._container = container
+        self.settings = settings or ClaimSettings()
+
+    @classmethod
+    def from_connection_string(
+        cls, connection: str, container: str, settings: ClaimSettings | None = None, **options: Any
+    ) -> Self:
+        """`options` go to the SDK's client."""
+        return cls(AsyncContainerClient.from_connection_string(connection, container, **options), settings)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._container.close()
+
+    async def ensure_container(self) -> None:
+        """Create the container unless it exists."""
+        try:
+            await self._container.create_container()
+        except ResourceExistsError:
+            return
+        except Exception as error:
+            raise _failed("creating the container of the claim checks", error) from error
+
+    async def store(self, claim: Claim) -> None:
+        """Write the body; again is the same. Raises ClaimCheckError, or PublishSettingsError for a refusal."""
+        blob = self._container.get_blob_client(claim.blob)
+        metadata = {"sha256": claim.sha256}
+        try:
+            await blob.upload_blob(claim.body, metadata=metadata)
+        except ResourceExistsError:
+            await self._refresh(blob, claim, metadata)
+        except Exception as error:
+            raise _failed(f"storing claim {claim.blob}", error) from error
+
+    async def _refresh(self, blob: Any, claim: Claim, metadata: dict[str, str]) -> None:
+        """The blob is there already, from an earlier attempt or an equal body: make it young for lifecycle rules."""
+        try:
+            await blob.set_blob_metadata(metadata)
+        except Exception as error:
+            raise _failed(f"storing claim {claim.blob}", error) from error
+
+    async def restore(self, message: ServiceBusReceivedMessage) -> bytes:
+        """The body of a received message, from its blob if it is a claim, verified by size and SHA-256.
+
+        Raises ClaimMissingError, ClaimDamagedError, or ClaimCheckError if the storage does not answer.
+        """
+        reference = reference_of(message.application_properties)
+        if reference is None:
+            return body_of(message)
+        try:
+            stream = await self._container.download_blob(reference.blob)
+            body = await stream.readall()
+        except ResourceNotFoundError as error:
+            raise _missing(reference) from error
+        except Exception as error:
+            raise _failed(f"reading claim {reference.blob}", error) from error
+        return verified(body, reference)
+
+    async def complete(self, receiver: AsyncServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:
+        """Complete the message, then delete its blob if that is its own.
+
+        Not for topics with several subscriptions: each of them has a copy of the message, all have one blob.
+        """
+        await receiver.complete_message(message)
+        reference = reference_of(message.application_properties)
+        if reference is None or not _own_blob(self.settings, reference):
+            return
+        try:
+            await self._container.delete_blob(reference.blob)
+        except ResourceNotFoundError:
+            return
+        except Exception as error:
+            raise _failed(f"deleting claim {reference.blob}", error) from error
+
+
+class SyncClaimCheck:
+    """The same for code that blocks."""
+
+    def __init__(self, container: ContainerClient, settings: ClaimSettings | None = None) -> None:
+        self._container = container
+        self.settings = settings or ClaimSettings()
+
+    @classmethod
+    def from_connection_string(
+        cls, connection: str, container: str, settings: ClaimSettings | None = None, **options: Any
+    ) -> Self:
+        """`options` go to the SDK's client."""
+        return cls(ContainerClient.from_connection_string(connection, container, **options), settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._container.close()
+
+    def ensure_container(self) -> None:
+        """Create the container unless it exists."""
+        try:
+            self._container.create_container()
+        except ResourceExistsError:
+            return
+        except Exception as error:
+            raise _failed("creating the container of the claim checks", error) from error
+
+    def store(self, claim: Claim) -> None:
+        """Write the body; again is the same. Raises ClaimCheckError, or PublishSettingsError for a refusal."""
+        blob = self._container.get_blob_client(claim.blob)
+        metadata = {"sha256": claim.sha256}
+        try:
+            try:
+                blob.upload_blob(claim.body, metadata=metadata)
+            except ResourceExistsError:
+                blob.set_blob_metadata(metadata)  # see ClaimCheck._refresh
+        except Exception as error:
+            raise _failed(f"storing claim {claim.blob}", error) from error
+
+    def restore(self, message: ServiceBusReceivedMessage) -> bytes:
+        """The body of a received message; see ClaimCheck.restore."""
+        reference = reference_of(message.application_properties)
+        if reference is None:
+            return body_of(message)
+        try:
+            body = self._container.download_blob(reference.blob).readall()
+        except ResourceNotFoundError as error:
+            raise _missing(reference) from error
+        except Exception as error:
+            raise _failed(f"reading claim {reference.blob}", error) from error
+        return verified(body, reference)
+
+    def complete(self, receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:
+        """Complete the message, then delete its blob if that is its own; see ClaimCheck.complete."""
+        receiver.complete_message(message)
+        reference = reference_of(message.application_properties)
+        if reference is None or not _own_blob(self.settings, reference):
+            return
+        try:
+            self._container.delete_blob(reference.blob)
+        except ResourceNotFoundError:
+            return
+        except Exception as error:
+            raise _failed(f"deleting claim {reference.blob}", error) from error
+
+
+async def restore(message: ServiceBusReceivedMessage, claim_check: ClaimCheck) -> bytes:
+    """The body of a received message, wherever it is; see ClaimCheck.restore."""
+    return await claim_check.restore(message)
+
+
+def body_of(message: ServiceBusReceivedMessage) -> bytes:
+    """The body of a message that brought it along; empty for one whose body is no data section and no text."""
+    body = message.body
+    if isinstance(body, bytes):
+        return body
+    if isinstance(body, str):
+        return body.encode()
+    return b"" if body is None else b"".join(bytes(part) for part in body)
+
+
+def _own_blob(settings: ClaimSettings, reference: Reference) -> bool:
+    return reference.blob.startswith(f"{settings.prefix}message/")
+
+
+def _missing(reference: Reference) -> ClaimMissingError:
+    return ClaimMissingError(
+        f"blob {reference.blob!r} does not exist: it has expired by a lifecycle rule, or was deleted with another "
+        "copy of the message"
+    )
+
+
+def _failed(doing: str, error: Exception) -> Exception:
+    if isinstance(error, HttpResponseError) and error.status_code in _REFUSED:
+        code = getattr(error, "error_code", None) or error.reason
+        return PublishSettingsError(
+            f"{doing}: the storage service answered {error.status_code} {code}; check the container's name, and the "
+            "role Storage Blob Data Contributor"
+        )
+    story = error.message if isinstance(error, AzureError) else f"unexpected {type(error).__name__}: {error}"
+    return ClaimCheckError(f"{doing}: {story}")

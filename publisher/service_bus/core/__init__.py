@@ -1,0 +1,1 @@
+"""What a sender decides about its messages and batches. Pure."""

@@ -1,0 +1,333 @@
+# ruff: noqa: SLF001 - this is the one place that reaches into the SDK's senders; see below
+"""The SDK's senders, used for one transfer at a time, and what their errors say about it.
+
+Whatever is private in azure-servicebus and used here or in `message_sizes` is held by a contract test against the
+pinned version: the limits read from the link, a batch given ready-made messages, the management request, and the
+sender's own retries, which are switched off: they would send again what may have been accepted. Import this module through
+publisher.service_bus.sdk.sdk_way, which knows the version that it is for, and what to do with another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from azure.servicebus import ServiceBusMessageBatch, ServiceBusSender
+from azure.servicebus._common import mgmt_handlers
+from azure.servicebus._common.constants import (
+    ASSOCIATEDLINKPROPERTYNAME,
+    MGMT_REQUEST_MESSAGES,
+    MGMT_REQUEST_OP_TYPE_ENTITY_MGMT,
+    REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+    REQUEST_RESPONSE_TIMEOUT,
+)
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._pyamqp.constants import ConnectionState, LinkState
+from azure.servicebus._pyamqp.error import ErrorCondition, MessageException, TokenAuthFailure
+from azure.servicebus._pyamqp.message import Message, Properties
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusError,
+)
+
+from publisher.errors import PublishSettingsError
+from publisher.event_hubs.cancellation import is_unexpected
+from publisher.sdk_insides import CHANGED
+from publisher.service_bus.core.packing import Limits
+from publisher.service_bus.core.send_report import Outgoing
+from publisher.service_bus.core.send_steps import (
+    Accepted,
+    Answer,
+    Busy,
+    Rejected,
+    TooLarge,
+    Transfer,
+    Unknown,
+)
+from publisher.service_bus.sdk.message_sizes import Encoder, batch_envelope, scheduling_entry
+
+_SIZE = re.compile(r"size:\s*(\d+) bytes")
+_LIMIT = re.compile(r"limit \((\d+) bytes\)")
+_WAIT = re.compile(r"wait (\d+(?:\.\d+)?) seconds?")
+
+# Refusals that pass: the service is busy, is moving the entity, or stumbled.
+_PASSING = frozenset(
+    (
+        "com.microsoft:server-busy",
+        "com.microsoft:container-close",
+        "com.microsoft:entity-being-moved",
+        "amqp:internal-error",
+    )
+)
+_RIGHTS = (
+    "check the connection's key or identity: sending needs the right Send (Azure Service Bus Data Sender)"
+)
+_NEVER = {
+    ServiceBusAuthenticationError: _RIGHTS,
+    ServiceBusAuthorizationError: _RIGHTS,
+    MessagingEntityNotFoundError: "check the name, and the namespace of the connection",
+    MessagingEntityDisabledError: "enable the entity for sending",
+}
+"""Refusals for good, and what is to be done about them."""
+
+
+class _Anything(Protocol):
+    """What both of the SDK's senders have inside."""
+
+    _config: Any
+    _amqp_transport: Any
+    _handler: Any
+    _mgmt_target: str
+    _running: bool
+    _max_message_size_on_link: int
+    _max_batch_size_on_link: int
+
+
+class AsyncLink:
+    """One transfer at a time over an asynchronous sender of the SDK, which is its own from now on."""
+
+    def __init__(self, sender: AsyncServiceBusSender, timeout: float) -> None:
+        self.sender = sender
+        self._timeout = timeout
+        self.limits = Limits(1, 0)
+        self.failure: BaseException | None = None
+        """Of a private name of the SDK."""
+        self._is_suspect = False  # after an error that nobody thought of, the link is attached anew
+        _take_over(sender)
+
+    async def open(self) -> Answer | None:
+        """Attach the link unless it is attached; None if that went well."""
+        try:
+            if self._is_suspect or _gone(self.sender):
+                await self.sender._close_handler()  # type: ignore[no-untyped-call]  # the SDK's
+            await self.sender.__aenter__()
+            self.limits = announced(self.sender)
+        except ServiceBusError as error:
+            return not_sent(error)
+        except BaseException as error:
+            if not is_unexpected(error):
+                raise
+            return Busy(_unexpected(self, error))
+        self._is_suspect = False
+        return None
+
+    async def transfer(self, effect: Transfer, encoder: Encoder, schedule_at: datetime | None) -> Answer:
+        """Send it once, and say what came of it."""
+        refused = await self.open()
+        if refused is not None:
+            return refused
+        try:
+            batch = None if schedule_at is not None else outgoing(self.sender, effect, encoder)
+        except Exception as error:  # noqa: BLE001 - of putting together what was encoded; nothing was sent
+            return Busy(_unexpected(self, error))
+        try:
+            if batch is not None:
+                await self.sender.send_messages(batch, timeout=self._timeout)
+                return Accepted()
+            numbers = await self.sender._mgmt_request_response_with_retry(
+                REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+                scheduling_request(effect.items),
+                mgmt_handlers.schedule_op,
+                timeout=self._timeout,
+            )
+        except ServiceBusError as error:
+            return answer_to(error)
+        except BaseException as error:
+            if not is_unexpected(error):
+                raise
+            self._is_suspect = True
+            return Unknown(_unexpected(self, error))
+        return Accepted(tuple(numbers))
+
+
+class SyncLink:
+    """The same over a blocking sender of the SDK."""
+
+    def __init__(self, sender: ServiceBusSender, timeout: float) -> None:
+        self.sender = sender
+        self._timeout = timeout
+        self.limits = Limits(1, 0)
+        self.failure: BaseException | None = None
+        """Of a private name of the SDK."""
+        self._is_suspect = False  # after an error that nobody thought of, the link is attached anew
+        _take_over(sender)
+
+    def open(self) -> Answer | None:
+        """Attach the link unless it is attached; None if that went well."""
+        try:
+            if self._is_suspect or _gone(self.sender):
+                self.sender._close_handler()  # type: ignore[no-untyped-call]  # the SDK's
+            self.sender.__enter__()
+            self.limits = announced(self.sender)
+        except ServiceBusError as error:
+            return not_sent(error)
+        except Exception as error:  # noqa: BLE001 - one that nobody thought of; nothing was sent
+            return Busy(_unexpected(self, error))
+        self._is_suspect = False
+        return None
+
+    def transfer(self, effect: Transfer, encoder: Encoder, schedule_at: datetime | None) -> Answer:
+        """Send it once, and say what came of it."""
+        refused = self.open()
+        if refused is not None:
+            return refused
+        try:
+            batch = None if schedule_at is not None else outgoing(self.sender, effect, encoder)
+        except Exception as error:  # noqa: BLE001 - of putting together what was encoded; nothing was sent
+            return Busy(_unexpected(self, error))
+        try:
+            if batch is not None:
+                self.sender.send_messages(batch, timeout=self._timeout)
+                return Accepted()
+            numbers = self.sender._mgmt_request_response_with_retry(
+                REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+                scheduling_request(effect.items),
+                mgmt_handlers.schedule_op,
+                timeout=self._timeout,
+            )
+        except ServiceBusError as error:
+            return answer_to(error)
+        except Exception as error:  # noqa: BLE001 - one that nobody thought of says nothing of what was sent
+            self._is_suspect = True
+            return Unknown(_unexpected(self, error))
+        return Accepted(tuple(numbers))
+
+
+def announced(sender: _Anything) -> Limits:
+    """The limits that the service announced when the link was attached."""
+    return Limits(batch=sender._max_batch_size_on_link, message=sender._max_message_size_on_link)
+
+
+def outgoing(sender: _Anything, effect: Transfer, encoder: Encoder) -> ServiceBusMessageBatch:
+    """What the SDK sends: messages that are encoded already are put into its batch as they are.
+
+    A single message goes in the place of the batch's own, which the transport then sends as it is.
+    """
+    first = effect.items[0]
+    batch = ServiceBusMessageBatch(amqp_transport=sender._amqp_transport)
+    batch._count = len(effect.items)
+    if effect.singly:
+        batch._message = encoder.wire(first)
+    else:
+        batch._message = batch_envelope(first.message_id, first.session_id, first.partition_key)
+        batch._message[5] = [item.encoded for item in effect.items]
+    return batch
+
+
+def scheduling_request(items: Sequence[Outgoing]) -> dict[str, Any]:
+    """The body of a request that schedules."""
+    return {
+        MGMT_REQUEST_MESSAGES: [
+            scheduling_entry(item.message_id, item.session_id, item.partition_key, item.encoded)
+            for item in items
+        ]
+    }
+
+
+def request_overhead(sender: _Anything, timeout: float) -> int:
+    """What a request that schedules takes beside its messages, with the SDK's own properties, measured."""
+    transport = sender._amqp_transport
+    properties: dict[str | bytes, Any] = {
+        ASSOCIATEDLINKPROPERTYNAME: transport.get_handler_link_name(sender._handler),
+        REQUEST_RESPONSE_TIMEOUT: transport.AMQP_UINT_VALUE(int(timeout * 1000)),
+        "operation": REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+        "type": MGMT_REQUEST_OP_TYPE_ENTITY_MGMT,
+    }
+    request = Message(
+        value={MGMT_REQUEST_MESSAGES: [b"x" * 256]},  # the long forms of list and map
+        properties=Properties(message_id="0" * 36, reply_to=sender._mgmt_target),
+        application_properties=properties,
+    )
+    return len(encode_payload(bytearray(), request)) - 256
+
+
+def answer_to(error: ServiceBusError) -> Answer:
+    """What an error after the transfer says: only a refusal by the service proves that nothing was accepted."""
+    story = _story(error)
+    if isinstance(error, MessageSizeExceededError):
+        return TooLarge(story, _number(_SIZE, story), _number(_LIMIT, story))
+    if not _refused_by_service(error) or isinstance(error, OperationTimeoutError):
+        return Unknown(story)
+    if _condition(error) in _PASSING:
+        return Busy(story, _seconds(story))
+    return Rejected(story)
+
+
+def not_sent(error: ServiceBusError) -> Answer:
+    """What an error says that came while the link was attached: nothing was sent."""
+    story = _story(error)
+    if isinstance(error, tuple(_NEVER)):
+        return Rejected(story)
+    return Busy(story, _seconds(story))
+
+
+def _unexpected(link: AsyncLink | SyncLink, error: BaseException) -> str:
+    if isinstance(error, CHANGED):
+        link.failure = error
+    return f"unexpected {type(error).__name__}: {error}"
+
+
+def _story(error: ServiceBusError) -> str:
+    """What the SDK says, as a sentence: it appends the condition, and leaves out what it was told of a refused token."""
+    text = str(error).partition(" Error condition:")[0]
+    inner = error.inner_exception
+    if isinstance(inner, TokenAuthFailure):
+        text = " ".join(str(inner).split())
+    condition = _condition(error)
+    advice = next((advice for kind, advice in _NEVER.items() if isinstance(error, kind)), None)
+    return text.rstrip(". ") + (f" ({condition})" if condition else "") + (f"; {advice}" if advice else "")
+
+
+def _take_over(sender: _Anything) -> None:
+    if sender._amqp_transport.KIND != PyamqpTransport.KIND:
+        raise PublishSettingsError(
+            "the sender was created with uamqp_transport=True, accepted: the SDK's own transport"
+        )
+    sender._config.retry_total = 0
+
+
+def _refused_by_service(error: ServiceBusError) -> bool:
+    """A rejected delivery, or a response of the management node."""
+    inner = error.inner_exception
+    if isinstance(inner, MessageException):
+        return inner.condition not in (ErrorCondition.UnknownError, ErrorCondition.ClientError)
+    return error._status_code is not None
+
+
+def _gone(sender: _Anything) -> bool:
+    """Whether the SDK was told that its link is detached, or its connection closed, and has not drawn the conclusion.
+
+    It would write the transfer all the same; now it is still certain that nothing was sent. The service detaches a
+    link after ten idle minutes, and the SDK's keep-alive reads that within 30 seconds.
+    """
+    if not sender._running:
+        return False
+    handler = sender._handler
+    return (
+        handler._link.state is not LinkState.ATTACHED
+        or handler._connection.state is not ConnectionState.OPENED
+    )
+
+
+def _condition(error: ServiceBusError) -> str:
+    condition = error._condition
+    return str(getattr(condition, "value", condition) or "").removeprefix("b'").removesuffix("'")
+
+
+def _number(pattern: re.Pattern[str], story: str) -> int | None:
+    found = pattern.search(story)
+    return int(found[1]) if found else None
+
+
+def _seconds(story: str) -> float | None:
+    found = _WAIT.search(story)
+    return float(found[1]) if found else None

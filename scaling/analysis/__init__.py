@@ -1,0 +1,1 @@
+"""What a policy must do wrong, and a logged decision made again. Pure."""

@@ -1,0 +1,349 @@
+"""How far a consumer group is behind an event hub: its partitions against the checkpoints in blob storage.
+
+One read asks for the hub, lists the checkpoints, then asks for every partition, in this order, so that a
+checkpoint that moves meanwhile cannot overtake the partition it is compared with. What the numbers mean is in
+`scaling.collectors.event_hub.lag`, where checkpoints are found in `scaling.collectors.event_hub.checkpoint_layouts`. Which blobs were read, and the state
+of each partition, is logged when it changes.
+
+The SDK opens a connection for each request to a hub: a read of 32 partitions opens 33, sixteen at a time, and
+takes one to two seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Struct
+
+from foundation.gathering import gather
+from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
+from scaling.collectors.event_hub.checkpoint_layouts import (
+    CheckpointError,
+    Consumer,
+    Listing,
+    Place,
+    listings,
+    position_in_body,
+    position_in_metadata,
+    saved_at,
+)
+from scaling.collectors.event_hub.lag import (
+    DEFAULT_JITTER,
+    Begins,
+    HubLag,
+    LagState,
+    Meanings,
+    Partition,
+    PartitionLag,
+    hub_lag,
+    is_of_earlier_hub,
+    partition_lag,
+)
+from scaling.ports import CollectError
+
+if TYPE_CHECKING:
+    from azure.eventhub.aio import EventHubConsumerClient
+    from azure.storage.blob.aio import ContainerClient
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_CONTAINER = "eventhub-checkpoints"
+
+PARALLEL = 16
+"""Requests of one read at a time; a namespace answers some 50 management requests a second."""
+
+_BLOB_ROLE = "the 'Storage Blob Data Reader' role, or a connection string"
+
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+Whole = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[float, msgspec.Meta(gt=0)]
+
+
+class Found(Struct, frozen=True):
+    """A checkpoint blob as listed."""
+
+    place: Place
+    partition: str
+    blob: str
+    written_at: float
+    metadata: Mapping[str, str]
+
+    @property
+    def saved_at(self) -> float:
+        """When its position was written, which in the blobs of our own consumer may be earlier."""
+        return saved_at(self.metadata) or self.written_at
+
+
+class Checkpoint(Struct, frozen=True):
+    """A position read from a blob, and where it was read."""
+
+    found: Found
+    sequence_number: int
+
+
+class Clients:
+    """The hub and the container of one consumer group's checkpoints."""
+
+    def __init__(self, hub: EventHubConsumerClient, container: ContainerClient, consumer: Consumer) -> None:
+        self.hub = hub
+        self.container = container
+        self.consumer = consumer
+
+    async def close(self) -> None:
+        try:
+            await self.hub.close()
+        finally:
+            await self.container.close()
+
+
+class EventHubLagCollector(AzureEntityCollector[Clients]):
+    """The lag of one consumer group of one event hub, in events, and how it is spread over the partitions.
+
+    `lag` is the raw one. `capped_lag`, reported when a `target` is given, is at most what one instance for
+    each partition is meant to have. `no_checkpoint`, `hub_recreated`, `expired` and `stale` count partitions
+    in that state; `lost` are events that retention removed unread.
+    """
+
+    COUNTS: ClassVar[tuple[str, ...]] = (
+        "lag",
+        "capped_lag",
+        "max_partition_lag",
+        "partitions",
+        "partitions_with_lag",
+        "no_checkpoint",
+        "hub_recreated",
+        "expired",
+        "stale",
+        "lost",
+    )
+    DEFAULT_COUNT: ClassVar[str] = "lag"
+    ROLE = "the 'Azure Event Hubs Data Receiver' role, or a connection string with the Listen right"
+
+    class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """`storage` is the connection of the account with the checkpoints; `target` events for an instance."""
+
+        connection: Name
+        event_hub: Name
+        consumer_group: Name = "$Default"
+        storage: Name = "AzureWebJobsStorage"
+        container: Name = DEFAULT_CONTAINER
+        layout: Literal["auto", "blob_metadata", "functions", "legacy", "go", "dapr"] = "auto"
+        target: Positive | None = None
+        jitter: Whole = DEFAULT_JITTER
+        no_checkpoint: Begins = "earliest"
+        hub_recreated: Begins = "earliest"
+        expired: Literal["earliest", "hold"] = "earliest"
+        stale: Literal["zero", "hold"] = "zero"
+
+    def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
+        label = (
+            f"event hub '{params.event_hub}', consumer group '{params.consumer_group}' "
+            f"(connection {params.connection})"
+        )
+        super().__init__(label, settings, endpoint=f"Event Hubs {params.connection}", deadline=deadline)
+        self._params = params
+        self._meanings = Meanings(
+            no_checkpoint=params.no_checkpoint,
+            hub_recreated=params.hub_recreated,
+            expired=params.expired,
+            stale=params.stale,
+        )
+        self._told: object = None
+
+    @staticmethod
+    def entity(params: Params) -> str:
+        """Every option is part of it: another meaning of a state is another reading."""
+        options = {
+            field.name: getattr(params, field.name)
+            for field in msgspec.structs.fields(params)
+            if not field.required and getattr(params, field.name) != field.default
+        }
+        told = "".join(f" {name}={value}" for name, value in options.items())
+        return f"event_hub_lag:{params.connection}/{params.event_hub}{told}"
+
+    def _open(self) -> Clients:
+        from foundation.azure.connections import (  # noqa: PLC0415 - imports the SDKs, only when needed
+            blob_container,
+            event_hub_client,
+            event_hubs_endpoint,
+        )
+
+        params = self._params
+        namespace = event_hubs_endpoint(self._settings, params.connection).namespace
+        container = blob_container(self._settings, params.storage, params.container, retry_total=1)
+        hub = event_hub_client(
+            self._settings, params.connection, params.event_hub, params.consumer_group, retry_total=1
+        )
+        return Clients(hub, container, Consumer(namespace, params.event_hub, params.consumer_group))
+
+    async def _read(self, client: Clients, _now: float, /) -> dict[str, float]:
+        properties = await client.hub.get_eventhub_properties()
+        ids = [str(partition) for partition in properties["partition_ids"]]
+        created_at = properties["created_at"].timestamp()
+        checkpoints = await self._checkpoints(client, ids)
+        partitions = await gather(lambda partition: _partition(client.hub, partition), ids, at_once=PARALLEL)
+        lag = hub_lag([self._lag(partition, checkpoints, created_at) for partition in partitions])
+        self._tell(lag, checkpoints)
+        if held := lag.held():
+            raise CollectError(
+                f'{self._label}: the lag is unknown, as {held[0].state} = "hold" asks for: {held[0]}'
+                f"{self._from_blob(checkpoints.get(held[0].partition.id))}"
+            )
+        return self._counts(lag)
+
+    def _lag(
+        self, partition: Partition, checkpoints: Mapping[str, Checkpoint], created_at: float
+    ) -> PartitionLag:
+        checkpoint = checkpoints.get(partition.id)
+        return partition_lag(
+            partition,
+            checkpoint.sequence_number if checkpoint else None,
+            self._meanings,
+            jitter=self._params.jitter,
+            foreign=checkpoint is not None and is_of_earlier_hub(checkpoint.found.saved_at, created_at),
+        )
+
+    def _counts(self, lag: HubLag) -> dict[str, float]:
+        counts: dict[str, float] = {
+            "lag": lag.total,
+            "max_partition_lag": lag.largest,
+            "partitions": len(lag.partitions),
+            "partitions_with_lag": lag.with_lag,
+            "lost": lag.lost,
+            **{
+                state.value: lag.count(state)
+                for state in (
+                    LagState.NO_CHECKPOINT,
+                    LagState.HUB_RECREATED,
+                    LagState.EXPIRED,
+                    LagState.STALE,
+                )
+            },
+        }
+        if self._params.target is not None:
+            counts["capped_lag"] = lag.capped(self._params.target)
+        return {name: float(value) for name, value in counts.items()}
+
+    # The checkpoints.
+
+    async def _checkpoints(self, client: Clients, partitions: Sequence[str]) -> dict[str, Checkpoint]:
+        """The newest checkpoint of each partition that has one. Raises CollectError naming the container."""
+        from azure.core.exceptions import AzureError  # noqa: PLC0415 - as the SDKs, only when needed
+
+        found: dict[str, Checkpoint] = {}
+        layout = self._params.layout
+        try:
+            for listed in listings(client.consumer, None if layout == "auto" else layout):
+                missing = [partition for partition in partitions if partition not in found]
+                if not missing:
+                    break
+                blobs = await gather(
+                    lambda one: _list(client.container, one, missing),  # noqa: B023 - used up in this round
+                    listed,
+                    at_once=PARALLEL,
+                )
+                candidates = [blob for many in blobs for blob in many]
+                read = await gather(
+                    lambda partition: self._newest(client.container, candidates, partition),  # noqa: B023 - as above
+                    missing,
+                    at_once=PARALLEL,
+                )
+                found.update({one.found.partition: one for one in read if one is not None})
+        except AzureError as error:
+            params = self._params
+            label = f"{self._label}: checkpoint container '{params.container}' (connection {params.storage})"
+            raise CollectError(self._explain(error, label, _BLOB_ROLE)) from error
+        return found
+
+    async def _newest(
+        self, container: ContainerClient, candidates: Iterable[Found], partition: str
+    ) -> Checkpoint | None:
+        """Of several blobs for a partition the one written last, for that is the one in use."""
+        own = [found for found in candidates if found.partition == partition]
+        for found in sorted(own, key=lambda one: one.written_at, reverse=True):
+            position = await self._position(container, found)
+            if position is not None:
+                return Checkpoint(found, position)
+        return None
+
+    async def _position(self, container: ContainerClient, found: Found) -> int | None:
+        try:
+            if found.place.layout == "blob_metadata":
+                return position_in_metadata(found.metadata)
+            download = await container.download_blob(found.blob)
+            return position_in_body(found.place.layout, await download.readall())
+        except CheckpointError as error:
+            raise CollectError(
+                f"{self._label}: blob '{self._params.container}/{found.blob}' is no checkpoint of the layout "
+                f"{found.place.layout}: {error}"
+            ) from error
+
+    # What people are told.
+
+    def _explain(self, error: Exception, label: str = "", role: str = "") -> str:
+        from azure.eventhub.exceptions import AuthenticationError, ConnectError  # noqa: PLC0415 - as in _open
+
+        if isinstance(error, ConnectError):
+            story = " ".join(str(error.message).split())[:300]
+            if error.error == "not-found" or "Status code: 404" in story:
+                return f"{label or self._label}: does not exist"
+            if isinstance(error, AuthenticationError):
+                return f"{label or self._label}: access refused; reading needs {role or self.ROLE} ({story})"
+        return super()._explain(error, label, role)
+
+    def _from_blob(self, checkpoint: Checkpoint | None) -> str:
+        if checkpoint is None:
+            return ""
+        return f" (blob '{self._params.container}/{checkpoint.found.blob}')"
+
+    def _tell(self, lag: HubLag, checkpoints: Mapping[str, Checkpoint]) -> None:
+        """Logs where checkpoints were read and what is unusual about them, when that differs from before."""
+        places: dict[Place, int] = {}
+        for checkpoint in checkpoints.values():
+            places[checkpoint.found.place] = places.get(checkpoint.found.place, 0) + 1
+        unusual = [one for one in lag.partitions if one.state not in {LagState.OK, LagState.EMPTY}]
+        story = (places, {one.partition.id: one.state for one in unusual})
+        if story == self._told:
+            return
+        self._told = story
+        read = ", ".join(
+            f"{count} of layout {place.layout} in '{self._params.container}/{place.prefix}'"
+            for place, count in places.items()
+        )
+        logger.info(
+            "%s: %d partitions; checkpoints: %s", self._label, len(lag.partitions), read or "none found"
+        )
+        for one in unusual:
+            blob = self._from_blob(checkpoints.get(one.partition.id))
+            logger.warning("%s: %s%s; counted as %d events", self._label, one, blob, one.lag)
+
+
+async def _partition(hub: EventHubConsumerClient, partition: str) -> Partition:
+    properties = await hub.get_partition_properties(partition)
+    if not properties:
+        raise ValueError(f"the answer about partition {partition} is empty")
+    return Partition(
+        partition,
+        int(properties["beginning_sequence_number"]),
+        int(properties["last_enqueued_sequence_number"]),
+        bool(properties["is_empty"]),
+    )
+
+
+async def _list(container: ContainerClient, listing: Listing, partitions: Sequence[str]) -> list[Found]:
+    blobs: AsyncIterable[Any] = (
+        container.walk_blobs(include=["metadata"], delimiter="/")
+        if listing.flat
+        else container.list_blobs(name_starts_with=listing.prefix, include=["metadata"])
+    )
+    found = []
+    async for blob in blobs:
+        match = listing.find(blob.name, partitions)
+        if match is not None:  # a folder, which a flat listing also shows, ends in a slash and is none
+            place, partition = match
+            written_at = blob.last_modified.timestamp()
+            found.append(Found(place, partition, blob.name, written_at, blob.metadata or {}))
+    return found

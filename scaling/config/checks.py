@@ -1,0 +1,113 @@
+"""What can only be checked of a configuration as a whole, or with the app settings beside it. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from foundation.sanitize import one_line, secret_in
+from foundation.settings_reader import Reader, Shared
+from scaling.analysis.lint import Finding, Severity
+from scaling.decision.lock_step import COLLECTOR
+from scaling.policy import Policy
+from scaling.rules.composite import metrics_of
+from scaling.rules.within_request_units import WithinRequestUnitsRule
+
+CONNECTIONS = ("connection", "storage")
+"""Options of the registered collectors and scalers that take the name of a connection's app setting."""
+
+
+def one_target_each(resources: Mapping[str, str], shared: Shared) -> None:
+    """Two targets on one resource would undo each other's changes, each taking the other for a foreign hand."""
+    owners: dict[str, str] = {}
+    for target, resource in resources.items():
+        owner = owners.setdefault(resource, target)
+        if owner != target:
+            shared.problem(
+                f"targets.{target}",
+                f"scales the same resource as targets.{owner}; accepted is one target for each resource, which may "
+                "have several metrics and rules",
+            )
+
+
+def no_circle(policies: Mapping[str, Policy], shared: Shared, targets: Collection[str]) -> None:
+    """A target may follow another one's capacity, but not its own through others: it would chase itself.
+
+    A rule that only bounds (`within_request_units`) follows nobody, so two targets in lock step are no circle.
+    """
+    follows: dict[str, dict[str, str]] = {}
+    for name, policy in policies.items():
+        others = {
+            metric: str(spec.options.get("target", name))  # a missing one is told where it is missing
+            for metric, spec in policy.spec.metrics.items()
+            if spec.collector == COLLECTOR
+        }
+        for metric, other in others.items():
+            path = f"targets.{name}.metrics.{metric}.target"
+            if other not in targets:
+                known = ", ".join(each for each in targets if each != name) or "none"
+                shared.problem(path, f"found '{other}'; the other targets are {known}")
+            elif other == name and "target" in policy.spec.metrics[metric].options:
+                shared.problem(path, f"found '{name}', the target itself; use `instances` in an expression")
+        voting = (rule for rule in policy.flat_rules if not isinstance(rule, WithinRequestUnitsRule))
+        read = dict.fromkeys(metric for rule in voting for metric in metrics_of(rule) if metric in others)
+        follows[name] = {others[metric]: metric for metric in read if others[metric] != name}
+    for circle in _circles(follows):
+        metric = follows[circle[0]][circle[1]]
+        shared.problem(
+            f"targets.{circle[0]}.metrics.{metric}.target",
+            f"targets follow each other in a circle: {' -> '.join(circle)}; none could ever come to rest",
+        )
+
+
+def _circles(follows: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """One circle for every group of nodes that have one, as a path back to its beginning."""
+    found: list[list[str]] = []
+    done: set[str] = set()
+    for start in follows:
+        path: list[str] = []
+        branches = [iter((start,))]
+        while branches:
+            node = next(branches[-1], None)
+            if node is None:
+                branches.pop()
+                if path:
+                    done.add(path.pop())
+            elif node in path:
+                found.append([*path[path.index(node) :], node])
+            elif node in follows and node not in done:
+                path.append(node)
+                branches.append(iter(follows[node]))
+    return found
+
+
+def missing_connections(reader: Reader, target: str, options: Mapping[str, Any]) -> list[Finding]:
+    """Connections without an app setting. They end what needs them, not the app, so they are findings; the value
+    of a setting in place of its name is a problem.
+    """
+    found: list[Finding] = []
+    settings = reader.shared.settings
+    for option in CONNECTIONS:
+        name = options.get(option)
+        if not isinstance(name, str) or not name or has_connection(settings, name):
+            continue
+        if (secret := secret_in(name)) is not None:
+            text = f"found the value of an app setting, which looks like {secret}; accepted is the setting's name"
+            reader.problem(option, f"{text}, without the % signs")
+            continue
+        near = difflib.get_close_matches(name, {key.partition("__")[0] for key in settings}, n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        where = reader.shared.where(f"{reader.path}.{option}")
+        text = f"{where}: there is no app setting '{name}', nor any that begins with '{name}__'{hint}"
+        found.append(Finding(Severity.ERROR, "no_connection", target, one_line(text)))
+    return found
+
+
+def has_connection(settings: Mapping[str, str], name: str) -> bool:
+    """Whether an app setting of that name, or one of its identity family (`name__...`), has a value."""
+    prefix = f"{name}__".casefold()
+    return bool(settings.get(name, "").strip()) or any(
+        key.replace(":", "__").casefold().startswith(prefix) and value.strip()
+        for key, value in settings.items()
+    )

@@ -1,0 +1,82 @@
+"""When the collector is due: its schedule as times of an epoch, and how many of them fit into a window. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from datetime import datetime
+from functools import lru_cache
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from scaling.config.ncrontab import NcrontabSchedule
+
+COUNTED = 20_000
+"""Most firings that are counted at once; as many samples as a window holds."""
+
+_MONDAY = 946_857_600.0  # 3 January 2000
+_DAYS = 15
+_LOOKED_AT = 4_000  # firings; a fortnight of those that are not every minute
+
+
+class Timetable:
+    """A schedule (NCRONTAB or a time span) in a time zone. Raises ValueError naming what is wrong with either.
+
+    `interval` is the smallest between two firings, in seconds; `uneven` the schedule where there are others.
+    """
+
+    def __init__(self, schedule: str, time_zone: str = "UTC") -> None:
+        self._schedule = NcrontabSchedule.parse(schedule)
+        self.interval = self._schedule.smallest_interval()
+        self.is_even = self._schedule.is_even()
+        self.uneven = "" if self.is_even else schedule
+        self.time_zone = time_zone
+        try:
+            self._zone = ZoneInfo(time_zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(
+                f"found time zone '{time_zone}'; accepted are IANA names such as 'Europe/Amsterdam'"
+            ) from None
+
+    def due(self, begin: float, end: float) -> int:
+        """How often it fires after `begin` and before `end`, at most COUNTED times.
+
+        Raises OverflowError, ValueError or OSError for times that no calendar has.
+        """
+        count = 0
+        if begin < end:
+            moment = self._schedule.next_after(datetime.fromtimestamp(begin, self._zone))
+            while (at := moment.timestamp()) < end and count < COUNTED:
+                count += at > begin  # an hour that a clock repeats is passed over once
+                moment = self._schedule.next_after(moment)
+        return count
+
+    def samples(self, span: float) -> tuple[int, int]:
+        """The fewest and the most firings in a window of `span` that ends with one.
+
+        For the fewest, windows that begin in a pause longer than themselves (a night, say) do not count.
+        """
+        even = max(int(span / self.interval + 1e-9), 1)
+        if self.is_even:
+            return even, even
+        times = self._fortnight(span)
+        found: list[int] = []
+        after_pause: list[int] = []
+        for index in range(bisect_right(times, times[0] + span), len(times)):
+            first = bisect_right(times, times[index] - span)
+            paused = times[first] - times[first - 1] > span
+            (after_pause if paused else found).append(index - first + 1)
+        return min(found or after_pause, default=even), max(found + after_pause, default=even)
+
+    def _fortnight(self, span: float) -> list[float]:
+        moment = datetime.fromtimestamp(_MONDAY, self._zone)
+        times = [moment.timestamp()]
+        until = _MONDAY + max(_DAYS * 86_400.0, 3 * span)
+        while times[-1] < until and len(times) < _LOOKED_AT:
+            moment = self._schedule.next_after(moment)
+            times.append(moment.timestamp())
+        return times[1:]
+
+
+@lru_cache(maxsize=64)
+def timetable(schedule: str, time_zone: str) -> Timetable:
+    """The same, worked out once."""
+    return Timetable(schedule, time_zone)

@@ -1,0 +1,1 @@
+"""From windows, state and orders to one explained recommendation. Pure: the one folder a reader must know."""

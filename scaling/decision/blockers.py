@@ -1,0 +1,284 @@
+"""What forbids a change: bounds reached, guards, plateau, missing metrics, cooldowns, pauses. Pure.
+
+Each blocker comes with the flips that together would lift it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scaling.decision import pacing as pace
+from scaling.decision.missing import first_missing, missing_flips
+from scaling.decision.orders import active_pause
+from scaling.model import (
+    Controls,
+    Direction,
+    Flip,
+    Limit,
+    Override,
+    Pause,
+    Reason,
+    Refused,
+    ScaleAction,
+    TargetState,
+    Verdict,
+)
+from scaling.policy import Policy
+from scaling.rules.composite import PROBLEMS, combine
+from scaling.rules.view import MetricsView
+
+Blocker = tuple[Limit, tuple[Flip, ...]]
+"""What forbids a change, and what together would lift it."""
+
+PLATFORM_FLOOR = "platform floor"
+
+REFUSAL_REMEMBERED = 900.0
+"""Seconds until a change that the platform refused is tried again though nothing changed that can be seen: a role
+that was granted meanwhile, or an hourly limit of changes, shows nowhere.
+"""
+
+REASON_OF = {Direction.OUT: Reason.SCALE_OUT, Direction.IN: Reason.SCALE_IN}
+
+
+def time_flip(until: float, outcome: Reason) -> Flip:
+    """The same metrics lead to `outcome` from `until` on."""
+    return Flip("time", ">=", until, outcome)
+
+
+class Situation:
+    """Everything one decision is made from; the bounds are the policy's, narrowed by schedules and platform.
+
+    A maximum protects the bill, so it wins over any floor; only what the platform itself cannot go below does not
+    yield to it.
+    """
+
+    __slots__ = (
+        "controls",
+        "decision_id",
+        "high",
+        "high_is",
+        "low",
+        "low_is",
+        "now",
+        "policy",
+        "proposed",
+        "state",
+        "step",
+        "verdict",
+        "verdicts",
+        "view",
+    )
+
+    def __init__(
+        self,
+        policy: Policy,
+        state: TargetState,
+        controls: Controls,
+        view: MetricsView,
+        verdicts: Sequence[Verdict],
+        now: float,
+        decision_id: str,
+    ) -> None:
+        self.policy = policy
+        self.state = state
+        self.controls = controls
+        self.view = view
+        self.verdicts = verdicts
+        self.verdict = verdict = combine(verdicts, view.current)
+        self.now = now
+        self.decision_id = decision_id
+        self.proposed = verdict.desired
+        if verdict.desired is None and verdict.reason not in PROBLEMS:
+            self.proposed = view.current
+        capacity = state.capacity
+        low, high, self.low_is, self.high_is = policy.minimum, policy.maximum, "minimum", "maximum"
+        if verdict.ceiling is not None and verdict.ceiling < high:
+            high, self.high_is = verdict.ceiling, "ceiling of the schedule"
+        if verdict.floor is not None and verdict.floor > low:
+            low = verdict.floor
+        self.step = 1
+        if capacity is not None:
+            self.step = max(capacity.step, 1)
+            if capacity.ceiling is not None and capacity.ceiling < high:
+                high, self.high_is = capacity.ceiling, "ceiling of the platform"
+            if capacity.floor > low:
+                low, self.low_is = capacity.floor, PLATFORM_FLOOR
+            if view.current > high and capacity.floor > high:
+                high, self.high_is = self.stepped(capacity.floor), PLATFORM_FLOOR
+        # Bounds between two steps are met from within, but move nothing that is within them.
+        current, step = view.current, self.step
+        self.high = max(high // step * step, current if current <= high else 0, 0)
+        self.low = min(self.stepped(low), current) if current >= low else self.stepped(low)
+        self.low = min(self.low, self.high)
+
+    def lower_flips(self, comparator: str, outcome: Reason) -> tuple[Flip, ...]:
+        """Lower bounds that together would lead to `outcome`: the policy's, and the platform's where it is higher."""
+        current, by_platform = float(self.view.current), self.low_is == PLATFORM_FLOOR
+        flips = (Flip(PLATFORM_FLOOR, comparator, current, outcome),) if by_platform else ()
+        if by_platform and max(self.policy.minimum, self.verdict.floor or 0) <= current - (comparator == "<"):
+            return flips
+        return (*flips, Flip("minimum", comparator, current, outcome))
+
+    def stepped(self, wanted: int) -> int:
+        """`wanted` rounded up to what the platform can be set to: too little is throttled, too much costs a step."""
+        return -(-wanted // self.step) * self.step
+
+    def overrides(self, pending: ScaleAction) -> bool:
+        """True when an operator's override asks for another capacity than the pending action leads to."""
+        override = self.controls.override
+        if override is None or self.now >= override.until:
+            return False
+        return self.as_ordered(override) != pending.to_capacity
+
+    def as_ordered(self, override: Override) -> int:
+        """The capacity of an override, as a step of the platform within the bounds."""
+        return min(max(self.stepped(override.capacity), self.low), self.high)
+
+    def allowed(self) -> int:
+        """The most that the policy and its schedules allow, whatever the platform does."""
+        ceiling = self.verdict.ceiling
+        return self.policy.maximum if ceiling is None else min(ceiling, self.policy.maximum)
+
+    def turned(self, exact: int, stepped: int) -> bool:
+        """True when rounding up to a step of the platform leaves nothing of a change, or turns it round."""
+        current = self.view.current
+        return stepped == current or (stepped > current) != (exact > current)
+
+
+def blockers_of(case: Situation, direction: Direction, wanted: int) -> list[Blocker]:
+    """Everything that forbids a change to `wanted`, in the order it is reported."""
+    out = direction is Direction.OUT
+    found = (
+        _at_bound(case, wanted, out=out),
+        _guarded(case, wanted) if out else None,
+        _waiting(case, wanted) if out else None,
+        _plateaued(case, wanted) if out else None,
+        None if out else _unknown(case, wanted),
+        _cooling(case, direction, wanted),
+        _pause_blocker(case, direction, wanted),
+    )
+    return [blocker for blocker in found if blocker is not None]
+
+
+def _at_bound(case: Situation, wanted: int, *, out: bool) -> Blocker | None:
+    current = case.view.current
+    if out and current >= case.high:
+        limit = Limit(Reason.AT_MAXIMUM, wanted, current, f"{case.high_is} {case.high}")
+        return limit, (Flip("maximum", ">", float(current), Reason.SCALE_OUT),)
+    if not out and current <= case.low:
+        limit = Limit(Reason.AT_MINIMUM, wanted, current, f"{case.low_is} {case.low}")
+        return limit, case.lower_flips("<", Reason.SCALE_IN)
+    return None
+
+
+def _guarded(case: Situation, wanted: int) -> Blocker | None:
+    guards = [v for v in case.verdicts if v.blocks_out]
+    if not guards:
+        return None
+    told = [v for v in guards if v.reason is Reason.GUARDED]
+    evidence = next((e for v in told for e in v.evidence), None)
+    flips = tuple(f for v in told for f in v.flips)
+    unread = any(summary.problem is not None for summary in case.view.metrics().values())
+    if not flips or (unread and not all(v.evidence for v in told)):  # it has to be read, and to be low
+        flips += missing_flips(case.view, case.policy.windows, Reason.SCALE_OUT, gaps=False)
+    note = next((v.note for v in guards if v.note), "")
+    text = f"{evidence.metric} {evidence.value:g} > {evidence.threshold:g}" if evidence else note
+    return Limit(Reason.GUARDED, wanted, case.view.current, text), flips
+
+
+def _waiting(case: Situation, wanted: int) -> Blocker | None:
+    """Scaling out has to wait for another target; for what it waits is the next step that the limits allow."""
+    allowed = case.verdict.out_ceiling
+    if allowed is None or allowed > case.view.current:
+        return None
+    told = [v for v in case.verdicts if v.out_ceiling is not None and v.out_ceiling <= case.view.current]
+    flips = tuple(f for v in told for f in v.flips)
+    if not flips or any(v.note for v in told):
+        flips += missing_flips(case.view, case.policy.windows, Reason.SCALE_OUT, gaps=False)
+    return Limit(Reason.LOCK_STEP, _next(case, wanted), case.view.current, out_ceiling_text(case)), flips
+
+
+def _next(case: Situation, wanted: int) -> int:
+    """How far the step and rate limits let a scale-out to `wanted` come at once."""
+    desired, _ = pace.reduced(wanted, case.view.current, case.state.effects, case.policy.spec.out, case.now)
+    return case.stepped(desired)
+
+
+def out_ceiling_text(case: Situation) -> str:
+    """What bounds scaling out, in words."""
+    lowest = min((v for v in case.verdicts if v.out_ceiling is not None), key=lambda v: v.out_ceiling or 0)
+    if lowest.note or not lowest.evidence:
+        return lowest.note
+    seen = lowest.evidence[0]
+    return f"{seen.metric} {seen.value:g} suffices for {lowest.out_ceiling}"
+
+
+def _unknown(case: Situation, wanted: int) -> Blocker | None:
+    """A missing metric forbids scaling in, also where the rules did not need it."""
+    missing = first_missing(case.view)
+    if missing is None:
+        return None
+    name, reason = missing
+    flips = missing_flips(case.view, case.policy.windows, Reason.SCALE_IN, gaps=True)
+    return Limit(reason, wanted, case.view.current, name), flips
+
+
+def _plateaued(case: Situation, wanted: int) -> Blocker | None:
+    plateau = case.policy.spec.plateau
+    if plateau is None:
+        return None
+    summary = case.view.metric(plateau.metric)
+    if summary.problem is not None:
+        return None
+    level = summary.latest
+    found = pace.plateaued(case.state.effects, level, plateau, case.now)
+    if found is None:
+        return None
+    text = f"{plateau.metric} {level:g} did not fall below {found:g} over {plateau.effects} scale-outs"
+    flip = Flip(f"latest {plateau.metric}", "<", found, Reason.SCALE_OUT)
+    return Limit(Reason.PLATEAU, wanted, case.view.current, text), (flip,)
+
+
+def _cooling(case: Situation, direction: Direction, wanted: int) -> Blocker | None:
+    spec = case.policy.spec
+    until = pace.cooldown_until(case.state.effects, direction, spec.out, spec.inward)
+    if until is None or case.now >= until:
+        return None
+    limit = Limit(Reason.COOLING_DOWN, wanted, case.view.current, f"{until - case.now:.0f} s left")
+    return limit, (time_flip(until, REASON_OF[direction]),)
+
+
+def _pause_blocker(case: Situation, direction: Direction, wanted: int) -> Blocker | None:
+    paused = active_pause(case.controls, direction, case.now)
+    return pause_limit(case, paused, wanted, REASON_OF[direction]) if paused is not None else None
+
+
+def pause_limit(case: Situation, paused: Pause, wanted: int, outcome: Reason) -> Blocker:
+    limit = Limit(Reason.PAUSED, wanted, case.view.current, f"paused by {paused.by}")
+    direction = Direction.OUT if wanted > case.view.current else Direction.IN
+    ends = [p.until for p in case.controls.pauses if p.direction in {None, direction}]
+    if None in ends:
+        return limit, (Flip("control", "!=", 0.0, outcome),)
+    return limit, (time_flip(max(end for end in ends if end is not None), outcome),)
+
+
+def known_refusal(case: Situation, desired: int) -> Refused | None:
+    """The refusal that this change would meet again: of as much or less, by the same limits, and no order since."""
+    refused, current, capacity = case.state.refused, case.view.current, case.state.capacity
+    if refused is None or refused.from_capacity != current or capacity is None:
+        return None
+    out = desired > current
+    as_far = desired >= refused.to_capacity if out else desired <= refused.to_capacity
+    orders = case.controls
+    ordered = max(
+        orders.foreign_cleared_at or 0.0, orders.override.at if orders.override is not None else 0.0
+    )
+    known = (
+        as_far
+        and out == (refused.to_capacity > current)
+        and abs(case.now - refused.at)
+        < REFUSAL_REMEMBERED  # of a clock that was far ahead, it would never end
+        and ordered < refused.at
+        and (refused.floor, refused.ceiling) == (capacity.floor, capacity.ceiling)
+    )
+    return refused if known else None

@@ -1,0 +1,398 @@
+"""decide(): from windows, state and operators' orders to one explained recommendation. Pure.
+
+Order of the steps, each with its own Reason:
+
+1. What forbids a decision: unknown capacity, corrupt state, a foreign hand, a pending action (an override takes its
+   place, unless it is being carried out).
+2. What the operator or the rules want: an override, else the rules combined any-out/all-in, else the
+   fallback for metrics missing long.
+3. What bounds always enforce: minimum and maximum (with schedules and the platform's own limits).
+4. What holds a wanted change back: less than a step of the platform, stabilization, the bound already reached,
+   guards and plateau (out), missing metrics (in), cooldown, a pause. All of them are told, the first one is the
+   reason.
+5. What reduces it: step, rate policies, bounds.
+6. Dry-run turns an action into a note; one the platform has just refused is not ordered again.
+
+A scale-out beats a scale-in; no rule and no bound ever scales in while any metric is missing. Every hold
+names, as flips, what together would have ended it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scaling.decision import pacing as pace
+from scaling.decision.blockers import (
+    PLATFORM_FLOOR,
+    REASON_OF,
+    REFUSAL_REMEMBERED,
+    Situation,
+    blockers_of,
+    known_refusal,
+    out_ceiling_text,
+    pause_limit,
+    time_flip,
+)
+from scaling.decision.missing import first_missing, missing_flips, verdicts_of
+from scaling.decision.orders import active_pause
+from scaling.model import (
+    NO_CONTROLS,
+    Controls,
+    Direction,
+    Evidence,
+    Flip,
+    Limit,
+    Reason,
+    Recommendation,
+    ScaleAction,
+    TargetState,
+)
+from scaling.policy import Policy
+from scaling.rules.composite import PROBLEMS
+from scaling.rules.view import MetricsView
+from scaling.window import Window
+
+
+def decide(
+    policy: Policy,
+    windows: Mapping[str, Window],
+    state: TargetState,
+    *,
+    now: float,
+    controls: Controls = NO_CONTROLS,
+    decision_id: str = "",
+) -> Recommendation:
+    """The recommendation for one target at `now`. Never raises for any windows, state or controls."""
+    capacity = state.capacity
+    if capacity is None or state.capacity_error is not None or state.expected is None:
+        return Recommendation(
+            decision_id,
+            policy.target,
+            now,
+            state.expected,
+            None,
+            state.expected,
+            policy.minimum,
+            policy.maximum,
+            Reason.CAPACITY_UNKNOWN,
+            flips=(Flip("capacity", ">=", 0.0, Reason.WITHIN_TARGET),),
+            note=state.capacity_error or "the capacity has never been read",
+        )
+    current = state.expected
+    view = MetricsView(
+        windows=windows,
+        specs=policy.windows,
+        current=current,
+        ready=capacity.ready if capacity.ready is not None else current,
+        minimum=policy.minimum,
+        maximum=policy.maximum,
+        now=now,
+    )
+    case = _Case(policy, state, controls, view, verdicts_of(policy, view), now, decision_id)
+    return case.blocked() or case.free()
+
+
+def action_text(action: ScaleAction) -> str:
+    """`3 -> 4 [plan-orders@...]`."""
+    return f"{action.from_capacity} -> {action.to_capacity} [{action.action_id}]"
+
+
+class _Case(Situation):
+    """One decision in the making."""
+
+    __slots__ = ()
+
+    # Steps 1 to 4: each returns a recommendation, or None to go on.
+
+    def blocked(self) -> Recommendation | None:
+        """Step 1: nothing may be changed whatever the rules say."""
+        return self._distrusted() or self._moved_by_others() or self._moving()
+
+    def _distrusted(self) -> Recommendation | None:
+        since, spec = self.state.corrupt_since, self.policy.spec
+        if since is None:
+            return None
+        # What was forgotten: effects (for cooldowns), recommendations (for stabilization).
+        until = since + max(spec.out.cooldown, spec.inward.cooldown, self.policy.memory, 60.0)
+        if self.now >= until:
+            return None
+        return self._hold(
+            Reason.STATE_CORRUPT, (time_flip(until, self._after(until)),), "stored state was unreadable"
+        )
+
+    def _moved_by_others(self) -> Recommendation | None:
+        capacity, foreign = self.state.capacity, self.state.foreign
+        if capacity is not None and capacity.held_by is not None:
+            flip = Flip("control", "!=", 0.0, self._after(self.now))
+            return self._hold(Reason.FOREIGN_HAND, (flip,), f"held by {capacity.held_by}")
+        if foreign is None:
+            return None
+        # Then the capacity is taken over, and decided upon anew; what will come of it is not known yet.
+        flip = time_flip(foreign.at + self.policy.spec.foreign_hold, Reason.WITHIN_TARGET)
+        note = f"set to {foreign.seen} by somebody else, expected {foreign.expected}"
+        return self._hold(Reason.FOREIGN_HAND, (flip,), note)
+
+    def _moving(self) -> Recommendation | None:
+        pending, capacity = self.state.pending, self.state.capacity
+        if pending is not None and self.now < pending.expires_at:
+            note, until = action_text(pending), pending.expires_at
+            if self.overrides(
+                pending
+            ):  # it takes the place of what is pending, but not of a change in the making
+                until = self.now
+                if self.state.delivery is not None and self.state.delivery.carried_until is not None:
+                    until = min(self.state.delivery.carried_until, pending.expires_at)
+                note = f"the override waits for {note}, which is being carried out"
+            if self.now < until:
+                flip = time_flip(until, self._after(until))
+                return self._hold(Reason.ACTION_PENDING, (flip,), note)
+        if capacity is not None and capacity.pending:
+            flip = Flip("pending", "==", 0.0, self._after(self.now))
+            return self._hold(Reason.ACTION_PENDING, (flip,), "the platform is still changing the capacity")
+        return None
+
+    def free(self) -> Recommendation:
+        """Steps 2 to 6."""
+        return self.ordered() or self.bounded() or self.ruled()
+
+    def _after(self, until: float) -> Reason:
+        """What the same metrics would lead to at `until`, nothing blocking any more."""
+        later = _Case(
+            self.policy,
+            self.state,
+            self.controls,
+            self.view,
+            self.verdicts,
+            until,
+            self.decision_id,
+        )
+        return later.free().reason
+
+    def ordered(self) -> Recommendation | None:
+        """Step 2a: an operator's override. It stands above a pause: both are orders, and it is the exact one."""
+        override = self.controls.override
+        if override is None or self.now >= override.until:
+            return None
+        wanted = self.as_ordered(override)
+        note = f"override to {override.capacity} by {override.by}"
+        pending = self.state.pending
+        if pending is not None and self.now < pending.expires_at and self.overrides(pending):
+            note += f"; it takes the place of {action_text(pending)}"
+        flips = (time_flip(override.until, self._after(override.until)),)
+        if wanted == self.view.current:
+            return self._hold(Reason.OVERRIDDEN, flips, note)
+        return self._act(wanted, Reason.OVERRIDDEN, (), note, flips=flips)
+
+    def bounded(self) -> Recommendation | None:
+        """Step 3: a capacity outside its bounds goes to the bound, without cooldown. Where the rules may go
+        further than the minimum, they decide.
+        """
+        current = self.view.current
+        if current < self.low:
+            ruled = self.ruled()
+            if ruled.desired is not None and ruled.desired > self.low:
+                return ruled
+            wanted, reason = self.low, Reason.BELOW_MINIMUM
+            flips = self.lower_flips("<=", ruled.reason)
+        elif current > self.high and first_missing(self.view) is None:
+            wanted, reason = self.high, Reason.ABOVE_MAXIMUM
+            flips = (Flip("maximum", ">=", float(current), self.ruled().reason),)
+        elif current == self.high and self.high_is == PLATFORM_FLOOR:
+            below = Limit(Reason.AT_MINIMUM, self.allowed(), current, f"{PLATFORM_FLOOR} {current}")
+            flip = Flip(PLATFORM_FLOOR, "<", float(current), Reason.ABOVE_MAXIMUM)
+            return self._hold(Reason.AT_MINIMUM, (flip,), self.verdict.note, limits=(below,))
+        else:
+            return None
+        direction = Direction.OUT if wanted > current else Direction.IN
+        paused = active_pause(self.controls, direction, self.now)
+        if paused is not None:
+            limit, flips = pause_limit(self, paused, wanted, reason)
+            return self._hold(Reason.PAUSED, flips, limits=(limit,))
+        return self._act(wanted, reason, (), self.verdict.note, flips=flips)
+
+    def ruled(self) -> Recommendation:
+        """Steps 2b, 4, 5 and 6: what the rules want, held back and reduced."""
+        wanted, reason = self._wanted()
+        current, spec = self.view.current, self.policy.spec
+        if wanted is None:
+            pointed = self._pointed()
+            outcome = Reason.WITHIN_TARGET if pointed is None else pointed.free().reason
+            flips = missing_flips(self.view, self.policy.windows, outcome, gaps=True)
+            return self._hold(
+                reason, flips, self.verdict.note, evidence=pointed.verdict.evidence if pointed else None
+            )
+        if wanted == current:
+            return self._hold(reason, self.verdict.flips, self.verdict.note)
+        wanted, exact = self.stepped(wanted), wanted
+        if self.turned(exact, wanted):
+            return self._between_steps(exact, ())
+        recommendations = self.state.recommendations
+        stable = pace.stabilized(wanted, current, recommendations, spec.out, spec.inward, self.now)
+        if stable == current:
+            until = pace.stable_until(wanted, current, recommendations, spec.out, spec.inward)
+            out = wanted > current
+            return self._hold(
+                Reason.STABILIZING,
+                (time_flip(until, Reason.SCALE_OUT if out else Reason.SCALE_IN),),
+                self.verdict.note,
+                limits=(
+                    Limit(
+                        Reason.STABILIZING,
+                        wanted,
+                        current,
+                        f"the {'lowest' if out else 'highest'} recommendation of the window",
+                    ),
+                ),
+            )
+        direction = Direction.OUT if stable > current else Direction.IN
+        blockers = blockers_of(self, direction, stable)
+        if blockers:
+            return self._hold(
+                blockers[0][0].reason,
+                tuple(flip for _, flips in blockers for flip in flips),
+                self.verdict.note,
+                limits=tuple(limit for limit, _ in blockers),
+            )
+        return self._reduced(wanted, stable, direction, reason)
+
+    def _wanted(self) -> tuple[int | None, Reason]:
+        """What the rules ask for, or the fallback when metrics have been missing for long."""
+        verdict, fallback = self.verdict, self.policy.spec.fallback
+        since = self.state.missing_since
+        if verdict.desired is not None:
+            return verdict.desired, verdict.reason
+        if verdict.reason not in PROBLEMS:
+            return self.view.current, Reason.WITHIN_TARGET
+        if (
+            fallback is not None
+            and since is not None
+            and self.now - since >= fallback.after
+            and self.view.current < fallback.capacity
+            and not self._only_disabled()
+        ):
+            return fallback.capacity, Reason.FALLBACK
+        return None, verdict.reason
+
+    def _pointed(self) -> _Case | None:
+        """The same case were the samples that are there all there is to know; None where that is too little."""
+        view = self.view.as_far_as_known()
+        verdicts = verdicts_of(self.policy, view)
+        case = _Case(self.policy, self.state, self.controls, view, verdicts, self.now, self.decision_id)
+        return None if case.verdict.desired is None and case.verdict.reason in PROBLEMS else case
+
+    def _only_disabled(self) -> bool:
+        """True when disabled entities are all that keeps the rules from voting: more units would receive nothing."""
+        problems = {summary.problem for summary in self.view.metrics().values()}
+        return Reason.ENTITY_DISABLED in problems <= {None, Reason.ENTITY_DISABLED}
+
+    def _reduced(self, wanted: int, stable: int, direction: Direction, reason: Reason) -> Recommendation:
+        """Step 5: step and rate limits, then the bounds. None of them can reverse the direction."""
+        current, spec = self.view.current, self.policy.spec
+        limits: list[Limit] = []
+        if stable != wanted:
+            limits.append(Limit(Reason.STABILIZING, wanted, stable, "the most cautious recommendation"))
+        mine = spec.out if direction is Direction.OUT else spec.inward
+        desired, rate_limits = pace.reduced(stable, current, self.state.effects, mine, self.now)
+        limits.extend(rate_limits)
+        if desired != current:
+            desired, exact = self.stepped(desired), desired
+            if self.turned(exact, desired):
+                return self._between_steps(exact, tuple(limits))
+        within = self.verdict.out_ceiling
+        if direction is Direction.OUT and within is not None and within < desired:
+            limits.append(Limit(Reason.LOCK_STEP, desired, within, out_ceiling_text(self)))
+            desired = within
+        clamped = min(max(desired, self.low), self.high)
+        if clamped != desired:
+            bound = Reason.AT_MAXIMUM if clamped < desired else Reason.AT_MINIMUM
+            limits.append(Limit(bound, desired, clamped, f"{self.low}..{self.high}"))
+        if clamped == current:
+            until = pace.rate_free_at(
+                current, self.state.effects, mine, self.now, out=direction is Direction.OUT
+            )
+            outcome = REASON_OF[direction]
+            flip = Flip("step", ">", 0.0, outcome) if until is None else time_flip(until, outcome)
+            return self._hold(limits[-1].reason, (flip,), self.verdict.note, limits=tuple(limits))
+        if reason is Reason.FALLBACK:
+            # With nothing else missing, it was a gap that kept the rules from voting.
+            whole = all(summary.problem is None for summary in self.view.metrics().values())
+            gaps = whole and self.verdict.reason is Reason.INCOMPLETE_WINDOW
+            pointed = self._pointed()
+            outcome = Reason.WITHIN_TARGET if pointed is None else pointed.free().reason
+            flips = missing_flips(self.view, self.policy.windows, outcome, gaps=gaps)
+        else:
+            flips = self.verdict.flips
+        return self._act(clamped, reason, tuple(limits), self.verdict.note, flips=flips)
+
+    def _between_steps(self, wanted: int, limits: tuple[Limit, ...]) -> Recommendation:
+        current = self.view.current
+        flip = Flip("platform step", "<=", float(abs(wanted - current)), self._reason_of(wanted))
+        limit = Limit(Reason.BETWEEN_STEPS, wanted, current, f"in steps of {self.step}")
+        return self._hold(Reason.BETWEEN_STEPS, (flip,), self.verdict.note, limits=(*limits, limit))
+
+    def _reason_of(self, wanted: int) -> Reason:
+        return REASON_OF[Direction.OUT if wanted > self.view.current else Direction.IN]
+
+    # Building the answer.
+
+    def _hold(
+        self,
+        reason: Reason,
+        flips: tuple[Flip, ...],
+        note: str = "",
+        *,
+        limits: tuple[Limit, ...] = (),
+        evidence: tuple[Evidence, ...] | None = None,
+    ) -> Recommendation:
+        """`evidence` in place of the verdict's, where there is any."""
+        current = self.view.current
+        return Recommendation(
+            self.decision_id,
+            self.policy.target,
+            self.now,
+            current,
+            self.proposed,
+            current,
+            self.low,
+            self.high,
+            reason,
+            evidence or self.verdict.evidence,
+            flips,
+            limits,
+            note,
+        )
+
+    def _act(
+        self,
+        desired: int,
+        reason: Reason,
+        limits: tuple[Limit, ...],
+        note: str,
+        *,
+        flips: tuple[Flip, ...],
+    ) -> Recommendation:
+        """Step 6 included: in dry-run the desired capacity is shown, but the reason is DRY_RUN."""
+        dry_run = self.policy.spec.dry_run if self.controls.dry_run is None else self.controls.dry_run
+        if dry_run:
+            limits = (*limits, Limit(reason, desired, desired, "dry-run"))
+        elif (refused := known_refusal(self, desired)) is not None:
+            until = refused.at + REFUSAL_REMEMBERED
+            limit = Limit(Reason.REFUSED, desired, self.view.current, refused.detail)
+            return self._hold(
+                Reason.REFUSED, (time_flip(until, self._after(until)),), note, limits=(*limits, limit)
+            )
+        return Recommendation(
+            self.decision_id,
+            self.policy.target,
+            self.now,
+            self.view.current,
+            self.proposed,
+            desired,
+            self.low,
+            self.high,
+            Reason.DRY_RUN if dry_run else reason,
+            self.verdict.evidence,
+            flips if not dry_run else (Flip("control", "==", 0.0, reason),),
+            limits,
+            note,
+        )

@@ -1,0 +1,105 @@
+"""What is missing from a target's metrics, what would end that, and what the rules say all the same. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Literal
+
+from msgspec import structs
+
+from scaling.decision.explain import count_text
+from scaling.model import Flip, Reason, Verdict
+from scaling.policy import Policy
+from scaling.rules.composite import combine, safe_evaluate
+from scaling.rules.view import MetricsView
+from scaling.window import COVERAGE_SLACK, Summary, WindowSpec
+
+
+def first_missing(view: MetricsView) -> tuple[str, Reason] | None:
+    """The first metric that is not whole, with the reason; a gap is an incomplete window.
+
+    Not only what the rules read: nothing is scaled in while anything configured to be watched is unknown.
+    """
+    for name, summary in view.metrics().items():
+        if summary.problem is not None:
+            return name, summary.problem
+        if summary.gap:
+            return name, Reason.INCOMPLETE_WINDOW
+    return None
+
+
+def missing_flips(
+    view: MetricsView, specs: Mapping[str, WindowSpec], outcome: Reason, *, gaps: bool
+) -> tuple[Flip, ...]:
+    """What every metric that is not whole still needs; together they change the outcome.
+
+    A gap counts only where it forbids something (`gaps`). With no metric to blame, a rule failed.
+    """
+    found: list[Flip] = []
+    for name, spec in specs.items():
+        summary = view.metric(name)
+        if summary.problem is not None or (gaps and summary.gap):
+            found.append(_flip(name, summary, spec, outcome))
+    return tuple(found) or (Flip("failures", "==", 0.0, outcome),)
+
+
+def _flip(name: str, summary: Summary, spec: WindowSpec, outcome: Reason) -> Flip:
+    if summary.problem is Reason.STALE_METRIC:
+        return Flip(f"age {name}", "<=", spec.stale_after, outcome)
+    if summary.problem not in {None, Reason.INCOMPLETE_WINDOW}:
+        return Flip(f"failures {name}", "==", 0.0, outcome)
+    if summary.gap and summary.count:
+        return _whole(name, summary, spec, outcome)
+    if summary.count < spec.min_samples:
+        return Flip(f"samples {name}", ">=", float(spec.min_samples), outcome)
+    return Flip(f"span {name}", ">=", spec.span - COVERAGE_SLACK * spec.interval, outcome)
+
+
+def _whole(name: str, summary: Summary, spec: WindowSpec, outcome: Reason) -> Flip:
+    """With no sample missing there is another outcome."""
+    whole = summary.count + summary.missing if spec.schedule else ceil(spec.span / spec.interval)
+    return Flip(f"samples {name}", ">=", float(max(whole, spec.min_samples)), outcome)
+
+
+def verdicts_of(policy: Policy, view: MetricsView) -> list[Verdict]:
+    """What the rules say. Where they want less while samples are missing, within tolerance, they are asked again
+    with each of these as high as the highest of its window, and as low as the lowest, for of some metrics less asks
+    for more capacity: nothing is scaled in on an optimistic guess, and nothing is scaled out on a guess at all.
+    """
+    current = view.current
+    verdicts = [safe_evaluate(rule, view) for rule in policy.flat_rules]
+    if all(v.desired is None or v.desired >= current for v in verdicts):  # as nearly always
+        return verdicts
+    wanted = combine(verdicts, current).desired
+    if wanted is None or wanted >= current or not (missing := view.missing()):
+        return verdicts
+    for extreme in EXTREMES:
+        worst = view.assuming(extreme)
+        careful = [safe_evaluate(rule, worst) for rule in policy.flat_rules]
+        said = combine(careful, current)
+        if said.desired is None or said.desired >= current:
+            return [_held(policy, view, said, missing, extreme)]
+        if said.desired > wanted:
+            verdicts, wanted = careful, said.desired
+    return verdicts
+
+
+EXTREMES: tuple[Literal["highest"], Literal["lowest"]] = ("highest", "lowest")
+
+
+def _held(
+    policy: Policy,
+    view: MetricsView,
+    said: Verdict,
+    missing: Mapping[str, int],
+    extreme: Literal["highest", "lowest"],
+) -> Verdict:
+    """To stay, for what is missing might forbid to scale in."""
+    flips = tuple(_whole(name, view.metric(name), policy.windows[name], Reason.SCALE_IN) for name in missing)
+    lacking = ", ".join(f"{name} lacks {count_text(count, 'sample')}" for name, count in missing.items())
+    word = "high" if extreme == "highest" else "low"
+    note = f"{lacking}; were they as {word} as the {extreme} of the window, nothing would be scaled in"
+    return structs.replace(
+        said, desired=view.current, reason=Reason.INCOMPLETE_WINDOW, flips=flips, note=note
+    )

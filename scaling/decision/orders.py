@@ -1,0 +1,128 @@
+"""Operators' orders: pause, resume, override, dry-run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from foundation.settings_reader import parse_duration
+from scaling.decision.explain import duration_text
+from scaling.model import Controls, Direction, Override, Pause
+from scaling.policy import Policy
+
+DEFAULT_OVERRIDE = 3600.0
+"""Seconds an override lasts when the order does not say; an override never lasts for good."""
+
+MAX_OVERRIDE = 7 * 86_400.0
+
+Order = Mapping[str, Any]
+
+_PAUSE = {
+    "direction": "'out', 'in' and null (both)",
+    "for": "durations such as '30m', and null (until resumed)",
+}
+
+
+class OrderError(ValueError):
+    """An order cannot be carried out: names the field, what was found, what is accepted."""
+
+
+def active_pause(controls: Controls, direction: Direction, now: float) -> Pause | None:
+    """The pause that forbids a change in `direction` now."""
+    for pause in controls.pauses:
+        if pause.direction in {None, direction} and (pause.until is None or now < pause.until):
+            return pause
+    return None
+
+
+def pause(controls: Controls, order: Order, policy: Policy, *, by: str, now: float) -> tuple[Controls, str]:
+    """`{direction: out | in | null, for: duration | null}`; replaces a pause of the same direction.
+
+    Both have to be said: a request that lost its body must not stop all scaling for good.
+    """
+    _only(order, "direction", "for", "by")
+    missing = [
+        f"{name}: is missing; accepted are {accepted}"
+        for name, accepted in _PAUSE.items()
+        if name not in order
+    ]
+    if missing:
+        raise OrderError("; ".join(missing))
+    direction = order.get("direction")
+    if direction is not None and direction not in tuple(Direction):
+        raise OrderError(f"direction: found {direction!r}; accepted are 'out', 'in' and null (both)")
+    lasts = _duration(order, None)
+    new = Pause(by, now, Direction(direction) if direction else None, now + lasts if lasts else None)
+    kept = tuple(
+        p for p in controls.pauses if p.direction != new.direction and (p.until is None or p.until > now)
+    )
+    way = f"scaling {direction}" if direction else "scaling"
+    text = f"{way} paused {f'for {duration_text(lasts)}' if lasts else 'until resumed'}"
+    return msgspec.structs.replace(controls, pauses=(*kept, new)), text
+
+
+def resume(controls: Controls, order: Order, policy: Policy, *, by: str, now: float) -> tuple[Controls, str]:
+    """`{}`; lifts every pause and override, and takes over a capacity somebody else set."""
+    _only(order, "by")
+    return (
+        msgspec.structs.replace(controls, pauses=(), override=None, foreign_cleared_at=now),
+        "resumed; pauses and override lifted",
+    )
+
+
+def override(
+    controls: Controls, order: Order, policy: Policy, *, by: str, now: float
+) -> tuple[Controls, str]:
+    """`{capacity: n, for: duration}`; `n` within the policy's bounds, an hour by default."""
+    _only(order, "capacity", "for", "by")
+    capacity = order.get("capacity")
+    if type(capacity) is not int or not policy.minimum <= capacity <= policy.maximum:
+        raise OrderError(
+            f"capacity: found {capacity!r}; accepted are whole numbers {policy.minimum} to {policy.maximum}"
+        )
+    lasts = _duration(order, DEFAULT_OVERRIDE) or DEFAULT_OVERRIDE
+    if lasts > MAX_OVERRIDE:
+        raise OrderError(f"for: found {duration_text(lasts)}; at most {duration_text(MAX_OVERRIDE)}")
+    new = Override(capacity, by, now, now + lasts)
+    return msgspec.structs.replace(
+        controls, override=new
+    ), f"override to {capacity} for {duration_text(lasts)}"
+
+
+def dry_run(controls: Controls, order: Order, policy: Policy, *, by: str, now: float) -> tuple[Controls, str]:
+    """`{on: true | false | null}`; null goes back to the configuration."""
+    _only(order, "on", "by")
+    on = order.get("on", True)
+    if on is not None and not isinstance(on, bool):
+        raise OrderError(f"on: found {on!r}; accepted are true, false and null (as configured)")
+    text = "dry-run as configured" if on is None else f"dry-run {'on' if on else 'off'}"
+    return msgspec.structs.replace(controls, dry_run=on), text
+
+
+ORDERS: dict[str, Callable[..., tuple[Controls, str]]] = {
+    "dry-run": dry_run,
+    "override": override,
+    "pause": pause,
+    "resume": resume,
+}
+
+
+def _only(order: Order, *accepted: str) -> None:
+    unknown = [key for key in order if key not in accepted]
+    if unknown:
+        raise OrderError(f"{unknown[0]}: is not accepted here; accepted are {', '.join(accepted)}")
+
+
+def _duration(order: Order, default: float | None) -> float | None:
+    value = order.get("for")
+    if value is None:
+        return default
+    try:
+        seconds = parse_duration(value)
+    except ValueError as error:
+        raise OrderError(f"for: {error}") from None
+    if seconds <= 0:
+        raise OrderError(f"for: found {value!r}; a duration above 0 is accepted")
+    return seconds

@@ -1,0 +1,1 @@
+"""Sets the number of instances of an App Service Plan."""

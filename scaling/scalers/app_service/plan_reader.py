@@ -1,0 +1,211 @@
+"""Reads one App Service Plan: its capacity, its limits, and who else moves it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterable, Mapping
+from typing import TYPE_CHECKING
+
+from azure.core.exceptions import AzureError
+from msgspec import Struct
+
+from foundation.sanitize import told
+from scaling.ports import ScalerError
+from scaling.scalers.app_service.plan import PlanFacts, PlanId, facts_of, sku_maximum, why_refused
+from scaling.scalers.arm.clients import ArmClients, open_clients
+from scaling.scalers.arm.errors import Failure, Kind, classify
+
+if TYPE_CHECKING:
+    from azure.mgmt.monitor.models import AutoscaleSettingResource
+    from azure.mgmt.web.aio import WebSiteManagementClient
+    from azure.mgmt.web.models import AppServicePlan
+
+logger = logging.getLogger(__name__)
+
+READ_DEADLINE = 20.0
+"""Seconds for one reading of the plan with its limits."""
+
+BESIDE_DEADLINE = 4.0
+"""Seconds for what is read beside the plan, and is not needed to scale it: the maximum of its SKU, and the autoscale
+settings. Below the time that the shortest round of reads has: the plan is read though one of these does not answer.
+"""
+
+MAXIMUM_AGE = 3600.0
+"""Seconds the maximum of a SKU is remembered; it changes about never."""
+
+HOLDER_AGE = 300.0
+"""Seconds autoscale settings are remembered by default; they are edited by hand."""
+
+READER = "the 'Reader' role on the plan"
+
+
+class TargetRefusedError(ScalerError):
+    """The plan is of a kind whose instances cannot be set. The message says what to do."""
+
+
+class TargetUnreadableError(ScalerError):
+    """The plan cannot be read, and will not be until somebody changes something."""
+
+
+class _Maximum(Struct, frozen=True):
+    value: int | None
+    until: float
+
+
+class _Holder(Struct, frozen=True):
+    name: str | None
+    read_at: float
+
+
+class PlanReader:
+    """The reading side of one plan. Opens the SDK clients when first used; `aclose` closes them."""
+
+    def __init__(
+        self,
+        plan: PlanId,
+        settings: Mapping[str, str],
+        *,
+        zone_redundant_minimum: int,
+    ) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._zone_redundant_minimum = zone_redundant_minimum
+        self._clients: ArmClients | None = None
+        self._opening = asyncio.Lock()
+        self._maximum: dict[str, _Maximum] = {}
+        self._holder: _Holder | None = None
+        self._noted_unreadable = False
+
+    async def clients(self) -> ArmClients:
+        """Raises ValueError naming a setting at fault."""
+        async with self._opening:
+            if self._clients is None:
+                self._clients = await asyncio.to_thread(open_clients, self._settings, self._plan.subscription)
+            return self._clients
+
+    async def aclose(self) -> None:
+        clients, self._clients = self._clients, None
+        if clients is not None:
+            await clients.close()
+
+    async def read(self, now: float) -> tuple[AppServicePlan, PlanFacts]:
+        """The plan as the SDK has it, and what it says.
+
+        Raises TargetRefusedError or TargetUnreadableError when asking again is of no use, else ScalerError.
+        """
+        label = f"plan '{self._plan.name}'"
+        try:
+            async with asyncio.timeout(READ_DEADLINE):
+                return await self._read(label, now)
+        except ScalerError:
+            raise
+        except TimeoutError:
+            raise ScalerError(f"{label}: no answer within {READ_DEADLINE:g} s") from None
+        except AzureError as error:
+            raise _read_error(label, classify(error)) from error
+        except ValueError as error:  # a setting at fault, or an answer that tells no capacity
+            raise ScalerError(f"{label}: {error}") from error
+        except Exception as error:  # whatever else an SDK or its transport raises
+            raise ScalerError(f"{label}: {told(error)}") from error
+
+    async def _read(self, label: str, now: float) -> tuple[AppServicePlan, PlanFacts]:
+        web = (await self.clients()).web
+        plan = await web.app_service_plans.get(self._plan.resource_group, self._plan.name)
+        refusal = why_refused(plan)
+        if refusal is not None:
+            raise TargetRefusedError(f"{label} cannot be scaled: {refusal}")
+        maximum = await self._sku_maximum(web, plan.sku.name if plan.sku else None, now)
+        return plan, facts_of(plan, maximum, self._zone_redundant_minimum)
+
+    async def _sku_maximum(self, web: WebSiteManagementClient, sku: str | None, now: float) -> int | None:
+        """The maximum that the SKU call tells; None where it does not, or may not be made."""
+        if sku is None:
+            return None
+        known = self._maximum.get(sku)
+        if known is None or known.until <= now:
+            self._maximum[sku] = known = await self._ask_sku_maximum(web, sku, now)
+        return known.value
+
+    async def _ask_sku_maximum(self, web: WebSiteManagementClient, sku: str, now: float) -> _Maximum:
+        plan = self._plan
+        try:
+            async with asyncio.timeout(BESIDE_DEADLINE):
+                document = await web.app_service_plans.get_server_farm_skus(plan.resource_group, plan.name)
+            return _Maximum(sku_maximum(document, sku), now + MAXIMUM_AGE)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the plan's own maximum has to do for a while
+            logger.info("plan '%s': its SKUs could not be read: %s", plan.name, classify(error).story)
+            return _Maximum(None, now + HOLDER_AGE)
+
+    async def holder(self, now: float, *, age: float = HOLDER_AGE) -> str | None:
+        """The name of an enabled autoscale setting that targets the plan, known for at most `age` seconds.
+
+        Not being allowed to look is not fatal, and noted once; after other errors the last answer holds.
+        """
+        seen = self._holder
+        if seen is None or seen.read_at + age <= now:
+            name = None if seen is None else seen.name
+            try:
+                async with asyncio.timeout(BESIDE_DEADLINE):
+                    name = await self._ask_holder()
+                self._noted_unreadable = False
+            except Exception as error:  # noqa: BLE001 - whatever it is, the last answer holds
+                self._note_unreadable(classify(error))
+            self._holder = seen = _Holder(name, now)
+        return seen.name
+
+    async def _ask_holder(self) -> str | None:
+        """A setting may lie in any resource group of the plan's subscription. Who may not look through all of it
+        gets those of the plan's own group.
+        """
+        settings = (await self.clients()).monitor.autoscale_settings
+        try:
+            return await self._holding(settings.list_by_subscription())
+        except AzureError as error:
+            if classify(error).kind is not Kind.FORBIDDEN:
+                raise
+        return await self._holding(settings.list_by_resource_group(self._plan.resource_group))
+
+    async def _holding(self, settings: AsyncIterable[AutoscaleSettingResource]) -> str | None:
+        wanted = str(self._plan).casefold()
+        async for setting in settings:
+            if setting.enabled and (setting.target_resource_uri or "").rstrip("/").casefold() == wanted:
+                return str(setting.name)
+        return None
+
+    def _note_unreadable(self, failure: Failure) -> None:
+        if self._noted_unreadable:
+            return
+        self._noted_unreadable = True
+        advice = (
+            "; give the identity the 'Monitoring Reader' role on the resource group, or the subscription, to have"
+            " them respected"
+            if failure.kind is Kind.FORBIDDEN
+            else ""
+        )
+        logger.warning(
+            "plan '%s': Azure Monitor autoscale settings cannot be read (%s)%s",
+            self._plan.name,
+            failure.story,
+            advice,
+        )
+
+
+def advice(failure: Failure, role: str) -> str:
+    """The failure in words, with what to do where somebody can do something."""
+    if failure.kind is Kind.FORBIDDEN:
+        return f"access refused; the identity needs {role} ({failure.story})"
+    if failure.kind is Kind.NOT_FOUND:
+        return f"not found; check resource_id and the identity's access ({failure.story})"
+    if failure.kind is Kind.NO_IDENTITY:
+        return f"no token for Resource Manager: {failure.story}"
+    if failure.kind is Kind.LOCKED:
+        return f"a lock forbids the change; remove it, or set maximum to what is there ({failure.story})"
+    return failure.story
+
+
+def _read_error(label: str, failure: Failure) -> ScalerError:
+    text = f"{label}: {advice(failure, READER)}"
+    if failure.kind in {Kind.FORBIDDEN, Kind.NOT_FOUND}:
+        return TargetUnreadableError(text)
+    return ScalerError(text, retry_after=failure.retry_after)

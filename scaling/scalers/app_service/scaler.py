@@ -1,0 +1,331 @@
+"""Sets the number of instances of an App Service Plan.
+
+How an action is carried out:
+
+1. read the plan; refuse plans whose instances cannot be set; stop if an Azure Monitor autoscale setting
+   holds the plan, if it already is where it should be, or if somebody else moved it;
+2. clamp to what the platform allows, and PUT the plan with the new `sku.capacity` (a PATCH cannot carry
+   a SKU);
+3. on "another operation is in progress" and on throttling wait as told, and begin again at 1; on "exceeds
+   the maximum" and "not enough servers" ask once more for what can be had;
+4. follow the operation to its end and read the plan back. Whatever became of the answer, the plan itself
+   says what happened. Asynchronous scaling goes on by itself, perhaps for hours: then the action is accepted,
+   and the checks find its effect.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+
+from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
+from scaling.ports import ScalerError
+from scaling.scalers.app_service.plan import PlanFacts, PlanId
+from scaling.scalers.app_service.plan_reader import (
+    PlanReader,
+    TargetRefusedError,
+    TargetUnreadableError,
+    advice,
+)
+from scaling.scalers.arm.errors import Failure, Kind, classify
+
+if TYPE_CHECKING:
+    from azure.mgmt.web.models import AppServicePlan
+
+PATIENCE = 20.0
+"""Seconds one delivery waits in all for a platform that is busy or throttles: it takes a place in the queue's batch,
+and is sent again when the platform asked for it.
+"""
+
+FIRST_WAIT = 5.0
+"""Seconds to the second try when the platform is busy and does not say how long; doubles each time."""
+
+WRITER = "the 'Web Plan Contributor' role on the plan"
+
+
+class _Wait(msgspec.Struct, frozen=True):
+    """Try again after `seconds`."""
+
+    seconds: float
+    story: str
+
+
+class _Order(msgspec.Struct):
+    """One call of `apply`. A refusal taught `cap` in the words of `lesson`; `limit` is why less is asked."""
+
+    action: ScaleAction
+    now: float
+    started: float  # of the monotonic clock, as `until`
+    until: float
+    waited: float = 0.0
+    asked: bool = False  # a PUT was sent, so a capacity found there later is ours
+    waits: int = 0
+    cap: int | None = None
+    lesson: str = ""
+    limit: str = ""
+
+
+class AppServicePlanScaler:
+    """The scaler of one plan. `sleep` and `monotonic` are the time it waits by; tests bring their own."""
+
+    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """`deadline_seconds` bounds one delivery of an action. A change that takes longer is the platform's by then,
+        and the checks find its effect.
+
+        `poll_interval_seconds` counts where the platform does not say when to look again.
+        `zone_redundant_minimum` is the floor of zone-redundant plans: 2, or 3 for older ones.
+        """
+
+        resource_id: str
+        deadline_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 60.0
+        poll_interval_seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 5.0
+        zone_redundant_minimum: Annotated[int, msgspec.Meta(ge=1)] = 2
+
+        def problems(self) -> dict[str, str]:
+            try:
+                PlanId.parse(self.resource_id)
+            except ValueError as error:
+                return {"resource_id": str(error)}
+            return {}
+
+    def __init__(
+        self,
+        params: Params,
+        settings: Mapping[str, str],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Raises ValueError for a malformed resource id."""
+        self._params = params
+        self._plan = PlanId.parse(params.resource_id)
+        self.deadline = params.deadline_seconds
+        self.endpoint = f"Resource Manager, subscription {self._plan.subscription}"
+        self._reader = PlanReader(
+            self._plan,
+            settings,
+            zone_redundant_minimum=params.zone_redundant_minimum,
+        )
+        self._sleep = sleep
+        self._monotonic = monotonic
+
+    @staticmethod
+    def resource(params: Params, settings: Mapping[str, str]) -> str:  # noqa: ARG004 - the id says it all
+        """What is scaled, however its id is written: two targets must not have the same. Raises ValueError."""
+        plan = PlanId.parse(params.resource_id)
+        return f"{plan.subscription}/{plan.resource_group}/{plan.name}".casefold()
+
+    async def aclose(self) -> None:
+        await self._reader.aclose()
+
+    async def current(self, target: str, *, now: float) -> Capacity:  # noqa: ARG002 - one plan per scaler
+        """Raises TargetRefusedError for a plan that cannot be scaled, ScalerError when it cannot be read."""
+        _, facts = await self._reader.read(now)
+        return Capacity(
+            current=facts.capacity,
+            at=now,
+            floor=facts.floor,
+            ceiling=facts.ceiling,
+            ready=facts.ready,
+            pending=facts.pending,
+            held_by=await self._reader.holder(now),
+        )
+
+    async def apply(self, action: ScaleAction, *, now: float) -> Effect:
+        """Carries out `action` within the deadline. Raises ScalerError where a later delivery may succeed."""
+        started = self._monotonic()
+        order = _Order(action, now, started, started + self._params.deadline_seconds)
+        while True:
+            step = await self._try(order)
+            if isinstance(step, Effect):
+                return step
+            order.waited += step.seconds
+            if order.waited > PATIENCE or self._monotonic() + step.seconds > order.until:
+                raise ScalerError(f"plan '{self._plan.name}': {step.story}", retry_after=step.seconds)
+            await self._sleep(step.seconds)
+
+    # -- carrying out -----------------------------------------------------------------------------
+
+    async def _try(self, order: _Order) -> Effect | _Wait:
+        try:
+            plan, facts = await self._reader.read(order.now)
+        except (TargetRefusedError, TargetUnreadableError) as error:
+            return self._effect(order, EffectOutcome.REFUSED, None, str(error))
+        settled = await self._settle(order, facts)
+        if isinstance(settled, Effect):
+            return settled
+        return await self._put(order, plan, facts, settled)
+
+    async def _settle(self, order: _Order, facts: PlanFacts) -> Effect | int:
+        """The capacity to ask for, or the effect of an action that needs no asking."""
+        action, here = order.action, facts.capacity
+        if here == action.to_capacity:
+            outcome = EffectOutcome.APPLIED if order.asked else EffectOutcome.ALREADY_THERE
+            return self._effect(order, outcome, here, "")
+        wanted = self._clamp(order, facts)
+        if facts.target in {action.to_capacity, wanted}:  # an earlier delivery is being carried out
+            return self._accepted(order, facts)
+        holder = await self._reader.holder(order.now, age=0.0)
+        if holder is not None:
+            text = f"the Azure Monitor autoscale setting '{holder}' moves this plan; disable one of the two"
+            return self._effect(order, EffectOutcome.FOREIGN_HAND, here, text)
+        if here != action.from_capacity:
+            if here == wanted:  # an earlier delivery got this far
+                return self._effect(order, EffectOutcome.LIMITED, here, order.limit)
+            text = f"found {here} instances where the decision saw {action.from_capacity}"
+            return self._effect(order, EffectOutcome.FOREIGN_HAND, here, text)
+        if wanted == here:
+            return self._effect(order, EffectOutcome.REFUSED, here, order.limit)
+        return wanted
+
+    def _clamp(self, order: _Order, facts: PlanFacts) -> int:
+        wanted = order.action.to_capacity
+        if facts.ceiling is not None and wanted > facts.ceiling:
+            wanted, order.limit = facts.ceiling, f"the platform allows at most {facts.ceiling} instances"
+        if wanted < facts.floor:
+            wanted, order.limit = facts.floor, f"the platform allows no fewer than {facts.floor} instances"
+        if order.cap is not None and wanted > order.cap:
+            wanted, order.limit = order.cap, order.lesson
+        return wanted
+
+    async def _put(
+        self, order: _Order, plan: AppServicePlan, facts: PlanFacts, wanted: int
+    ) -> Effect | _Wait:
+        assert plan.sku is not None  # noqa: S101 - the reader refuses plans without a SKU
+        plan.sku.capacity = wanted
+        plans = (await self._reader.clients()).web.app_service_plans
+        remaining = max(order.until - self._monotonic(), 1.0)
+        accepted, order.asked = False, True
+        try:
+            async with asyncio.timeout(remaining):
+                # No second PUT by the SDK: if the first one's answer is lost, the plan is asked. (The
+                # HTTP client still sends one, on a kept connection that breaks; it is the same order.)
+                # Asynchronous scaling lasts until servers turn up: what it gave at once is our effect.
+                poller = await plans.begin_create_or_update(
+                    self._plan.resource_group,
+                    self._plan.name,
+                    plan,
+                    polling=not plan.async_scaling_enabled,
+                    polling_interval=self._params.poll_interval_seconds,
+                    retry_total=0,
+                )
+                accepted = True
+                await poller.result()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the order may have left: the plan is asked
+            failure = classify(error)
+            if not accepted:
+                refused = self._refused(order, facts, wanted, failure)
+                if refused is not None:
+                    return refused
+            return await self._read_back(order, wanted, failure, accepted=accepted)
+        return await self._read_back(order, wanted, None, accepted=True)
+
+    def _refused(
+        self, order: _Order, facts: PlanFacts, wanted: int, failure: Failure
+    ) -> Effect | _Wait | None:
+        """What to do about a PUT that was not accepted; None when it may have been."""
+        match failure.kind:
+            case Kind.UNKNOWN:
+                return None
+            case Kind.BUSY | Kind.THROTTLED:
+                return self._wait(order, failure)
+            case Kind.OVER_MAXIMUM | Kind.NO_SERVERS:
+                less = self._obtainable(facts, wanted, failure)
+                if order.cap is None and less is not None:
+                    order.cap, order.lesson = less, failure.story
+                    return _Wait(0.0, failure.story)
+                if failure.kind is Kind.OVER_MAXIMUM and not order.lesson:
+                    order.lesson = failure.story  # the plan, read again, may tell a lower maximum
+                    return _Wait(0.0, failure.story)
+            case Kind.NO_IDENTITY:
+                raise ScalerError(f"plan '{self._plan.name}': {advice(failure, WRITER)}")
+            case _:
+                pass
+        return self._effect(order, EffectOutcome.REFUSED, facts.capacity, advice(failure, WRITER))
+
+    def _obtainable(self, facts: PlanFacts, wanted: int, failure: Failure) -> int | None:
+        """A capacity between the present one and `wanted` that the refusal leaves open."""
+        if failure.kind is Kind.NO_SERVERS:
+            less = facts.capacity + (failure.number or 0)
+        else:
+            less = failure.number or 0
+        return less if min(facts.capacity, wanted) < less < max(facts.capacity, wanted) else None
+
+    def _wait(self, order: _Order, failure: Failure) -> _Wait:
+        seconds = failure.retry_after if failure.retry_after is not None else FIRST_WAIT * 2**order.waits
+        order.waits += 1
+        return _Wait(max(seconds, 1.0), failure.story)
+
+    async def _read_back(
+        self, order: _Order, wanted: int, failure: Failure | None, *, accepted: bool
+    ) -> Effect:
+        """The effect as the plan shows it, whatever went wrong on the way.
+
+        Raises ScalerError while that cannot be told, and when a PUT that failed has changed nothing.
+        """
+        while True:
+            _, facts = await self._read_again(order)
+            moved = facts.capacity != order.action.from_capacity
+            if moved or not facts.pending or facts.target is not None:  # servers may turn up in hours
+                break
+            if self._monotonic() + self._params.poll_interval_seconds > order.until:
+                seconds = self._params.deadline_seconds
+                text = f"the change to {wanted} is still in progress after {seconds:g} s"
+                if not accepted:  # it may be a change of somebody else
+                    raise ScalerError(
+                        f"plan '{self._plan.name}': {text}", retry_after=FIRST_WAIT, unknown=True
+                    )
+                return self._effect(order, EffectOutcome.ACCEPTED, facts.capacity, text)
+            await self._sleep(self._params.poll_interval_seconds)
+        if failure is not None and not accepted and not moved and facts.target != wanted:
+            raise ScalerError(
+                f"plan '{self._plan.name}': nothing was changed: {failure.story}",
+                retry_after=failure.retry_after,
+                unknown=True,
+            )
+        return self._judge(order, wanted, facts, "" if failure is None else failure.story)
+
+    async def _read_again(self, order: _Order) -> tuple[Any, PlanFacts]:
+        try:
+            return await self._reader.read(order.now)
+        except ScalerError as error:
+            raise ScalerError(
+                f"the outcome is unknown, for the plan could not be read back: {error}",
+                retry_after=error.retry_after,
+                unknown=True,
+            ) from error
+
+    def _judge(self, order: _Order, wanted: int, facts: PlanFacts, story: str) -> Effect:
+        action, reached = order.action, facts.capacity
+        if reached == action.to_capacity:
+            detail = f"read back after: {story}" if story else ""
+            return self._effect(order, EffectOutcome.APPLIED, reached, detail)
+        if facts.pending:
+            return self._accepted(order, facts)
+        if reached == action.from_capacity:
+            text = story or f"the platform accepted {wanted} instances, but has {reached}"
+            return self._effect(order, EffectOutcome.FAILED, reached, text)
+        text = order.limit if reached == wanted else f"asked for {wanted}, the platform has {reached}"
+        return self._effect(order, EffectOutcome.LIMITED, reached, text)
+
+    def _accepted(self, order: _Order, facts: PlanFacts) -> Effect:
+        """The action stays pending: the checks find its effect once the platform is done, or has given up."""
+        text = f"the platform has {facts.capacity} of {order.action.to_capacity} and is still changing"
+        return self._effect(order, EffectOutcome.ACCEPTED, facts.capacity, text)
+
+    def _effect(self, order: _Order, outcome: EffectOutcome, reached: int | None, detail: str) -> Effect:
+        action = order.action
+        return Effect(
+            action_id=action.action_id,
+            target=action.target,
+            outcome=outcome,
+            from_capacity=action.from_capacity,
+            to_capacity=action.to_capacity,
+            reached=reached,
+            at=order.now + self._monotonic() - order.started,
+            detail=detail,
+        )

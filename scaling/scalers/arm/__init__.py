@@ -1,0 +1,1 @@
+"""Azure Resource Manager: its clients and its errors."""

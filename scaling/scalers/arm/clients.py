@@ -1,0 +1,97 @@
+"""Clients of Azure Resource Manager, in any cloud or on the local test bed.
+
+AZURE_RESOURCE_MANAGER_ENDPOINT   its address; default the public cloud's
+AZURE_RESOURCE_MANAGER_AUDIENCE   what tokens are asked for; default that of the cloud the endpoint is in
+AzureResourceManager__credential, AzureResourceManager__clientId   as for any connection by identity
+TIDEMARK_CA_BUNDLE                certificate authorities to trust instead of the system's
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from azure.core.credentials_async import AsyncTokenCredential
+    from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient
+    from azure.mgmt.monitor.aio import MonitorManagementClient
+    from azure.mgmt.web.aio import WebSiteManagementClient
+
+ENDPOINT = "AZURE_RESOURCE_MANAGER_ENDPOINT"
+AUDIENCE = "AZURE_RESOURCE_MANAGER_AUDIENCE"
+CONNECTION = "AzureResourceManager"
+PUBLIC_CLOUD = "https://management.azure.com"
+
+# Clouds whose audience is the address of their Resource Manager. Elsewhere (private links, the local
+# server) tokens are asked for the public cloud unless AUDIENCE says otherwise.
+_CLOUDS = frozenset(
+    {PUBLIC_CLOUD, "https://management.chinacloudapi.cn", "https://management.usgovcloudapi.net"}
+)
+
+# Refusals (409, 429, 5xx) are answers the scaler decides about; only connections are tried again here.
+_RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_factor": 0.5}
+
+
+class ArmClients(Struct, frozen=True):
+    web: WebSiteManagementClient
+    monitor: MonitorManagementClient
+
+    async def close(self) -> None:
+        await asyncio.gather(self.web.close(), self.monitor.close())
+
+
+def endpoint(settings: Mapping[str, str]) -> str:
+    """The address of Resource Manager. Raises ValueError when the setting is not an https address."""
+    text = settings.get(ENDPOINT, "").strip().rstrip("/") or PUBLIC_CLOUD
+    parts = urlsplit(text)
+    if parts.scheme != "https" or not parts.netloc or parts.path or parts.query:
+        raise ValueError(
+            f"{ENDPOINT} is '{text}'; accepted is an https address without a path, such as {PUBLIC_CLOUD}"
+        )
+    return text
+
+
+def scope(settings: Mapping[str, str]) -> str:
+    """What tokens for Resource Manager are asked for."""
+    address = endpoint(settings)
+    audience = settings.get(AUDIENCE, "").strip().rstrip("/")
+    return f"{audience or (address if address in _CLOUDS else PUBLIC_CLOUD)}/.default"
+
+
+def open_clients(settings: Mapping[str, str], subscription: str) -> ArmClients:
+    """Clients for one subscription. Imports the SDKs (half a second): call it in a thread.
+
+    Raises ValueError naming the setting at fault.
+    """
+    from azure.mgmt.monitor.aio import MonitorManagementClient  # noqa: PLC0415 - see above
+    from azure.mgmt.web.aio import WebSiteManagementClient  # noqa: PLC0415 - see above
+
+    identity, options = _identity(settings)
+    return ArmClients(
+        WebSiteManagementClient(identity, subscription, **options),
+        MonitorManagementClient(identity, subscription, **options),
+    )
+
+
+def open_cosmos(settings: Mapping[str, str], subscription: str) -> CosmosDBManagementClient:
+    """A client of the Cosmos DB accounts of one subscription; as `open_clients`."""
+    from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient  # noqa: PLC0415 - see above
+
+    identity, options = _identity(settings)
+    return CosmosDBManagementClient(identity, subscription, **options)
+
+
+def _identity(settings: Mapping[str, str]) -> tuple[AsyncTokenCredential, dict[str, Any]]:
+    """The credential, and what every client of Resource Manager is opened with."""
+    from foundation.azure.connections import credential, transport_options  # noqa: PLC0415 - see above
+
+    return credential(settings, CONNECTION), {
+        "base_url": endpoint(settings),
+        "credential_scopes": [scope(settings)],
+        **_RETRIES,
+        **transport_options(settings),
+    }

@@ -1,0 +1,182 @@
+"""What went wrong in a call to Resource Manager, told apart by who must act.
+
+The App Service provider words its errors differently from Resource Manager: codes begin with capitals,
+sit deep in `Details`, and "another operation is in progress" comes as 409 or as 429. So the texts are
+read, too.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from enum import Enum, auto
+from math import isfinite, isnan, nan
+from typing import Any
+
+from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
+from msgspec import Struct
+
+from foundation.sanitize import told
+
+_CODE = re.compile(r'"[Cc]ode"\s*:\s*"(\w+)"')
+_LOCKS = frozenset({"ScopeLocked", "CannotOverwriteLockedResource"})
+# Answers with status 409 that waiting does not mend (the common errors of Resource Manager). What is not listed
+# here, and an answer without a code, may be another operation in progress: it is tried again.
+_FOR_GOOD = frozenset(
+    {
+        "DisallowedOperation",
+        "DisallowedProvider",
+        "MissingSubscriptionRegistration",
+        "QuotaExceeded",
+        "ReadOnlyDisabledSubscription",
+        "ResourceGroupBeingDeleted",
+        "SkuNotAvailable",
+        "SubscriptionNotRegistered",
+        "SubscriptionRequestsBlocked",
+    }
+)
+_EXTENDED_CODE = re.compile(r'"ExtendedCode"\s*:\s*"(\w+)"')
+_TOLD_MAXIMUM = re.compile(r"maximum[^\d\"]{0,40}(\d+)", re.IGNORECASE)
+_TOLD_AVAILABLE = (
+    re.compile(r"add extra (\d+) instance", re.IGNORECASE),
+    re.compile(r"(\d+) instances are available", re.IGNORECASE),
+)
+
+
+class Kind(Enum):
+    BUSY = auto()  # another operation on the plan runs: wait
+    LOCKED = auto()  # a lock of the resource, its group or its subscription forbids changes
+    THROTTLED = auto()  # too many calls: wait
+    OVER_MAXIMUM = auto()  # more instances than the SKU or subscription allows: ask for fewer
+    NO_SERVERS = auto()  # the stamp lacks servers: ask for what it has
+    TOO_MANY_CHANGES = auto()  # the plan's hourly limit of changes
+    FORBIDDEN = auto()  # a role is missing
+    NO_IDENTITY = auto()  # no token could be had
+    NOT_FOUND = auto()
+    INVALID = auto()  # another refusal for good
+    UNKNOWN = auto()  # connection lost, server error, operation failed: the outcome must be read back
+
+
+class Failure(Struct, frozen=True):
+    """`number` is the maximum told (OVER_MAXIMUM) or the servers still available (NO_SERVERS)."""
+
+    kind: Kind
+    story: str
+    retry_after: float | None = None
+    number: int | None = None
+
+
+def classify(error: Exception) -> Failure:
+    """The failure behind an error of an SDK, or any other around a call: then nothing is known of its outcome."""
+    response: Any = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
+    if isinstance(error, ClientAuthenticationError) and status not in {401, 403}:  # the identity endpoint's
+        return Failure(Kind.NO_IDENTITY, _one_line(error.message))
+    if response is None or not isinstance(error, AzureError):
+        return Failure(Kind.UNKNOWN, _one_line(_words(error)) or type(error).__name__)
+    text = _text(response)
+    story = _story(error, text)
+    retry_after = _retry_after(response)
+    kind = _by_text(text) or _by_code(text, response.status_code) or _by_status(response.status_code)
+    return Failure(kind, story, retry_after, _number(kind, story))
+
+
+def _by_text(text: str) -> Kind | None:
+    found = _EXTENDED_CODE.search(text)
+    code, lower = (found.group(1) if found else ""), text.casefold()
+    if code == "59205" or "another operation is in progress" in lower:
+        return Kind.BUSY
+    if code == "03002" or "workers exceeds the maximum" in lower:
+        return Kind.OVER_MAXIMUM
+    if "not enough available reserved instance servers" in lower:
+        return Kind.NO_SERVERS
+    if "maximum amount of scale changes" in lower:
+        return Kind.TOO_MANY_CHANGES
+    return None
+
+
+def _by_code(text: str, status: int) -> Kind | None:
+    """What the codes of a 409 say; Resource Manager uses it for much besides "another operation is in progress"."""
+    if status != 409:
+        return None
+    codes = set(_CODE.findall(text))
+    if codes & _LOCKS:
+        return Kind.LOCKED
+    return Kind.INVALID if codes & _FOR_GOOD else None
+
+
+_BY_STATUS: dict[int, Kind] = {
+    401: Kind.FORBIDDEN,
+    403: Kind.FORBIDDEN,
+    404: Kind.NOT_FOUND,
+    408: Kind.UNKNOWN,
+    409: Kind.BUSY,
+    429: Kind.THROTTLED,
+}
+
+
+def _by_status(status: int) -> Kind:
+    known = _BY_STATUS.get(status)
+    if known is not None:
+        return known
+    return Kind.INVALID if 400 <= status < 500 else Kind.UNKNOWN
+
+
+def _number(kind: Kind, story: str) -> int | None:
+    if kind is Kind.OVER_MAXIMUM:
+        found = _TOLD_MAXIMUM.search(story)
+        return int(found.group(1)) if found else None
+    if kind is Kind.NO_SERVERS:
+        found = next((match for pattern in _TOLD_AVAILABLE if (match := pattern.search(story))), None)
+        return int(found.group(1)) if found else None
+    return None
+
+
+def _retry_after(response: Any) -> float | None:
+    """Seconds, given as such or as an HTTP date (RFC 9110, 10.2.3), which counts from the answer's own date."""
+    text = str(response.headers.get("Retry-After") or "")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = _seconds_until(text, str(response.headers.get("Date") or ""))
+    return max(0.0, seconds) if isfinite(seconds) else None
+
+
+def _seconds_until(date: str, sent: str) -> float:
+    """Seconds from one HTTP date to another; from now where the answer has none, NaN for what is no date."""
+    begin = _http_date(sent)
+    return _http_date(date) - (time.time() if isnan(begin) else begin)
+
+
+def _http_date(text: str) -> float:
+    """A date of HTTP, which is in UTC also where it names no zone (RFC 9110, 5.6.7); NaN for what is none."""
+    try:
+        found = parsedate_to_datetime(text)
+        return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, TypeError, OverflowError):
+        return nan
+
+
+def _text(response: Any) -> str:
+    try:
+        return str(response.text())
+    except Exception:  # noqa: BLE001 - a body that cannot be read has no text; the status still speaks
+        return ""
+
+
+def _story(error: Exception, text: str) -> str:
+    status = error.status_code if isinstance(error, HttpResponseError) else None
+    found = re.search(r'"[Mm]essage"\s*:\s*"((?:[^"\\]|\\.)*)"', text)
+    words = found.group(1) if found else _one_line(str(error))
+    return f"{status}: {words}"[:400] if status and status >= 400 else words[:400]
+
+
+def _words(error: Exception) -> str:
+    """Those of an SDK's error, and of another one with its kind: `KeyError: 'status'` says more than `'status'`."""
+    return str(error) if isinstance(error, AzureError | TimeoutError) else told(error)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:400]

@@ -1,0 +1,1 @@
+"""Sets the throughput of Cosmos DB containers and databases."""

@@ -1,0 +1,58 @@
+"""What went wrong in a call about throughput, on either plane, told apart by who must act."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import Struct, structs
+
+from scaling.ports import ScalerError
+from scaling.scalers.arm import errors as arm_errors
+from scaling.scalers.arm.errors import Failure, Kind
+
+_RANGE = re.compile(r"values between (\d+) and (\d+)")
+_MINIMUM = re.compile(r"less than required minimum throughput (\d+)")
+_NOISE = re.compile(r"(\\r|\\n|\r|\n|\s*,?\s*ActivityId:).*", re.DOTALL)
+
+
+class NoThroughputError(ScalerError):
+    """There is no throughput of its own to set: shared, serverless, or not there at all."""
+
+
+class Range(Struct, frozen=True):
+    """What a refusal says is accepted, in RU/s."""
+
+    floor: int
+    ceiling: int | None = None
+
+    def clamp(self, wanted: int) -> int:
+        wanted = max(wanted, self.floor)
+        return wanted if self.ceiling is None else min(wanted, self.ceiling)
+
+
+def classify(error: Exception) -> Failure:
+    """The failure behind an SDK error; 423 means that another change is being carried out."""
+    failure = arm_errors.classify(error)
+    response: Any = getattr(error, "response", None)
+    status = getattr(response, "status_code", None)
+    kind = Kind.BUSY if status == 423 else failure.kind
+    story = _NOISE.sub("", failure.story.replace('\\"', '"')).removeprefix("Message: ")
+    return structs.replace(failure, kind=kind, story=story, retry_after=_retry_after(failure, response))
+
+
+def accepted_range(story: str) -> Range | None:
+    """The range named by a refusal of an amount; None for another refusal."""
+    if found := _RANGE.search(story):
+        return Range(int(found[1]), int(found[2]))
+    if found := _MINIMUM.search(story):
+        return Range(int(found[1]))
+    return None
+
+
+def _retry_after(failure: Failure, response: Any) -> float | None:
+    """The data plane tells milliseconds, Resource Manager seconds."""
+    try:
+        return max(0.0, float(response.headers["x-ms-retry-after-ms"]) / 1000)
+    except (AttributeError, KeyError, ValueError, TypeError):
+        return failure.retry_after

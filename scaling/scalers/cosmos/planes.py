@@ -1,0 +1,292 @@
+"""The two ways to read and set throughput: by key on the data plane, by identity through Resource Manager.
+
+Neither can guard a change with an ETag. Resource Manager tells the limits; the data plane tells the floor and
+whether a change is pending with the offer, and the partitions of a container, from which the instant maximum
+follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlsplit
+
+from azure.core.exceptions import AzureError
+
+from scaling.scalers.arm.clients import open_cosmos
+from scaling.scalers.cosmos.errors import NoThroughputError
+from scaling.scalers.cosmos.throughput import (
+    PARTITION_MAXIMUM,
+    Throughput,
+    ThroughputId,
+    absolute_minimum,
+    instant_at_least,
+    label_of,
+)
+
+if TYPE_CHECKING:
+    from azure.cosmos.aio import ContainerProxy, CosmosClient, DatabaseProxy
+    from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient
+
+PARTITIONS_AGE = 300.0
+"""Seconds the number of partitions is remembered: it changes with splits, which take longer."""
+
+NO_OFFER = (
+    "it has no throughput of its own: it shares its database's, or the account is serverless. Name the "
+    "database alone to set shared throughput"
+)
+
+
+class Plane(Protocol):
+    """Reads and sets the throughput of one database or container. Opens its client when first used."""
+
+    label: str
+    account: str
+    """What the update budget is kept for."""
+    role: str
+    """What a caller who is refused needs."""
+
+    async def read(self, now: float) -> Throughput:
+        """Raises NoThroughputError, AzureError, and ValueError naming a bad setting or an odd answer."""
+        ...
+
+    async def write(self, value: int, seen: Throughput) -> None:
+        """Asks for `value` of the kind `seen` has, and waits until the platform has taken it. Raises AzureError."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+
+class ManagementPlane:
+    """By identity, through Resource Manager."""
+
+    role = "the 'Cosmos DB Operator' role on the account"
+
+    def __init__(self, resource: ThroughputId, settings: Mapping[str, str], *, poll_interval: float) -> None:
+        self.label = label_of(resource.account, resource.database, resource.container)
+        self.account = resource.account
+        self._resource = resource
+        self._settings = settings
+        self._poll_interval = poll_interval
+        self._client: CosmosDBManagementClient | None = None
+        self._opening = asyncio.Lock()
+
+    async def aclose(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def read(self, now: float) -> Throughput:  # noqa: ARG002 - nothing is remembered
+        resources, path = (await self._opened()).sql_resources, self._path()
+        if self._resource.container is None:
+            answer = await resources.get_sql_database_throughput(*path)
+        else:
+            answer = await resources.get_sql_container_throughput(*path)
+        resource = answer.properties.resource if answer.properties is not None else None
+        if resource is None:
+            raise ValueError("the answer holds no throughput")
+        return _told(resource)
+
+    async def write(self, value: int, seen: Throughput) -> None:
+        asked: dict[str, Any] = (
+            {"autoscaleSettings": {"maxThroughput": value}} if seen.autoscale else {"throughput": value}
+        )
+        resources, path = (await self._opened()).sql_resources, self._path()
+        begin: Any = (
+            resources.begin_update_sql_database_throughput
+            if self._resource.container is None
+            else resources.begin_update_sql_container_throughput
+        )
+        # No second PUT by the SDK: if the first one's answer is lost, the throughput is read back.
+        poller = await begin(
+            *path,
+            {"properties": {"resource": asked}},
+            polling_interval=self._poll_interval,
+            retry_total=0,
+        )
+        await poller.result()
+
+    def _path(self) -> tuple[str, ...]:
+        resource = self._resource
+        path = (resource.resource_group, resource.account, resource.database)
+        return path if resource.container is None else (*path, resource.container)
+
+    async def _opened(self) -> CosmosDBManagementClient:
+        async with self._opening:
+            if self._client is None:
+                subscription = self._resource.subscription
+                self._client = await asyncio.to_thread(open_cosmos, self._settings, subscription)
+            return self._client
+
+
+def _told(resource: Any) -> Throughput:
+    """Limits come as strings, and may be missing."""
+    settings = resource.autoscale_settings
+    value = resource.throughput if settings is None else settings.max_throughput
+    if value is None:
+        raise ValueError("the answer holds neither throughput nor a maximum of autoscale")
+    floor, instant = _number(resource.minimum_throughput), _number(resource.instant_maximum_throughput)
+    return Throughput(
+        value=value,
+        autoscale=settings is not None,
+        floor=floor or absolute_minimum(autoscale=settings is not None),
+        instant=instant or instant_at_least(value),
+        maximum=_number(resource.soft_allowed_maximum_throughput),
+        pending=str(resource.offer_replace_pending).casefold() == "true",
+        target=None if settings is None else settings.target_max_throughput,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    """A limit; None where it is not told, or told as nothing."""
+    return int(text) or None if text is not None and str(text).strip().isdigit() else None
+
+
+class DataPlane:
+    """By key. The SDK refuses to set throughput with an identity, and so does the service."""
+
+    role = "an account key that may write (not a read-only key)"
+
+    def __init__(
+        self, connection: str, database: str, container: str | None, settings: Mapping[str, str]
+    ) -> None:
+        """Raises ValueError naming what is wrong with the connection's setting."""
+        self._url, self._key = account_key(settings, connection)
+        self.account = account_name(self._url)
+        self.label = label_of(self.account, database, container)
+        self._database = database
+        self._container = container
+        self._settings = settings
+        self._client: CosmosClient | None = None
+        self._opening = asyncio.Lock()
+        self._partitions: tuple[int, float] | None = None
+
+    async def aclose(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def read(self, now: float) -> Throughput:
+        owner = await self._owner()
+        try:
+            found = await owner.get_throughput()
+        except (AttributeError, IndexError):  # 4.17 stumbles over the 404/10004 it makes up for no offer
+            raise NoThroughputError(NO_OFFER) from None
+        maximum = found.auto_scale_max_throughput
+        value = maximum if maximum is not None else found.offer_throughput
+        if value is None:
+            raise ValueError("the offer holds neither throughput nor a maximum of autoscale")
+        headers = await self._offer_headers(owner, found.properties or {})
+        floor = _number(headers.get("x-ms-cosmos-min-throughput"))
+        return Throughput(
+            value=value,
+            autoscale=maximum is not None,
+            floor=floor or absolute_minimum(autoscale=maximum is not None),
+            instant=await self._instant(now, value),
+            pending=headers.get("x-ms-offer-replace-pending", "").casefold() == "true",
+        )
+
+    async def _offer_headers(
+        self, owner: ContainerProxy | DatabaseProxy, offer: Mapping[str, Any]
+    ) -> Mapping[str, str]:
+        """What only a read of the offer itself tells, for which the SDK has no method of its own.
+
+        Nothing where a later SDK does not have what this takes; the platform's refusals then tell the floor.
+        """
+        path = str(offer.get("_self", "")).strip("/")
+        try:
+            read = owner.client_connection.Read
+            answer = await read(f"/{path}/", "offers", path.rpartition("/")[2].lower(), None)
+            return answer.get_response_headers()
+        except (AttributeError, TypeError):
+            return {}
+
+    async def write(self, value: int, seen: Throughput) -> None:
+        from azure.cosmos import ThroughputProperties  # noqa: PLC0415 - half a second, only when needed
+
+        owner = await self._owner()
+        wanted = ThroughputProperties(auto_scale_max_throughput=value) if seen.autoscale else value
+        try:
+            await owner.replace_throughput(wanted)
+        except KeyError:  # the SDK's own, when the offer it has just read is a manual one
+            raise AzureError("the throughput was switched between manual and autoscale meanwhile") from None
+
+    async def _instant(self, now: float, value: int) -> int:
+        """Partitions times what each carries; of a database they are not told, so as many as `value` needs."""
+        if self._container is None:
+            return instant_at_least(value)
+        known = self._partitions
+        if known is None or known[1] + PARTITIONS_AGE <= now:
+            ranges = (await self._proxy()).read_feed_ranges(force_refresh=True)
+            self._partitions = known = (sum([1 async for _ in ranges]), now)
+        return known[0] * PARTITION_MAXIMUM
+
+    async def _owner(self) -> ContainerProxy | DatabaseProxy:
+        if self._container is not None:
+            return await self._proxy()
+        return (await self._opened()).get_database_client(self._database)
+
+    async def _proxy(self) -> ContainerProxy:
+        database = (await self._opened()).get_database_client(self._database)
+        return database.get_container_client(str(self._container))
+
+    async def _opened(self) -> CosmosClient:
+        async with self._opening:
+            if self._client is None:
+                client = await asyncio.to_thread(self._new_client)
+                try:
+                    await client.__aenter__()  # reads the account
+                except BaseException:
+                    await client.close()
+                    raise
+                self._client = client
+            return self._client
+
+    def _new_client(self) -> CosmosClient:
+        """A client of its own: these refusals are the scaler's to decide about, those of records are not.
+
+        `retry_total=0` alone leaves nine repetitions of a 429.
+        """
+        from azure.cosmos.aio import CosmosClient  # noqa: PLC0415 - half a second, only when needed
+
+        from foundation.azure.connections import transport_options  # noqa: PLC0415 - imports the SDKs
+
+        return CosmosClient(
+            self._url,
+            self._key,
+            retry_total=0,
+            retry_throttle_total=-1,
+            connection_timeout=5,
+            **transport_options(self._settings),
+        )
+
+
+def account_name(url: str) -> str:
+    """The account at an address; the whole host where it is not one of the service's."""
+    host = urlsplit(url).netloc
+    return host.partition(".")[0] if ".documents." in host else host
+
+
+def account_key(settings: Mapping[str, str], connection: str) -> tuple[str, str]:
+    """Address and key of the connection string in the setting `connection`.
+
+    Raises ValueError naming the setting, never its value.
+    """
+    text = settings.get(connection, "")
+    parts = {
+        name.strip().casefold(): value.strip()
+        for name, _, value in (piece.partition("=") for piece in text.split(";"))
+    }
+    url, key = parts.get("accountendpoint", ""), parts.get("accountkey", "")
+    if not text.strip():
+        raise ValueError(
+            f"no Cosmos DB connection '{connection}': set {connection} to a connection string. With an "
+            "identity, throughput can only be set through Resource Manager: give resource_id instead"
+        )
+    if not url.startswith(("https://", "http://localhost", "http://127.0.0.1")) or not key:
+        raise ValueError(
+            f"{connection} is not a Cosmos DB connection string; expected "
+            "AccountEndpoint=https://<account>.documents.azure.com:443/;AccountKey=<key>;"
+        )
+    return url, key

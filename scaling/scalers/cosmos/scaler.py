@@ -1,0 +1,337 @@
+"""Sets the throughput of a Cosmos DB container, or what the containers of a database share.
+
+The capacity is RU/s: what is provisioned, or the maximum where autoscale is on. How an action is carried out:
+
+1. read; stop if it already is where it should be, if somebody else moved it, or if a change is pending;
+2. round up to whole steps, clamp to floor and ceiling. The ceiling is what takes effect at once, unless
+   `allow_split`: a higher one splits partitions for hours, and both the partitions and the floor stay;
+3. take an update from the account's budget, ask for the throughput, wait as told while the platform is
+   busy, throttles or counts its updates, and begin again at 1; a refusal that names the accepted
+   range is asked once more within it;
+4. read back. Whatever became of the answer, the throughput itself says what happened.
+
+Two writers: the platform has no conditional update. Within Tidemark a target has one pending action at a time,
+guarded by its state's ETag; a foreign writer is recognised before asking, by `from_capacity`, and after, by
+what is read back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Annotated
+
+import msgspec
+from azure.core.exceptions import AzureError
+
+from foundation.sanitize import told
+from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
+from scaling.ports import ScalerError
+from scaling.scalers.arm.errors import Failure, Kind
+from scaling.scalers.cosmos.errors import NoThroughputError, Range, accepted_range, classify
+from scaling.scalers.cosmos.planes import (
+    NO_OFFER,
+    DataPlane,
+    ManagementPlane,
+    Plane,
+    account_key,
+    account_name,
+)
+from scaling.scalers.cosmos.throughput import Throughput, ThroughputId, budget_of
+
+READ_DEADLINE = 20.0
+"""Seconds for one reading."""
+
+PATIENCE = 20.0
+"""Seconds one delivery waits in all for a platform that is busy or throttles: it takes a place in the queue's batch,
+and is sent again when the platform asked for it.
+"""
+
+FIRST_WAIT = 5.0
+"""Seconds to the second try when the platform is busy and does not say how long; doubles each time."""
+
+Name = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _Wait(msgspec.Struct, frozen=True):
+    """Try again after `seconds`."""
+
+    seconds: float
+    story: str
+
+
+class _Order(msgspec.Struct):
+    """One call of `apply`. A refusal taught `bounds` in the words of `limit`, which is why less is asked."""
+
+    action: ScaleAction
+    now: float
+    started: float  # of the monotonic clock, as `until`
+    until: float
+    waited: float = 0.0
+    asked: bool = False  # an update was sent, so a value found there later is ours
+    waits: int = 0
+    bounds: Range | None = None
+    limit: str = ""
+
+
+class CosmosThroughputScaler:
+    """The scaler of one throughput. `sleep` and `monotonic` are the time it waits by; tests bring their own."""
+
+    class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """Either `resource_id` (by identity), or `connection` with `database` and perhaps `container` (by key).
+
+        `deadline_seconds` bounds one delivery of an action; what takes longer is sent again.
+        """
+
+        resource_id: str = ""
+        connection: str = ""
+        database: str = ""
+        container: str = ""
+        allow_split: bool = False
+        deadline_seconds: Annotated[float, msgspec.Meta(gt=0, le=3600)] = 60.0
+        poll_interval_seconds: Annotated[float, msgspec.Meta(gt=0, le=60)] = 5.0
+
+        def problems(self) -> dict[str, str]:
+            if self.resource_id:
+                if self.connection or self.database or self.container:
+                    return {"resource_id": "give either resource_id or connection and database, not both"}
+                try:
+                    ThroughputId.parse(self.resource_id)
+                except ValueError as error:
+                    return {"resource_id": str(error)}
+                return {}
+            text = "is missing; give resource_id (by identity), or connection and database (by key)"
+            return {name: text for name in ("connection", "database") if not getattr(self, name)}
+
+    def __init__(
+        self,
+        params: Params,
+        settings: Mapping[str, str],
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Raises ValueError for a malformed resource id or connection string."""
+        self._params = params
+        self._plane: Plane
+        if params.resource_id:
+            resource = ThroughputId.parse(params.resource_id)
+            self._plane = ManagementPlane(resource, settings, poll_interval=params.poll_interval_seconds)
+        else:
+            self._plane = DataPlane(params.connection, params.database, params.container or None, settings)
+        self.deadline = params.deadline_seconds
+        self.endpoint = f"Cosmos DB account {self._plane.account}"
+        self._budget = budget_of(self._plane.account)
+        self._sleep = sleep
+        self._monotonic = monotonic
+
+    @staticmethod
+    def resource(params: Params, settings: Mapping[str, str]) -> str:
+        """What is scaled, by key or by identity: two targets must not have the same. Raises ValueError."""
+        if params.resource_id:
+            found = ThroughputId.parse(params.resource_id)
+            names: tuple[str | None, ...] = (found.account, found.database, found.container)
+        else:
+            account = account_name(account_key(settings, params.connection)[0])
+            names = (account, params.database, params.container)
+        return "/".join(name or "" for name in names).casefold()
+
+    async def aclose(self) -> None:
+        await self._plane.aclose()
+
+    async def current(self, target: str, *, now: float) -> Capacity:  # noqa: ARG002 - one throughput per scaler
+        """Raises NoThroughputError where there is nothing to set, ScalerError when it cannot be read."""
+        seen = await self._read(now)
+        return Capacity(
+            current=seen.effective,
+            at=now,
+            floor=seen.floor,
+            ceiling=seen.ceiling(allow_split=self._params.allow_split),
+            pending=seen.pending,
+            step=seen.step,
+        )
+
+    async def apply(self, action: ScaleAction, *, now: float) -> Effect:
+        """Carries out `action` within the deadline. Raises ScalerError where a later delivery may succeed."""
+        started = self._monotonic()
+        order = _Order(action, now, started, started + self._params.deadline_seconds)
+        while True:
+            step = await self._try(order)
+            if isinstance(step, Effect):
+                return step
+            order.waited += step.seconds
+            if order.waited > PATIENCE or self._monotonic() + step.seconds > order.until:
+                raise ScalerError(f"{self._plane.label}: {step.story}", retry_after=step.seconds)
+            await self._sleep(step.seconds)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def _read(self, now: float) -> Throughput:
+        label = self._plane.label
+        try:
+            async with asyncio.timeout(READ_DEADLINE):
+                return await self._plane.read(now)
+        except NoThroughputError as error:
+            raise NoThroughputError(f"{label}: {error}") from error
+        except TimeoutError:
+            raise ScalerError(f"{label}: no answer within {READ_DEADLINE:g} s") from None
+        except AzureError as error:
+            raise self._unreadable(classify(error)) from error
+        except ValueError as error:  # a setting at fault, or an answer that tells no throughput
+            raise ScalerError(f"{label}: {error}") from error
+        except Exception as error:  # whatever else an SDK or its transport raises
+            raise ScalerError(f"{label}: {told(error)}") from error
+
+    def _unreadable(self, failure: Failure) -> ScalerError:
+        text = f"{self._plane.label}: {self._advice(failure)}"
+        if failure.kind in {Kind.NOT_FOUND, Kind.FORBIDDEN}:
+            return NoThroughputError(text)
+        return ScalerError(text, retry_after=failure.retry_after)
+
+    def _advice(self, failure: Failure) -> str:
+        """The failure in words, with what to do where somebody can do something."""
+        if failure.kind is Kind.FORBIDDEN:
+            return f"access refused; it takes {self._plane.role} ({failure.story})"
+        if failure.kind is Kind.NOT_FOUND:
+            return f"not found, or {NO_OFFER} ({failure.story})"
+        if failure.kind is Kind.NO_IDENTITY:
+            return f"no token for Resource Manager: {failure.story}"
+        if failure.kind is Kind.LOCKED:
+            return f"a lock forbids the change; remove it, or set maximum to what is there ({failure.story})"
+        return failure.story
+
+    # -- carrying out -----------------------------------------------------------------------------
+
+    async def _try(self, order: _Order) -> Effect | _Wait:
+        try:
+            seen = await self._read(order.now)
+        except NoThroughputError as error:
+            return self._effect(order, EffectOutcome.REFUSED, None, str(error))
+        settled = self._settle(order, seen)
+        if isinstance(settled, Effect):
+            return settled
+        wait = self._budget.take(self._monotonic())
+        if wait:
+            return _Wait(wait, f"the account allows 25 throughput updates in 5 minutes; next in {wait:.0f} s")
+        return await self._update(order, seen, settled)
+
+    def _settle(self, order: _Order, seen: Throughput) -> Effect | int:
+        """The throughput to ask for, or the effect of an action that needs no asking."""
+        action, here = order.action, seen.value
+        if seen.pending:
+            return self._pending(order, seen)
+        if here == action.to_capacity:
+            outcome = EffectOutcome.APPLIED if order.asked else EffectOutcome.ALREADY_THERE
+            return self._effect(order, outcome, here, "")
+        wanted = self._clamp(order, seen)
+        if here != action.from_capacity:
+            if here == wanted:  # an earlier delivery got this far
+                return self._effect(order, EffectOutcome.LIMITED, here, order.limit)
+            text = f"found {here} RU/s where the decision saw {action.from_capacity}"
+            return self._effect(order, EffectOutcome.FOREIGN_HAND, here, text)
+        # Limits may turn an increase into less than there is, or the other way round: then nothing is asked.
+        if wanted == here or (wanted > here) != (action.to_capacity > here):
+            return self._effect(order, EffectOutcome.REFUSED, here, order.limit)
+        return wanted
+
+    def _clamp(self, order: _Order, seen: Throughput) -> int:
+        wanted = seen.stepped(order.action.to_capacity)
+        order.limit = (
+            f"throughput comes in steps of {seen.step} RU/s" if wanted != order.action.to_capacity else ""
+        )
+        if wanted < seen.floor:
+            wanted, order.limit = seen.floor, f"the platform allows no less than {seen.floor} RU/s"
+        ceiling = seen.ceiling(allow_split=self._params.allow_split)
+        if ceiling is not None and wanted > ceiling:
+            wanted = ceiling // seen.step * seen.step
+            order.limit = f"more than {ceiling} RU/s is not available" + (
+                "" if self._params.allow_split else " without splitting partitions (allow_split)"
+            )
+        if order.bounds is not None and order.bounds.clamp(wanted) != wanted:
+            wanted = order.bounds.clamp(wanted)
+            order.limit = f"the platform accepts {order.bounds.floor} to {order.bounds.ceiling} RU/s"
+        return wanted
+
+    async def _update(self, order: _Order, seen: Throughput, wanted: int) -> Effect | _Wait:
+        order.asked = True
+        try:
+            async with asyncio.timeout(max(order.until - self._monotonic(), 1.0)):
+                await self._plane.write(wanted, seen)
+        except NoThroughputError as error:
+            return self._effect(order, EffectOutcome.REFUSED, None, str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the order may have left: it is read back
+            failure = classify(error)
+            refused = self._refused(order, seen, failure)
+            return refused if refused is not None else await self._read_back(order, wanted, failure)
+        return await self._read_back(order, wanted, None)
+
+    def _refused(self, order: _Order, seen: Throughput, failure: Failure) -> Effect | _Wait | None:
+        """What to do about an update that was not accepted; None when it may have been."""
+        if failure.kind is Kind.UNKNOWN:
+            return None
+        if failure.kind in {Kind.BUSY, Kind.THROTTLED}:
+            return self._wait(order, seen, failure)
+        bounds = accepted_range(failure.story)
+        if bounds is not None and order.bounds is None:
+            order.bounds = bounds
+            return _Wait(0.0, failure.story)
+        if failure.kind is Kind.NO_IDENTITY:
+            raise ScalerError(f"{self._plane.label}: {self._advice(failure)}")
+        return self._effect(order, EffectOutcome.REFUSED, seen.value, self._advice(failure))
+
+    def _wait(self, order: _Order, seen: Throughput, failure: Failure) -> Effect | _Wait:
+        """A wait beyond the life of the action is a refusal: a scale-in may be put off for hours."""
+        seconds = failure.retry_after if failure.retry_after is not None else FIRST_WAIT * 2**order.waits
+        order.waits += 1
+        if self._time(order) + seconds >= order.action.expires_at:
+            text = f"{failure.story}; not before {seconds:.0f} s from now"
+            return self._effect(order, EffectOutcome.REFUSED, seen.value, text)
+        return _Wait(max(seconds, 1.0), failure.story)
+
+    async def _read_back(self, order: _Order, wanted: int, failure: Failure | None) -> Effect:
+        """The effect as the throughput shows it. Raises ScalerError while that cannot be told."""
+        try:
+            seen = await self._read(order.now)
+        except ScalerError as error:
+            text = f"the outcome is unknown, for the throughput could not be read back: {error}"
+            raise ScalerError(text, retry_after=error.retry_after, unknown=True) from error
+        if seen.pending:
+            return self._pending(order, seen)
+        action, story = order.action, "" if failure is None else failure.story
+        if seen.value == action.to_capacity:
+            detail = f"read back after: {story}" if story else ""
+            return self._effect(order, EffectOutcome.APPLIED, seen.value, detail)
+        if seen.value == wanted:
+            return self._effect(order, EffectOutcome.LIMITED, seen.value, order.limit)
+        if seen.value != action.from_capacity:
+            text = f"asked for {wanted} RU/s, found {seen.value}: somebody else set it at the same time"
+            return self._effect(order, EffectOutcome.FOREIGN_HAND, seen.value, text)
+        if failure is not None:
+            text = f"{self._plane.label}: nothing was changed: {story}"
+            raise ScalerError(text, retry_after=failure.retry_after, unknown=True)
+        text = f"the platform accepted {wanted} RU/s, but has {seen.value}"
+        return self._effect(order, EffectOutcome.FAILED, seen.value, text)
+
+    def _pending(self, order: _Order, seen: Throughput) -> Effect:
+        """The action stays pending, too: the checks find its effect once the platform is done."""
+        towards = f" to {seen.target} RU/s" if seen.target not in {None, seen.value} else ""
+        asked = "accepted" if order.asked else "not asked"
+        text = f"{asked}; a change{towards} is still being carried out, for hours where partitions are split"
+        return self._effect(order, EffectOutcome.ACCEPTED, seen.effective, text)
+
+    def _time(self, order: _Order) -> float:
+        return order.now + self._monotonic() - order.started
+
+    def _effect(self, order: _Order, outcome: EffectOutcome, reached: int | None, detail: str) -> Effect:
+        action = order.action
+        return Effect(
+            action_id=action.action_id,
+            target=action.target,
+            outcome=outcome,
+            from_capacity=action.from_capacity,
+            to_capacity=action.to_capacity,
+            reached=reached,
+            at=self._time(order),
+            detail=detail,
+        )

@@ -1,0 +1,1 @@
+"""The shell around the decisions: collect, evaluate, apply, verify."""

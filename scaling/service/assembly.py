@@ -1,0 +1,148 @@
+"""Puts an Autoscaler together from app settings and tidemark.toml; one per process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from foundation.azure.connections import transport_options
+from foundation.azure.sdk_logs import quiet_sdks
+from foundation.sanitize import told
+from foundation.settings_reader import ConfigError, Problem, parse_params, read_log_level
+from scaling.config.policy_file import Config, decoded, load_config
+from scaling.ports import Collector, Scaler
+from scaling.service import registry
+from scaling.service.autoscaler import Autoscaler, Ports
+from scaling.service.reading import MetricSource
+from scaling.storage.decision_log import TableDecisionLog
+from scaling.storage.orders import TableControlStore
+from scaling.storage.poison_queues import QueuePoisonQueues
+from scaling.storage.states import TableStateStore
+
+STORAGE = "AzureWebJobsStorage"
+"""Prefix of the settings of the storage account that holds queues, state and log: the host's own."""
+
+QUEUES = ("metrics", "actions")
+
+
+def root_folder() -> Path:
+    """The folder of the app: where this package lies beside host.json, as in Azure and in a clone; for an installed
+    package the nearest folder, from the current one upwards, that has a tidemark.toml; else the current one.
+    """
+    beside, here = Path(__file__).resolve().parents[2], Path.cwd()
+    if (beside / "host.json").is_file():
+        return beside
+    return next((each for each in (here, *here.parents) if (each / "tidemark.toml").is_file()), here)
+
+
+ROOT = root_folder()
+
+
+def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
+    """The configuration named by the setting TIDEMARK_CONFIG (default tidemark.toml beside host.json).
+
+    Raises ConfigError with every problem found.
+    """
+    path = root / settings.get("TIDEMARK_CONFIG", "tidemark.toml")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError([Problem(str(path), f"cannot be read: {error}")]) from error
+    return load_config(decoded(data, name=path.name), name=path.name, settings=settings, plug_ins=registry)
+
+
+def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:
+    """Builds adapters for everything the configuration names. Clients connect on first use.
+
+    Raises ConfigError, also for connection settings that are missing.
+    """
+    config = read_config(settings, root=root)
+    problems: list[Problem] = []
+    for check in (
+        transport_options,  # clients look at it when they connect; a missing file is told here, once
+        read_log_level,
+    ):
+        try:
+            check(settings)
+        except ValueError as error:
+            problems.append(Problem("app settings", str(error)))
+    collectors, sources = _collectors(config, settings, problems)
+    scalers = _scalers(config, settings, problems)
+    if problems:
+        raise ConfigError(problems)
+    try:
+        ports = Ports(
+            collectors=collectors,
+            sources=sources,
+            scalers=scalers,
+            states=TableStateStore(settings, STORAGE),
+            controls=TableControlStore(settings, STORAGE),
+            log=TableDecisionLog(settings, STORAGE),
+            poison=QueuePoisonQueues(settings, STORAGE, queues=QUEUES),
+        )
+    except ValueError as error:
+        raise ConfigError([Problem(f"app setting {STORAGE}", str(error))]) from error
+    return Autoscaler(config, ports, clock=time.time)
+
+
+def _collectors(
+    config: Config, settings: Mapping[str, str], problems: list[Problem]
+) -> tuple[dict[str, Collector], list[MetricSource]]:
+    """One collector per entity, whatever the number of metrics read from it."""
+    collectors: dict[str, Collector] = {}
+    sources: list[MetricSource] = []
+    for target, policy in config.policies.items():
+        for metric, spec in policy.spec.metrics.items():
+            cls = registry.collector_class(spec.collector)
+            params, _ = parse_params(cls.Params, spec.options)
+            try:
+                entity = f"{spec.collector} {cls.entity(params)}"
+                if entity not in collectors:
+                    collectors[entity] = cls(params, settings)
+            except Exception as error:  # noqa: BLE001 - a class of the user's own may raise anything
+                problems.append(Problem(f"targets.{target}.metrics.{metric}", _words(error)))
+                continue
+            sources.append(MetricSource(target, metric, entity, spec.count))
+    return collectors, sources
+
+
+def _scalers(config: Config, settings: Mapping[str, str], problems: list[Problem]) -> dict[str, Scaler]:
+    scalers: dict[str, Scaler] = {}
+    for target, policy in config.policies.items():
+        cls = registry.scaler_class(policy.spec.scaler)
+        params, _ = parse_params(cls.Params, policy.spec.scaler_options)
+        try:
+            scalers[target] = cls(params, settings)
+        except Exception as error:  # noqa: BLE001 - as above
+            problems.append(Problem(f"targets.{target}", _words(error)))
+    return scalers
+
+
+def _words(error: Exception) -> str:
+    """A ValueError is about what is written in the file; with any other, its kind is half of the story."""
+    return str(error) if isinstance(error, ValueError) else told(error)
+
+
+_instance: Autoscaler | None = None
+
+
+def autoscaler() -> Autoscaler:
+    """The process's autoscaler, built on the first call. Raises ConfigError as long as it cannot be."""
+    global _instance  # noqa: PLW0603 - a Functions worker process hosts exactly one app
+    quiet_sdks(os.environ)
+    if _instance is None:
+        _instance = assemble(dict(os.environ))
+    return _instance
+
+
+async def close() -> None:
+    """Closes the process's autoscaler, if there is one (local hosts and tests; Azure just ends the process)."""
+    global _instance
+    instance, _instance = _instance, None
+    if instance is not None:
+        await instance.aclose()
+
+
+__all__ = ["ROOT", "STORAGE", "assemble", "autoscaler", "close", "read_config"]

@@ -1,0 +1,327 @@
+"""The shell around the core: load, decide, log, save, emit; collect, apply, verify. No Azure imports.
+
+Order of the writes of an evaluation, and why a crash between any two of them is harmless:
+
+    log row      keyed by the report, so deciding again replaces it
+    state        guarded by ETags, with the action as pending: from here on it cannot be lost
+    message      emitted by the function's queue binding; a second delivery of the report finds itself
+                 decided and emits the same pending action again
+
+The scaler's side mirrors it: see `scaling.service.deliveries`. Of two evaluations of one
+report at once only one is saved, but the other may have written the log row last; it, or the next delivery,
+finds that out and writes the row again as decided.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from foundation.gathering import NoAnswer, Rounds
+from foundation.sanitize import told
+from scaling.analysis.lint import Finding, Severity, lint
+from scaling.analysis.replay import encode_inputs, inputs_of, same
+from scaling.config.policy_file import Config
+from scaling.decision import explain
+from scaling.decision.decide import decide
+from scaling.decision.transitions import absorb, advance, already_evaluated, pursue, review, under_way
+from scaling.model import (
+    Capacity,
+    LogEntry,
+    LogKind,
+    MetricsReport,
+    ScaleAction,
+    TargetState,
+    decision_id,
+)
+from scaling.policy import Policy
+from scaling.ports import (
+    CollectError,
+    Collector,
+    ConflictError,
+    Reading,
+    Scaler,
+    Snapshot,
+)
+from scaling.service import messages as codec
+from scaling.service.deliveries import Deliveries
+from scaling.service.entries import decision_entry, finding_entries
+from scaling.service.reading import (
+    MetricSource,
+    endpoint_of,
+    make_report,
+    read_capacity,
+    read_metrics,
+    report_line,
+    round_seconds,
+)
+from scaling.service.shell import (
+    ATTEMPTS,
+    STORE_DEADLINE,
+    Outcome,
+    Ports,
+    append,
+    controls_of,
+    load,
+    save,
+    within,
+)
+from scaling.window import Window
+
+PURGE_DEADLINE = 30.0
+"""Seconds one purge of the log may take: what the checks found waits for it."""
+
+CLOCK_TOLERANCE = 300.0
+"""Seconds a report may come from the future; a later one would outrank every true report until then."""
+
+
+class Autoscaler:
+    """One instance per process; every method may run concurrently with every other, here and elsewhere."""
+
+    def __init__(self, config: Config, ports: Ports, *, clock: Callable[[], float]) -> None:
+        self.config = config
+        self.ports = ports
+        self.clock = clock
+        self._findings: asyncio.Task[tuple[Finding, ...]] | None = None
+        self._told = False
+        seconds = round_seconds(config.interval)
+        self._readings: Rounds[Collector, Reading | CollectError] = Rounds(seconds)
+        self._capacities: Rounds[Scaler, Capacity | str] = Rounds(seconds)
+        self._checks: Rounds[Scaler, Outcome] = Rounds(seconds)
+        self._sources: dict[str, list[MetricSource]] = defaultdict(list)
+        for source in ports.sources:
+            self._sources[source.target].append(source)
+
+    async def findings(self) -> tuple[Finding, ...]:
+        """What lint finds in the policies, notes left out; worked out once, in threads."""
+        return await asyncio.shield(self._linting())
+
+    def _linting(self) -> asyncio.Task[tuple[Finding, ...]]:
+        known = self._findings
+        if known is None or (known.done() and (known.cancelled() or known.exception() is not None)):
+            known = self._findings = asyncio.create_task(_linted(self.config))
+        return known
+
+    def _lint_warnings(self) -> list[str]:
+        """What lint found, once, as soon as it is known: begun after the first reports, which never wait for it."""
+        if self._told or not (linting := self._linting()).done():
+            return []
+        self._told = True
+        return [f"lint: {finding.text}" for finding in linting.result()]
+
+    # Collecting
+
+    async def collect(self) -> Outcome:
+        """Reads every entity and every capacity once; one report per target, with what answered in time. What
+        lint found in the policies is told once, when it is known.
+        """
+        now = round(self.clock(), 3)  # the decision id names the report's time to the millisecond
+        readings, capacities = await asyncio.gather(
+            self._readings.ask(
+                self.ports.collectors, lambda _, collector: read_metrics(collector, now), endpoint=endpoint_of
+            ),
+            self._capacities.ask(
+                self.ports.scalers,
+                lambda target, scaler: read_capacity(scaler, target, now),
+                endpoint=endpoint_of,
+            ),
+        )
+        messages: list[str] = []
+        lines: list[str] = []
+        warnings = self._lint_warnings()
+        for target in self.config.policies:
+            try:
+                report = make_report(target, now, self._sources[target], readings, capacities[target])
+                messages.append(codec.encode_report(report))
+            except Exception as error:  # noqa: BLE001 - whatever is odd about one target, the others are told
+                warnings.append(f"collector {target}: no report: {told(error)}")
+                continue
+            lines.append(report_line(report))
+            warnings.extend(f"collector {target}: {f.metric}: {f.message}" for f in report.failures)
+            if report.capacity_error is not None:
+                warnings.append(f"collector {target}: capacity: {report.capacity_error}")
+        return Outcome(tuple(messages), tuple(lines), tuple(warnings))
+
+    # Deciding
+
+    async def evaluate(self, message: str | bytes) -> Outcome:
+        """Decides upon one report. Raises MessageError for an unreadable one, ConflictError when other
+        writers kept winning, StoreUnavailableError; the queue then delivers the report again.
+        """
+        report = codec.decode_report(message)
+        policy = self.config.policies.get(report.target)
+        if policy is None:
+            return Outcome(warnings=(f"scaling {report.target}: not in the configuration; report dropped",))
+        if not 0 <= report.at <= self.clock() + CLOCK_TOLERANCE:
+            text = f"report of {report.at:.0f} is not of the present ({self.clock():.0f}); dropped"
+            return Outcome(warnings=(f"scaling {report.target}: {text}",))
+        for _ in range(ATTEMPTS):
+            loaded = await load(self.ports, report.target)
+            if already_evaluated(loaded.state, report.at):
+                return await self._decided_before(loaded.state, report)
+            decided = self._decide(policy, loaded, report)
+            await append(self.ports, decided.entries)
+            try:
+                await save(self.ports, loaded, decided.state, decided.windows)
+            except ConflictError:
+                continue
+            messages = (codec.encode_action(decided.action),) if decided.action is not None else ()
+            return Outcome(messages, (decided.entries[-1].line,), decided.warnings)
+        raise ConflictError(f"scaling {report.target}: state changed {ATTEMPTS} times while deciding")
+
+    async def _decided_before(self, state: TargetState, report: MetricsReport) -> Outcome:
+        """A second delivery of a report: nothing is decided twice, but its action may never have been sent,
+        and its log row may be of an evaluation that was not saved.
+        """
+        identity = decision_id(report.target, report.at)
+        last = state.last
+        if last is not None and last.decision_id == identity:
+            row = await within(
+                STORE_DEADLINE, self.ports.log.get(report.target, report.at, "decision"), "the log"
+            )
+            if row is None or row.recommendation is None or not same(row.recommendation, last):
+                inputs = inputs_of(last, row.inputs if row is not None else None)
+                metrics = row.metrics if row is not None else {}
+                await append(self.ports, [decision_entry(report, last, metrics, inputs)])
+        line = f"scaling {report.target}: report already decided upon [{identity}]"
+        pending = state.pending
+        if pending is not None and pending.action_id == identity and not under_way(state, self.clock()):
+            return Outcome((codec.encode_action(pending),), (f"{line}; its action is sent again",))
+        return Outcome(lines=(line,))
+
+    def _decide(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> _Decided:
+        now = self.clock()
+        before = loaded.state
+        warnings = [f"scaling {policy.target}: stored '{part}' was unreadable" for part in loaded.corrupt]
+        if "state" in loaded.corrupt:
+            before = TargetState(corrupt_since=now)
+        controls = controls_of(loaded, now)
+        windows, state = absorb(policy, loaded.windows, before, report, now=now, controls=controls)
+        readable = state.capacity if state.capacity_error is None else None
+        found = pursue(policy, state, readable, now=now, controls=controls)
+        state = found.state
+        identity = decision_id(report.target, report.at)
+        recommendation = decide(policy, windows, state, now=now, controls=controls, decision_id=identity)
+        after, action = advance(
+            policy, state, recommendation, report_at=report.at, level=_plateau_level(policy, windows)
+        )
+        if action is not None:
+            action = msgspec.structs.replace(action, line=explain.line(recommendation))
+            after = msgspec.structs.replace(after, pending=action)
+        entry = decision_entry(
+            report,
+            recommendation,
+            {name: window.values[-1] for name, window in windows.items() if window.values},
+            encode_inputs(policy, windows, state, controls, now=now, decision_id=identity),
+        )
+        again = found.emit if found.emit is not None and after.pending == found.emit else None
+        noted = finding_entries("scaling", policy.target, report.at, found, state.expected)
+        warnings += [each.line for each in noted if each.kind is LogKind.VERIFY]
+        return _Decided(after, windows, action or again, (*noted, entry), tuple(warnings))
+
+    # Applying
+
+    async def apply(self, message: str | bytes) -> Outcome:
+        """Carries out one action: see `scaling.service.deliveries`."""
+        return await Deliveries(self.config, self.ports, self.clock).apply(message)
+
+    # Verifying
+
+    async def verify(self) -> Outcome:
+        """Compares requested with reached for every target; emits lost actions again; prunes the log."""
+        now = self.clock()
+        checks = self._checks.ask(
+            self.ports.scalers,
+            lambda target, scaler: self._verify(target, scaler, now),
+            endpoint=endpoint_of,
+        )
+        found, (lines, unpurged) = await asyncio.gather(checks, self._purge(now))
+        results = [
+            Outcome(warnings=(f"verify {target}: {outcome.why}",))
+            if isinstance(outcome, NoAnswer)
+            else outcome
+            for target, outcome in found.items()
+        ]
+        messages = tuple(m for outcome in results for m in outcome.messages)
+        warnings = tuple(w for outcome in results for w in outcome.warnings)
+        return Outcome(messages, lines, (*warnings, *unpurged))
+
+    async def _purge(self, now: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Lines and warnings. Old rows may wait; what the checks found may not."""
+        try:
+            before = now - self.config.retention
+            removed = await within(PURGE_DEADLINE, self.ports.log.purge(before=before), "the log's purge")
+        except Exception as error:  # noqa: BLE001 - whatever keeps the log from being purged
+            return (), (f"scaling log: not purged: {told(error)}",)
+        return ((f"scaling log: {removed} entries older than the retention removed",) if removed else ()), ()
+
+    async def _verify(self, target: str, scaler: Scaler, now: float) -> Outcome:
+        """One target's trouble is a warning; the others are checked all the same."""
+        try:
+            return await self._checked(target, scaler, now)
+        except Exception as error:  # noqa: BLE001 - stores that do not answer, rows of a newer release
+            return Outcome(warnings=(f"verify {target}: {told(error)}",))
+
+    async def _checked(self, target: str, scaler: Scaler, now: float) -> Outcome:
+        capacity = await read_capacity(scaler, target, now)
+        if not isinstance(capacity, Capacity):
+            return Outcome(warnings=(f"verify {target}: capacity: {capacity}",))
+        loaded = await load(self.ports, target)
+        if "state" in loaded.corrupt:
+            return Outcome(
+                warnings=(f"verify {target}: stored state is unreadable; left to the next report",)
+            )
+        controls = controls_of(loaded, now)
+        found = review(self.config.policies[target], loaded.state, capacity, now=now, controls=controls)
+        entries = finding_entries("verify", target, now, found, capacity.current)
+        if entries:
+            await append(self.ports, entries)
+        if found.state != loaded.state and found.findings:
+            try:
+                await save(self.ports, loaded, found.state)
+            except ConflictError:
+                return Outcome()  # an evaluation was faster and knows more; the next check looks again
+        messages = (codec.encode_action(found.emit),) if found.emit is not None else ()
+        return Outcome(messages, (), tuple(each.line for each in entries if each.kind is LogKind.VERIFY))
+
+    async def aclose(self) -> None:
+        """Closes every adapter; the first error is raised after all were tried."""
+        ports = self.ports
+        if self._findings is not None:
+            self._findings.cancel()
+            await asyncio.wait([self._findings])
+        closing = [collector.aclose() for collector in ports.collectors.values()]
+        closing += [scaler.aclose() for scaler in ports.scalers.values()]
+        closing += [p.aclose() for p in (ports.states, ports.controls, ports.log, ports.poison)]
+        for result in await asyncio.gather(*closing, return_exceptions=True):
+            if isinstance(result, BaseException):
+                raise result
+
+
+async def _linted(config: Config) -> tuple[Finding, ...]:
+    """A policy at a time: a thread that computes holds up the others of its process."""
+    found = list(config.findings)
+    for policy in config.policies.values():
+        found += await asyncio.to_thread(lint, policy)
+    return tuple(finding for finding in found if finding.severity is not Severity.NOTE)
+
+
+class _Decided(Struct, frozen=True):
+    state: TargetState
+    windows: dict[str, Window]
+    action: ScaleAction | None
+    entries: tuple[LogEntry, ...]
+    warnings: tuple[str, ...]
+
+
+def _plateau_level(policy: Policy, windows: Mapping[str, Window]) -> float | None:
+    plateau = policy.spec.plateau
+    window = windows.get(plateau.metric) if plateau is not None else None
+    return window.values[-1] if window is not None and window.values else None
+
+
+__all__ = ["ATTEMPTS", "Autoscaler", "Outcome", "Ports"]

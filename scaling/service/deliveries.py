@@ -1,0 +1,209 @@
+"""Carries out one action and says what became of it: refused, done, or handed back to be sent again.
+
+The order of the writes mirrors that of an evaluation: the state says that the action is being carried out, then the
+platform (absolute, idempotent), the log row, the state. Whatever happens in between, the action stays pending until its
+effect is recorded, by a delivery, an evaluation or a check, or until it is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+from msgspec import Struct
+
+from foundation.sanitize import leaving, told
+from scaling.config.policy_file import Config
+from scaling.decision import explain
+from scaling.decision.lock_step import as_seen, neighbours, objection
+from scaling.decision.transitions import (
+    STILL_OPEN,
+    as_ours,
+    being_carried_out,
+    handed_back,
+    perhaps_accepted,
+    record_effect,
+    refusal,
+    under_way_until,
+    without_change,
+)
+from scaling.model import Delivery, Effect, EffectOutcome, ScaleAction, TargetState
+from scaling.policy import Policy
+from scaling.ports import ConflictError, Scaler, ScalerError, Snapshot
+from scaling.service import messages as codec
+from scaling.service.entries import effect_entry
+from scaling.service.reading import read_capacity
+from scaling.service.shell import ATTEMPTS, Outcome, Ports, append, controls_of, load, save
+
+AGAIN_AFTER = 30.0
+"""Seconds after which an action that could not be carried out is due again, where the platform does not say."""
+
+MAX_WAIT = 86_400.0
+
+DELIVERY_SECONDS = 60.0
+"""Seconds one delivery of an action may take where the scaler has no `deadline` of its own."""
+
+DELIVERY_MARGIN = 45.0
+"""Seconds above a scaler's deadline for its reads, after which what became of an order is no longer waited for."""
+
+
+class _Delivered(Struct, frozen=True):
+    """What came of one delivery; where the action stays pending it is sent again `again_after` seconds later.
+
+    `begun` is how the state knows of this delivery, `earlier` the time by which another one is over that was at the
+    same action when this one began: it may have died, or not.
+    """
+
+    effect: Effect
+    again_after: float = AGAIN_AFTER
+    error: Exception | None = None
+    unknown: bool = False  # the platform may carry it out all the same
+    begun: Delivery | None = None
+    earlier: float | None = None
+
+
+class Deliveries(Struct, frozen=True):
+    """The actions of the configured targets, on their way from the queue to the platform."""
+
+    config: Config
+    ports: Ports
+    clock: Callable[[], float]
+
+    async def apply(self, message: str | bytes) -> Outcome:
+        """Carries out one action, or hands it back to be sent again: see `_carry_out`. Raises MessageError for an
+        unreadable message, ConflictError, StoreUnavailableError, and what a scaler raises besides ScalerError.
+        """
+        action = codec.decode_action(message)
+        policy, scaler = self.config.policies.get(action.target), self.ports.scalers.get(action.target)
+        if policy is None or scaler is None:
+            return Outcome(warnings=(f"scaler {action.target}: not in the configuration; action dropped",))
+        for _ in range(ATTEMPTS):
+            loaded = await load(self.ports, action.target)
+            now = self.clock()
+            if any(known.action_id == action.action_id for known in loaded.state.effects):
+                return Outcome(lines=(f"scaler {action.target}: already carried out [{action.action_id}]",))
+            earlier = under_way_until(loaded.state, now, action.action_id)
+            effect = refusal(policy, loaded.state, controls_of(loaded, now), action, now=now)
+            if effect is None:
+                effect = await self._out_of_step(policy, loaded, action)
+            if effect is not None and earlier is not None:  # or it would be given up under the other's hands
+                text = f"left to the delivery that is at it [{action.action_id}]: {effect.detail}"
+                return Outcome(warnings=(f"scaler {action.target}: {text}",))
+            if effect is not None:
+                return await self._finished(_Delivered(effect, begun=loaded.state.delivery))
+            until = min(now + _delivery_seconds(scaler), action.expires_at)
+            begun = being_carried_out(loaded.state, now=now, until=until)
+            try:
+                await save(self.ports, loaded, begun)
+            except ConflictError:
+                continue
+            done = await self._carry_out(scaler, action, until)
+            effect = as_ours(begun, done.effect)
+            return await self._finished(
+                msgspec.structs.replace(done, effect=effect, begun=begun.delivery, earlier=earlier)
+            )
+        raise ConflictError(f"scaler {action.target}: state changed {ATTEMPTS} times before an action")
+
+    async def _finished(self, delivered: _Delivered) -> Outcome:
+        """Logs and records what came of a delivery."""
+        effect = delivered.effect
+        await append(self.ports, [effect_entry(effect)])
+        await self._record(delivered)
+        if delivered.error is not None:
+            raise delivered.error
+        line = explain.effect_line(effect)
+        as_asked = {EffectOutcome.APPLIED, EffectOutcome.ALREADY_THERE, EffectOutcome.ACCEPTED}
+        return Outcome(lines=(line,)) if effect.outcome in as_asked else Outcome(warnings=(line,))
+
+    async def _out_of_step(self, policy: Policy, loaded: Snapshot, action: ScaleAction) -> Effect | None:
+        """The effect of an action that has to wait for another target. It stays pending, and is sent again.
+
+        The other targets are looked at after the action was found to be the pending one: see `lock_step`.
+        First their state, for what is under way; then the platform, for what was done and never recorded.
+        """
+        now, others = self.clock(), {}
+        for name in {neighbour.target for neighbour in neighbours(policy).values()}:
+            state = (await load(self.ports, name)).state
+            scaler = self.ports.scalers.get(name)
+            seen = "it has no scaler" if scaler is None else await read_capacity(scaler, name, now)
+            others[name] = as_seen(state, seen)
+        text = objection(policy, loaded.windows, action, others, now=now)
+        return None if text is None else without_change(action, EffectOutcome.FAILED, now, f"waits: {text}")
+
+    async def _carry_out(self, scaler: Scaler, action: ScaleAction, until: float) -> _Delivered:
+        """What came of one delivery: the effect at the time it was there, which may be minutes after the order.
+
+        Whatever a scaler raises, what became of the order is unknown: the action stays pending and is sent again,
+        and the platform itself says then where it stands. A ScalerError is the trouble that is known of, and
+        costs no more than that; another exception goes on to the host, so that its story is told. A delivery
+        never goes on after `until`, for it takes a place in the queue's batch, and the state says that it is over
+        then, on which others rely.
+        """
+        again_after, unforeseen, unknown = AGAIN_AFTER, None, False
+        seconds = until - self.clock()
+        if seconds <= 0:
+            text = "its time was over before it could begin"
+            return _Delivered(without_change(action, EffectOutcome.FAILED, self.clock(), text))
+        try:
+            async with asyncio.timeout(seconds):
+                effect = await scaler.apply(action, now=self.clock())
+                if (
+                    effect.outcome is EffectOutcome.FOREIGN_HAND
+                    and effect.reached == action.replaces is not None
+                ):
+                    # The action that this one took the place of was carried out after all.
+                    moved = msgspec.structs.replace(action, from_capacity=action.replaces, replaces=None)
+                    effect = await scaler.apply(moved, now=self.clock())
+            effect = msgspec.structs.replace(effect, at=self.clock(), detail=leaving(effect.detail))
+        except ScalerError as error:
+            text, unknown = leaving(str(error)), error.unknown is True
+            again_after = _seconds_to_wait(error.retry_after)
+            effect = without_change(action, EffectOutcome.FAILED, self.clock(), text)
+        except TimeoutError:
+            text, unknown = f"no answer within {seconds:.0f} s; what became of it is not known", True
+            effect = without_change(action, EffectOutcome.FAILED, self.clock(), text)
+        except Exception as error:  # noqa: BLE001 - a scaler of the user's own may raise anything
+            unforeseen, unknown = error, True
+            effect = without_change(action, EffectOutcome.FAILED, self.clock(), told(error))
+        return _Delivered(effect, again_after, unforeseen, unknown)
+
+    async def _record(self, delivered: _Delivered) -> None:
+        """Saves what came of an action; one that is still to be carried out is sent again when it is due."""
+        effect = delivered.effect
+        for _ in range(ATTEMPTS):
+            loaded = await load(self.ports, effect.target)
+            state = record_effect(loaded.state, effect)
+            if effect.outcome in STILL_OPEN:
+                state = _handed_back(state, delivered)
+            if state == loaded.state:
+                return
+            try:
+                await save(self.ports, loaded, state)
+            except ConflictError:
+                continue
+            return
+        raise ConflictError(
+            f"scaler {effect.target}: state changed {ATTEMPTS} times while recording an effect"
+        )
+
+
+def _handed_back(state: TargetState, delivered: _Delivered) -> TargetState:
+    """A delivery that began, or a message that left, after this one began is not over with it."""
+    effect = delivered.effect
+    if delivered.unknown:
+        state = perhaps_accepted(state, effect.action_id, effect.at)
+    if state.delivery != delivered.begun:
+        return state
+    due_at = effect.at + delivered.again_after
+    return handed_back(state, effect.action_id, due_at=due_at, carried_until=delivered.earlier)
+
+
+def _delivery_seconds(scaler: Scaler) -> float:
+    return float(getattr(scaler, "deadline", DELIVERY_SECONDS)) + DELIVERY_MARGIN
+
+
+def _seconds_to_wait(retry_after: object) -> float:
+    """What a ScalerError says, which may be of a user's scaler and then anything."""
+    known = isinstance(retry_after, int | float) and 0 < retry_after < MAX_WAIT
+    return float(retry_after) if known else AGAIN_AFTER  # type: ignore[arg-type]

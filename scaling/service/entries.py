@@ -1,0 +1,59 @@
+"""The rows of the scaling log: of a decision, of an effect, of what was found out about a target. Pure."""
+
+from __future__ import annotations
+
+from scaling.decision import explain
+from scaling.decision.transitions import Review
+from scaling.model import Effect, LogEntry, LogKind, MetricsReport, Recommendation
+
+
+def decision_entry(
+    report: MetricsReport, made: Recommendation, metrics: dict[str, float], inputs: bytes | None
+) -> LogEntry:
+    return LogEntry(
+        target=report.target,
+        at=report.at,
+        kind=LogKind.DECISION,
+        key="decision",
+        line=explain.line(made),
+        reason=made.reason,
+        current=made.current,
+        desired=made.desired,
+        recommendation=made,
+        metrics=metrics,
+        inputs=inputs,
+    )
+
+
+def finding_entries(
+    where: str, target: str, at: float, found: Review, current: int | None
+) -> tuple[LogEntry, ...]:
+    """The rows of what was found out about a target: an effect nobody recorded, and the findings in words."""
+    effects = () if found.effect is None else (effect_entry(found.effect),)
+    findings = (
+        LogEntry(
+            target=target,
+            at=at,
+            kind=LogKind.VERIFY,
+            key=f"verify-{index}",
+            line=f"{where} {target}: {text}",
+            reason=reason,
+            current=current,
+        )
+        for index, (reason, text) in enumerate(found.findings)
+    )
+    return (*effects, *findings)
+
+
+def effect_entry(effect: Effect) -> LogEntry:
+    return LogEntry(
+        target=effect.target,
+        at=effect.at,
+        kind=LogKind.EFFECT,
+        key=f"effect-{effect.outcome}-{effect.action_id.rpartition('@')[2]}",
+        line=explain.effect_line(effect),
+        reason=effect.outcome,
+        current=effect.reached if effect.reached is not None else effect.from_capacity,
+        desired=effect.to_capacity,
+        effect=effect,
+    )

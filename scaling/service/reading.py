@@ -1,0 +1,155 @@
+"""Reads metrics and capacities through the ports; what cannot be read becomes a failure that says why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+import msgspec
+from msgspec import Struct
+
+from foundation.gathering import NoAnswer
+from foundation.sanitize import leaving, told
+from scaling.decision import explain
+from scaling.model import Capacity, MetricFailure, MetricSample, MetricsReport, Reason
+from scaling.ports import CollectError, Collector, Reading, Scaler, ScalerError
+
+READ_DEADLINE = 20.0
+"""Seconds one read of a metric or a capacity may take before it counts as failed."""
+
+LONGEST_ROUND = 15.0
+"""Seconds after which a tick goes on with what answered; below the deadline of a read, so that one that hangs is
+recognised by its silence.
+"""
+
+SHORTEST_ROUND = 5.0
+"""Seconds a round lasts if need be, however close the schedule: opening a client alone takes one or two."""
+
+MAX_MESSAGE = 300
+"""Characters kept of a failure's message: the failures of 90 metrics must fit into one queue message."""
+
+
+class MetricSource(Struct, frozen=True):
+    """Where one metric of one target comes from: which collector, and which count of its reading."""
+
+    target: str
+    metric: str
+    entity: str
+    count: str
+
+
+def round_seconds(interval: float) -> float:
+    """How long one round of reads may take: at most half of the schedule's interval."""
+    return min(LONGEST_ROUND, max(SHORTEST_ROUND, interval / 2))
+
+
+def endpoint_of(key: str, port: object) -> str:
+    """What may hold up this collector or scaler together with others: its `endpoint`, where it tells one."""
+    return str(getattr(port, "endpoint", key))
+
+
+async def read_metrics(collector: Collector, now: float) -> Reading | CollectError:
+    """A reading, or why there is none. A collector's own bug is a failed read, not the end of the tick."""
+    try:
+        async with asyncio.timeout(READ_DEADLINE):
+            reading = await collector.collect(now=now)
+        if not isinstance(reading, Reading) or not isinstance(reading.values, Mapping):
+            return CollectError(f"the collector returned {reading!r}, which is not a reading")
+    except CollectError as error:
+        return error
+    except TimeoutError:
+        return CollectError(f"no answer within {READ_DEADLINE:g} s")
+    except Exception as error:  # noqa: BLE001 - user-written collectors may raise anything
+        return CollectError(told(error))
+    return reading
+
+
+async def read_capacity(scaler: Scaler, target: str, now: float) -> Capacity | str:
+    """The capacity, or why it could not be read."""
+    try:
+        async with asyncio.timeout(READ_DEADLINE):
+            capacity = await scaler.current(target, now=now)
+        if not _is_capacity(capacity):
+            return _short(f"the scaler returned {capacity!r}, which is not a capacity")
+    except ScalerError as error:
+        return _short(str(error))
+    except TimeoutError:
+        return f"no answer within {READ_DEADLINE:g} s"
+    except Exception as error:  # noqa: BLE001 - user-written scalers may raise anything
+        return _short(told(error))
+    return capacity
+
+
+def _is_capacity(found: object) -> bool:
+    """Whether it can travel: the fields of a user's capacity may be anything."""
+    if not isinstance(found, Capacity) or not _is_number(found.at):
+        return False
+    msgspec.convert(msgspec.to_builtins(found), Capacity)  # raises, which is told
+    return found.current >= 0
+
+
+def make_report(
+    target: str,
+    now: float,
+    sources: Iterable[MetricSource],
+    readings: Mapping[str, Reading | CollectError | NoAnswer],
+    capacity: Capacity | str | NoAnswer,
+) -> MetricsReport:
+    """One target's share of a tick."""
+    found = [_observed(source, readings[source.entity], now) for source in sources]
+    if isinstance(capacity, NoAnswer):
+        capacity = _short(capacity.why)
+    known, error = (capacity, None) if isinstance(capacity, Capacity) else (None, capacity)
+    return MetricsReport(
+        target,
+        now,
+        tuple(item for item in found if isinstance(item, MetricSample)),
+        tuple(item for item in found if isinstance(item, MetricFailure)),
+        known,
+        error,
+    )
+
+
+def _observed(
+    source: MetricSource, reading: Reading | CollectError | NoAnswer, now: float
+) -> MetricSample | MetricFailure:
+    """What of a reading cannot be used is a failure of this metric, not of the others: its values are a user's."""
+    if isinstance(reading, NoAnswer):
+        return MetricFailure(source.metric, now, _short(reading.why))
+    try:
+        if isinstance(reading, CollectError):
+            reason = reading.reason if isinstance(reading.reason, Reason) else Reason.COLLECT_FAILED
+            return MetricFailure(source.metric, now, _short(str(reading)), reason)
+        return _sample(source, reading, now)
+    except Exception as error:  # noqa: BLE001 - a mapping, a number, an error of the user's own may raise anything
+        return MetricFailure(source.metric, now, _short(f"the reading cannot be used: {told(error)}"))
+
+
+def _sample(source: MetricSource, reading: Reading, now: float) -> MetricSample | MetricFailure:
+    """NaN and infinity do not travel in JSON, so they become failures here, not in the window."""
+    if source.count not in reading.values:
+        text = f"the reading has no '{source.count}'; it has {', '.join(map(str, reading.values))}"
+        return MetricFailure(source.metric, now, _short(text))
+    value, at = reading.values[source.count], reading.at
+    if not _is_number(value) or not _is_number(at):
+        text = f"found {source.count} {value!r} at {at!r}; a finite number at a time is accepted"
+        return MetricFailure(source.metric, now, _short(text), Reason.INVALID_METRIC)
+    return MetricSample(source.metric, float(at), float(value))
+
+
+def _short(text: str) -> str:
+    """From here it goes into a queue, tables, logs and pages; a lone surrogate could not."""
+    return leaving(text.encode("utf-8", "replace").decode())[:MAX_MESSAGE]
+
+
+def _is_number(value: object) -> bool:
+    """NaN and infinity fail the comparison."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def report_line(report: MetricsReport) -> str:
+    """The one readable line of a tick."""
+    values = [f"{s.metric} {explain.number_text(s.value)}" for s in report.samples]
+    values += [f"{f.metric} unknown" for f in report.failures]
+    values.append(f"capacity {report.capacity.current if report.capacity else 'unknown'}")
+    return f"collector {report.target}: {', '.join(values)}"

@@ -1,0 +1,93 @@
+"""Names in tidemark.toml -> collector and scaler classes.
+
+Classes are named by `module:Class` and imported when first looked up, so that importing this module
+costs nothing. A user's own class is used by giving `module:Class` in place of a registered name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+# Both sorted by name; a test keeps them so.
+COLLECTORS: dict[str, str] = {
+    "consumer_telemetry": "scaling.collectors.consumer_telemetry:ConsumerTelemetryCollector",
+    "event_hub_lag": "scaling.collectors.event_hub.collector:EventHubLagCollector",
+    "service_bus_queue": "scaling.collectors.service_bus:ServiceBusQueueCollector",
+    "service_bus_subscription": "scaling.collectors.service_bus:ServiceBusSubscriptionCollector",
+    "storage_queue": "scaling.collectors.storage_queue:StorageQueueCollector",
+    "target_capacity": "scaling.collectors.target_capacity:TargetCapacityCollector",
+}
+SCALERS: dict[str, str] = {
+    "app_service_plan": "scaling.scalers.app_service.scaler:AppServicePlanScaler",
+    "cosmos_throughput": "scaling.scalers.cosmos.scaler:CosmosThroughputScaler",
+}
+
+
+def collector_class(kind: str) -> type[Any]:
+    """The collector called `kind` in COLLECTORS, or `module:Class`.
+
+    Raises ValueError saying what is wrong with the name or the class.
+    """
+    cls = _look_up(kind, COLLECTORS, "collector")
+    _require(cls, kind, "collector", ("collect", "aclose", "entity"))
+    counts = getattr(cls, "COUNTS", None)
+    if not isinstance(counts, tuple) or not counts:
+        raise ValueError(f"'{kind}' is not a collector: COUNTS must be a tuple of the counts it reports")
+    if getattr(cls, "DEFAULT_COUNT", None) not in counts:
+        raise ValueError(f"'{kind}' is not a collector: DEFAULT_COUNT must be one of {', '.join(counts)}")
+    return cls
+
+
+def scaler_class(kind: str) -> type[Any]:
+    """The scaler called `kind` in SCALERS, or `module:Class`.
+
+    Raises ValueError saying what is wrong with the name or the class.
+    """
+    cls = _look_up(kind, SCALERS, "scaler")
+    _require(cls, kind, "scaler", ("current", "apply", "aclose"))
+    return cls
+
+
+def load_class(path: str) -> type[Any]:
+    """The class at `module:Class`. Raises ValueError naming what is missing."""
+    module_name, _, class_name = path.partition(":")
+    if not module_name or not class_name:
+        raise ValueError(f"'{path}' is not of the form module:Class")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            raise ValueError(f"'{path}': there is no module '{missing}'") from error
+        raise ValueError(f"'{path}': module '{module_name}' needs '{missing}', not found") from error
+    except Exception as error:  # the user's module may raise anything while it is imported
+        raise ValueError(
+            f"'{path}': importing '{module_name}' failed with {type(error).__name__}: {error}"
+        ) from error
+    cls = getattr(module, class_name, None)
+    if not isinstance(cls, type):
+        raise ValueError(f"'{path}': module '{module_name}' has no class '{class_name}'")  # noqa: TRY004 - bad input
+    return cls
+
+
+def _look_up(kind: str, known: Mapping[str, str], what: str) -> type[Any]:
+    if ":" in kind:
+        return load_class(kind)
+    if kind not in known:
+        raise ValueError(
+            f"'{kind}' is not a known {what}; accepted are {', '.join(known)}, or module:Class of your own"
+        )
+    return load_class(known[kind])
+
+
+def _require(cls: type[Any], kind: str, what: str, methods: Iterable[str]) -> None:
+    params = getattr(cls, "Params", None)
+    if not (isinstance(params, type) and issubclass(params, msgspec.Struct)):
+        raise ValueError(f"'{kind}' is not a {what}: it has no nested msgspec.Struct called Params")  # noqa: TRY004 - bad input
+    missing = [name for name in methods if not callable(getattr(cls, name, None))]
+    if missing:
+        raise ValueError(f"'{kind}' is not a {what}: it lacks {', '.join(missing)}()")

@@ -1,0 +1,88 @@
+"""What collecting, deciding, applying and checking share: the ports, what a function does at its end, bounded stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import TypeVar
+
+from msgspec import Struct
+
+from scaling.model import Controls, LogEntry, Pause, TargetState
+from scaling.ports import (
+    Collector,
+    ControlStore,
+    DecisionLog,
+    PoisonQueues,
+    Scaler,
+    Snapshot,
+    StateStore,
+    StoreUnavailableError,
+)
+from scaling.service.reading import MetricSource
+from scaling.window import Window
+
+_Result = TypeVar("_Result")
+
+ATTEMPTS = 8
+"""Tries to save against concurrent writers before the message goes back to its queue."""
+
+STORE_DEADLINE = 15.0
+"""Seconds one call of a store or of the log may take: a message whose target's rows do not answer gives its place
+in the queue's batch back.
+"""
+
+
+class Ports(Struct, frozen=True):
+    """The outside world, as adapters. `collectors` by entity, `scalers` by target."""
+
+    collectors: Mapping[str, Collector]
+    sources: Sequence[MetricSource]
+    scalers: Mapping[str, Scaler]
+    states: StateStore
+    controls: ControlStore
+    log: DecisionLog
+    poison: PoisonQueues
+
+
+class Outcome(Struct, frozen=True):
+    """What a function has to do at its end: messages to put out, lines to log."""
+
+    messages: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+# The stores, each call bounded in time: a call that hangs would keep its message's place for ever
+
+
+async def load(ports: Ports, target: str) -> Snapshot:
+    return await within(STORE_DEADLINE, ports.states.load(target), f"the state of '{target}'")
+
+
+async def save(
+    ports: Ports, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None
+) -> None:
+    """Raises ConflictError when the state changed since it was loaded."""
+    saving = ports.states.save(loaded, state, windows)
+    await within(STORE_DEADLINE, saving, f"the state of '{loaded.target}'")
+
+
+async def append(ports: Ports, entries: Sequence[LogEntry]) -> None:
+    await within(STORE_DEADLINE, ports.log.append(entries), "the log")
+
+
+async def within(seconds: float, call: Awaitable[_Result], what: str) -> _Result:
+    """What `call` returns. Raises StoreUnavailableError after `seconds`: whether a write was done is unknown then."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await call
+    except TimeoutError as error:
+        raise StoreUnavailableError(f"{what}: no answer within {seconds:g} s") from error
+
+
+def controls_of(loaded: Snapshot, now: float) -> Controls:
+    """Operators' orders; where they cannot be read there may be a pause among them, so all is paused."""
+    if "controls" in loaded.corrupt:
+        return Controls(pauses=(Pause("unreadable orders; give one to replace them", now),))
+    return loaded.controls

@@ -1,0 +1,1 @@
+"""States, orders and the scaling log in Table Storage."""

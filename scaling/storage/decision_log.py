@@ -1,0 +1,267 @@
+"""The scaling log in Table Storage: one partition per target, newest first by row key.
+
+Reading all targets merges their partitions, found in the partition `~targets`, which holds one row per target
+ever logged. Writing stays one request per target and the log holds one copy of an entry, so nothing can get
+out of step; in return a read over all targets costs one request per target and page. With a handful of plans
+that is far cheaper than a second, time-ordered copy of each row. A target's row is written before its first
+entry, so no entry is ever out of sight.
+
+A continuation is the position of the last entry returned, not a cursor: pages stay exact while new entries
+arrive in front, and it stays valid for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
+from typing import Any
+
+import msgspec
+from azure.data.tables import TableEntity
+from msgspec import Struct
+
+from foundation.azure.connections import Settings
+from foundation.azure.tables import Row, RowStream, Table
+from foundation.gathering import gather
+from scaling.model import LogEntry
+from scaling.ports import ConflictError, LogPage
+from scaling.storage.rows import (
+    LOG_COLUMNS,
+    LOG_DATA,
+    TRANSACTION_ROWS,
+    after,
+    key_of,
+    log_row,
+    log_row_key,
+    read_log_row,
+    wire_size_of,
+)
+
+TABLE = "ScalingLog"
+TARGETS = "~targets"  # no encoded target has these characters
+PAGE_MAX = 1_000  # rows the service returns per request
+PAGE_MIN = 4  # rows asked of each of many targets: every further row of one is a request of its own in turn
+PURGE_SECONDS = 20.0  # of one call: however rarely the log is purged, it keeps up with what was written
+PURGED_AT_ONCE = 8  # partitions
+BATCH_BYTES = (
+    1_000_000  # the HTTP client copies a body in one go; above 1 MiB it warns of holding up the loop
+)
+_COLUMNS = [*LOG_COLUMNS, *LOG_DATA]
+
+
+class Position(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """Where a page ended. `scope` is the target read, or None for all."""
+
+    scope: str | None
+    partition: str
+    row: str
+
+
+def encode_position(position: Position) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+
+
+def decode_position(text: str, scope: str | None) -> Position:
+    """Raises ValueError for what `encode_position` did not make for this scope."""
+    try:
+        data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        position = msgspec.json.decode(data, type=Position)
+        if encode_position(position) != text or not position.row[:18].isdigit():
+            raise ValueError(text)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(
+            f"continuation '{text[:80]}' was not issued by this log; accepted is the continuation of a page"
+        ) from error
+    if position.scope != scope:
+        raise ValueError(
+            f"continuation '{text[:80]}' belongs to a listing of {_scope(position.scope)}, not of {_scope(scope)}"
+        )
+    return position
+
+
+def _scope(scope: str | None) -> str:
+    return "all targets" if scope is None else f"target '{scope}'"
+
+
+def rows_after(position: Position, partition: str) -> tuple[str, str]:
+    """Comparison and row key that select the rows of `partition` after `position`; entries of one time are
+    in the order of their partitions.
+    """
+    if partition == position.partition:
+        return "gt", position.row
+    ticks = position.row[:18]
+    return "ge", ticks if partition > position.partition else f"{int(ticks) + 1:018d}"
+
+
+def check_limit(limit: int) -> None:
+    if not 1 <= limit <= PAGE_MAX:
+        raise ValueError(f"limit {limit} is not accepted; expected 1 to {PAGE_MAX}")
+
+
+class TableDecisionLog:
+    """Appends are upserts: an entry written twice is one row. Times are compared to the microsecond."""
+
+    def __init__(self, settings: Settings, prefix: str, *, table: str = TABLE, **options: Any) -> None:
+        """`options` go to the SDK's client. Raises ConnectionSettingsError."""
+        self._table = Table(settings, prefix, table, **options)
+        self._known: set[str] = set()
+        self._known_of = 0
+        self._purges = 0
+
+    async def append(self, entries: Sequence[LogEntry]) -> None:
+        """Raises StoreUnavailableError, after which some entries may have been written: append them again."""
+        partitions: dict[str, dict[str, dict[str, Any]]] = {}
+        names: dict[str, str] = {}
+        for entry in entries:
+            partition, row = key_of(entry.target), log_row_key(entry.at, entry.key)
+            names[partition] = entry.target
+            # The last of equal keys wins: a transaction may hold a row only once.
+            partitions.setdefault(partition, {})[row] = {
+                "PartitionKey": partition,
+                "RowKey": row,
+                **log_row(entry),
+            }
+        for partition, rows in partitions.items():
+            await self._register(partition, names[partition])
+            for batch in _batches(list(rows.values())):
+                await self._table.put(batch)
+            # A table that was missing was created just now: its list of targets is gone.
+            await self._register(partition, names[partition])
+
+    async def _register(self, partition: str, target: str) -> None:
+        if self._known_of != self._table.created:
+            self._known.clear()
+            self._known_of = self._table.created
+        if partition not in self._known:
+            row = {"PartitionKey": TARGETS, "RowKey": partition, "Target": target[:1_000]}
+            await self._table.put([row])
+            self._known_of = self._table.created
+            self._known.add(partition)
+
+    async def read(
+        self,
+        target: str | None = None,
+        *,
+        since: float | None = None,
+        limit: int = 100,
+        continuation: str | None = None,
+    ) -> LogPage:
+        check_limit(limit)
+        position = decode_position(continuation, target) if continuation else None
+        partitions = [key_of(target)] if target is not None else await self._partitions()
+        last = after(since) if since is not None else None
+        page = min(PAGE_MAX, max(limit // max(len(partitions), 1), PAGE_MIN) + 1)
+        streams = [
+            self._table.stream(_query(partition, position, last), select=_COLUMNS, page=page)
+            for partition in partitions
+        ]
+        rows = await _newest(streams, limit + 1)
+        more = None
+        if len(rows) > limit:
+            newest = rows[limit - 1]
+            more = encode_position(Position(target, newest["PartitionKey"], newest["RowKey"]))
+        return LogPage(tuple(read_log_row(row) for row in rows[:limit]), more)
+
+    async def get(self, target: str, at: float, key: str) -> LogEntry | None:
+        try:
+            row_key = log_row_key(at, key)
+        except ValueError:  # no entry can have such a time
+            return None
+        row = await self._table.get(key_of(target), row_key)
+        return None if row is None else read_log_row(row, inputs=True)
+
+    async def purge(self, *, before: float) -> int:
+        """Deletes for PURGE_SECONDS at most; later calls go on with the rest, each with other targets first."""
+        loop = asyncio.get_running_loop()
+        until, query = loop.time() + PURGE_SECONDS, f"RowKey ge '{after(before)}'"
+        partitions = await self._partitions()
+        first = self._purges * PURGED_AT_ONCE % max(len(partitions), 1)
+        self._purges += 1
+
+        async def purge(partition: str) -> int:
+            removed = 0
+            while loop.time() < until:
+                rows = await self._table.rows(
+                    f"PartitionKey eq '{partition}' and {query}",
+                    select=["PartitionKey", "RowKey"],
+                    limit=PAGE_MAX,
+                )
+                for start in range(0, len(rows), TRANSACTION_ROWS):
+                    removed += await self._delete(rows[start : start + TRANSACTION_ROWS])
+                    if loop.time() >= until:
+                        break
+                if len(rows) < PAGE_MAX:
+                    break
+            return removed
+
+        turns = (*partitions[first:], *partitions[:first])
+        return sum(await gather(purge, turns, at_once=PURGED_AT_ONCE))
+
+    async def _delete(self, rows: Sequence[TableEntity]) -> int:
+        try:
+            await self._table.delete(rows)
+        except ConflictError:
+            return 0  # somebody else purges this partition at the same time; one of us is enough
+        return len(rows)
+
+    async def _partitions(self) -> list[str]:
+        rows = await self._table.rows(f"PartitionKey eq '{TARGETS}'", select=["RowKey"])
+        return [row["RowKey"] for row in rows]
+
+    async def aclose(self) -> None:
+        await self._table.aclose()
+
+
+def _query(partition: str, position: Position | None, last: str | None) -> str:
+    clauses = [f"PartitionKey eq '{partition}'"]
+    if position is not None:
+        comparison, row = rows_after(position, partition)
+        clauses.append(f"RowKey {comparison} '{row}'")
+    if last is not None:
+        clauses.append(f"RowKey lt '{last}'")
+    return " and ".join(clauses)
+
+
+async def _newest(streams: Sequence[RowStream], count: int) -> list[TableEntity]:
+    """The first `count` rows of all streams by time, partition and key; the first pages are fetched together."""
+    heads = await asyncio.gather(*(stream.next() for stream in streams), return_exceptions=True)
+    heap: list[tuple[tuple[str, str, str], int, TableEntity]] = []
+    for index, head in enumerate(heads):
+        if isinstance(head, BaseException):
+            raise head
+        if head is not None:
+            heap.append((_order(head), index, head))
+    heapify(heap)
+    rows: list[TableEntity] = []
+    while heap:
+        _, index, row = heap[0]
+        rows.append(row)
+        if len(rows) == count:
+            break
+        following = await streams[index].next()
+        if following is None:
+            heappop(heap)
+        else:
+            heapreplace(heap, (_order(following), index, following))
+    return rows
+
+
+def _order(row: Mapping[str, Any]) -> tuple[str, str, str]:
+    key: str = row["RowKey"]
+    return key[:18], row["PartitionKey"], key
+
+
+def _batches(rows: Sequence[Row]) -> list[list[Row]]:
+    batches: list[list[Row]] = []
+    size = 0
+    for row in rows:
+        more = wire_size_of(row)
+        if not batches or size + more > BATCH_BYTES or len(batches[-1]) == TRANSACTION_ROWS:
+            batches.append([])
+            size = 0
+        batches[-1].append(row)
+        size += more
+    return batches

@@ -1,0 +1,114 @@
+"""States and windows in Table Storage: one partition per target, one row written per evaluation.
+
+Rows of a partition: `state` with all windows, `controls` (written by `scaling.storage.orders`) and
+`corrupt:<row>:<inverted time of its last write>`. The last are copies of rows that could not be read: they
+are made when the damage is met, before anybody can write over it, and stay until an operator deletes them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from azure.data.tables import TableEntity
+
+from foundation.azure.connections import Settings
+from foundation.azure.tables import Table, etag_of
+from scaling.model import Controls, TargetState
+from scaling.ports import Snapshot
+from scaling.storage.rows import (
+    CorruptRowError,
+    Properties,
+    inverted,
+    key_of,
+    read_controls,
+    read_target,
+    target_row,
+)
+from scaling.window import Window
+
+TABLE = "ScalingState"
+
+# The corrupt copies are skipped by the service: they may be large, and nobody here reads them.
+_NOT_ASIDE = "(RowKey lt 'corrupt:' or RowKey ge 'corrupt;')"
+
+
+class TableStateStore:
+    """A load is one request, a save is one request about one row, guarded by its tag.
+
+    A save whose answer got lost is repeated by the SDK and then conflicts with itself: ConflictError does not
+    promise that the loser is somebody else, only that the state has to be loaded and decided again.
+    """
+
+    def __init__(self, settings: Settings, prefix: str, *, table: str = TABLE, **options: Any) -> None:
+        """`options` go to the SDK's client. Raises ConnectionSettingsError."""
+        self._table = Table(settings, prefix, table, **options)
+
+    async def load(self, target: str) -> Snapshot:
+        """What is absent reads as default; what is unreadable too, but is named in `corrupt`.
+
+        Raises NewerStateError, StoreUnavailableError.
+        """
+        partition = key_of(target)
+        rows = await self._table.rows(f"PartitionKey eq '{partition}' and {_NOT_ASIDE}")
+        return await self._snapshot(target, rows)
+
+    async def load_all(self, targets: Iterable[str]) -> dict[str, Snapshot]:
+        """The snapshots of these targets from one pass over the table: a request per 1,000 rows.
+
+        Raises NewerStateError, StoreUnavailableError.
+        """
+        partitions: dict[str, list[TableEntity]] = defaultdict(list)
+        for row in await self._table.rows(_NOT_ASIDE):
+            partitions[row["PartitionKey"]].append(row)
+        return {target: await self._snapshot(target, partitions[key_of(target)]) for target in targets}
+
+    async def _snapshot(self, target: str, rows: Sequence[TableEntity]) -> Snapshot:
+        state, controls = TargetState(), Controls()
+        windows: Mapping[str, Window] = {}
+        etags: dict[str, str] = {}
+        corrupt: list[str] = []
+        for row in rows:
+            name = row_name(row)
+            etags[name] = etag_of(row)
+            unreadable: tuple[str, ...] = ()
+            if name == "state":
+                state, windows, unreadable = read_target(row)
+            elif name == "controls":
+                try:
+                    controls = read_controls(row)
+                except CorruptRowError:
+                    unreadable = (name,)
+            if unreadable:
+                await set_aside(self._table, row)
+                corrupt.extend(unreadable)
+        return Snapshot(target, state, windows, controls, etags, tuple(corrupt))
+
+    async def save(
+        self, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None
+    ) -> None:
+        """Raises ConflictError, TooLargeError and StoreUnavailableError; after the first two nothing was written."""
+        row = target_row(loaded.target, state, loaded.windows if windows is None else windows)
+        await self._table.save(entity(loaded.target, "state", row), loaded.etags.get("state"))
+
+    async def aclose(self) -> None:
+        await self._table.aclose()
+
+
+def entity(target: str, name: str, row: Properties) -> dict[str, Any]:
+    """The entity of a named row (`state`, `controls`); `Name` keeps what its key encodes."""
+    return {"PartitionKey": key_of(target), "RowKey": key_of(name), "Name": name, **row}
+
+
+def row_name(row: TableEntity) -> str:
+    """The name of a row: from its column, when that fits the key, so that damage cannot rename a row."""
+    name = row.get("Name")
+    return name if isinstance(name, str) and key_of(name) == row["RowKey"] else str(row["RowKey"])
+
+
+async def set_aside(table: Table, row: TableEntity) -> None:
+    """Copies an unreadable row under a key made of its last write, so that one damage makes one copy."""
+    written = row.metadata["timestamp"]
+    key = f"corrupt:{row['RowKey']}:{inverted(written.timestamp() if written else 0.0)}"
+    await table.put([{**row, "RowKey": key}])

@@ -1,0 +1,1 @@
+"""The autoscaler's functions: timers, queues, the HTTP API and the dashboard."""

@@ -1,0 +1,253 @@
+"""The HTTP API without HTTP: parameters in, status and JSON out. The blueprint only translates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from math import inf, isfinite, nan
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+from msgspec import Struct
+
+from foundation.callers import NOBODY, Caller, named
+from foundation.sanitize import leaving, one_line, without_secrets
+from foundation.settings_reader import parse_duration
+from foundation.version import VERSION
+from scaling.decision.orders import ORDERS, OrderError
+from scaling.model import NO_CONTROLS, LogEntry, LogKind
+from scaling.policy import Policy
+from scaling.ports import ConflictError, DecisionLog, StoreUnavailableError
+from scaling.service.autoscaler import ATTEMPTS, Autoscaler
+from scaling.web import views
+from scaling.web.dashboard import page
+
+MAX_LIMIT = 1000
+DEFAULT_LIMIT = 100
+MAX_BODY = 64 * 1024
+
+JSON = "application/json"
+HTML = "text/html"
+
+
+class Response(Struct, frozen=True):
+    """What to answer: status, body, its media type, and headers."""
+
+    status: int
+    body: bytes
+    media_type: str = JSON
+    headers: dict[str, str] = {}
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    return Response(status, msgspec.json.encode(value), JSON, {"Cache-Control": "no-store"})
+
+
+def error_response(status: int, message: str) -> Response:
+    """`{"error": message}`; the message names the input at fault and what is accepted."""
+    return json_response({"error": without_secrets(message)}, status)
+
+
+def dashboard() -> Response:
+    """The page. It carries its own content policy; framing can only be forbidden by a header."""
+    headers = {
+        "Cache-Control": "no-cache",
+        "Content-Security-Policy": "frame-ancestors 'none'",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+    }
+    return Response(200, page().encode(), HTML, headers)
+
+
+class Kept:
+    """An answer that is asked for by everybody: made once in `seconds`, however many ask meanwhile."""
+
+    def __init__(self, seconds: float, *, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds that never run back."""
+        self._seconds = seconds
+        self._clock = clock
+        self._making: asyncio.Task[Response] | None = None
+        self._until = -inf
+
+    async def get(self, make: Callable[[], Coroutine[Any, Any, Response]]) -> Response:
+        """The answer kept, or a new one. What `make` raises is raised here, and not kept."""
+        task = self._making
+        failed = task is not None and task.done() and (task.cancelled() or task.exception() is not None)
+        if (
+            task is None
+            or failed
+            or self._clock() >= self._until
+            or task.get_loop() is not asyncio.get_running_loop()
+        ):
+            self._until = self._clock() + self._seconds
+            self._making = task = asyncio.create_task(make())
+        return await asyncio.shield(task)
+
+
+async def health(autoscaler: Autoscaler) -> Response:
+    """200 while the state store answers; open to everybody, so it says nothing else.
+
+    Raises StoreUnavailableError.
+    """
+    await autoscaler.ports.states.load(next(iter(autoscaler.config.policies)))
+    return json_response({"status": "healthy", "version": VERSION})
+
+
+async def status(autoscaler: Autoscaler) -> Response:
+    """Every target as it stands, what lint finds in the rules, and the messages the host gave up on."""
+    ports, config = autoscaler.ports, autoscaler.config
+    snapshots = await ports.states.load_all(config.policies)
+    count, poison = await ports.poison.peek()
+    problems = [leaving(f"{finding.severity}: {finding.text}") for finding in await autoscaler.findings()]
+    now = autoscaler.clock()
+    targets = [
+        views.target_view(config.policies[name], snapshot, now=now) for name, snapshot in snapshots.items()
+    ]
+    return json_response(
+        views.status_view(
+            targets,
+            now=now,
+            collect_interval=config.interval,
+            poison_count=count,
+            poison=poison,
+            problems=problems,
+        )
+    )
+
+
+async def log(autoscaler: Autoscaler, parameters: Mapping[str, str]) -> Response:
+    """`target`, `since` (epoch seconds, or a duration back from now), `limit`, `continuation`."""
+    unknown = [
+        name for name in parameters if name not in {"target", "since", "limit", "continuation", "code"}
+    ]
+    if unknown:
+        return error_response(400, f"{unknown[0]}: accepted are target, since, limit, continuation")
+    target = parameters.get("target") or None
+    if target is not None and target not in autoscaler.config.policies:
+        return error_response(404, _unknown_target(autoscaler, target))
+    try:
+        since, limit = _since(parameters.get("since"), autoscaler.clock()), _limit(parameters.get("limit"))
+        page_ = await autoscaler.ports.log.read(
+            target, since=since, limit=limit, continuation=parameters.get("continuation") or None
+        )
+    except ValueError as error:
+        return error_response(400, str(error))
+    return json_response(views.log_view(page_))
+
+
+def _since(text: str | None, now: float) -> float | None:
+    if not text:
+        return None
+    try:
+        since = float(text)
+    except ValueError:
+        since = nan
+    if isfinite(since):
+        return since
+    try:
+        return now - parse_duration(text)
+    except ValueError:
+        raise ValueError(
+            f"since: found '{text}'; accepted are epoch seconds or a duration back from now, such as '2h'"
+        ) from None
+
+
+def _limit(text: str | None) -> int:
+    if not text:
+        return DEFAULT_LIMIT
+    if not text.isdigit() or not 1 <= int(text) <= MAX_LIMIT:
+        raise ValueError(f"limit: found '{text}'; accepted are whole numbers 1 to {MAX_LIMIT}")
+    return int(text)
+
+
+class Order(Struct, frozen=True):
+    """An operator's order as it came in."""
+
+    target: str
+    name: str
+    body: bytes = b""
+    caller: Caller = NOBODY
+
+
+async def control(autoscaler: Autoscaler, order: Order) -> Response:
+    """Carries out an order, and tells it in the log whatever becomes of it."""
+    policy = autoscaler.config.policies.get(order.target)
+    if policy is None:
+        return error_response(404, _unknown_target(autoscaler, order.target))
+    if order.name not in ORDERS:
+        return error_response(404, f"order: found '{order.name}'; accepted are {', '.join(ORDERS)}")
+    try:
+        fields = json_fields(order.body)
+        by, told = named(order.caller, fields.get("by"))
+        await _carry_out(autoscaler, policy, order.name, fields, by=by, told=told)
+    except ValueError as error:
+        return error_response(400, str(error))
+    except ConflictError:
+        return error_response(409, "other orders for this target kept arriving; try again")
+    snapshot = await autoscaler.ports.states.load(order.target)
+    return json_response(views.target_view(policy, snapshot, now=autoscaler.clock()))
+
+
+async def _carry_out(
+    autoscaler: Autoscaler, policy: Policy, name: str, fields: Mapping[str, Any], *, by: str, told: str
+) -> None:
+    """Raises OrderError before anything is written, ConflictError when other orders kept winning."""
+    ports, now = autoscaler.ports, autoscaler.clock()
+    _, text = ORDERS[name](NO_CONTROLS, fields, policy, by=by, now=now)
+
+    async def save() -> None:
+        for attempt in range(ATTEMPTS):
+            controls, etag = await ports.controls.load(policy.target)
+            changed, _ = ORDERS[name](controls, fields, policy, by=by, now=now)
+            try:
+                await ports.controls.save(policy.target, changed, etag)
+            except ConflictError:
+                if attempt == ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    line = f"control {policy.target}: {text}, by {told}"
+    entry = LogEntry(policy.target, now, LogKind.CONTROL, order_key(name), line, name, by=by)
+    await carried_out(ports.log, entry, save)
+
+
+def order_key(name: str) -> str:
+    """The key of an order's log entry: two orders of one moment are two entries."""
+    return f"control-{name}-{uuid4().hex[:12]}"
+
+
+async def carried_out(log: DecisionLog, entry: LogEntry, save: Callable[[], Awaitable[None]]) -> None:
+    """Saves an order so that its log entry is true at any time, also where the process ends between two lines.
+
+    First the entry tells that the order is being given; it is replaced by what became of it. One that stays as it
+    was first written is of unknown outcome. Raises what `save` raises, and StoreUnavailableError before it.
+    """
+    await log.append([msgspec.structs.replace(entry, line=f"{entry.line}: being given")])
+    try:
+        await save()
+    except ConflictError:
+        refused = f"{entry.line}: refused, other orders kept arriving"
+        await log.append([msgspec.structs.replace(entry, line=refused)])
+        raise
+    with suppress(StoreUnavailableError):  # the order holds; its entry says less than is known
+        await log.append([entry])
+
+
+def json_fields(body: bytes) -> dict[str, Any]:
+    """The members of the JSON object in a request's body. Raises OrderError."""
+    if len(body) > MAX_BODY:
+        raise OrderError(f"body: found {len(body)} bytes; at most {MAX_BODY} are accepted")
+    if not body.strip():
+        return {}
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise OrderError(f"body: a JSON object in UTF-8 is accepted; {error}") from None
+
+
+def _unknown_target(autoscaler: Autoscaler, target: str) -> str:
+    known = ", ".join(list(autoscaler.config.policies)[:20])
+    return f"target: found '{one_line(target)[:200]}'; configured are {known}"

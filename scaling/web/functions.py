@@ -1,0 +1,149 @@
+"""The blueprint: timers, queues, and the HTTP API. Bodies only translate; the work is in `scaling.service.autoscaler`.
+
+Log lines are emitted here, on the invocation's own task: the host drops lines it cannot attribute to an
+invocation. Queue outputs are lists, so the host passes each message on as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import typing
+
+import azure.functions as func
+
+from foundation.callers import caller_of, opened_by_sign_in, refusal
+from foundation.sanitize import leaving, raising_no_secrets
+from foundation.secret_filter import keep_secrets_from_logs
+from foundation.settings_reader import ConfigError
+from scaling.ports import StoreUnavailableError
+from scaling.service.assembly import STORAGE, autoscaler
+from scaling.service.autoscaler import Autoscaler, Outcome
+from scaling.web import api
+
+blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
+_log = logging.getLogger("tidemark.scaling")
+keep_secrets_from_logs()
+
+LEVEL = func.AuthLevel.ANONYMOUS if opened_by_sign_in(os.environ) else func.AuthLevel.FUNCTION
+"""What the host asks for before it calls: a key of the function or of the app, or nothing where `_respond` asks for
+the signed-in user. Never the master key, which opens everything there is: no person should type that into a page.
+"""
+
+_health = api.Kept(5.0, clock=time.monotonic)  # it is open to everybody, and costs a read of a table
+
+Messages = func.Out[typing.List[str]]  # noqa: UP006 - `list[str]` makes the worker refuse the whole app
+
+
+def _finish(outcome: Outcome, output: Messages | None = None) -> None:
+    for line in outcome.lines:
+        _log.info("%s", leaving(line))
+    for line in outcome.warnings:
+        _log.warning("%s", leaving(line))
+    if output is not None and outcome.messages:
+        output.set(list(outcome.messages))
+
+
+def _answer(response: api.Response) -> func.HttpResponse:
+    return func.HttpResponse(
+        response.body,
+        status_code=response.status,
+        mimetype=response.media_type,
+        charset="utf-8",
+        headers=response.headers,
+    )
+
+
+async def _made(
+    work: typing.Callable[[Autoscaler], typing.Awaitable[api.Response]], *, details: bool = True
+) -> api.Response:
+    """The answer of `work`; a configuration or a store that is out of order is a 503 that says so."""
+    try:
+        return await work(autoscaler())
+    except (ConfigError, StoreUnavailableError) as error:
+        return api.error_response(503, str(error) if details else type(error).__name__)
+
+
+async def _respond(
+    req: func.HttpRequest,
+    work: typing.Callable[[Autoscaler], typing.Awaitable[api.Response]],
+    *,
+    order: bool = False,
+) -> func.HttpResponse:
+    """The answer to those who may ask: the host has checked the key; where sign-in takes its place, this does."""
+    caller = caller_of(req.headers, os.environ)
+    refused = refusal(caller, os.environ, order=order)
+    with raising_no_secrets():
+        return _answer(api.error_response(*refused) if refused else await _made(work))
+
+
+@blueprint.timer_trigger(
+    arg_name="timer", schedule="%COLLECT_SCHEDULE%", run_on_startup=False, use_monitor=True
+)
+@blueprint.queue_output(arg_name="reports", queue_name="metrics", connection=STORAGE)
+async def collect_metrics(timer: func.TimerRequest, reports: func.Out[typing.List[str]]) -> None:  # noqa: UP006, ARG001
+    """Reads every configured metric and capacity; one report per target."""
+    with raising_no_secrets():
+        _finish(await autoscaler().collect(), reports)
+
+
+@blueprint.queue_trigger(arg_name="message", queue_name="metrics", connection=STORAGE)
+@blueprint.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
+async def scaling_logic(message: func.QueueMessage, actions: func.Out[typing.List[str]]) -> None:  # noqa: UP006
+    """Decides upon one report."""
+    with raising_no_secrets():
+        _finish(await autoscaler().evaluate(message.get_body()), actions)
+
+
+@blueprint.queue_trigger(arg_name="message", queue_name="actions", connection=STORAGE)
+async def scaler(message: func.QueueMessage) -> None:
+    """Carries out one action."""
+    with raising_no_secrets():
+        _finish(await autoscaler().apply(message.get_body()))
+
+
+@blueprint.timer_trigger(
+    arg_name="timer", schedule="%VERIFY_SCHEDULE%", run_on_startup=False, use_monitor=True
+)
+@blueprint.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
+async def verify_effects(timer: func.TimerRequest, actions: func.Out[typing.List[str]]) -> None:  # noqa: UP006, ARG001
+    """Compares requested with reached; sends lost actions again."""
+    with raising_no_secrets():
+        _finish(await autoscaler().verify(), actions)
+
+
+@blueprint.route("scaling/status", methods=["GET"], auth_level=LEVEL)
+async def scaling_status(req: func.HttpRequest) -> func.HttpResponse:
+    """Every target as it stands."""
+    return await _respond(req, api.status)
+
+
+@blueprint.route("scaling/log", methods=["GET"], auth_level=LEVEL)
+async def scaling_log(req: func.HttpRequest) -> func.HttpResponse:
+    """The decision log, newest first, page by page."""
+    return await _respond(req, lambda scaler: api.log(scaler, req.params))
+
+
+@blueprint.route("scaling/{target}/{order}", methods=["POST"], auth_level=LEVEL)
+async def scaling_control(req: func.HttpRequest) -> func.HttpResponse:
+    """An operator's order: pause, resume, override, dry-run."""
+    order = api.Order(
+        req.route_params["target"],
+        req.route_params["order"],
+        req.get_body(),
+        caller_of(req.headers, os.environ),
+    )
+    return await _respond(req, lambda scaler: api.control(scaler, order), order=True)
+
+
+@blueprint.route("dashboard", methods=["GET"], auth_level=LEVEL)
+async def dashboard(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001
+    """The page that shows all this; it also shows what is wrong with a configuration that cannot be used."""
+    return _answer(api.dashboard())
+
+
+@blueprint.route("health", methods=["GET"], auth_level=func.AuthLevel.ANONYMOUS)
+async def health(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001
+    """Whether the configuration is usable and the state store answers."""
+    return _answer(await _health.get(lambda: _made(api.health, details=False)))

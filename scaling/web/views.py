@@ -1,0 +1,423 @@
+"""What the HTTP API shows: status of targets and pages of the scaling log, as typed JSON. Pure.
+
+Times are seconds since the epoch, durations seconds. A number that is not known is null, never NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isfinite
+from typing import Literal
+
+from msgspec import Struct
+
+from foundation.version import VERSION
+from scaling.decision import explain
+from scaling.decision import pacing as pace
+from scaling.model import REASONS, Direction, Evidence, LogEntry, Recommendation, TargetState
+from scaling.policy import MetricSpec, Policy
+from scaling.ports import LogPage, PoisonMessage, Snapshot
+from scaling.rules.composite import levels_of
+from scaling.window import EMPTY, Summary, Window, summarize
+
+MAX_POINTS = 240
+"""Samples shown per metric; of a longer window the highest sample of each stretch is kept. A chart on the
+page is about this many pixels wide on a phone."""
+
+MAX_COUNTS = 200
+"""Highest instance count levels are computed for; App Service Plans end at 100."""
+
+
+class MetricView(Struct, frozen=True):
+    """One metric and its window. `quality` is `ok`, `gap` (forbids scaling in), or why rules may not act."""
+
+    name: str
+    unit: str
+    latest: float | None
+    average: float | None
+    maximum: float | None
+    count: int
+    min_samples: int
+    covered: float
+    span: float
+    age: float | None
+    quality: str
+    failure: str | None
+    samples: tuple[tuple[float, float], ...]
+
+
+class LevelView(Struct, frozen=True):
+    """A threshold at the present instance count. `by_count` are (count, value) from 0 instances on, one pair
+    where the value changes; it is empty where the value is the same for every count.
+    """
+
+    metric: str
+    statistic: str
+    direction: Literal["out", "in", "guard"]
+    value: float
+    by_count: tuple[tuple[int, float], ...] = ()
+
+
+class PauseView(Struct, frozen=True):
+    direction: str | None
+    by: str
+    at: float
+    until: float | None
+
+
+class OverrideView(Struct, frozen=True):
+    capacity: int
+    by: str
+    at: float
+    until: float
+
+
+class PendingView(Struct, frozen=True):
+    """An action whose effect is not recorded yet."""
+
+    action_id: str
+    from_capacity: int
+    to_capacity: int
+    decided_at: float
+    expires_at: float
+
+
+class ForeignView(Struct, frozen=True):
+    seen: int
+    expected: int
+    at: float
+
+
+class TargetView(Struct, frozen=True):
+    """One target as it stands. `current` is the newest known capacity, `expected` the one we believe in
+    (they differ under a foreign hand); `desired` is where the pending action or the last decision goes.
+    `reason` to `limits` are of the last decision, null or empty before the first one.
+    """
+
+    target: str
+    scaler: str
+    current: int | None
+    desired: int | None
+    minimum: int
+    maximum: int
+    ready: int | None
+    expected: int | None
+    capacity_error: str | None
+    pending: PendingView | None
+    reason: str | None
+    reason_text: str | None
+    line: str | None
+    decision_id: str | None
+    decided_at: float | None
+    flips: tuple[str, ...]
+    limits: tuple[str, ...]
+    metrics: tuple[MetricView, ...]
+    levels: tuple[LevelView, ...]
+    pauses: tuple[PauseView, ...]
+    override: OverrideView | None
+    dry_run: bool
+    foreign: ForeignView | None
+    held_by: str | None
+    cooldown_out_until: float | None
+    cooldown_in_until: float | None
+    missing_since: float | None
+    corrupt: tuple[str, ...]
+
+
+class PoisonView(Struct, frozen=True):
+    """`count` messages in all; `messages` are the first few."""
+
+    count: int
+    messages: tuple[PoisonMessage, ...]
+
+
+class StatusView(Struct, frozen=True):
+    now: float
+    version: str
+    collect_interval: float
+    targets: tuple[TargetView, ...]
+    poison: PoisonView
+    problems: tuple[str, ...]
+
+
+class EvidenceView(Struct, frozen=True):
+    text: str
+    rule: str
+    metric: str
+    statistic: str
+    value: float | None
+    comparator: str
+    threshold: float | None
+    span: float
+    samples: int
+
+
+class EffectView(Struct, frozen=True):
+    outcome: str
+    reached: int | None
+    detail: str
+
+
+class EntryView(Struct, frozen=True):
+    """One row of the scaling log. (`target`, `at`, `kind`, `key`) identify it; a row seen again replaces."""
+
+    target: str
+    at: float
+    kind: str
+    key: str
+    line: str
+    reason: str
+    current: int | None
+    desired: int | None
+    by: str | None
+    metrics: dict[str, float]
+    decision_id: str | None
+    proposed: int | None
+    minimum: int | None
+    maximum: int | None
+    evidence: tuple[EvidenceView, ...]
+    flips: tuple[str, ...]
+    limits: tuple[str, ...]
+    effect: EffectView | None
+
+
+class LogView(Struct, frozen=True):
+    """Newest first; `continuation` is null at the end."""
+
+    entries: tuple[EntryView, ...]
+    continuation: str | None
+
+
+def status_view(
+    targets: Sequence[TargetView],
+    *,
+    now: float,
+    collect_interval: float,
+    poison_count: int = 0,
+    poison: Sequence[PoisonMessage] = (),
+    problems: Sequence[str] = (),
+) -> StatusView:
+    """All targets by name, the poison queues, and what is wrong with the whole app (`problems`)."""
+    ordered = tuple(sorted(targets, key=lambda view: view.target))
+    return StatusView(
+        now, VERSION, collect_interval, ordered, PoisonView(poison_count, tuple(poison)), tuple(problems)
+    )
+
+
+def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView:
+    """The state, windows and orders of one target as of `now`. Expired orders and cooldowns are left out."""
+    state, controls, last = snapshot.state, snapshot.controls, snapshot.state.last
+    capacity, override = state.capacity, controls.override
+    current = _current(state)
+    dry_run = policy.spec.dry_run if controls.dry_run is None else controls.dry_run
+    return TargetView(
+        target=policy.target,
+        scaler=policy.spec.scaler,
+        current=current,
+        desired=_desired(state),
+        minimum=last.minimum if last else policy.minimum,
+        maximum=last.maximum if last else policy.maximum,
+        ready=capacity.ready if capacity else None,
+        expected=state.expected,
+        capacity_error=state.capacity_error,
+        pending=_pending(state, now),
+        reason=last.reason if last else None,
+        reason_text=REASONS[last.reason] if last else None,
+        line=explain.line(last) if last else None,
+        decision_id=last.decision_id if last else None,
+        decided_at=last.at if last else None,
+        flips=_flips(last),
+        limits=_limits(last),
+        metrics=tuple(
+            _metric(name, spec, snapshot.windows.get(name, EMPTY), now)
+            for name, spec in policy.spec.metrics.items()
+        ),
+        levels=_levels(policy, current),
+        pauses=tuple(
+            PauseView(p.direction, p.by, p.at, p.until)
+            for p in controls.pauses
+            if p.until is None or now < p.until
+        ),
+        override=OverrideView(override.capacity, override.by, override.at, override.until)
+        if override is not None and now < override.until
+        else None,
+        dry_run=dry_run,
+        foreign=ForeignView(state.foreign.seen, state.foreign.expected, state.foreign.at)
+        if state.foreign is not None
+        else None,
+        held_by=capacity.held_by if capacity else None,
+        cooldown_out_until=_cooldown(policy, state, Direction.OUT, now),
+        cooldown_in_until=_cooldown(policy, state, Direction.IN, now),
+        missing_since=state.missing_since,
+        corrupt=snapshot.corrupt,
+    )
+
+
+def _current(state: TargetState) -> int | None:
+    """The last reading, unless an effect of ours was read back after it."""
+    capacity = state.capacity
+    if capacity is None or (state.effects and state.effects[-1].at > capacity.at):
+        return state.expected
+    return capacity.current
+
+
+def _desired(state: TargetState) -> int | None:
+    if state.pending is not None:
+        return state.pending.to_capacity
+    return state.last.desired if state.last else None
+
+
+def _pending(state: TargetState, now: float) -> PendingView | None:
+    pending = state.pending
+    if pending is None or now >= pending.expires_at:
+        return None
+    return PendingView(
+        pending.action_id,
+        pending.from_capacity,
+        pending.to_capacity,
+        pending.decided_at,
+        pending.expires_at,
+    )
+
+
+def _cooldown(policy: Policy, state: TargetState, direction: Direction, now: float) -> float | None:
+    until = pace.cooldown_until(state.effects, direction, policy.spec.out, policy.spec.inward)
+    return until if until is not None and now < until else None
+
+
+def _metric(name: str, spec: MetricSpec, window: Window, now: float) -> MetricView:
+    summary = summarize(window, spec.window, now=now)
+    return MetricView(
+        name=name,
+        unit=spec.unit,
+        latest=_finite(summary.latest),
+        average=_finite(summary.average),
+        maximum=_finite(summary.maximum),
+        count=summary.count,
+        min_samples=spec.window.min_samples,
+        covered=summary.covered,
+        span=spec.window.span,
+        age=_finite(summary.age),
+        quality=_quality(summary),
+        failure=window.failure.message if window.failure else None,
+        samples=_thinned(window),
+    )
+
+
+def _quality(summary: Summary) -> str:
+    if summary.problem is not None:
+        return summary.problem
+    return "gap" if summary.gap else "ok"
+
+
+def _thinned(window: Window) -> tuple[tuple[float, float], ...]:
+    """All samples, or of each stretch of equally many the highest one; always with the newest."""
+    points = list(zip(window.times, window.values, strict=True))
+    if len(points) <= MAX_POINTS:
+        return tuple(points)
+    last = points.pop()
+    stretch = -(-len(points) // (MAX_POINTS - 1))
+    peaks = [
+        max(points[start : start + stretch], key=lambda point: point[1])
+        for start in range(0, len(points), stretch)
+    ]
+    return (*peaks, last)
+
+
+_LineKey = tuple[str, str, Literal["out", "in", "guard"], int]
+
+
+def _levels_at(policy: Policy, count: int) -> dict[_LineKey, float]:
+    """Levels by what they are, so that those of different counts can be joined to one line."""
+    found: dict[_LineKey, float] = {}
+    for line in levels_of(policy.rules, count):
+        same = sum(key[:3] == (line.metric, line.statistic, line.direction) for key in found)
+        found[line.metric, line.statistic, line.direction, same] = line.value
+    return found
+
+
+def _levels(policy: Policy, current: int | None) -> tuple[LevelView, ...]:
+    """Levels at the present count (at the minimum while it is unknown), and how they change with it."""
+    now = _levels_at(policy, policy.minimum if current is None else current)
+    top = min(max(policy.maximum, current or 0), MAX_COUNTS)
+    tables = [_levels_at(policy, count) for count in range(top + 1)]
+    views: list[LevelView] = []
+    for key, value in now.items():
+        if not isfinite(value):
+            continue
+        pairs = [(n, table[key]) for n, table in enumerate(tables) if key in table and isfinite(table[key])]
+        steps = pairs[:1] + [after for before, after in pairwise(pairs) if after[1] != before[1]]
+        metric, statistic, direction, _ = key
+        views.append(LevelView(metric, statistic, direction, value, tuple(steps) if len(steps) > 1 else ()))
+    return tuple(views)
+
+
+def orders_text(view: TargetView) -> tuple[str, ...]:
+    """What operators have ordered for a target, a line each."""
+    found = [
+        f"scaling {each.direction or 'in both directions'} paused "
+        f"{'until resumed' if each.until is None else f'until {explain.time_text(each.until)}'}, by {each.by}"
+        for each in view.pauses
+    ]
+    if (override := view.override) is not None:
+        until = explain.time_text(override.until)
+        found.append(f"override to {override.capacity} until {until}, by {override.by}")
+    if view.dry_run:
+        found.append("dry-run: decisions are logged, and nothing is changed")
+    return tuple(found)
+
+
+def log_view(page: LogPage) -> LogView:
+    """A page of the log as JSON."""
+    return LogView(tuple(_entry(entry) for entry in page.entries), page.continuation)
+
+
+def _entry(entry: LogEntry) -> EntryView:
+    decided, effect = entry.recommendation, entry.effect
+    return EntryView(
+        target=entry.target,
+        at=entry.at,
+        kind=entry.kind,
+        key=entry.key,
+        line=entry.line,
+        reason=entry.reason,
+        current=entry.current,
+        desired=entry.desired,
+        by=entry.by,
+        metrics={name: value for name, value in entry.metrics.items() if isfinite(value)},
+        decision_id=decided.decision_id if decided else effect.action_id if effect else None,
+        proposed=decided.proposed if decided else None,
+        minimum=decided.minimum if decided else None,
+        maximum=decided.maximum if decided else None,
+        evidence=tuple(_evidence(e) for e in decided.evidence) if decided else (),
+        flips=_flips(decided),
+        limits=_limits(decided),
+        effect=EffectView(effect.outcome, effect.reached, effect.detail) if effect else None,
+    )
+
+
+def _evidence(evidence: Evidence) -> EvidenceView:
+    return EvidenceView(
+        explain.evidence_text(evidence),
+        evidence.rule,
+        evidence.metric,
+        evidence.statistic,
+        _finite(evidence.value),
+        evidence.comparator,
+        _finite(evidence.threshold),
+        evidence.span,
+        evidence.samples,
+    )
+
+
+def _flips(decided: Recommendation | None) -> tuple[str, ...]:
+    return tuple(explain.flip_text(flip) for flip in decided.flips) if decided else ()
+
+
+def _limits(decided: Recommendation | None) -> tuple[str, ...]:
+    return tuple(explain.limit_text(limit) for limit in decided.limits) if decided else ()
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None

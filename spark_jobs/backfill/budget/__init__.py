@@ -1,0 +1,1 @@
+"""One budget of request units that all tasks share."""

@@ -1,0 +1,315 @@
+"""The file that says what to try: candidates by named tables and by combinations of values. Pure.
+
+Each candidate is the target's own table of tidemark.toml with some keys changed, and goes through the product's own
+reader of the configuration: what it refuses there, it refuses here, in the same words.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from foundation.settings_reader import (
+    ConfigError,
+    Problem,
+    Reader,
+    Shared,
+    as_text,
+    locate,
+    merged,
+    parse_duration,
+    positive_duration,
+    share,
+    whole,
+)
+from scaling.config.policy_file import PlugIns, build_config
+from scaling.policy import PolicySpec
+from spark_jobs.backtest.candidates.variation import (
+    MAX_CANDIDATES,
+    SETTING,
+    Axis,
+    GridError,
+    Setting,
+    applied,
+    combinations,
+    count,
+    label,
+    read_axes,
+)
+from spark_jobs.backtest.replay.fleet import Model
+
+BASELINE = "baseline"
+"""The candidate that is the running policy, unchanged."""
+
+
+class Candidate(Struct, frozen=True):
+    """One policy to replay. `changes` are the keys of the target's table it sets, for people to copy."""
+
+    name: str
+    spec: PolicySpec
+    changes: dict[str, Any] = {}
+
+
+class Rules(Struct, frozen=True, kw_only=True):
+    """What is judged how. `holdout` is the last share of each history, which recommendations never see.
+
+    A candidate may keep `late_budget` of the messages waiting longer than the objective. `base` names the target
+    whose policy all targets of the history are replayed with; `metric` the metric that is the queue. `initial` is the
+    instances to begin with where the history does not tell; `idle_utilization` is for histories without arrivals.
+    """
+
+    holdout: float = 0.3
+    late_budget: float = 0.01
+    base: str | None = None
+    metric: str | None = None
+    idle_utilization: float | None = None
+    initial: int | None = None
+
+
+class Plan(Struct, frozen=True):
+    """What a grid file asks for; candidates are built per target by `candidates_of`."""
+
+    rules: Rules
+    model: Model
+    estimate_rate: bool
+    variants: tuple[Variant, ...]
+    name: str
+
+
+class Variant(Struct, frozen=True):
+    """One candidate before it meets a target: tables that replace the target's, then single keys."""
+
+    name: str
+    tables: dict[str, Any]
+    remove: tuple[str, ...]
+    settings: tuple[Setting, ...]
+
+
+def read_grid(text: str, *, name: str) -> Plan:
+    """Parses a grid file. Raises ConfigError with every problem found."""
+    shared = Shared(name, locate(text), {})
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError([Problem(name, f"not valid TOML: {error}")]) from None
+    root = Reader(tree, "", shared)
+    rules = Rules(
+        holdout=root.take("holdout", 0.3, _part),
+        late_budget=root.take("late_budget", 0.01, share),
+        base=root.take("base", None, as_text),
+        metric=root.take("metric", None, as_text),
+        idle_utilization=root.take("idle_utilization", None, share),
+        initial=root.take("initial", None, whole(0)),
+    )
+    model, estimate = _model(root)
+    variants = _variants(root, tree)
+    root.finish()
+    if shared.problems:
+        raise ConfigError(shared.problems)
+    return Plan(rules, model, estimate, variants, name)
+
+
+def _part(value: Any) -> float:
+    found = share(value)
+    if not 0 < found < 1:
+        raise ValueError(f"found {value!r}; accepted are shares above 0 and below 1")
+    return found
+
+
+def _model(root: Reader) -> tuple[Model, bool]:
+    reader = root.table("model")
+    if reader is None:
+        root.problem("model", "is missing; give at least service_rate (messages per second of one instance)")
+        return Model(service_rate=1.0), False
+    rate = reader.require("service_rate", None, _rate)
+    fields = {field.name: field.default for field in msgspec.structs.fields(Model)}
+    model = Model(
+        service_rate=rate or 1.0,
+        scaling_time=reader.duration("scaling_time", fields["scaling_time"]),
+        start_up=reader.duration("start_up", fields["start_up"]),
+        service_time=reader.duration("service_time", fields["service_time"]),
+        slo=reader.take("slo", fields["slo"], positive_duration),
+        price=reader.take("price", fields["price"], _number),
+        flap_window=reader.take("flap_window", fields["flap_window"], parse_duration),
+    )
+    reader.finish()
+    return model, rate is None
+
+
+def _rate(value: Any) -> float | None:
+    """None for "estimate"."""
+    if value == "estimate":
+        return None
+    found = _number(value)
+    if not found:
+        raise ValueError(f"found {value!r}; accepted are messages per second above 0, or 'estimate'")
+    return found
+
+
+def _number(value: Any) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+        raise ValueError(f"found {value!r}; accepted are numbers of 0 or more")
+    return float(value)
+
+
+def _variants(root: Reader, tree: Mapping[str, Any]) -> tuple[Variant, ...]:
+    """The combinations of `[vary]`, then those of each `[candidates.NAME]`."""
+    found: list[Variant] = []
+    plain: Reader | None = root.table("vary")
+    named = root.table("candidates")
+    if plain is not None:
+        found += _combined(root, "vary", "", {}, (), tree["vary"])
+    for name in named.names() if named is not None else ():
+        table = tree["candidates"][name]
+        where = f"candidates.{name}"
+        if name == BASELINE or not isinstance(table, Mapping):
+            root.problem(
+                where, f"a candidate is a table, and not called '{BASELINE}': that is the running policy"
+            )
+            continue
+        own = {key: value for key, value in table.items() if key not in {"vary", "remove"}}
+        remove = table.get("remove", [])
+        if not isinstance(remove, list) or not all(isinstance(key, str) for key in remove):
+            root.problem(
+                f"{where}.remove", f"found {remove!r}; a list of keys of the target's table is accepted"
+            )
+            continue
+        found += _combined(root, f"{where}.vary", name, own, tuple(remove), table.get("vary", {}))
+    if not found:
+        root.problem("", "nothing to try: add a table [vary] with lists of values, or [candidates.NAME]")
+    if len(found) > MAX_CANDIDATES:
+        root.problem("vary", f"{len(found)} candidates; at most {MAX_CANDIDATES:,} are accepted")
+    return tuple(found[:MAX_CANDIDATES])
+
+
+def _combined(
+    root: Reader, where: str, name: str, tables: dict[str, Any], remove: tuple[str, ...], vary: Any
+) -> list[Variant]:
+    try:
+        if not isinstance(vary, Mapping):
+            raise GridError(f"found {vary!r}; a table of lists is accepted")
+        axes: list[Axis] = read_axes(vary)
+        if count(axes) > MAX_CANDIDATES:
+            raise GridError(f"{count(axes):,} combinations; at most {MAX_CANDIDATES:,} are accepted")
+    except GridError as error:
+        root.problem(where, str(error))
+        return []
+    if not axes and not name:
+        return []
+    return [
+        Variant(": ".join(filter(None, (name, label(settings, axes)))), tables, remove, settings)
+        for settings in combinations(axes)
+    ]
+
+
+class Targets:
+    """tidemark.toml as a source of candidates. App settings that are not set stand for themselves: options of
+    collectors and scalers decide nothing, and are not checked here.
+    """
+
+    def __init__(self, text: str, *, name: str, settings: Mapping[str, str], plug_ins: PlugIns) -> None:
+        """Raises ConfigError where the text is no TOML."""
+        self._name = name
+        self._settings = _Lenient(settings)
+        self._plug_ins = _AnyOptions(plug_ins)
+        try:
+            self._tree = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError([Problem(name, f"not valid TOML: {error}")]) from None
+        self._lines = locate(text)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tree.get("targets", {}))
+
+    def baseline(self, target: str) -> PolicySpec:
+        """The running policy. Raises ConfigError."""
+        return self._built(target, self._tree, Shared(self._name, self._lines, self._settings))
+
+    def candidates(self, target: str, plan: Plan) -> list[Candidate]:
+        """The baseline and every variant for one target. Raises ConfigError with the problems of all of them."""
+        found = [Candidate(BASELINE, self.baseline(target))]
+        problems: dict[str, Problem] = {}
+        for variant in plan.variants:
+            where = f"{plan.name}, candidate '{variant.name}'"
+            try:
+                found.append(self._candidate(target, variant, where))
+            except GridError as error:
+                problems.setdefault(str(error), Problem(where, str(error)))
+            except ConfigError as error:
+                for problem in error.problems:
+                    problems.setdefault(str(problem).removeprefix(where), problem)
+        if problems:
+            raise ConfigError(list(problems.values()))
+        return found
+
+    def _candidate(self, target: str, variant: Variant, where: str) -> Candidate:
+        defaults, targets = self._tree.get("defaults", {}), self._tree["targets"]
+        table = merged(defaults, targets[target])
+        table = {key: value for key, value in table.items() if key not in variant.remove}
+        table |= {key: value for key, value in variant.tables.items() if key != "metrics"}
+        metrics = {**table.get("metrics", {})}
+        for name, metric in variant.tables.get("metrics", {}).items():
+            metrics[name] = {**metrics.get(name, {}), **metric}
+        table["metrics"] = metrics
+        own = [s for s in variant.settings if s.path != (SETTING,)]
+        schedule = {s.path[0]: str(s.value) for s in variant.settings if s.path == (SETTING,)}
+        shared = Shared(where, {}, _Lenient({**self._settings, **schedule}))
+        spec = self._built(target, {"version": 1, "targets": {target: applied(table, own)}}, shared)
+        changes = {**variant.tables, **{".".join(s.path): s.value for s in variant.settings}}
+        return Candidate(variant.name, spec, changes)
+
+    def _built(self, target: str, tree: Mapping[str, Any], shared: Shared) -> PolicySpec:
+        config = build_config(tree, shared, plug_ins=self._plug_ins)
+        spec = config.policies[target].spec
+        bare = {name: msgspec.structs.replace(metric, options={}) for name, metric in spec.metrics.items()}
+        return msgspec.structs.replace(spec, scaler_options={}, metrics=bare)
+
+
+class _Lenient(dict[str, str]):
+    """App settings of which none is missing: what is not set reads as it is written."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> str:
+        return f"%{name}%"
+
+
+class _AnyOptions:
+    """Plug-ins that must exist; of their options only the names are checked."""
+
+    def __init__(self, real: PlugIns) -> None:
+        self._real = real
+
+    def collector_class(self, kind: str) -> type[Any]:
+        return _unchecked(self._real.collector_class(kind))
+
+    def scaler_class(self, kind: str) -> type[Any]:
+        return _unchecked(self._real.scaler_class(kind))
+
+
+def _unchecked(cls: type[Any]) -> type[Any]:
+    names = [field.encode_name for field in msgspec.structs.fields(cls.Params)]
+    params = msgspec.defstruct("Params", [(name, Any, None) for name in names], kw_only=True)
+    kept = {name: getattr(cls, name) for name in ("COUNTS", "DEFAULT_COUNT") if hasattr(cls, name)}
+    return type(cls.__name__, (), {"Params": params, **kept})
+
+
+def metric_of(spec: PolicySpec, chosen: str | None) -> str:
+    """The metric that is the queue: the chosen one, the only one, or the one called `backlog`. Raises GridError."""
+    names: Sequence[str] = tuple(spec.metrics)
+    if chosen is not None and chosen in names:
+        return chosen
+    if chosen is None and len(names) == 1:
+        return names[0]
+    if chosen is None and "backlog" in names:
+        return "backlog"
+    found = f"'{chosen}'" if chosen is not None else "no single metric"
+    raise GridError(
+        f"{spec.target}: {found}; set `metric` to the one that counts waiting messages: {', '.join(names)}"
+    )

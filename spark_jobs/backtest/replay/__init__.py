@@ -1,0 +1,1 @@
+"""A recorded load under one policy: history, fleet, score."""

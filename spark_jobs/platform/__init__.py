@@ -1,0 +1,1 @@
+"""Spark itself: sessions, Java, tables and what appears together."""

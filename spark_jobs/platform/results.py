@@ -1,0 +1,217 @@
+"""The results of a job: tables in a folder that appear together, run by run.
+
+A run writes its tables to places that no reader looks at, and last of all one line, the manifest, which says where each
+table is. Readers begin with the manifest. So a run that fails or is killed, at whatever moment, leaves what the last
+finished run left, and nobody meets the tables of two runs side by side.
+
+Each table has two places, `a` and `b`; a run writes to the one that the manifest does not name, over what is there. The
+manifest has two places in the same way, and the one with the greater number of a run counts. So nothing is renamed or
+deleted, and Spark alone writes: it is all the same whether the folder is on this disk or in a lake, and which rights
+Python has there. Two runs must not write to one folder at the same time; the one that ends last is refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Self
+
+import msgspec
+from msgspec import Struct
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+
+from spark_jobs.errors import InputError, JobError
+from spark_jobs.platform.output import (
+    check_folder,
+    check_format,
+    delta_version,
+    read_line,
+    read_table,
+    write_line,
+    write_table,
+)
+
+MANIFEST = "manifest"
+PLACES = ("a", "b")
+WHOLE = ""
+"""The key of a table that is not kept by day."""
+
+
+class Part(Struct, frozen=True):
+    """Where a table is, or a day of it: a path below the folder. `version` is of a Delta table.
+
+    `source` tells what the part was made of: the same text, the same rows.
+    """
+
+    path: str
+    version: int | None = None
+    source: str = ""
+
+
+class Manifest(Struct, frozen=True):
+    """What one run left. `run` counts the runs from 1; `key` tells runs of the same number apart.
+
+    `tables` has by name the parts, by day (2026-11-21) or under WHOLE. `about` are facts of the job, such as the hub.
+    """
+
+    run: int
+    key: str
+    job: str
+    format: str
+    tables: dict[str, dict[str, Part]]
+    about: dict[str, str] = {}
+
+
+def manifest_of(spark: SparkSession, folder: str) -> Manifest | None:
+    """What the last finished run left in the folder; None where none has finished. Raises JobError for what is none."""
+    found = [
+        each for place in PLACES if (each := _manifest(spark, f"{folder}/{MANIFEST}/{place}")) is not None
+    ]
+    return max(found, key=lambda each: each.run, default=None)
+
+
+def _manifest(spark: SparkSession, path: str) -> Manifest | None:
+    line = read_line(spark, path)
+    if line is None:
+        return None
+    try:
+        return msgspec.json.decode(line, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise JobError(
+            f"{path} is no manifest of a run: {error}; give another --output, or empty it"
+        ) from error
+
+
+def result_table(spark: SparkSession, folder: str, name: str) -> DataFrame:
+    """A table of the last finished run. Raises InputError where there is none."""
+    manifest = manifest_of(spark, folder)
+    if manifest is None:
+        raise InputError(f"no run has finished in {folder}: it holds no manifest")
+    if name not in manifest.tables:
+        raise InputError(
+            f"run {manifest.run} of {manifest.job} in {folder} has no table '{name}'; there are: "
+            f"{', '.join(sorted(manifest.tables))}"
+        )
+    return _frame(spark, folder, manifest.format, manifest.tables[name])
+
+
+def _frame(spark: SparkSession, folder: str, fmt: str, parts: Mapping[str, Part]) -> DataFrame:
+    paths = sorted({f"{folder}/{part.path}" for part in parts.values()})
+    version = max((part.version for part in parts.values() if part.version is not None), default=None)
+    frame = read_table(spark, paths, fmt, version=version)
+    return frame if WHOLE in parts else frame.drop("day")
+
+
+class Results:
+    """The tables of one run, until `publish` makes them the folder's. Raises JobError and InputError."""
+
+    def __init__(
+        self, spark: SparkSession, folder: str, fmt: str, last: Manifest | None, new: Manifest
+    ) -> None:
+        self._spark = spark
+        self._folder = folder
+        self._format = fmt
+        self._last = last
+        self._new = new
+
+    @classmethod
+    def begin(
+        cls, spark: SparkSession, folder: str, *, job: str, fmt: str, about: Mapping[str, str] | None = None
+    ) -> Self:
+        """A new run. Raises InputError for an unknown format, for a folder whose name would be a pattern, and where it holds
+        results of another job.
+        """
+        check_folder(folder, "--output")
+        check_format(fmt)
+        last = manifest_of(spark, folder)
+        if last is not None and last.job != job:
+            raise InputError(f"{folder} holds results of {last.job}; give --output another folder for {job}")
+        number = 1 if last is None else last.run + 1
+        new = Manifest(number, secrets.token_hex(8), job, fmt, {}, dict(about or {}))
+        return cls(spark, folder, fmt, last, new)
+
+    @property
+    def run(self) -> int:
+        return self._new.run
+
+    @property
+    def names(self) -> list[str]:
+        """Of the tables written so far."""
+        return list(self._new.tables)
+
+    def write(self, name: str, frame: DataFrame) -> None:
+        """The whole table."""
+        self._new.tables[name] = {WHOLE: self._written(name, frame, self._place(name, WHOLE))}
+
+    def kept(self, name: str) -> dict[str, Part]:
+        """By day, what the last run left of a table and this one may keep."""
+        if self._last is None or self._last.format != self._format:
+            return {}
+        parts = {day: part for day, part in self._last.tables.get(name, {}).items() if day != WHOLE}
+        if parts and self._format == "delta":
+            part = next(iter(parts.values()))
+            if delta_version(self._spark, f"{self._folder}/{part.path}") != part.version:
+                return {}  # a run that did not finish wrote to the table since: none of its days may stay
+        return parts
+
+    def write_days(self, name: str, frame: DataFrame, day: Column, sources: Mapping[str, str]) -> None:
+        """A table by day, of which `frame` holds the days that `changed` tells; others stay where they are.
+
+        `sources` has every day that the table has now, with what its rows are made of; `day` is a row's day as text.
+        Each day has rows.
+        """
+        kept = self.kept(name)
+        changed = self.changed(name, sources)
+        parts = {each: kept[each] for each in sources if each not in changed}
+        if not changed:
+            self._new.tables[name] = parts
+            return
+        rows = frame.withColumn("day", day).where(F.col("day").isin(changed))
+        if self._format == "delta":  # one table, whose log keeps what stays; the day is a column of it
+            path = f"{name}-by-day"
+            only = changed if kept else None
+            write_table(rows, f"{self._folder}/{path}", fmt="delta", partition_by=["day"], only=only)
+            version = delta_version(self._spark, f"{self._folder}/{path}")
+            parts = {each: Part(path, version, source) for each, source in sources.items()}
+        else:
+            for place in PLACES:
+                here = [each for each in changed if self._place(name, each) == place]
+                if here:
+                    path = f"{place}/{name}-by-day"
+                    chosen = rows.where(F.col("day").isin(here))
+                    write_table(chosen, f"{self._folder}/{path}", partition_by=["day"], only=here)
+                    parts |= {each: Part(f"{path}/day={each}", None, sources[each]) for each in here}
+        self._new.tables[name] = dict(sorted(parts.items()))
+
+    def changed(self, name: str, sources: Mapping[str, str]) -> list[str]:
+        """The days whose rows are made of something else than what the last run made them of."""
+        kept = self.kept(name)
+        return [day for day, source in sources.items() if day not in kept or kept[day].source != source]
+
+    def _place(self, name: str, day: str) -> str:
+        """The place that the last run does not use for it."""
+        used = None if self._last is None else self._last.tables.get(name, {}).get(day)
+        return PLACES[1] if used is not None and used.path.startswith(f"{PLACES[0]}/") else PLACES[0]
+
+    def _written(self, name: str, frame: DataFrame, place: str) -> Part:
+        if self._format == "delta":  # its log keeps the version of the last run
+            write_table(frame, f"{self._folder}/{name}", fmt="delta")
+            return Part(name, delta_version(self._spark, f"{self._folder}/{name}"))
+        write_table(frame, f"{self._folder}/{place}/{name}")
+        return Part(f"{place}/{name}")
+
+    def table(self, name: str) -> DataFrame:
+        """A table of this run, as written."""
+        return _frame(self._spark, self._folder, self._format, self._new.tables[name])
+
+    def publish(self) -> None:
+        """Makes this run's tables the folder's. Raises JobError where another run finished meanwhile."""
+        now = manifest_of(self._spark, self._folder)
+        if (now and now.key) != (self._last and self._last.key):
+            raise JobError(
+                f"another run wrote to {self._folder} at the same time; its results may be mixed with this one's: run the"
+                " job again, and one at a time"
+            )
+        place = PLACES[self._new.run % 2]
+        write_line(self._spark, msgspec.json.encode(self._new).decode(), f"{self._folder}/{MANIFEST}/{place}")

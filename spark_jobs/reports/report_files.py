@@ -1,0 +1,42 @@
+"""Puts a report where a job's tables are: a local folder, or whatever file system Spark reaches."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from spark_jobs.platform.classic import copy_with_spark
+from spark_jobs.platform.output import local_folder, qualified
+from spark_jobs.platform.progress import console
+from spark_jobs.reports.report import Report
+from spark_jobs.sources.files.input_files import Folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def write_report(spark: SparkSession, report: Report, folder: str) -> str:
+    """Writes the page and its pictures into `folder`, as Spark understands it, over what is there; returns the page's.
+
+    Elsewhere than on this machine Spark's own file system writes them. A session that has none (Spark Connect) leaves it
+    to `Folder`, as it does reading. Where that cannot, the page is put below the working folder, and a line says so.
+    """
+    here = local_folder(spark, folder)
+    if here is not None:
+        return str(report.write(here))
+    url = qualified(spark, folder)
+    with tempfile.TemporaryDirectory() as scratch:
+        page = report.write(Path(scratch))
+        try:
+            for file in sorted(Path(scratch).iterdir()):
+                if not copy_with_spark(spark, file, f"{url}/{file.name}"):
+                    Folder(url).write(file.name, file.read_bytes())
+        # Of whatever kind: each file system has errors of its own, and the tables are there already.
+        except Exception as error:  # noqa: BLE001
+            kept = report.write(Path("spark-output"))
+            console.print(
+                f"the report is not in {folder}: {error}; it is {kept}", markup=False, soft_wrap=True
+            )
+            return str(kept)
+    return f"{folder}/{page.name}"

@@ -1,0 +1,1 @@
+"""Files of Event Hubs Capture."""

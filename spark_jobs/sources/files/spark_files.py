@@ -1,0 +1,73 @@
+"""Input files that Spark opens, with its own file systems and rights: all but those of this machine.
+
+Python maps a local file into memory, which is faster than what Spark could hand it. Elsewhere it matters that there is
+one identity: who may write a job's results may read its inputs, set up once, in Spark. fsspec, which knows nothing of
+Spark's rights, opens what Spark has no file system for, and what is given with `storage`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from spark_jobs.errors import InputError
+from spark_jobs.platform.output import qualified
+from spark_jobs.platform.rows import first_of
+
+ReadFile = Callable[[str, memoryview], Iterator[pa.RecordBatch]]
+"""From a file's URL and content to its batches."""
+
+
+def url_for_spark(spark: SparkSession, path: str, storage: Mapping[str, Any] | None) -> str | None:
+    """The URL by which Spark opens the input; None where Python opens it."""
+    if storage:
+        return None
+    try:
+        url = qualified(spark, path)
+    except InputError:
+        return None  # a kind of URL that Spark does not know
+    return None if url.startswith("file:") else url
+
+
+def folder_for_python(spark: SparkSession, path: str) -> str:
+    """The folder that Spark means by the path, as Python opens it: for what tasks write, such as a quarantine."""
+    try:
+        url = qualified(spark, path)
+    except InputError:
+        return path  # a kind of URL that Spark does not know
+    return "/" + url.removeprefix("file:").lstrip("/") if url.startswith("file:") else url
+
+
+def read_with_spark(
+    spark: SparkSession, url: str, endings: Sequence[str], read: ReadFile, schema: StructType
+) -> DataFrame:
+    """What `read` makes of all files below the URL with one of these endings, in any case.
+
+    Raises InputError where there is none. Files whose names begin with `_` or `.` are none, as always with Spark.
+    """
+    glob = "{" + ",".join(f"*{_any_case(ending)}" for ending in endings) + "}"
+    files = (
+        spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", glob)
+    ).load(url)
+    if first_of(files.select("path")) is None:
+        raise InputError(f"there are no files ({', '.join(f'*{ending}' for ending in endings)}) in '{url}'")
+    return files.select("path", "content").mapInArrow(_reading(read), schema)
+
+
+def _any_case(ending: str) -> str:
+    return "".join(f"[{letter.lower()}{letter.upper()}]" if letter.isalpha() else letter for letter in ending)
+
+
+def _reading(read: ReadFile) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for url, content in zip(batch.column("path"), batch.column("content"), strict=True):
+                yield from read(
+                    url.as_py(), memoryview(content.as_buffer()).cast("B")
+                )  # bytes, not signed numbers
+
+    return work

@@ -1,0 +1,43 @@
+"""Exports of Application Insights: the data source "app_insights".
+
+Read are the classic table customEvents and the workspace table AppEvents, as JSON lines, JSON lists, answers of
+queries, CSV from the portal, blobs of continuous export, and blobs of diagnostic settings or data export (PT1H.json,
+PT05M.json); each also as .gz. What is no such event is rejected, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from spark_jobs.schemas import APP_EVENTS
+from spark_jobs.sources.records.app_insights_rows import app_event_records, app_event_row
+from spark_jobs.sources.records.record_files import RecordSource, arrow_schema, read_records
+from spark_jobs.sources.records.records import Parsed, parsed
+
+_KINDS = (".json", ".jsonl", ".ndjson", ".csv", ".blob")
+
+
+class AppInsightsSource(RecordSource):
+    """The data source "app_insights"."""
+
+    NAME = "app_insights"
+    SCHEMA: ClassVar[StructType] = APP_EVENTS
+    ENDINGS = (*_KINDS, *(f"{kind}.gz" for kind in _KINDS))
+
+    @staticmethod
+    def parse(data: bytes, file: str) -> Parsed:
+        return parsed(app_event_records(data, file), app_event_row, arrow_schema(APP_EVENTS), file)
+
+
+def read_app_insights(
+    spark: SparkSession, path: str, *, quarantine: str | None = None, storage: Mapping[str, Any] | None = None
+) -> DataFrame:
+    """APP_EVENTS of all export files below `path`. Raises InputError where there are none; records that cannot be read
+    end the first action, or go to `quarantine`. Files that overlap in time give their events more than once,
+    with the same `item_id`.
+    """
+    return read_records(spark, AppInsightsSource, path, quarantine, storage)

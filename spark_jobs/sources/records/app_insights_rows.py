@@ -1,0 +1,226 @@
+"""Custom events of Application Insights from the forms in which people export them. Pure.
+
+One row stands for `itemCount` events; a record that does not say how many is refused, for 1 would be a guess.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from io import StringIO
+from math import isfinite
+from typing import Any
+
+import msgspec
+
+from spark_jobs.sources.records.records import Record, RejectedError, records
+
+CLASSIC, WORKSPACE = "customEvents", "AppEvents"
+
+_NAMES: dict[str, tuple[str, ...]] = {
+    "timestamp": ("timestamp", "TimeGenerated", "time"),
+    "name": ("name", "Name"),
+    "item_count": ("itemCount", "ItemCount"),
+    "measurements": ("customMeasurements", "Measurements"),
+    "dimensions": ("customDimensions", "Properties"),
+    "operation_id": ("operation_Id", "OperationId"),
+    "role": ("cloud_RoleName", "AppRoleName"),
+    "sdk_version": ("sdkVersion", "SDKVersion"),
+    "item_id": ("itemId", "_ItemId"),
+}
+_TABLE_OF = ("itemType", "Type", "category", "Category")
+_EVENTS = {"customEvent", "customEvents", "AppEvents", "AppEvent"}
+_MAX_COUNT = 2**31 - 1
+_PORTAL_TIME = re.compile(
+    r"(\d{1,2})/(\d{1,2})/(\d{4}),? (\d{1,2}):(\d\d):(\d\d)(?:\.(\d{1,7}))?(?: ([AP])M)?", re.ASCII
+)
+
+
+def app_event_row(text: bytes) -> dict[str, Any]:
+    """A row of APP_EVENTS from a record as JSON. Raises RejectedError."""
+    try:
+        record = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise RejectedError(f"not JSON: {error}") from None
+    if not isinstance(record, dict):
+        raise RejectedError(f"the record is a {type(record).__name__}; accepted are objects")
+    return _row(_flattened(record) if "event" in record and "context" in record else record)
+
+
+def app_event_records(data: bytes, file: str) -> Iterator[Record]:
+    """The records of an export: JSON lines, a list, the answer of a query (`tables`), or CSV by the file's name.
+
+    Raises RejectedError where the file is none of these.
+    """
+    if file.lower().removesuffix(".gz").endswith(".csv"):
+        return _csv_records(data)
+    stripped = data.lstrip(b"\xef\xbb\xbf \t\r\n")
+    if re.match(rb'\{\s*"tables"\s*:', stripped):
+        return _query_records(stripped)
+    return records(data)
+
+
+def _csv_records(data: bytes) -> Iterator[Record]:
+    """Each row as an object by the header's names; the portal writes "timestamp [UTC]"."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise RejectedError(f"the file is not UTF-8: {error}") from None
+    rows = csv.reader(StringIO(text, newline=""), strict=True)
+    try:
+        names = [re.sub(r"\s*\[.*\]$", "", name) for name in next(rows, [])]
+        for number, row in enumerate(rows, start=2):
+            if row:
+                extra = {} if len(row) == len(names) else {"": f"{len(row)} of {len(names)} columns"}
+                yield number, json.dumps({**dict(zip(names, row, strict=False)), **extra}).encode()
+    except csv.Error as error:
+        raise RejectedError(f"the file is not CSV: line {rows.line_num}: {error}") from None
+
+
+def _query_records(data: bytes) -> Iterator[Record]:
+    try:
+        for table in msgspec.json.decode(data)["tables"]:
+            names = [column["name"] for column in table["columns"]]
+            for number, row in enumerate(table["rows"], start=1):
+                yield number, json.dumps(dict(zip(names, row, strict=True))).encode()
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+        raise RejectedError(
+            f"not the answer of a query, with tables of columns and rows: {error!r}"
+        ) from None
+
+
+def _flattened(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record of continuous export, in the names of the classic table."""
+    try:
+        event, context = record["event"][0], record["context"]
+        custom = context.get("custom") or {}
+        measured = [pair for each in custom.get("metrics") or [] for pair in each.items()]
+        return {
+            "timestamp": context["data"]["eventTime"],
+            "name": event["name"],
+            "itemCount": event["count"],
+            "customMeasurements": {name: _total(value) for name, value in measured},
+            "customDimensions": {
+                name: value for each in custom.get("dimensions") or [] for name, value in each.items()
+            },
+            "operation_Id": (context.get("operation") or {}).get("id"),
+            "cloud_RoleName": (context.get("device") or {}).get("roleName"),
+            "itemId": ((record.get("internal") or {}).get("data") or {}).get("id"),
+        }
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise RejectedError(f"a record of continuous export without {error!r}") from None
+
+
+def _total(value: Any) -> Any:
+    return value["value"] if isinstance(value, dict) else value
+
+
+def _row(record: Mapping[str, Any]) -> dict[str, Any]:
+    if "" in record:
+        raise RejectedError(f"the row has {record['']}")
+    foreign = [record[name] for name in _TABLE_OF if record.get(name) and record[name] not in _EVENTS]
+    if foreign:
+        raise RejectedError(f"the record is of '{foreign[0]}'; accepted are customEvents and AppEvents")
+    found = {name: _first(record, names) for name, names in _NAMES.items()}
+    name = found["name"]
+    if not isinstance(name, str) or not name:
+        raise RejectedError(f"the event has no name; found the fields {', '.join(map(str, record))[:300]}")
+    dimensions = _object(found["dimensions"], "dimensions")
+    return {
+        **found,
+        "timestamp": event_time(found["timestamp"]),
+        "item_count": _count(found["item_count"]),
+        "measurements": [
+            (key, _number(key, value)) for key, value in _measured(found["measurements"]).items()
+        ],
+        "dimensions": [(key, _text(value)) for key, value in dimensions.items()],
+        **{key: _text(found[key]) or None for key in ("operation_id", "role", "sdk_version", "item_id")},
+        "source": WORKSPACE if "TimeGenerated" in record or "ItemCount" in record else CLASSIC,
+    }
+
+
+def _first(record: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    return next((record[name] for name in names if record.get(name) is not None), None)
+
+
+def _measured(value: Any) -> dict[str, Any]:
+    """Measurements that are null say nothing."""
+    return {name: each for name, each in _object(value, "measurements").items() if each is not None}
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    """An object, or its JSON text, as exports of the classic table have it."""
+    if value is None or value == "":
+        return {}
+    if isinstance(value, str):
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.DecodeError as error:
+            raise RejectedError(f"the {what} are no JSON object: {error}") from None
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise RejectedError(f"the {what} are a {type(value).__name__}; accepted is an object")
+    return value
+
+
+def _count(value: Any) -> int:
+    try:
+        count = int(value) if not isinstance(value, float) or value.is_integer() else None
+    except (TypeError, ValueError):
+        count = None
+    if count is None or isinstance(value, bool) or not 1 <= count <= _MAX_COUNT:
+        raise RejectedError(
+            f"itemCount is {value!r}; accepted is a whole number from 1 on: export the column, without it nobody knows"
+            " how many events a record stands for"
+        )
+    return count
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
+    if isinstance(value, bool) or not isfinite(number):
+        raise RejectedError(f"the measurement '{name}' is {value!r}; accepted is a number")
+    return number
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def event_time(value: Any) -> datetime:
+    """A time in ISO 8601 or as the portal prints it ("11/21/2026, 8:02:14.123 AM"); UTC. Raises RejectedError."""
+    if isinstance(value, str):
+        try:
+            moment = _portal_time(value) or datetime.fromisoformat(_microseconds(value))
+        except ValueError:
+            pass
+        else:
+            return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    raise RejectedError(
+        f"the event's time is {value!r}; accepted are times like '2026-11-21T08:02:14.123Z' and"
+        " '11/21/2026, 8:02:14.123 AM'"
+    )
+
+
+def _microseconds(text: str) -> str:
+    """ISO 8601 with at most six digits of a second: Azure writes seven."""
+    return re.sub(r"(\.\d{6})\d+", r"\1", text.strip())
+
+
+def _portal_time(text: str) -> datetime | None:
+    match = _PORTAL_TIME.fullmatch(text.strip())
+    if match is None:
+        return None
+    month, day, year, hour, minute, second = (int(part) for part in match.groups()[:6])
+    if match[8] and not 1 <= hour <= 12:
+        raise ValueError(text)
+    hour = hour % 12 + 12 * (match[8] == "P") if match[8] else hour
+    fraction = int((match[7] or "0").ljust(6, "0")[:6])
+    return datetime(year, month, day, hour, minute, second, fraction, tzinfo=UTC)

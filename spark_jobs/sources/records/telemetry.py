@@ -1,0 +1,138 @@
+"""What the consumer and the autoscaler tell of themselves: the sources "consumer_telemetry" and "scaling_log" over
+folders of JSON lines, and "azure_table" over Table Storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from spark_jobs.errors import InputError
+from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY
+from spark_jobs.sources import tables
+from spark_jobs.sources.records.record_files import RecordSource, arrow_schema, read_records, stream_lines
+from spark_jobs.sources.records.records import Parsed, RejectedError, parsed, records
+from spark_jobs.sources.records.telemetry_rows import decision_row, samples_of, telemetry_row
+
+LINES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
+
+
+class ConsumerTelemetrySource(RecordSource):
+    """The folder of CONSUMER_TELEMETRY_FOLDER."""
+
+    NAME = "consumer_telemetry"
+    SCHEMA: ClassVar[StructType] = TELEMETRY
+    ENDINGS = LINES
+
+    @staticmethod
+    def parse(data: bytes, file: str) -> Parsed:
+        return parsed(records(data), telemetry_row, arrow_schema(TELEMETRY), file)
+
+
+class ScalingLogSource(RecordSource):
+    """Entries of the scaling log as JSON lines, or as `tidemark log --json` prints them."""
+
+    NAME = "scaling_log"
+    SCHEMA: ClassVar[StructType] = DECISIONS
+    ENDINGS = (*LINES, ".json", ".json.gz")
+
+    @staticmethod
+    def parse(data: bytes, file: str) -> Parsed:
+        return parsed(records(data), decision_row, arrow_schema(DECISIONS), file)
+
+
+def read_consumer_telemetry(
+    spark: SparkSession, path: str, *, quarantine: str | None = None, storage: Mapping[str, Any] | None = None
+) -> DataFrame:
+    """TELEMETRY of all files below `path`. Raises InputError where there are none; records that cannot be read end the
+    first action, or go to `quarantine`.
+    """
+    return read_records(spark, ConsumerTelemetrySource, path, quarantine, storage)
+
+
+def stream_consumer_telemetry(
+    spark: SparkSession,
+    path: str,
+    *,
+    quarantine: str | None = None,
+    max_files_per_trigger: int | None = None,
+) -> DataFrame:
+    """TELEMETRY of the files as they land."""
+    return stream_lines(
+        spark,
+        path,
+        telemetry_row,
+        TELEMETRY,
+        quarantine=quarantine,
+        max_files_per_trigger=max_files_per_trigger,
+    )
+
+
+def read_decisions(
+    spark: SparkSession,
+    path: str,
+    *,
+    quarantine: str | None = None,
+    storage: Mapping[str, Any] | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """DECISIONS from a folder of the log's entries as JSON, or from Table Storage: "table://<connection>" with the name
+    of the connection's setting, optionally followed by "/<table>". `settings` are the environment by default.
+
+    An entry that was written twice, with the same key, comes twice from files and once from a table. Raises InputError.
+    """
+    if path.startswith(tables.SCHEME):
+        return tables.read_table(spark, path, tables.SCALING_LOG, settings)
+    return read_records(spark, ScalingLogSource, path, quarantine, storage)
+
+
+def stream_decisions(
+    spark: SparkSession,
+    path: str,
+    *,
+    quarantine: str | None = None,
+    max_files_per_trigger: int | None = None,
+) -> DataFrame:
+    """DECISIONS of JSON lines as they land. Raises InputError for a table, which cannot be streamed."""
+    if path.startswith(tables.SCHEME):
+        raise InputError(
+            f"'{path}' cannot be streamed: a table tells nothing of what is new; read it as a batch"
+        )
+    return stream_lines(
+        spark,
+        path,
+        decision_row,
+        DECISIONS,
+        quarantine=quarantine,
+        max_files_per_trigger=max_files_per_trigger,
+    )
+
+
+def read_consumer_stats(
+    spark: SparkSession, path: str, *, settings: Mapping[str, str] | None = None
+) -> DataFrame:
+    """CONSUMER_STATS from "table://<connection>[/<table>]": how each instance stood when it last told."""
+    return tables.read_table(spark, path, tables.CONSUMER_STATS_TABLE, settings)
+
+
+def metrics_of(decisions: DataFrame) -> DataFrame:
+    """METRICS that the decisions were made from, each sample once.
+
+    Decisions keep their windows, so a sample is found in several. Inputs that cannot be read end the first action.
+    """
+    samples = decisions.select("target", "at", "kind", "metrics", "inputs").mapInArrow(_samples, METRICS)
+    return samples.dropDuplicates(["target", "metric", "at"])
+
+
+def _samples(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    schema = arrow_schema(METRICS)
+    for batch in batches:
+        try:
+            rows = [sample for row in batch.to_pylist() for sample in samples_of(row)]
+        except RejectedError as error:
+            raise InputError(f"the scaling log: {error}") from error
+        yield pa.RecordBatch.from_pylist(rows, schema=schema)

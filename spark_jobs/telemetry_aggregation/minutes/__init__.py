@@ -1,0 +1,1 @@
+"""Minutes of a series: their cells, percentiles and windows."""
