@@ -15,8 +15,8 @@ from msgspec import Struct, structs
 
 from consumer.core.lane import BatchLimits
 from consumer.core.limits import Limits
-from consumer.errors import SettingsError
 from consumer.leasing.start_position import OnDistrust, OnGap, PositionPolicy
+from foundation.errors import SettingsError
 from foundation.settings_reader import parse_duration, read_log_level
 
 _T = TypeVar("_T")

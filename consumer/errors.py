@@ -2,56 +2,38 @@
 
 from __future__ import annotations
 
-
-class ConsumerError(Exception):
-    """The base of all that the consumer raises on purpose. `exit_status` is of a process that ends by it."""
-
-    exit_status = 1
+from foundation.errors import TidemarkError
 
 
-class SettingsError(ConsumerError):
-    """A setting is wrong: it names the setting, what was found and what is accepted. Raised at start-up only."""
-
-    exit_status = 2
-
-
-class PositionError(ConsumerError):
+class PositionError(TidemarkError):
     """A checkpoint cannot be trusted: corrupt, of another hub, or ahead of the hub. The operator decides."""
 
     exit_status = 3
 
 
-class UnavailableError(ConsumerError):
-    """A service cannot be reached or refuses for now. Safe to try again."""
-
-    def __init__(self, message: str, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after = retry_after
-
-
-class FencedError(ConsumerError):
+class FencedError(TidemarkError):
     """Somebody else has claimed the partition since: stop writing, never retry."""
 
 
-class BacklogError(ConsumerError):
+class BacklogError(TidemarkError):
     """ALLOW_BACKLOG_OF or ALLOW_BACKLOG_TO is exceeded: names the oldest event and the cause. Ends the process."""
 
     exit_status = 4
 
 
-class PoisonError(ConsumerError):
+class PoisonError(TidemarkError):
     """Nearly everything is rejected: the consumer stops before it drains the hub into the dead letters."""
 
     exit_status = 5
 
 
-class ShutdownError(ConsumerError):
+class ShutdownError(TidemarkError):
     """The deadline passed before all that was begun was settled. Nothing is lost: it comes again."""
 
     exit_status = 6
 
 
-class OrphanedError(ConsumerError):
+class OrphanedError(TidemarkError):
     """The parent of a worker is gone, so the worker stopped in order: nobody would watch it, or stop it."""
 
     exit_status = 7

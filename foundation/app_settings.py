@@ -14,7 +14,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-STORAGE = "azurewebjobsstorage"
 PATHS = ("TIDEMARK_CA_BUNDLE",)
 """Settings that are paths. TIDEMARK_CONFIG is always relative to the app's root."""
 
@@ -75,5 +74,24 @@ def _family(name: str) -> str:
 
 def _is_deployed(named: Mapping[str, str]) -> bool:
     """Whether a storage account is named that is none of the local stack's."""
-    storage = [value.strip().casefold() for name, value in named.items() if _family(name) == STORAGE]
+    storage = [
+        value.strip().casefold() for name, value in named.items() if _family(name) == STORAGE.casefold()
+    ]
     return any(storage) and not any(mark in value for value in storage for mark in _EMULATORS)
+
+
+STORAGE = "AzureWebJobsStorage"
+"""Prefix of the settings of the storage account that holds queues, state and log: the host's own."""
+
+
+def root_folder() -> Path:
+    """The folder of the app: where this package lies beside host.json, as in Azure and in a clone; for an installed
+    package the nearest folder, from the current one upwards, that has a tidemark.toml; else the current one.
+    """
+    beside, here = Path(__file__).resolve().parents[1], Path.cwd()
+    if (beside / "host.json").is_file():
+        return beside
+    return next((each for each in (here, *here.parents) if (each / "tidemark.toml").is_file()), here)
+
+
+ROOT = root_folder()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from consumer.errors import ConsumerError, UnavailableError
+from foundation.errors import TidemarkError, UnavailableError
 
 _T = TypeVar("_T")
 
@@ -24,7 +24,7 @@ async def answered(what: str, deadline: float | None, call: Awaitable[_T]) -> _T
     try:
         async with asyncio.timeout_at(deadline):
             return await call
-    except ConsumerError:
+    except TidemarkError:
         raise
     except TimeoutError:
         raise UnavailableError(f"{what}: no answer in time") from None

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
-from scaling.storage.rows import STRING_CHARS, key_of
+from foundation.keys import STRING_CHARS, key_of
 
 TABLE = "ConsumerStats"
 SCHEMA = 1

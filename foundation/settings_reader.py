@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from foundation.sanitize import one_line, secret_in, without_secrets
-from scaling.decision.explain import count_text
+from foundation.wording import count_text
 
 _SETTING = re.compile(r"%([A-Za-z_][A-Za-z0-9_]*)%")
 _DURATION = re.compile(

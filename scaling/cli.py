@@ -15,15 +15,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from foundation import app_settings
+from foundation.app_settings import ROOT
+from foundation.errors import StoreUnavailableError
 from foundation.sanitize import one_line, without_secrets
 from foundation.settings_reader import ConfigError, parse_duration
+from foundation.wording import count_text, duration_text, number_text, time_text
 from scaling.analysis.lint import Severity, lint
 from scaling.analysis.replay import ReplayError, comparison, decode_inputs, replay, same
 from scaling.decision import explain
 from scaling.model import LogEntry, LogKind, parse_decision_id
-from scaling.ports import StoreUnavailableError
 from scaling.rules import RuleError
-from scaling.service.assembly import ROOT, assemble, read_config
+from scaling.service.assembly import assemble, read_config
 from scaling.service.autoscaler import Autoscaler
 from scaling.web.views import PoisonView, StatusView, orders_text, status_view, target_view
 
@@ -100,7 +102,7 @@ def status(root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a 
     table = Table("target", "now", "wanted", "bounds", "reason", "metrics")
     for view in views:
         metrics = "\n".join(
-            f"{m.name} {'?' if m.latest is None else explain.number_text(m.latest)} ({m.quality})"
+            f"{m.name} {'?' if m.latest is None else number_text(m.latest)} ({m.quality})"
             for m in view.metrics
         )
         bounds = f"{view.minimum}..{view.maximum}"
@@ -118,10 +120,10 @@ def status(root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a 
 def _show_poison(poison: PoisonView) -> None:
     if not poison.count:
         return
-    messages = explain.count_text(poison.count, "poison message")
+    messages = count_text(poison.count, "poison message")
     console.print(f"[red]{messages}[/]: the host gave up on them, and they stay until they are removed")
     for message in poison.messages:
-        at = "" if message.inserted_at is None else f" of {explain.time_text(message.inserted_at)}"
+        at = "" if message.inserted_at is None else f" of {time_text(message.inserted_at)}"
         console.print(f"  {escape(one_line(f'{message.queue}{at}: {message.body}'))}", soft_wrap=True)
 
 
@@ -152,11 +154,11 @@ def log(
     for entry in reversed(entries):
         style = _STYLES.get(entry.kind, "")
         console.print(
-            f"[dim]{explain.time_text(entry.at)}[/] [{style}]{escape(one_line(entry.line))}[/]",
+            f"[dim]{time_text(entry.at)}[/] [{style}]{escape(one_line(entry.line))}[/]",
             soft_wrap=True,
         )
     if not entries:
-        console.print(f"no entries in the last {explain.duration_text(back)}")
+        console.print(f"no entries in the last {duration_text(back)}")
 
 
 async def _require_known(autoscaler: Autoscaler, target: str) -> None:
@@ -217,8 +219,8 @@ def lint_command(
         for finding in findings:
             colour = {Severity.ERROR: "red", Severity.WARNING: "yellow"}.get(finding.severity, "cyan")
             console.print(f"[{colour}]{finding.severity}[/] {escape(finding.text)}", soft_wrap=True)
-        targets = explain.count_text(len(config.policies), "target")
-        console.print(f"{targets} checked, {explain.count_text(len(findings), 'finding')}")
+        targets = count_text(len(config.policies), "target")
+        console.print(f"{targets} checked, {count_text(len(findings), 'finding')}")
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(1)
 
@@ -261,7 +263,7 @@ def replay_command(
         console.print(f"recorded  {escape(explain.line(entry.recommendation))}", soft_wrap=True)
         console.print(f"replayed  {escape(explain.line(again))}", soft_wrap=True)
         for name, window in inputs.windows.items():
-            values = ", ".join(explain.number_text(value) for value in window.values)
+            values = ", ".join(number_text(value) for value in window.values)
             console.print(f"  {escape(name)}: {values or 'no samples'}", soft_wrap=True)
         console.print(f"[{'green' if equal else 'red'}]{escape(told)}[/]", soft_wrap=True)
     if not equal:

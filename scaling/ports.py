@@ -10,6 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from foundation.errors import StoreUnavailableError
 from scaling.model import (
     Capacity,
     Controls,
@@ -40,14 +41,6 @@ class ScalerError(Exception):
         super().__init__(message)
         self.retry_after = retry_after
         self.unknown = unknown
-
-
-class ConflictError(Exception):
-    """The stored row changed since it was loaded: load again and decide again."""
-
-
-class StoreUnavailableError(Exception):
-    """The store did not answer; nothing may be concluded."""
 
 
 class NewerStateError(StoreUnavailableError):

@@ -54,8 +54,8 @@ Until = Annotated[str | None, typer.Option("--to", help="Only before this time, 
 
 def app_settings(root: Path) -> dict[str, str]:
     """The app's settings: local.settings.json and `.env` in `root`, then the environment. Raises InputError."""
-    from consumer.cli.consume import settings_of  # noqa: PLC0415 - a library of those jobs that need it
-    from consumer.errors import SettingsError  # noqa: PLC0415
+    from foundation.command_settings import settings_of  # noqa: PLC0415 - a library of those jobs that need it
+    from foundation.errors import SettingsError  # noqa: PLC0415
 
     try:
         return settings_of(root)

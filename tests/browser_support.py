@@ -15,9 +15,10 @@ from aiohttp import web
 
 from consumer.web import api as consumer_api
 from foundation.consumer_stats import ConsumerStats, PartitionStats
+from foundation.errors import OrderError
 from scaling.decision import explain
 from scaling.decision.decide import decide
-from scaling.decision.orders import ORDERS, OrderError
+from scaling.decision.orders import ORDERS
 from scaling.decision.transitions import absorb, advance, record_effect
 from scaling.model import (
     Capacity,

@@ -8,8 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 
+from foundation.errors import ConflictError
+from foundation.keys import after, key_of
 from scaling.model import NO_CONTROLS, Controls, LogEntry, TargetState
-from scaling.ports import ConflictError, LogPage, PoisonMessage, Snapshot
+from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.storage.decision_log import (
     Position,
     check_limit,
@@ -20,9 +22,7 @@ from scaling.storage.decision_log import (
 from scaling.storage.poison_queues import shown
 from scaling.storage.rows import (
     CorruptRowError,
-    after,
     controls_row,
-    key_of,
     log_row,
     log_row_key,
     read_controls,

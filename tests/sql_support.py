@@ -14,7 +14,7 @@ from consumer.sinks.sql.targets import TableTarget
 from consumer.sinks.sql.transactional import SqlTransactionalSink
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
-from consumer.stores.sql.tables import Scope
+from consumer.stores.sql.tables import TABLES, Scope
 from foundation.sql.database import SqlDatabase
 
 SCOPE = Scope("acme.servicebus.windows.net", "flights", "$Default")
@@ -43,7 +43,7 @@ class World:
     """One database with a checkpoint store, a letter store and a sink; `table` is made before the sink is opened."""
 
     def __init__(self, url, target=None, *, table=None, clock=lambda: T0):
-        self.database = SqlDatabase(url, create_tables=True)
+        self.database = SqlDatabase(url, create_tables=True, tables=TABLES)
         self.store = SqlCheckpointStore(self.database, SCOPE)
         self.letters = SqlDeadLetterStore(self.database, SCOPE)
         self.sink = SqlTransactionalSink(self.database, SCOPE, target, clock=clock)

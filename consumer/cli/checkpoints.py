@@ -32,12 +32,12 @@ from consumer.cli.support import (
     run,
     soon,
 )
-from consumer.errors import ConsumerError, UnavailableError
 from consumer.leasing.start_position import Start
 from consumer.model import NOTHING_SETTLED, Checkpoint, Event, PartitionState
 from consumer.ports import CheckpointStore
-from scaling.decision.explain import count_text, duration_text
-from scaling.service.assembly import ROOT
+from foundation.app_settings import ROOT
+from foundation.errors import TidemarkError, UnavailableError
+from foundation.wording import count_text, duration_text
 
 OPERATOR = "operator"
 """Who owns a position that was set by hand."""
@@ -98,7 +98,7 @@ class CheckpointCommands:
             parts = self._open(root)
             stored = await _read(parts.checkpoints())
             if bad := [f"partition {name}: {why}" for name, why in stored.items() if isinstance(why, str)]:
-                raise ConsumerError("; ".join(bad))
+                raise TidemarkError("; ".join(bad))
             found = sorted(
                 (each for each in stored.values() if isinstance(each, Checkpoint)),
                 key=lambda each: _by_number(each.partition),
@@ -154,7 +154,7 @@ class CheckpointCommands:
         elif file.hub == parts.config.hub:
             targets = list(file.checkpoints)
         else:
-            raise ConsumerError(
+            raise TidemarkError(
                 f"the file holds positions of hub '{file.hub}', the settings name '{parts.config.hub}'"
             )
         return [(_row(each.partition, stored.get(each.partition), None), each) for each in targets]
@@ -193,7 +193,7 @@ async def _states(receiver: Receiver) -> dict[str, PartitionState]:
         async with asyncio.timeout(DEADLINE):
             names = await receiver.partitions()
             return {state.partition: state for state in await asyncio.gather(*map(receiver.state, names))}
-    except (ConsumerError, TimeoutError) as error:
+    except (TidemarkError, TimeoutError) as error:
         errors.print(f"[yellow]the hub cannot be read, so no lag:[/] {escape(str(error) or 'no answer')}")
         return {}
     finally:
@@ -203,11 +203,11 @@ async def _states(receiver: Receiver) -> dict[str, PartitionState]:
 async def _targets(
     receiver: Receiver, partitions: Sequence[str], wanted: Wanted, stored: Mapping[str, Checkpoint | str]
 ) -> list[Checkpoint]:
-    """Raises ConsumerError for a position that the hub does not have."""
+    """Raises TidemarkError for a position that the hub does not have."""
     try:
         known = await receiver.partitions()
         if unknown := [name for name in partitions if name not in known]:
-            raise ConsumerError(
+            raise TidemarkError(
                 f"the hub has no partition {', '.join(unknown)}; it has {', '.join(sorted(known, key=_by_number))}"
             )
         return [
@@ -233,7 +233,7 @@ async def _target(
         return Checkpoint(partition, first - 1, "")
     settled = NOTHING_SETTLED if wanted.earliest or wanted.sequence_number is None else wanted.sequence_number
     if settled > last.sequence_number:
-        raise ConsumerError(
+        raise TidemarkError(
             f"partition {partition} ends at event {last.sequence_number}; accepted: -1 to {last.sequence_number}, "
             f"found {settled}"
         )
@@ -260,7 +260,7 @@ async def _first_since(receiver: Receiver, partition: str, moment: float, epoch:
         (ended,) = await asyncio.gather(receiving, return_exceptions=True)
     if found.done():
         return found.result()
-    if isinstance(ended, ConsumerError):
+    if isinstance(ended, TidemarkError):
         raise ended
     raise UnavailableError(f"partition {partition} gave no event within {DEADLINE:.0f} s")
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from consumer.cli import add_commands
-from consumer.cli.consume import consume, own_modules_of, settings_of
+from consumer.cli.consume import consume, own_modules_of
 from consumer.config import read_config
+from foundation.command_settings import settings_of
 
 if TYPE_CHECKING:
     from consumer.running.assembly import Parts

@@ -16,14 +16,15 @@ from rich.console import Console
 from rich.markup import escape
 
 from consumer.config import ConsumerConfig, read_config
-from consumer.errors import ConsumerError, OrphanedError, SettingsError
+from consumer.errors import OrphanedError
 from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, end_with_parent, watch_parent
-from foundation import app_settings
-from foundation.azure.sdk_logs import quiet_sdks
+from foundation.app_settings import ROOT
+from foundation.command_settings import settings_of
+from foundation.errors import TidemarkError
+from foundation.logs.sdk_logs import quiet_sdks
+from foundation.logs.secret_filter import keep_secrets_from_logs
 from foundation.sanitize import without_secrets
-from foundation.secret_filter import keep_secrets_from_logs
-from scaling.service.assembly import ROOT
 
 errors = Console(stderr=True)
 log = logging.getLogger("tidemark.consumer")
@@ -77,7 +78,7 @@ def consume(
         else:
             asyncio.run(_run(config, settings, seconds, Worker.parse(worker) if worker else None))
             status = 0
-    except ConsumerError as error:
+    except TidemarkError as error:
         errors.print(f"[red]error:[/] {escape(without_secrets(str(error)))}", soft_wrap=True)
         status = error.exit_status
     raise typer.Exit(status)
@@ -87,14 +88,6 @@ def own_modules_of(root: Path) -> None:
     """Lets CONSUMER_TRANSFORM and CONSUMER_SQL_HANDLER name modules beside the settings, as in a Functions app."""
     if str(root) not in sys.path:
         sys.path.insert(0, str(root))
-
-
-def settings_of(root: Path) -> dict[str, str]:
-    """The app's settings: see `app_settings`. Raises SettingsError."""
-    try:
-        return app_settings.settings_of(root)
-    except ValueError as error:
-        raise SettingsError(str(error)) from None
 
 
 class StopOrders:

@@ -27,14 +27,14 @@ from consumer.cli.support import (
     run,
     soon,
 )
-from consumer.errors import ConsumerError
 from consumer.model import DeadLetter, Outcome
 from consumer.ports import DeadLetterStore, Sink
 from consumer.running.replaying import Replay
 from consumer.stores.letter_document import to_document
+from foundation.app_settings import ROOT
+from foundation.errors import TidemarkError
 from foundation.settings_reader import parse_duration
-from scaling.decision.explain import time_text
-from scaling.service.assembly import ROOT
+from foundation.wording import time_text
 
 CHUNK = 50
 """Letters in memory at once; a body can have 1 MB."""
@@ -58,11 +58,11 @@ class Selection(Struct, frozen=True):
     """Epoch seconds; only letters that failed earlier."""
 
     async def of(self, store: DeadLetterStore) -> AsyncIterator[DeadLetter]:
-        """Raises ConsumerError for an id that is not there."""
+        """Raises TidemarkError for an id that is not there."""
         for letter_id in self.ids:
             letter = await store.get(letter_id)
             if letter is None:
-                raise ConsumerError(f"there is no dead letter '{letter_id}'")
+                raise TidemarkError(f"there is no dead letter '{letter_id}'")
             yield letter
         if not self.ids:
             async for letter in store.list(partition=self.partition, reason=self.reason):

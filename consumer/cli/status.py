@@ -13,12 +13,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from consumer.cli.consume import settings_of
 from consumer.cli.support import Json, Root, console, fail, print_json, run
-from foundation.callers import NOBODY, named
+from foundation.app_settings import ROOT
+from foundation.command_settings import settings_of
+from foundation.http.callers import NOBODY, named
 from foundation.sanitize import one_line
-from scaling.decision import explain
-from scaling.service.assembly import ROOT
+from foundation.wording import duration_text, number_text
 
 if TYPE_CHECKING:
     from consumer.web import api
@@ -41,7 +41,7 @@ def _run(root: Path, work: Callable[[api.ConsumerTables], Coroutine[Any, Any, _T
     """Runs `work` with the tables and closes them; expected errors become one message and exit status 1."""
     from consumer.web import api  # noqa: PLC0415 - the SDKs take a second; --help needs none
     from foundation.azure.connections import ConnectionSettingsError  # noqa: PLC0415
-    from scaling.ports import StoreUnavailableError  # noqa: PLC0415
+    from foundation.errors import StoreUnavailableError  # noqa: PLC0415
 
     async def main() -> _T:
         tables = api.open_tables(settings_of(root), time.time)
@@ -104,7 +104,7 @@ def rate(
 
 
 def _show(each: ConsumerView) -> None:
-    limit = "no common limit" if each.rate_limit is None else f"limit {explain.number_text(each.rate_limit)}"
+    limit = "no common limit" if each.rate_limit is None else f"limit {number_text(each.rate_limit)}"
     share = "?" if each.throttled_share is None else f"{each.throttled_share:.1%}"
     console.print(
         f"[bold]{escape(one_line(each.consumer))}[/]: {each.live} live, {_number(each.written_per_s)} records/s ({limit}),"
@@ -124,7 +124,7 @@ def _show(each: ConsumerView) -> None:
         instances.add_row(
             escape(one_line(one.instance)),
             one.state,
-            explain.duration_text(one.age),
+            duration_text(one.age),
             _number(one.written_per_s),
             "none" if one.rate_limit is None else _number(one.rate_limit),
             f"{one.throttled_share:.1%}",
@@ -145,4 +145,4 @@ def _cells(part: PartitionView) -> list[str]:
 
 
 def _number(value: float | None) -> str:
-    return "?" if value is None else explain.number_text(value)
+    return "?" if value is None else number_text(value)

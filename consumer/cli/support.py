@@ -12,10 +12,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from consumer.errors import ConsumerError
 from consumer.leasing.start_position import Start
 from consumer.model import Event, PartitionState
 from consumer.ports import CheckpointStore, DeadLetterStore, Sink
+from foundation.errors import TidemarkError
 from foundation.sanitize import one_line, without_secrets
 
 DEADLINE = 60.0
@@ -68,7 +68,7 @@ class Parts(Protocol):
 
 
 OpenParts = Callable[[Path], Parts]
-"""The parts that the settings in a folder name. Raises ConsumerError."""
+"""The parts that the settings in a folder name. Raises TidemarkError."""
 
 console = Console()
 errors = Console(stderr=True)
@@ -82,7 +82,7 @@ def run(work: Callable[[], Coroutine[Any, Any, _T]]) -> _T:
     """The result of `work`; an expected error becomes one message and exit status 1."""
     try:
         return asyncio.run(work())
-    except ConsumerError as error:
+    except TidemarkError as error:
         fail(str(error))
 
 

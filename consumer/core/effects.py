@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from consumer.errors import ConsumerError
 from consumer.model import Batch, Checkpoint, Claim, Record, Rejection, Routes, WriteResult
+from foundation.errors import TidemarkError
 
 
 class PartitionClaimed(Struct, frozen=True):
@@ -138,7 +138,7 @@ class WakeAt(Struct, frozen=True):
 class Fail(Struct, frozen=True):
     """End the process with this error."""
 
-    error: ConsumerError
+    error: TidemarkError
 
 
 Effect = (

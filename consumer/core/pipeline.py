@@ -54,8 +54,8 @@ from consumer.core.rate_limiter import RateLimiter
 from consumer.core.rejected_queue import RejectedQueue
 from consumer.core.retry_delay import Backoff, Chance
 from consumer.core.statistics import PipelineStatistics, Totals
-from consumer.errors import ConsumerError
 from consumer.model import Outcome, Rejection, Routes, WriteResult
+from foundation.errors import TidemarkError
 
 
 class Pipeline:
@@ -370,7 +370,7 @@ class Pipeline:
             self._failed = True
             effects.append(Fail(error))
 
-    def _excess(self, now: float) -> ConsumerError | None:
+    def _excess(self, now: float) -> TidemarkError | None:
         limits = self._limits
         if self._poison >= limits.poison:
             return poison_error(limits, self._poison)

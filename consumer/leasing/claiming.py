@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
-from consumer.errors import UnavailableError
 from consumer.leasing.start_position import PositionPolicy, Start, start
 from consumer.model import NOTHING_SETTLED, Checkpoint, Claim, PartitionState
 from consumer.ports import CheckpointStore
 from foundation.calls import PATIENCE, answered
+from foundation.errors import UnavailableError
 
 CALL = 30.0
 """Seconds one request to the hub or the checkpoint store may take."""

@@ -19,11 +19,11 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from consumer.errors import ConsumerError, UnavailableError
 from consumer.leasing.balance import plan, presence_of, split
 from consumer.model import Lease
 from consumer.ports import LeaseStore
 from foundation.calls import answered
+from foundation.errors import TidemarkError, UnavailableError
 
 _log = logging.getLogger("tidemark.consumer")
 
@@ -217,7 +217,7 @@ class Ownership:
             self._strange_came.clear()
             try:
                 answered = await self._ask()
-            except ConsumerError as error:
+            except TidemarkError as error:
                 self._fail(error)
                 return
 

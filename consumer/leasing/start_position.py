@@ -13,8 +13,9 @@ from math import isfinite
 
 from msgspec import Struct
 
-from consumer.errors import PositionError, SettingsError
+from consumer.errors import PositionError
 from consumer.model import NOTHING_SETTLED, Checkpoint, PartitionState
+from foundation.errors import SettingsError
 
 CLOCK_TOLERANCE = 300.0
 """Seconds by which the hub must be younger than a checkpoint before the checkpoint is called foreign: the two

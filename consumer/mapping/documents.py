@@ -25,9 +25,9 @@ from typing import Any, NoReturn
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from consumer.errors import SettingsError
 from consumer.mapping.partition_hash import EffectiveKey, Scalar
 from consumer.model import Event, Record, Rejection
+from foundation.errors import SettingsError
 
 Transform = Callable[[Mapping[str, Any], Event], Mapping[str, Any]]
 Path = tuple[str, ...]

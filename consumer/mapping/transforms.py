@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import cast
 
-from consumer.errors import SettingsError
 from consumer.mapping.documents import Transform
+from foundation.errors import SettingsError
 
 
 def load_transform(name: str) -> Transform:

@@ -20,12 +20,13 @@ import msgspec
 from azure.eventhub.aio import EventHubConsumerClient
 from msgspec import Struct
 
-from consumer.errors import FencedError, PositionError, SettingsError, UnavailableError
+from consumer.errors import FencedError, PositionError
 from consumer.leasing.start_position import Expired, Start
 from consumer.model import Event, PartitionState
 from consumer.receiving.link import Link, LinkLostError, LinkOptions, ShortcutError, options_of_client
 from consumer.receiving.progress import Progress
 from foundation.azure.connections import Settings, event_hub_client, network_story, tls_context
+from foundation.errors import SettingsError, UnavailableError
 
 OnEvents = Callable[[Sequence[Event], int | None], Awaitable[None]]
 """Gets events in order, and the sequence number of the partition's last event as far as it is known. No events: the

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from consumer.config import ConsumerConfig, LettersKind, MetricsExporter, SinkKind, StoreKind
 from consumer.core.statistics import PipelineStatistics
-from consumer.errors import SettingsError
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.transforms import load_transform
 from consumer.ports import CheckpointStore, DeadLetterStore, LeaseStore, Sink
@@ -26,8 +25,9 @@ from consumer.telemetry.rate_orders import RateFollower, Rates, TableRateStore
 from consumer.telemetry.records import Identity
 from consumer.telemetry.reporter import Reporter
 from consumer.telemetry.stats_store import TableStatsStore
+from foundation.app_settings import STORAGE
 from foundation.azure.connections import ConnectionSettingsError, blob_container, event_hubs_endpoint
-from scaling.service.assembly import STORAGE
+from foundation.errors import SettingsError
 
 if TYPE_CHECKING:  # SQLAlchemy and the blob client are loaded only by those who use them
     from azure.storage.blob.aio import ContainerClient
@@ -133,12 +133,14 @@ class Parts:
     @property
     def database(self) -> SqlDatabase:
         if self._database is None:
+            from consumer.stores.sql.tables import TABLES  # noqa: PLC0415
             from foundation.sql.database import SqlDatabase  # noqa: PLC0415
 
             self._database = SqlDatabase(
                 self.config.sql_url,
                 setting="CONSUMER_SQL_URL",
                 create_tables=self.config.sql_create_tables,
+                tables=TABLES,
             )
         return self._database
 

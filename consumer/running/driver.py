@@ -44,11 +44,12 @@ from consumer.core.limits import Limits
 from consumer.core.pipeline import Pipeline
 from consumer.core.retry_delay import Chance
 from consumer.core.statistics import PipelineStatistics
-from consumer.errors import ConsumerError, FencedError
+from consumer.errors import FencedError
 from consumer.mapping.documents import prepared
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, Routes, WriteResult
 from consumer.ports import CheckpointStore, DeadLetterStore, Sink, TransactionalSink
 from foundation.calls import PATIENCE, answered
+from foundation.errors import TidemarkError
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -281,7 +282,7 @@ class Driver:
             log.info("receiving goes on")
             self.receiving.set()
 
-    def _fail(self, error: ConsumerError) -> None:
+    def _fail(self, error: TidemarkError) -> None:
         if not self.failed.done():
             self.failed.set_exception(error)
 
@@ -296,7 +297,7 @@ class Driver:
         error = None if task.cancelled() else task.exception()
         if error is not None:
             log.error("a task of the consumer broke", exc_info=error)
-            self._fail(ConsumerError(f"internal error: {error!r}"))
+            self._fail(TidemarkError(f"internal error: {error!r}"))
 
     def _wake_at(self, at: float) -> None:
         if self._timer is not None:

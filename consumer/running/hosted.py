@@ -18,7 +18,6 @@ from msgspec import structs
 
 from consumer.config import ConsumerConfig, read_config
 from consumer.core.statistics import PipelineStatistics
-from consumer.errors import ConsumerError, SettingsError
 from consumer.leasing.claiming import CALL, claim_partition
 from consumer.leasing.ownership import unique_owner
 from consumer.model import Checkpoint, Claim, Event
@@ -26,7 +25,8 @@ from consumer.ports import CheckpointStore
 from consumer.running.assembly import Parts, driver_settings, reporter
 from consumer.running.driver import Driver
 from consumer.stores.memory.positions import MemoryCheckpointStore
-from foundation.azure.sdk_logs import quiet_sdks
+from foundation.errors import SettingsError, TidemarkError
+from foundation.logs.sdk_logs import quiet_sdks
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -58,7 +58,7 @@ class HostedConsumer:
         self._batches = _Batches(self._owner)
 
     async def settle(self, partition: str, events: Sequence[Event], *, deadline: float) -> None:
-        """Returns when every event is settled. Raises ConsumerError when that is not so by `deadline` (loop time).
+        """Returns when every event is settled. Raises TidemarkError when that is not so by `deadline` (loop time).
 
         FencedError: the partition was given to somebody else, or to this process once more, meanwhile.
         """
@@ -69,7 +69,7 @@ class HostedConsumer:
             try:
                 await working.settle(partition, claim.epoch, events, deadline)
                 self._batches.finished(partition)
-            except ConsumerError:
+            except TidemarkError:
                 self._batches.unfinished(partition)
                 if working.driver.failed.done():
                     await self._discard(working)
@@ -177,7 +177,7 @@ class _Working:
             (work if work.done() else driver.failed).result()
         except TimeoutError:
             await driver.drain(partition, epoch, deadline=deadline)
-            raise ConsumerError(
+            raise TidemarkError(
                 f"partition {partition}: not all of {len(events)} events, from sequence number"
                 f" {events[0].sequence_number} on, were settled in the time of an invocation (CONSUMER_SLICE); last"
                 f" cause: {driver.statistics().cause or 'none told'}. The batch comes again"

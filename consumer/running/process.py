@@ -12,7 +12,6 @@ from msgspec import structs
 
 from consumer.config import ConsumerConfig
 from consumer.core.statistics import PipelineStatistics
-from consumer.errors import ConsumerError
 from consumer.leasing.ownership import unique_owner
 from consumer.model import Checkpoint
 from consumer.ports import CheckpointStore, LeaseStore
@@ -20,7 +19,8 @@ from consumer.running.assembly import Parts, driver_settings, reporter
 from consumer.running.driver import Driver
 from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.stores.memory.positions import MemoryCheckpointStore, MemoryLeaseStore
-from foundation.azure.sdk_logs import quiet_sdks
+from foundation.errors import TidemarkError
+from foundation.logs.sdk_logs import quiet_sdks
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -89,7 +89,7 @@ class ConsumerProcess:
         )
 
     async def run(self, stop: asyncio.Event) -> PipelineStatistics:
-        """Consumes until `stop`; how it ended. Raises ConsumerError, which has the exit status."""
+        """Consumes until `stop`; how it ended. Raises TidemarkError, which has the exit status."""
         log.info(
             "consumer %s: hub %s, group %s, sink %s%s, rate %s, instance %s",
             self.config.name,
@@ -143,7 +143,7 @@ async def run_slice(
     """Consumes for so long, then stops in order: what a timer-triggered function does within its time.
 
     The shutdown comes on top, and ten seconds for closing; then it is cancelled: a host would end the whole worker.
-    Raises ConsumerError.
+    Raises TidemarkError.
     """
     quiet_sdks(settings)
     stop = asyncio.Event()
@@ -153,7 +153,7 @@ async def run_slice(
         async with asyncio.timeout(limit):
             return await ConsumerProcess(config, settings).run(stop)
     except TimeoutError:
-        raise ConsumerError(
+        raise TidemarkError(
             f"the slice did not end within {limit:g} s (CONSUMER_SLICE + CONSUMER_SHUTDOWN + {2 * LAST_WORDS:g} s): a"
             " service does not answer; the next slice goes on from the checkpoints"
         ) from None

@@ -9,10 +9,10 @@ from itertools import count
 from typing import Protocol, runtime_checkable
 
 from consumer.core.retry_delay import delay
-from consumer.errors import UnavailableError
 from consumer.mapping.documents import prepared
 from consumer.model import Batch, DeadLetter, Outcome, Record, Routes, WriteResult
 from consumer.ports import Sink
+from foundation.errors import UnavailableError
 
 
 @runtime_checkable

@@ -15,12 +15,7 @@ from typing import Protocol
 
 from msgspec import Struct, structs
 
-from consumer.errors import (
-    ConsumerError,
-    FencedError,
-    ShutdownError,
-    UnavailableError,
-)
+from consumer.errors import FencedError, ShutdownError
 from consumer.leasing.balance import split
 from consumer.leasing.claiming import claim_partition
 from consumer.leasing.fleet_share import FleetShare
@@ -30,7 +25,8 @@ from consumer.model import Claim, Event, PartitionState
 from consumer.ports import CheckpointStore, LeaseStore
 from consumer.running.driver import Driver
 from foundation.calls import answered
-from scaling.decision.explain import count_text
+from foundation.errors import TidemarkError, UnavailableError
+from foundation.wording import count_text
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -306,12 +302,12 @@ class Consumer:
                 log.warning("partition %s: %s", partition, error)
                 self._forget_claim(partition)
                 await asyncio.sleep(max(error.retry_after or 0.0, self._settings.retry))
-            except ConsumerError as error:  # a position, a setting: for the operator
+            except TidemarkError as error:  # a position, a setting: for the operator
                 self._fail(error)
                 return
             except Exception as error:
                 log.exception("partition %s: receiving broke", partition)
-                self._fail(ConsumerError(f"partition {partition}: internal error: {error!r}"))
+                self._fail(TidemarkError(f"partition {partition}: internal error: {error!r}"))
                 return
 
     def _forget_claim(self, partition: str) -> None:
@@ -320,7 +316,7 @@ class Consumer:
             self._driver.lost(partition, receiving.claim.epoch)
             receiving.claim = None
 
-    def _fail(self, error: ConsumerError) -> None:
+    def _fail(self, error: TidemarkError) -> None:
         if not self._failure.done():
             self._failure.set_exception(error)
 
@@ -336,7 +332,7 @@ class Consumer:
                 await self._driver.receive(partition, claim.epoch, events, last_enqueued)
             except Exception as error:  # of our own: what is in memory cannot be trusted any more
                 log.exception("partition %s: taking events in broke", partition)
-                self._fail(ConsumerError(f"partition {partition}: internal error: {error!r}"))
+                self._fail(TidemarkError(f"partition {partition}: internal error: {error!r}"))
                 raise
 
         def on_expired(gone: Expired) -> None:

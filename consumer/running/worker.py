@@ -21,7 +21,8 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from consumer.core.rate_limiter import divided
-from consumer.errors import OrphanedError, SettingsError, ShutdownError
+from consumer.errors import OrphanedError, ShutdownError
+from foundation.errors import SettingsError
 
 log = logging.getLogger("tidemark.consumer")
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from consumer.errors import SettingsError
+from foundation.errors import SettingsError
 
 log = logging.getLogger("tidemark.consumer")
 

@@ -15,9 +15,9 @@ from msgspec import Struct
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 
 from consumer.core.statistics import PartitionStatistics, PipelineStatistics
-from consumer.errors import SettingsError
 from consumer.telemetry.interval import Interval
 from consumer.telemetry.records import Identity
+from foundation.errors import SettingsError
 
 log = logging.getLogger("tidemark.consumer")
 

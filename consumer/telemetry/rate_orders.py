@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from foundation.azure.connections import Settings
 from foundation.azure.tables import Table
-from scaling.storage.rows import key_of
+from foundation.keys import key_of
 
 TABLE = "ConsumerControls"
 SCHEMA = 1

@@ -21,7 +21,7 @@ from consumer.telemetry.rate_orders import RateFollower, RateOrderError
 from consumer.telemetry.records import Identity, checkpoint_record, consumer_stats, interval_record
 from consumer.telemetry.stats_store import KEPT, StatsStore
 from foundation.consumer_stats import ConsumerStats
-from scaling.ports import StoreUnavailableError
+from foundation.errors import StoreUnavailableError
 
 log = logging.getLogger("tidemark.consumer")
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from foundation.azure.connections import Settings
 from foundation.azure.tables import Table
 from foundation.consumer_stats import TABLE, ConsumerStats, ConsumerStatsError, from_row, to_row
-from scaling.ports import ConflictError
-from scaling.storage.rows import key_of
+from foundation.errors import ConflictError
+from foundation.keys import key_of
 
 KEPT = 86_400.0
 """Seconds an instance that stopped writing is still shown; then its row may go."""

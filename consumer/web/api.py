@@ -13,12 +13,13 @@ from consumer.telemetry.rate_orders import RateOrder, Rates, RateStore, TableRat
 from consumer.telemetry.stats_store import KEPT, StatsStore, TableStatsStore
 from consumer.web.views import ConsumersView, RateOrderView, consumers_view
 from foundation.azure.connections import Settings
-from foundation.callers import MAX_NAME, NOBODY, Caller, named
+from foundation.http.answers import Response, error_response, json_fields, json_response
+from foundation.http.callers import MAX_NAME, NOBODY, Caller, named
 from foundation.sanitize import one_line
 from scaling.model import LogEntry, LogKind
 from scaling.ports import DecisionLog
+from scaling.storage.audit import carried_out, order_key
 from scaling.storage.decision_log import TableDecisionLog
-from scaling.web.api import Response, carried_out, error_response, json_fields, json_response, order_key
 
 STORAGE = "AzureWebJobsStorage"
 """Where consumers and the dashboard meet: the connection of the tables ConsumerStats and ConsumerControls."""

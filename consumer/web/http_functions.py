@@ -10,10 +10,10 @@ import azure.functions as func
 
 from consumer.web import api
 from foundation.azure.connections import ConnectionSettingsError
-from foundation.callers import caller_of, opened_by_sign_in, refusal
+from foundation.errors import StoreUnavailableError
+from foundation.http.answers import Response, error_response
+from foundation.http.callers import caller_of, opened_by_sign_in, refusal
 from foundation.sanitize import raising_no_secrets
-from scaling.ports import StoreUnavailableError
-from scaling.web.api import Response, error_response
 
 blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from consumer.errors import ConsumerError
 from consumer.model import Event
+from foundation.errors import TidemarkError
 
 
 class TriggerEvent(Protocol):
@@ -26,15 +26,15 @@ class TriggerEvent(Protocol):
 def from_trigger(events: Sequence[Any]) -> tuple[str, list[Event]]:
     """The partition's id and its events in order.
 
-    The metadata of a batch is common to its events. Raises ConsumerError when the host did not say which partition it
+    The metadata of a batch is common to its events. Raises TidemarkError when the host did not say which partition it
     is, or an event's number: without them nothing can be settled.
     """
     if not events:
-        raise ConsumerError("the trigger called with no events: started by hand? It works only from the hub")
+        raise TidemarkError("the trigger called with no events: started by hand? It works only from the hub")
     metadata: Mapping[str, Any] = events[0].metadata or {}
     partition = _json(metadata, "PartitionContext", {}).get("PartitionId")
     if not isinstance(partition, str) or not partition:
-        raise ConsumerError(
+        raise TidemarkError(
             f"the trigger's metadata has no PartitionContext.PartitionId; found {', '.join(sorted(metadata)) or 'none'}"
         )
     own = _dictionaries(metadata, "PropertiesArray", len(events))
@@ -48,7 +48,7 @@ def _event(
     partition: str, index: int, event: TriggerEvent, own: Mapping[str, Any], system: Mapping[str, Any]
 ) -> Event:
     if event.sequence_number is None:
-        raise ConsumerError(f"event {index} of partition {partition} has no sequence number in its metadata")
+        raise TidemarkError(f"event {index} of partition {partition} has no sequence number in its metadata")
     return Event(
         partition,
         event.sequence_number,

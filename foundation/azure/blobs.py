@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
 from azure.storage.blob.aio import ContainerClient
 
-from consumer.errors import ConsumerError, SettingsError, UnavailableError
 from foundation.azure.connections import network_story
+from foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 _Result = TypeVar("_Result")
 
@@ -36,7 +36,7 @@ async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any,
         if _code(error) in _BAD_NAMES:
             raise SettingsError(f"{doing}: {_refusal(error)}; check the container's name") from error
         raise UnavailableError(f"{doing}: {_refusal(error)}", _retry_after(error)) from error
-    except ConsumerError:
+    except TidemarkError:
         raise
     except Exception as error:  # the network's, or one that nobody thought of: the outcome is as unknown
         raise UnavailableError(f"{doing}: {network_story(error)}") from error

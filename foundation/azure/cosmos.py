@@ -26,7 +26,7 @@ from foundation.azure.connections import (
     identity_setting,
     transport_options,
 )
-from scaling.scalers.cosmos.planes import account_key
+from foundation.azure.cosmos_account import account_key
 
 _PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
 

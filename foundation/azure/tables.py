@@ -12,9 +12,9 @@ from azure.data.tables import TableEntity, UpdateMode
 from azure.data.tables.aio import TableClient, TableServiceClient
 
 from foundation.azure.connections import Settings, network_story, storage_endpoint, table_service
+from foundation.errors import ConflictError, StoreUnavailableError
+from foundation.keys import TooLargeError
 from foundation.sanitize import told
-from scaling.ports import ConflictError, StoreUnavailableError
-from scaling.storage.rows import TooLargeError
 
 Row = Mapping[str, Any]
 """A row with its keys."""

@@ -27,10 +27,10 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
 )
 from sqlalchemy.pool import StaticPool
+from sqlalchemy.schema import CreateTable
 
-from consumer.errors import ConsumerError, SettingsError, UnavailableError
-from consumer.stores.sql.failures import message_of
-from consumer.stores.sql.tables import CHECKPOINTS, DEAD_LETTERS, LEASES, ddl
+from foundation.errors import SettingsError, TidemarkError, UnavailableError
+from foundation.sql.messages import message_of
 from foundation.sql.threads import Threads
 
 log = logging.getLogger("tidemark.consumer")
@@ -68,7 +68,8 @@ class JsonText(str):
 class SqlDatabase:
     """One database, shared by a sink and stores: each calls `use` first and `release` last; the last one closes it.
 
-    `create_tables` None creates missing tables in SQLite only. `setting` names the URL's setting in errors. Raises
+    `tables` are there before any transaction: where `create_tables` allows it (None: in SQLite only), missing ones are
+    created. `setting` names the URL's setting in errors. Raises
     SettingsError for a URL that cannot be read or whose driver is not installed.
     """
 
@@ -79,8 +80,10 @@ class SqlDatabase:
         setting: str = "the SQL URL",
         connections: int = 8,
         create_tables: bool | None = None,
+        tables: Sequence[Table] = (),
     ) -> None:
         self._url = _readable(url, setting)
+        self._tables = tables
         self.dialect = self._url.get_backend_name()
         self._create = self.dialect == "sqlite" if create_tables is None else create_tables
         # SQLite has one writer at a time; others would only poll for its lock.
@@ -148,7 +151,7 @@ class SqlDatabase:
                 return await asyncio.shield(self._follow(submitted))
         except TimeoutError:
             raise UnavailableError(f"{self!r} has not answered by the deadline") from None
-        except ConsumerError:
+        except TidemarkError:
             raise
         except SQLAlchemyError as error:
             raise UnavailableError(f"{self!r}: {message_of(error)}") from error
@@ -166,7 +169,7 @@ class SqlDatabase:
         again_on_conflict: int = 0,
         urgent: bool = False,
     ) -> T:
-        """As `call`, in a transaction of its own, once the consumer's tables are known to exist (SettingsError).
+        """As `call`, in a transaction of its own, once its tables are known to exist (SettingsError).
 
         It is tried again when another transaction took the same key first, up to `again_on_conflict` times.
         """
@@ -174,7 +177,7 @@ class SqlDatabase:
         return await self.call(transaction, deadline=deadline, urgent=urgent)
 
     def _transaction(self, work: Callable[[Connection], T], again_on_conflict: int) -> T:
-        self.check_tables([CHECKPOINTS, DEAD_LETTERS, LEASES])
+        self.check_tables(self._tables)
         for _ in range(again_on_conflict):
             try:
                 with self.engine.begin() as connection:
@@ -209,15 +212,21 @@ class SqlDatabase:
         for table in tables:
             if not found.has_table(table.name):
                 raise SettingsError(
-                    f"{self!r} has no table {table.name}; create it, or allow the consumer to:\n{ddl(self.dialect)}"
+                    f"{self!r} has no table {table.name}; create it, or allow the consumer to:\n{ddl(self._tables or tables, self.dialect)}"
                 )
             lacking = {column.name for column in table.c} - {
                 column["name"] for column in found.get_columns(table.name)
             }
             if lacking:
                 raise SettingsError(
-                    f"{self!r}: table {table.name} lacks {', '.join(sorted(lacking))}; expected:\n{ddl(self.dialect)}"
+                    f"{self!r}: table {table.name} lacks {', '.join(sorted(lacking))}; expected:\n{ddl(self._tables or tables, self.dialect)}"
                 )
+
+
+def ddl(tables: Sequence[Table], dialect: str) -> str:
+    """The statements that make the tables in `sqlite`, `postgresql` or `mssql`."""
+    spoken = make_url(f"{dialect}://").get_dialect()()
+    return "\n".join(f"{str(CreateTable(table).compile(dialect=spoken)).strip()};\n" for table in tables)
 
 
 def _readable(url: str, setting: str) -> URL:

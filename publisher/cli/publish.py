@@ -15,12 +15,12 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from consumer.cli.consume import settings_of
-from consumer.errors import ConsumerError
+from foundation.app_settings import ROOT
 from foundation.azure.connections import ConnectionSettingsError, event_hubs_endpoint, tls_context
+from foundation.command_settings import settings_of
+from foundation.errors import TidemarkError
 from publisher.cli.progress import progress
 from publisher.errors import PublishError, PublishRefusedError, PublishSettingsError, PublishUnavailableError
-from scaling.service.assembly import ROOT
 
 if TYPE_CHECKING:
     from publisher.cli.publishing_run import Progress as Counts
@@ -112,7 +112,7 @@ def publish(
                 settings=settings_of(root),
             )
         )
-    except (PublishError, ConsumerError) as error:
+    except (PublishError, TidemarkError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
         if isinstance(error, PublishRefusedError | PublishUnavailableError):
             console.print(f"look at --hub {escape(hub)} and at the app setting {escape(connection)}")

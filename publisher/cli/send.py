@@ -21,14 +21,15 @@ from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 
-from consumer.cli.consume import settings_of
-from consumer.errors import ConsumerError
+from foundation.app_settings import ROOT
 from foundation.azure.connections import (
     ConnectionSettingsError,
     blob_container,
     service_bus_endpoint,
     tls_context,
 )
+from foundation.command_settings import settings_of
+from foundation.errors import TidemarkError
 from publisher.cli.csv_rows import read_as_json_lines
 from publisher.cli.line_messages import LineMessages
 from publisher.cli.progress import progress
@@ -38,7 +39,6 @@ from publisher.errors import PublishError, PublishRefusedError, PublishSettingsE
 from publisher.send_errors import PartiallySentError
 from publisher.service_bus.core.send_report import Outgoing, SendReport
 from publisher.service_bus.core.send_steps import Accepted, Answer, Unknown
-from scaling.service.assembly import ROOT
 
 if TYPE_CHECKING:
     from publisher.service_bus.claim_check import ClaimCheck
@@ -190,7 +190,7 @@ def send(
             quiet,
         )
         summary = asyncio.run(_send(order, settings_of(root)))
-    except (PublishError, ConsumerError) as error:
+    except (PublishError, TidemarkError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
         if isinstance(error, PublishRefusedError | PublishUnavailableError):
             name = f"--queue {queue}" if queue is not None else f"--topic {topic}"

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
-from consumer.errors import SettingsError, UnavailableError
+from foundation.errors import SettingsError, UnavailableError
 from publisher.errors import InvalidProducerStateError, PublishError, PublishUnavailableError
 from publisher.event_hubs.batch import SentSet
 from publisher.event_hubs.cancellation import cancellations, is_unexpected, settled

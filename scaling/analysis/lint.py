@@ -20,8 +20,8 @@ from typing import Any
 from msgspec import Struct, structs
 
 from foundation.sanitize import told
+from foundation.wording import duration_text, number_text
 from scaling.analysis.steady import Piece, Steps, failure
-from scaling.decision.explain import duration_text, number_text
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT
 from scaling.policy import EFFECTS_KEPT, Policy
 from scaling.rules.composite import levels_of, metrics_of

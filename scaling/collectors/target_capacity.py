@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
+from foundation.errors import StoreUnavailableError
 from scaling.decision.lock_step import COUNTS, as_of, capacities
-from scaling.ports import CollectError, Reading, StoreUnavailableError
+from scaling.ports import CollectError, Reading
 
 if TYPE_CHECKING:
     from scaling.storage.states import TableStateStore

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from scaling.decision.explain import count_text
+from foundation.wording import count_text
 from scaling.model import Flip, Reason, Verdict
 from scaling.policy import Policy
 from scaling.rules.composite import combine, safe_evaluate

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
+from foundation.errors import OrderError
 from foundation.settings_reader import parse_duration
-from scaling.decision.explain import duration_text
+from foundation.wording import duration_text
 from scaling.model import Controls, Direction, Override, Pause
 from scaling.policy import Policy
 
@@ -23,10 +24,6 @@ _PAUSE = {
     "direction": "'out', 'in' and null (both)",
     "for": "durations such as '30m', and null (until resumed)",
 }
-
-
-class OrderError(ValueError):
-    """An order cannot be carried out: names the field, what was found, what is accepted."""
 
 
 def active_pause(controls: Controls, direction: Direction, now: float) -> Pause | None:

@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from foundation.app_settings import ROOT, STORAGE
 from foundation.azure.connections import transport_options
-from foundation.azure.sdk_logs import quiet_sdks
+from foundation.logs.sdk_logs import quiet_sdks
 from foundation.sanitize import told
 from foundation.settings_reader import ConfigError, Problem, parse_params, read_log_level
 from scaling.config.policy_file import Config, decoded, load_config
@@ -21,23 +22,7 @@ from scaling.storage.orders import TableControlStore
 from scaling.storage.poison_queues import QueuePoisonQueues
 from scaling.storage.states import TableStateStore
 
-STORAGE = "AzureWebJobsStorage"
-"""Prefix of the settings of the storage account that holds queues, state and log: the host's own."""
-
 QUEUES = ("metrics", "actions")
-
-
-def root_folder() -> Path:
-    """The folder of the app: where this package lies beside host.json, as in Azure and in a clone; for an installed
-    package the nearest folder, from the current one upwards, that has a tidemark.toml; else the current one.
-    """
-    beside, here = Path(__file__).resolve().parents[2], Path.cwd()
-    if (beside / "host.json").is_file():
-        return beside
-    return next((each for each in (here, *here.parents) if (each / "tidemark.toml").is_file()), here)
-
-
-ROOT = root_folder()
 
 
 def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:

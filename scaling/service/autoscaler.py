@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 from msgspec import Struct
 
+from foundation.errors import ConflictError
 from foundation.gathering import NoAnswer, Rounds
 from foundation.sanitize import told
 from scaling.analysis.lint import Finding, Severity, lint
@@ -39,14 +40,7 @@ from scaling.model import (
     decision_id,
 )
 from scaling.policy import Policy
-from scaling.ports import (
-    CollectError,
-    Collector,
-    ConflictError,
-    Reading,
-    Scaler,
-    Snapshot,
-)
+from scaling.ports import CollectError, Collector, Reading, Scaler, Snapshot
 from scaling.service import messages as codec
 from scaling.service.deliveries import Deliveries
 from scaling.service.entries import decision_entry, finding_entries

@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Struct
 
+from foundation.errors import ConflictError
 from foundation.sanitize import leaving, told
 from scaling.config.policy_file import Config
 from scaling.decision import explain
@@ -30,7 +31,7 @@ from scaling.decision.transitions import (
 )
 from scaling.model import Delivery, Effect, EffectOutcome, ScaleAction, TargetState
 from scaling.policy import Policy
-from scaling.ports import ConflictError, Scaler, ScalerError, Snapshot
+from scaling.ports import Scaler, ScalerError, Snapshot
 from scaling.service import messages as codec
 from scaling.service.entries import effect_entry
 from scaling.service.reading import read_capacity

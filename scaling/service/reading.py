@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from foundation.gathering import NoAnswer
 from foundation.sanitize import leaving, told
-from scaling.decision import explain
+from foundation.wording import number_text
 from scaling.model import Capacity, MetricFailure, MetricSample, MetricsReport, Reason
 from scaling.ports import CollectError, Collector, Reading, Scaler, ScalerError
 
@@ -149,7 +149,7 @@ def _is_number(value: object) -> bool:
 
 def report_line(report: MetricsReport) -> str:
     """The one readable line of a tick."""
-    values = [f"{s.metric} {explain.number_text(s.value)}" for s in report.samples]
+    values = [f"{s.metric} {number_text(s.value)}" for s in report.samples]
     values += [f"{f.metric} unknown" for f in report.failures]
     values.append(f"capacity {report.capacity.current if report.capacity else 'unknown'}")
     return f"collector {report.target}: {', '.join(values)}"

@@ -25,15 +25,15 @@ from msgspec import Struct
 
 from foundation.azure.connections import Settings
 from foundation.azure.tables import Row, RowStream, Table
+from foundation.errors import ConflictError
 from foundation.gathering import gather
+from foundation.keys import after, key_of
 from scaling.model import LogEntry
-from scaling.ports import ConflictError, LogPage
+from scaling.ports import LogPage
 from scaling.storage.rows import (
     LOG_COLUMNS,
     LOG_DATA,
     TRANSACTION_ROWS,
-    after,
-    key_of,
     log_row,
     log_row_key,
     read_log_row,

@@ -13,8 +13,9 @@ from azure.storage.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient
 
 from foundation.azure.connections import Settings, network_story, queue_client, storage_endpoint
+from foundation.errors import StoreUnavailableError
 from foundation.sanitize import told, without_secrets
-from scaling.ports import PoisonMessage, StoreUnavailableError
+from scaling.ports import PoisonMessage
 
 BODY_CHARS = 1_000
 PEEK_MAX = 32  # messages the service hands out per peek

@@ -9,9 +9,7 @@ also knows NaN and Infinity, which a piece of evidence may be.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 import sys
 import zlib
 from array import array
@@ -21,73 +19,30 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from foundation.keys import _MAX_MICROSECONDS, STRING_CHARS, TooLargeError, inverted, key_of
 from scaling.model import Controls, LogEntry, LogKind, MetricFailure, TargetState
 from scaling.ports import NewerStateError
 from scaling.window import Window
 
 SCHEMA = 1
 
-STRING_CHARS = 32_000  # the limit is 32 Ki UTF-16 units; chunks are ASCII
 BINARY_BYTES = 64_000  # the limit is 64 KiB
 ENTITY_BYTES = 1_000_000  # the limit is 1 MiB, keys and names included
 TRANSACTION_ROWS = 100
 SAMPLE_BYTES = 16  # a time and a value, as float64
 
-KEY_CHARS = 400  # a key holds 512 characters; a row key may hold a prefix or a time besides
 ROW_CHARS = 1_000  # column Reason, By; what people read in a table browser
 
 Value = int | str | bytes
 Properties = dict[str, Value]
 _T = TypeVar("_T")
 
-_MAX_MICROSECONDS = 253_402_300_800 * 1_000_000  # the end of the year 9999
-_UNSAFE = re.compile(r"[^A-Za-z0-9._@:-]")
-
 
 class CorruptRowError(ValueError):
     """A stored row cannot be read as what it should be."""
 
 
-class TooLargeError(ValueError):
-    """What is to be stored exceeds what the service can take; it names the limit."""
-
-
 # -- keys --------------------------------------------------------------------------------------------------
-
-
-def key_of(text: str) -> str:
-    """`text` as part of a key: other characters than ASCII letters, digits and `._@:-` become `~HH` per byte.
-
-    Distinct texts give distinct keys. Long ones end in a hash, so any text is accepted.
-    """
-    raw = text.encode("utf-8", "surrogatepass").decode("latin-1")
-    safe = _UNSAFE.sub(lambda match: f"~{ord(match[0]):02X}", raw)
-    if len(safe) > KEY_CHARS:
-        digest = hashlib.sha256(raw.encode("latin-1")).hexdigest()[:32]
-        return f"{safe[: KEY_CHARS - 40]}~-{digest}"
-    return safe
-
-
-def inverted(at: float) -> str:
-    """A time as 18 digits that sort newest first, to the microsecond.
-
-    Raises ValueError for a time before 1970 or after the year 9999.
-    """
-    return f"{_inverted(at):018d}"
-
-
-def after(at: float) -> str:
-    """The first 18 digits that stand for a time before `at`; any `at` is accepted."""
-    return f"{_inverted(min(max(at, 0.0), 253_402_300_799.0)) + 1:018d}"
-
-
-def _inverted(at: float) -> int:
-    microseconds = round(at * 1_000_000) if -1e12 < at < 1e12 else -1
-    if not 0 <= microseconds < _MAX_MICROSECONDS:
-        raise ValueError(
-            f"time {at!r} cannot be stored; accepted are seconds since 1970, up to the year 9999"
-        )
-    return _MAX_MICROSECONDS - 1 - microseconds
 
 
 def log_row_key(at: float, key: str) -> str:

@@ -15,17 +15,10 @@ from azure.data.tables import TableEntity
 
 from foundation.azure.connections import Settings
 from foundation.azure.tables import Table, etag_of
+from foundation.keys import inverted, key_of
 from scaling.model import Controls, TargetState
 from scaling.ports import Snapshot
-from scaling.storage.rows import (
-    CorruptRowError,
-    Properties,
-    inverted,
-    key_of,
-    read_controls,
-    read_target,
-    target_row,
-)
+from scaling.storage.rows import CorruptRowError, Properties, read_controls, read_target, target_row
 from scaling.window import Window
 
 TABLE = "ScalingState"

@@ -3,51 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Mapping
 from math import inf, isfinite, nan
 from typing import Any
-from uuid import uuid4
 
-import msgspec
 from msgspec import Struct
 
-from foundation.callers import NOBODY, Caller, named
-from foundation.sanitize import leaving, one_line, without_secrets
+from foundation.errors import ConflictError
+from foundation.http.answers import HTML, Response, error_response, json_fields, json_response
+from foundation.http.callers import NOBODY, Caller, named
+from foundation.sanitize import leaving, one_line
 from foundation.settings_reader import parse_duration
 from foundation.version import VERSION
-from scaling.decision.orders import ORDERS, OrderError
+from scaling.decision.orders import ORDERS
 from scaling.model import NO_CONTROLS, LogEntry, LogKind
 from scaling.policy import Policy
-from scaling.ports import ConflictError, DecisionLog, StoreUnavailableError
 from scaling.service.autoscaler import ATTEMPTS, Autoscaler
+from scaling.storage.audit import carried_out, order_key
 from scaling.web import views
 from scaling.web.dashboard import page
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 100
-MAX_BODY = 64 * 1024
-
-JSON = "application/json"
-HTML = "text/html"
-
-
-class Response(Struct, frozen=True):
-    """What to answer: status, body, its media type, and headers."""
-
-    status: int
-    body: bytes
-    media_type: str = JSON
-    headers: dict[str, str] = {}
-
-
-def json_response(value: Any, status: int = 200) -> Response:
-    return Response(status, msgspec.json.encode(value), JSON, {"Cache-Control": "no-store"})
-
-
-def error_response(status: int, message: str) -> Response:
-    """`{"error": message}`; the message names the input at fault and what is accepted."""
-    return json_response({"error": without_secrets(message)}, status)
 
 
 def dashboard() -> Response:
@@ -212,40 +189,6 @@ async def _carry_out(
     line = f"control {policy.target}: {text}, by {told}"
     entry = LogEntry(policy.target, now, LogKind.CONTROL, order_key(name), line, name, by=by)
     await carried_out(ports.log, entry, save)
-
-
-def order_key(name: str) -> str:
-    """The key of an order's log entry: two orders of one moment are two entries."""
-    return f"control-{name}-{uuid4().hex[:12]}"
-
-
-async def carried_out(log: DecisionLog, entry: LogEntry, save: Callable[[], Awaitable[None]]) -> None:
-    """Saves an order so that its log entry is true at any time, also where the process ends between two lines.
-
-    First the entry tells that the order is being given; it is replaced by what became of it. One that stays as it
-    was first written is of unknown outcome. Raises what `save` raises, and StoreUnavailableError before it.
-    """
-    await log.append([msgspec.structs.replace(entry, line=f"{entry.line}: being given")])
-    try:
-        await save()
-    except ConflictError:
-        refused = f"{entry.line}: refused, other orders kept arriving"
-        await log.append([msgspec.structs.replace(entry, line=refused)])
-        raise
-    with suppress(StoreUnavailableError):  # the order holds; its entry says less than is known
-        await log.append([entry])
-
-
-def json_fields(body: bytes) -> dict[str, Any]:
-    """The members of the JSON object in a request's body. Raises OrderError."""
-    if len(body) > MAX_BODY:
-        raise OrderError(f"body: found {len(body)} bytes; at most {MAX_BODY} are accepted")
-    if not body.strip():
-        return {}
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise OrderError(f"body: a JSON object in UTF-8 is accepted; {error}") from None
 
 
 def _unknown_target(autoscaler: Autoscaler, target: str) -> str:

@@ -13,12 +13,14 @@ import typing
 
 import azure.functions as func
 
-from foundation.callers import caller_of, opened_by_sign_in, refusal
+from foundation.app_settings import STORAGE
+from foundation.errors import StoreUnavailableError
+from foundation.http.answers import Response, error_response
+from foundation.http.callers import caller_of, opened_by_sign_in, refusal
+from foundation.logs.secret_filter import keep_secrets_from_logs
 from foundation.sanitize import leaving, raising_no_secrets
-from foundation.secret_filter import keep_secrets_from_logs
 from foundation.settings_reader import ConfigError
-from scaling.ports import StoreUnavailableError
-from scaling.service.assembly import STORAGE, autoscaler
+from scaling.service.assembly import autoscaler
 from scaling.service.autoscaler import Autoscaler, Outcome
 from scaling.web import api
 
@@ -45,7 +47,7 @@ def _finish(outcome: Outcome, output: Messages | None = None) -> None:
         output.set(list(outcome.messages))
 
 
-def _answer(response: api.Response) -> func.HttpResponse:
+def _answer(response: Response) -> func.HttpResponse:
     return func.HttpResponse(
         response.body,
         status_code=response.status,
@@ -56,18 +58,18 @@ def _answer(response: api.Response) -> func.HttpResponse:
 
 
 async def _made(
-    work: typing.Callable[[Autoscaler], typing.Awaitable[api.Response]], *, details: bool = True
-) -> api.Response:
+    work: typing.Callable[[Autoscaler], typing.Awaitable[Response]], *, details: bool = True
+) -> Response:
     """The answer of `work`; a configuration or a store that is out of order is a 503 that says so."""
     try:
         return await work(autoscaler())
     except (ConfigError, StoreUnavailableError) as error:
-        return api.error_response(503, str(error) if details else type(error).__name__)
+        return error_response(503, str(error) if details else type(error).__name__)
 
 
 async def _respond(
     req: func.HttpRequest,
-    work: typing.Callable[[Autoscaler], typing.Awaitable[api.Response]],
+    work: typing.Callable[[Autoscaler], typing.Awaitable[Response]],
     *,
     order: bool = False,
 ) -> func.HttpResponse:
@@ -75,7 +77,7 @@ async def _respond(
     caller = caller_of(req.headers, os.environ)
     refused = refusal(caller, os.environ, order=order)
     with raising_no_secrets():
-        return _answer(api.error_response(*refused) if refused else await _made(work))
+        return _answer(error_response(*refused) if refused else await _made(work))
 
 
 @blueprint.timer_trigger(

@@ -13,6 +13,7 @@ from typing import Literal
 from msgspec import Struct
 
 from foundation.version import VERSION
+from foundation.wording import time_text
 from scaling.decision import explain
 from scaling.decision import pacing as pace
 from scaling.model import REASONS, Direction, Evidence, LogEntry, Recommendation, TargetState
@@ -357,11 +358,11 @@ def orders_text(view: TargetView) -> tuple[str, ...]:
     """What operators have ordered for a target, a line each."""
     found = [
         f"scaling {each.direction or 'in both directions'} paused "
-        f"{'until resumed' if each.until is None else f'until {explain.time_text(each.until)}'}, by {each.by}"
+        f"{'until resumed' if each.until is None else f'until {time_text(each.until)}'}, by {each.by}"
         for each in view.pauses
     ]
     if (override := view.override) is not None:
-        until = explain.time_text(override.until)
+        until = time_text(override.until)
         found.append(f"override to {override.capacity} until {until}, by {override.by}")
     if view.dry_run:
         found.append("dry-run: decisions are logged, and nothing is changed")

@@ -15,12 +15,12 @@ from typing import Any, Literal, Self
 from msgspec import Struct
 
 from consumer.config import ConsumerConfig, read_config
-from consumer.errors import ConsumerError
 from consumer.model import Event
 from consumer.ports import CheckpointStore
 from consumer.running.assembly import driver_settings
 from consumer.running.driver import Driver
 from consumer.sinks.cosmos.bulk import WriteMode
+from foundation.errors import TidemarkError
 from spark_jobs.backfill.budget.board import Counts
 from spark_jobs.backfill.budget.coordinator import (
     ASK_EVERY,
@@ -56,7 +56,7 @@ async def replay(
 ) -> Counts:
     """Writes all events of a partition and returns once they are settled and that is saved.
 
-    Chunks come in the order of sequence numbers; a few are held at a time. Raises ConsumerError, SupersededError when
+    Chunks come in the order of sequence numbers; a few are held at a time. Raises TidemarkError, SupersededError when
     a later attempt works on the partition, UnreachableError when the driver is gone. What was settled until then is
     saved but for the last moment's, and the next attempt skips it.
     """
@@ -122,7 +122,7 @@ class _Writing:
             await driver.receive(partition, claim.epoch, events)
         await driver.settled(partition, claim.epoch)
         if not await driver.drain(partition, claim.epoch, deadline=now() + SAVE_WITHIN):
-            raise ConsumerError(
+            raise TidemarkError(
                 f"partition {partition}: everything is written, but that could not be saved within {SAVE_WITHIN:g} s;"
                 " run the job again"
             )

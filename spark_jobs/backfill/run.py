@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from consumer.config import ConsumerConfig
-from consumer.errors import ConsumerError
 from consumer.sinks.cosmos.bulk import WriteMode
+from foundation.errors import TidemarkError
 from spark_jobs.backfill.budget.board import NUMBERS, Counts
 from spark_jobs.backfill.budget.coordinator import Coordinator
 from spark_jobs.backfill.budget.shares import Shares
@@ -238,7 +238,7 @@ async def _forget(config: ConsumerConfig, environment: Mapping[str, str], ledger
         ledger = open_ledger(config, environment, name)
         try:
             await forget(ledger, partition, deadline=deadline)
-        except ConsumerError as error:
+        except TidemarkError as error:
             raise JobError(f"--again: {error}") from error
         finally:
             await ledger.aclose()

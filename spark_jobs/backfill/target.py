@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from msgspec import structs
 
 from consumer.config import ConsumerConfig, SinkKind, read_config
-from consumer.errors import ConsumerError, SettingsError
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.transforms import load_transform
 from consumer.model import Batch, Checkpoint, DeadLetter, Outcome, WriteResult
@@ -16,6 +15,7 @@ from consumer.running.assembly import Parts
 from consumer.sinks.cosmos.bulk import CosmosBulkSink, WriteMode
 from consumer.sinks.cosmos.client import CosmosContainer
 from foundation.azure.cosmos import cosmos_endpoint
+from foundation.errors import SettingsError, TidemarkError
 from spark_jobs.errors import InputError, JobError
 
 
@@ -24,7 +24,7 @@ def read_target(settings: Mapping[str, str]) -> ConsumerConfig:
     try:
         config = read_config(settings)
         Parts(config, settings)
-    except ConsumerError as error:
+    except TidemarkError as error:
         raise InputError(str(error)) from error
     if config.sink is not SinkKind.COSMOS:
         raise InputError(f"CONSUMER_SINK is {config.sink}; a backfill writes to Cosmos DB: cosmos")
@@ -45,7 +45,7 @@ async def container_id(config: ConsumerConfig, settings: Mapping[str, str]) -> s
         definition = await container.open()
     except SettingsError as error:
         raise InputError(str(error)) from error
-    except ConsumerError as error:
+    except TidemarkError as error:
         raise JobError(str(error)) from error
     finally:
         await container.aclose()

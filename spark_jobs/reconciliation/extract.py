@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from consumer.config import ConsumerConfig, SinkKind, read_config
-from consumer.errors import ConsumerError
 from consumer.model import NOTHING_SETTLED, Checkpoint
 from consumer.running.assembly import Parts
+from foundation.errors import TidemarkError
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.executor_settings import for_executors
 from spark_jobs.platform.progress import watch
@@ -54,7 +54,7 @@ def read_consumer(settings: Map[str, str]) -> ConsumerConfig:
     """The consumer whose work is checked. Raises InputError."""
     try:
         config = read_config(settings)
-    except ConsumerError as error:
+    except TidemarkError as error:
         raise InputError(str(error)) from error
     if config.sink is not SinkKind.COSMOS:
         raise InputError(f"CONSUMER_SINK is {config.sink}; a reconciliation reads Cosmos DB: cosmos")
@@ -73,7 +73,7 @@ def read_checkpoints(config: ConsumerConfig, settings: Map[str, str]) -> dict[st
 
     try:
         found = asyncio.run(load())
-    except ConsumerError as error:
+    except TidemarkError as error:
         raise JobError(str(error)) from error
     unread = [f"partition {partition}: {why}" for partition, why in found.items() if isinstance(why, str)]
     if unread:

@@ -37,10 +37,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
-from consumer.errors import SettingsError
 from consumer.mapping.documents import parse_path, partition_key_text
 from foundation.azure.connections import ConnectionSettingsError, network_story
 from foundation.azure.cosmos import cosmos_client
+from foundation.errors import SettingsError
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.sources.options import CONNECTION_STRING, SETTINGS, check_secrets
 

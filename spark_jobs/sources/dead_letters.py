@@ -21,9 +21,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 from consumer.config import read_config
-from consumer.errors import ConsumerError, SettingsError
 from consumer.model import DeadLetter
 from consumer.running.assembly import Parts
+from foundation.errors import SettingsError, TidemarkError
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.sources.options import SETTINGS, check_secrets
 
@@ -103,7 +103,7 @@ class DeadLetterReader(DataSourceReader):
                     yield _batch(chunk)
             except SettingsError as error:
                 raise InputError(str(error)) from error
-            except ConsumerError as error:
+            except TidemarkError as error:
                 raise JobError(str(error)) from error
             finally:
                 runner.run(chunks.aclose())

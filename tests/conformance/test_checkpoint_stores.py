@@ -10,7 +10,7 @@ from consumer.errors import FencedError, PositionError
 from consumer.model import Checkpoint
 from consumer.stores.memory.positions import MemoryCheckpointStore
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
-from consumer.stores.sql.tables import CHECKPOINTS, Scope
+from consumer.stores.sql.tables import CHECKPOINTS, TABLES, Scope
 from foundation.sql.database import SqlDatabase
 from tests.blob_support import BlobPlace
 
@@ -242,7 +242,7 @@ class TestMemory(CheckpointStoreContract):
 
 class SqlPlace:
     def __init__(self, url):
-        self.database = SqlDatabase(url, create_tables=True)
+        self.database = SqlDatabase(url, create_tables=True, tables=TABLES)
         self.namespace = f"{uuid.uuid4().hex}.servicebus.windows.net"
         self.stores = []
 

@@ -9,7 +9,7 @@ from consumer.telemetry.stats_store import TableStatsStore
 from foundation.azure.connections import ConnectionSettingsError
 from foundation.azure.tables import Table
 from foundation.consumer_stats import ConsumerStats, PartitionStats
-from scaling.ports import StoreUnavailableError
+from foundation.errors import StoreUnavailableError
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
 
 T0 = 1_795_000_000.0

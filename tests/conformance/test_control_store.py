@@ -5,10 +5,10 @@ import uuid
 
 import pytest
 
+from foundation.errors import ConflictError, StoreUnavailableError
+from foundation.keys import TooLargeError
 from scaling.model import NO_CONTROLS, Controls, Direction, Override, Pause
-from scaling.ports import ConflictError, StoreUnavailableError
 from scaling.storage.orders import TableControlStore
-from scaling.storage.rows import TooLargeError
 from tests.fakes import MemoryControlStore
 
 T0 = 1_795_000_000.0

@@ -9,7 +9,7 @@ from consumer.model import DeadLetter, Event, Rejection
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
-from consumer.stores.sql.tables import Scope
+from consumer.stores.sql.tables import TABLES, Scope
 from devstack.cosmos.server import CosmosServer
 from foundation.sql.database import SqlDatabase
 from tests.blob_support import BlobPlace
@@ -197,7 +197,7 @@ class TestMemory(DeadLetterStoreContract):
 
 class SqlPlace:
     def __init__(self, url):
-        self.database = SqlDatabase(url, create_tables=True)
+        self.database = SqlDatabase(url, create_tables=True, tables=TABLES)
         self.namespace = f"{uuid.uuid4().hex}.servicebus.windows.net"
         self.stores = []
 

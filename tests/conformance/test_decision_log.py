@@ -12,6 +12,7 @@ from azure.data.tables.aio import TableServiceClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foundation.errors import StoreUnavailableError
 from scaling.model import (
     Effect,
     EffectOutcome,
@@ -21,7 +22,6 @@ from scaling.model import (
     Reason,
     Recommendation,
 )
-from scaling.ports import StoreUnavailableError
 from scaling.storage.decision_log import Position, TableDecisionLog, decode_position, encode_position
 from scaling.storage.rows import ENTITY_BYTES, log_row, log_row_key, read_log_row, size_of
 from tests.fakes import MemoryDecisionLog

@@ -8,7 +8,7 @@ import pytest
 from consumer.model import Lease
 from consumer.stores.memory.positions import MemoryLeaseStore
 from consumer.stores.sql.checkpoints import SqlLeaseStore
-from consumer.stores.sql.tables import Scope
+from consumer.stores.sql.tables import TABLES, Scope
 from foundation.sql.database import SqlDatabase
 from tests.blob_support import BlobPlace
 
@@ -205,7 +205,7 @@ class TestMemory(LeaseStoreContract):
 
 class SqlPlace:
     def __init__(self, url):
-        self.database = SqlDatabase(url, create_tables=True)
+        self.database = SqlDatabase(url, create_tables=True, tables=TABLES)
         self.namespace = f"{uuid.uuid4().hex}.servicebus.windows.net"
         self.stores = []
 

@@ -7,7 +7,7 @@ import pytest
 from azure.storage.queue.aio import QueueServiceClient
 
 from foundation.azure.connections import ConnectionSettingsError
-from scaling.ports import StoreUnavailableError
+from foundation.errors import StoreUnavailableError
 from scaling.storage.poison_queues import QueuePoisonQueues, shown
 from tests.fakes import MemoryPoisonQueues
 

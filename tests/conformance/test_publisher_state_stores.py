@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from sqlalchemy import update
 
-from consumer.errors import UnavailableError
+from foundation.errors import UnavailableError
 from foundation.sql.database import SqlDatabase
 from publisher.errors import InvalidProducerStateError, ProducerDisconnectedError
 from publisher.event_hubs.ports import StateConflictError

@@ -13,6 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.azure.connections import ConnectionSettingsError
+from foundation.errors import ConflictError, StoreUnavailableError
+from foundation.keys import TooLargeError, key_of
 from scaling.config.policy_file import MAX_METRICS
 from scaling.model import (
     Capacity,
@@ -29,17 +31,10 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
-from scaling.ports import ConflictError, NewerStateError, Snapshot, StoreUnavailableError
+from scaling.ports import NewerStateError, Snapshot
 from scaling.service.reading import MAX_MESSAGE
 from scaling.storage.orders import TableControlStore
-from scaling.storage.rows import (
-    CorruptRowError,
-    TooLargeError,
-    key_of,
-    read_controls,
-    read_target,
-    target_row,
-)
+from scaling.storage.rows import CorruptRowError, read_controls, read_target, target_row
 from scaling.storage.states import TableStateStore
 from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, Window
 from tests.fakes import MemoryControlStore, MemoryStateStore

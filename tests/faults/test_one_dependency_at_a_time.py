@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import pytest
 
-from scaling.ports import CollectError, ScalerError, StoreUnavailableError
+from foundation.errors import StoreUnavailableError
+from scaling.ports import CollectError, ScalerError
 from tests.fleet_support import HANG, Fleet
 from tests.runner_support import NOW
 from tests.virtual_time import virtual_time

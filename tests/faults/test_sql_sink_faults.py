@@ -9,11 +9,13 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
-from consumer.errors import FencedError, SettingsError, UnavailableError
+from consumer.errors import FencedError
 from consumer.model import Checkpoint
 from consumer.sinks.sql.targets import HandlerTarget
 from consumer.sinks.sql.transactional import SqlTransactionalSink
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
+from consumer.stores.sql.tables import TABLES
+from foundation.errors import SettingsError, UnavailableError
 from foundation.sql.database import SqlDatabase
 from tests.postgres_support import new_database
 from tests.sql_support import (
@@ -563,7 +565,7 @@ async def test_a_triggers_refusal_becomes_a_dead_letter(postgres_url):
 
 
 async def test_missing_tables_are_named_with_their_ddl_when_the_consumer_may_not_create_them(url):
-    database = SqlDatabase(url, create_tables=False)
+    database = SqlDatabase(url, create_tables=False, tables=TABLES)
     sink = SqlTransactionalSink(database, SCOPE)
 
     with pytest.raises(
@@ -577,7 +579,7 @@ async def test_missing_tables_are_named_with_their_ddl_when_the_consumer_may_not
 
 @pytest.mark.wire
 async def test_nothing_is_created_in_postgresql_unless_told(postgres_url):
-    database = SqlDatabase(postgres_url)
+    database = SqlDatabase(postgres_url, tables=TABLES)
     store = SqlCheckpointStore(database, SCOPE)
 
     with pytest.raises(SettingsError, match="no table EventHubCheckpoint"):
@@ -586,7 +588,7 @@ async def test_nothing_is_created_in_postgresql_unless_told(postgres_url):
 
 
 async def test_the_articles_own_tables_are_refused_by_the_columns_they_lack(url):
-    database = SqlDatabase(url, create_tables=True)
+    database = SqlDatabase(url, create_tables=True, tables=TABLES)
     sink = SqlTransactionalSink(database, SCOPE)
     with database.engine.begin() as connection:
         connection.execute(
@@ -604,7 +606,7 @@ async def test_the_articles_own_tables_are_refused_by_the_columns_they_lack(url)
 @pytest.mark.wire
 async def test_consumers_that_start_together_create_the_tables_once(postgres_url):
     async def start():
-        store = SqlCheckpointStore(SqlDatabase(postgres_url, create_tables=True), SCOPE)
+        store = SqlCheckpointStore(SqlDatabase(postgres_url, create_tables=True, tables=TABLES), SCOPE)
         claim = await store.claim("0", uuid.uuid4().hex, deadline=soon())
         await store.aclose()
         return claim.epoch

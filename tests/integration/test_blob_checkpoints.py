@@ -9,10 +9,11 @@ from aiohttp import web
 from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore as SdkStore
 from azure.storage.blob.aio import ContainerClient
 
-from consumer.errors import FencedError, PositionError, UnavailableError
+from consumer.errors import FencedError, PositionError
 from consumer.model import Checkpoint, Lease
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from consumer.stores.blob.leases import BlobLeaseStore
+from foundation.errors import UnavailableError
 from tests.blob_support import NAMESPACE, BlobPlace
 
 pytestmark = pytest.mark.wire

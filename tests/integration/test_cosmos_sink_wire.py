@@ -11,7 +11,6 @@ from azure.cosmos import PartitionKey
 from azure.cosmos._routing.aio.routing_map_provider import PartitionKeyRangeCache
 from msgspec.structs import replace
 
-from consumer.errors import SettingsError, UnavailableError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome, Routes
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
@@ -19,6 +18,7 @@ from consumer.sinks.cosmos.client import CosmosContainer, _Exchange
 from devstack.cosmos import CosmosServer
 from devstack.faults import Fault
 from foundation.azure.cosmos import cosmos_client
+from foundation.errors import SettingsError, UnavailableError
 
 pytestmark = pytest.mark.wire
 

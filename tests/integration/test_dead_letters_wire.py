@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from consumer.errors import ConsumerError, SettingsError, UnavailableError
 from consumer.model import DeadLetter, Event, Rejection
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from devstack.cosmos.server import CosmosServer
 from devstack.faults import Fault
+from foundation.errors import SettingsError, TidemarkError, UnavailableError
 from tests.blob_support import BlobPlace
 
 pytestmark = pytest.mark.wire
@@ -69,7 +69,7 @@ async def test_a_file_that_is_no_letter_is_named(place):
     name = place.stream("orders", "readers").folder("dead-letter") + "0/1.json"
     await place.container().upload_blob(name, b"[]")
 
-    with pytest.raises(ConsumerError, match=r"dead-letter/0/1\.json' is no dead letter"):
+    with pytest.raises(TidemarkError, match=r"dead-letter/0/1\.json' is no dead letter"):
         [each async for each in store.list()]
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from consumer.errors import SettingsError
 from devstack.demo.streaming.run import Instance
 from devstack.processes.child import ProcessError
+from foundation.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
 

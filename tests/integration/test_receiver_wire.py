@@ -12,11 +12,12 @@ from azure.eventhub._pyamqp.aio import _receiver_async
 from azure.eventhub.aio import EventHubConsumerClient
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
-from consumer.errors import FencedError, PositionError, SettingsError, UnavailableError
+from consumer.errors import FencedError, PositionError
 from consumer.leasing.start_position import Start
 from consumer.receiving import fast_path as shortcut_module
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
 from devstack.faults import Fault
+from foundation.errors import SettingsError, UnavailableError
 from tests.event_hubs_support import HUB, producing, running_server, until
 
 pytestmark = pytest.mark.wire

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.errors import ConsumerError
+from foundation.errors import TidemarkError
 from publisher.errors import Outcome, ProducerDisconnectedError, PublishError
 from publisher.event_hubs.batching import BufferLimits
 from publisher.event_hubs.buffered_producer import BufferedProducer
@@ -43,7 +43,7 @@ EXCEPTIONS = st.sampled_from(
         TimeoutError,
         asyncio.InvalidStateError,
         asyncio.CancelledError,  # stray: nobody has cancelled the caller
-        lambda: ConsumerError("of the other half"),
+        lambda: TidemarkError("of the other half"),
         lambda: PublishError("of ours"),
         lambda: OSError(24, "Too many open files"),
         lambda: ExceptionGroup("several", [ValueError("one")]),
@@ -240,7 +240,7 @@ def test_the_numbers_of_a_set_are_used_whatever_ends_its_transfer(error, closing
 
 
 def test_settings_that_a_store_refuses_are_told_at_once_and_nothing_is_sent():
-    from consumer.errors import SettingsError  # noqa: PLC0415 - only here
+    from foundation.errors import SettingsError  # noqa: PLC0415 - only here
 
     class Refusing(MemoryStateStore):
         loads = 0

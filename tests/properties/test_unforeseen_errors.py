@@ -11,16 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foundation.azure.tables import Table
+from foundation.errors import ConflictError, StoreUnavailableError
+from foundation.keys import TooLargeError
 from scaling.collectors.service_bus import ServiceBusQueueCollector
 from scaling.collectors.storage_queue import StorageQueueCollector
 from scaling.model import EffectOutcome, ScaleAction
-from scaling.ports import CollectError, ConflictError, ScalerError, StoreUnavailableError
+from scaling.ports import CollectError, ScalerError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.arm.clients import ArmClients
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
 from scaling.scalers.cosmos.throughput import Throughput
 from scaling.storage.poison_queues import QueuePoisonQueues
-from scaling.storage.rows import TooLargeError
 from tests.odd_errors import chain, is_told, odd_errors
 from tests.runner_support import MINUTE, NOW, World, metric, policy
 

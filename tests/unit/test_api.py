@@ -6,11 +6,12 @@ import json
 import msgspec
 import pytest
 
-from foundation.callers import Caller
+from foundation.errors import ConflictError, StoreUnavailableError
+from foundation.http.answers import json_response
+from foundation.http.callers import Caller
 from scaling.config.policy_file import Config
 from scaling.model import Capacity, LogKind, MetricSample, MetricsReport, TargetState
 from scaling.policy import MetricSpec, Policy, PolicySpec, RuleSpec
-from scaling.ports import ConflictError, StoreUnavailableError
 from scaling.service.autoscaler import ATTEMPTS, Autoscaler, Ports
 from scaling.service.messages import encode_report
 from scaling.web import api
@@ -356,7 +357,7 @@ async def test_an_answer_for_everybody_is_made_once_in_a_while(world):
     async def make():
         made.append(clock[0])
         await asyncio.sleep(0)
-        return api.json_response(len(made))
+        return json_response(len(made))
 
     kept = api.Kept(5.0, clock=lambda: clock[0])
     answers = await asyncio.gather(*(kept.get(make) for _ in range(50)))
@@ -374,7 +375,7 @@ async def test_a_failure_is_not_kept():
         tries.append(1)
         if len(tries) == 1:
             raise KeyError("first")
-        return api.json_response("second")
+        return json_response("second")
 
     kept = api.Kept(5.0, clock=lambda: 0.0)
     with pytest.raises(KeyError):

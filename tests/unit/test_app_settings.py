@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from foundation import app_settings
 from foundation.app_settings import settings_of
 from foundation.azure.connections import storage_endpoint, table_service, transport_options
-from scaling.service import assembly
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = {
@@ -207,16 +207,16 @@ def test_an_installed_package_works_on_the_folder_it_is_called_in(tmp_path, monk
     inner = tmp_path / "app" / "deeper"
     inner.mkdir(parents=True)
     (tmp_path / "app" / "tidemark.toml").write_text("")
-    monkeypatch.setattr(assembly, "__file__", str(tmp_path / "site-packages/scaling/service/assembly.py"))
+    monkeypatch.setattr(app_settings, "__file__", str(tmp_path / "site-packages/foundation/app_settings.py"))
 
     monkeypatch.chdir(inner)
-    assert assembly.root_folder() == tmp_path / "app"
+    assert app_settings.root_folder() == tmp_path / "app"
     monkeypatch.chdir(tmp_path)
-    assert assembly.root_folder() == tmp_path
+    assert app_settings.root_folder() == tmp_path
 
 
 def test_a_clone_is_its_own_root_from_everywhere(tmp_path, monkeypatch):
     (tmp_path / "tidemark.toml").write_text("")
     monkeypatch.chdir(tmp_path)
 
-    assert assembly.root_folder() == ROOT
+    assert app_settings.root_folder() == ROOT

@@ -170,7 +170,7 @@ def test_the_blocking_front_is_the_asynchronous_one_without_waiting():
         without_doc = without_doc.replace("Iterable[Any] | AsyncIterable[Any]", "Iterable[Any]")
         return re.sub(r"\s+", "", without_doc).replace(",)", ")")
 
-    asynchronous = [plain(each) for each in methods("batch_sender.py")]
-    blocking = [plain(each) for each in methods("sync_batch_sender.py")]
+    asynchronous = [plain(each) for each in methods("service_bus/sender.py")]
+    blocking = [plain(each) for each in methods("service_bus/sync_sender.py")]
     assert len(blocking) == len(asynchronous) > 10
     assert blocking == asynchronous

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foundation.callers import Caller, caller_of, named, opened_by_sign_in, refusal
+from foundation.http.callers import Caller, caller_of, named, opened_by_sign_in, refusal
 
 ON = {"WEBSITE_AUTH_ENABLED": "True"}
 OPEN = {**ON, "TIDEMARK_SIGN_IN": "true", "TIDEMARK_OPERATORS": "Anna@example.org, ben@example.org"}

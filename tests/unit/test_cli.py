@@ -7,9 +7,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from foundation.errors import StoreUnavailableError
 from scaling.cli import app, settings_of
 from scaling.model import Controls, Direction, LogEntry, LogKind, Override, Pause
-from scaling.ports import StoreUnavailableError
 from tests.fakes import MemoryPoisonQueues
 from tests.runner_support import NOW, World
 

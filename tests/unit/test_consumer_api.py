@@ -14,8 +14,8 @@ from consumer.running.assembly import reporter as make_reporter
 from consumer.telemetry.rate_orders import RateOrder
 from consumer.web import api
 from consumer.web.views import consumers_view
-from foundation.callers import Caller
 from foundation.consumer_stats import ConsumerStats, PartitionStats
+from foundation.http.callers import Caller
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore, partition, statistics
 from tests.fakes import MemoryDecisionLog
 

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from consumer.cli import add_commands
-from consumer.errors import FencedError, SettingsError, UnavailableError
+from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import (
     Checkpoint,
@@ -24,6 +24,7 @@ from consumer.model import (
 from consumer.sinks.memory import MemorySink
 from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
 from consumer.stores.memory.positions import MemoryCheckpointStore
+from foundation.errors import SettingsError, UnavailableError
 
 T0 = 1_795_000_000.0
 

@@ -11,9 +11,9 @@ from aiohttp import web
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from consumer.errors import SettingsError
 from consumer.telemetry.interval import Interval
 from consumer.telemetry.metrics import INSTRUMENTS, ConsumerMetrics, azure_monitor_metrics, document
+from foundation.errors import SettingsError
 from tests.consumer_telemetry_support import IDENTITY, partition, statistics
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from scaling.decision.orders import MAX_OVERRIDE, ORDERS, OrderError, active_pause
+from foundation.errors import OrderError
+from scaling.decision.orders import MAX_OVERRIDE, ORDERS, active_pause
 from scaling.model import NO_CONTROLS, Controls, Direction, Override, Pause
 from tests.runner_support import NOW, policy
 

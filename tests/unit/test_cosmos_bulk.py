@@ -7,7 +7,6 @@ import pytest
 from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
 from hypothesis import given
 
-from consumer.errors import UnavailableError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome, Routes
 from consumer.sinks.cosmos.answers import Answer
@@ -18,6 +17,7 @@ from consumer.sinks.cosmos.client import (
     CosmosContainer,
     KeyRange,
 )
+from foundation.errors import UnavailableError
 from tests.failures import exceptions
 from tests.virtual_time import virtual_time
 

@@ -9,8 +9,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from devstack.local import local_settings
-from foundation import callers
 from foundation.azure import connections
+from foundation.http import callers
 from scaling.config.policy_file import load_config
 from scaling.decision.lock_step import neighbours
 from scaling.model import REASONS

@@ -8,13 +8,14 @@ from hypothesis import given
 
 from consumer.core.lane import BatchLimits
 from consumer.core.limits import Limits
-from consumer.errors import ConsumerError, FencedError, UnavailableError
+from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.running.driver import PREPARED_BYTES, Driver, DriverSettings
 from consumer.sinks.memory import MemorySink
 from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
 from consumer.stores.memory.positions import MemoryCheckpointStore
+from foundation.errors import TidemarkError, UnavailableError
 from tests.failures import exceptions
 from tests.virtual_time import virtual_time
 
@@ -335,7 +336,7 @@ def test_a_callback_that_breaks_ends_the_consumer_and_is_named(run, caplog):
         driver.claimed(Claim("0", "me", 1))
         await driver.receive("0", 1, events(0))
 
-        with pytest.raises(ConsumerError, match="a bug"):
+        with pytest.raises(TidemarkError, match="a bug"):
             await driver.failed
         await driver.aclose()
 

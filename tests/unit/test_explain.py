@@ -5,16 +5,9 @@ import math
 import msgspec
 import pytest
 
+from foundation.wording import duration_text, number_text
 from scaling.decision.decide import decide
-from scaling.decision.explain import (
-    duration_text,
-    effect_line,
-    evidence_text,
-    flip_text,
-    limit_text,
-    line,
-    number_text,
-)
+from scaling.decision.explain import effect_line, evidence_text, flip_text, limit_text, line
 from scaling.model import (
     REASONS,
     Effect,

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from consumer.config import ConsumerConfig
 from consumer.core.limits import Limits
-from consumer.errors import BacklogError, ConsumerError, FencedError, SettingsError
+from consumer.errors import BacklogError, FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Event, Outcome, WriteResult
 from consumer.running.hosted import HostedConsumer, share_of
 from consumer.sinks.memory import MemorySink
 from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
+from foundation.errors import SettingsError, TidemarkError
 from tests.failures import exceptions
 from tests.virtual_time import virtual_time
 
@@ -157,7 +158,7 @@ def test_a_batch_that_cannot_be_written_raises_in_time_and_goes_on_where_it_stop
         world.memory.refused = {"d1"}
         loop = asyncio.get_running_loop()
         began = loop.time()
-        with pytest.raises(ConsumerError, match=r"partition 0: not all of 3 events.*503: busy"):
+        with pytest.raises(TidemarkError, match=r"partition 0: not all of 3 events.*503: busy"):
             await world.invoke(batch(3))
         assert BUDGET - 5.0 <= loop.time() - began < BUDGET + 0.1
         assert world.memory.attempts.count("d1") > 3
@@ -177,7 +178,7 @@ def test_progress_counts_for_the_very_same_batch_and_for_a_minute(run, changed):
     async def main():
         world = World()
         world.memory.refused = {"d1"}
-        with pytest.raises(ConsumerError):
+        with pytest.raises(TidemarkError):
             await world.invoke(batch(3))
         world.memory.refused.clear()
         world.memory.attempts.clear()
@@ -226,7 +227,7 @@ def test_a_batch_that_takes_longer_than_an_invocation_is_written_once_over_sever
             try:
                 await world.invoke(batch(1_000))
                 break
-            except ConsumerError:
+            except TidemarkError:
                 failures += 1
                 await asyncio.sleep(5.0)
         assert failures == 2

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from scaling.ports import ConflictError, StoreUnavailableError
+from foundation.errors import ConflictError, StoreUnavailableError
 from scaling.storage.decision_log import PAGE_MAX, PURGE_SECONDS, TableDecisionLog
 from tests.virtual_time import virtual_time
 

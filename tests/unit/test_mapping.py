@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from consumer.errors import SettingsError
 from consumer.mapping.documents import MAX_DOCUMENT, REASONS, DocumentMapper, MappingOptions, find, parse_path
 from consumer.mapping.partition_hash import hash_key
 from consumer.mapping.transforms import load_transform
 from consumer.model import Event
+from foundation.errors import SettingsError
 
 
 def event(body, *, sequence_number=17, unreadable=None):

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from consumer.core.lane import BatchLimits
-from consumer.errors import ShutdownError, UnavailableError
+from consumer.errors import ShutdownError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Event, PartitionState, Routes
 from consumer.running.driver import Driver, DriverSettings
@@ -18,6 +18,7 @@ from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.sinks.memory import MemorySink
 from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
 from consumer.stores.memory.positions import MemoryCheckpointStore, MemoryLeaseStore
+from foundation.errors import UnavailableError
 from tests.virtual_time import virtual_time
 
 PARTITIONS = [str(number) for number in range(8)]

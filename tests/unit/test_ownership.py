@@ -5,10 +5,11 @@ from contextlib import suppress
 
 import pytest
 
-from consumer.errors import PositionError, UnavailableError
+from consumer.errors import PositionError
 from consumer.leasing.ownership import Ownership, unique_owner
 from consumer.model import Lease
 from consumer.stores.memory.positions import MemoryLeaseStore
+from foundation.errors import UnavailableError
 from tests.virtual_time import virtual_time
 
 PARTITIONS = [str(number) for number in range(8)]

@@ -2,9 +2,10 @@
 
 import pytest
 
-from consumer.errors import PositionError, SettingsError
+from consumer.errors import PositionError
 from consumer.leasing.start_position import OnDistrust, OnGap, PositionPolicy, Start, start
 from consumer.model import Checkpoint, PartitionState
+from foundation.errors import SettingsError
 
 DEFAULT = PositionPolicy()
 

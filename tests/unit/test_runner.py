@@ -6,6 +6,7 @@ import threading
 import msgspec
 import pytest
 
+from foundation.errors import ConflictError, StoreUnavailableError
 from scaling.analysis.lint import lint
 from scaling.config.policy_file import Config
 from scaling.model import (
@@ -20,7 +21,7 @@ from scaling.model import (
     ScaleAction,
 )
 from scaling.policy import Fallback, RuleSpec
-from scaling.ports import CollectError, ConflictError, Reading, ScalerError, StoreUnavailableError
+from scaling.ports import CollectError, Reading, ScalerError
 from scaling.service import autoscaler as runner
 from scaling.service import reading
 from scaling.service.autoscaler import CLOCK_TOLERANCE, Autoscaler

@@ -11,15 +11,7 @@ from hypothesis import strategies as st
 
 from consumer.core.lane import BatchLimits
 from consumer.core.limits import Limits
-from consumer.errors import (
-    BacklogError,
-    FencedError,
-    PoisonError,
-    PositionError,
-    SettingsError,
-    ShutdownError,
-    UnavailableError,
-)
+from consumer.errors import BacklogError, FencedError, PoisonError, PositionError, ShutdownError
 from consumer.leasing.start_position import Expired, OnGap, PositionPolicy
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Checkpoint, Event, Outcome, PartitionState, WriteResult
@@ -28,6 +20,7 @@ from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.sinks.memory import MemorySink
 from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
 from consumer.stores.memory.positions import MemoryCheckpointStore, MemoryLeaseStore
+from foundation.errors import SettingsError, UnavailableError
 from tests.failures import exceptions
 from tests.virtual_time import virtual_time
 

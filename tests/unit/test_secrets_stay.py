@@ -5,15 +5,15 @@ from contextlib import suppress
 
 import pytest
 
+from foundation.http.answers import error_response
+from foundation.logs.secret_filter import hide_secrets, keep_secrets_from_logs
 from foundation.sanitize import HiddenError, raising_no_secrets
-from foundation.secret_filter import hide_secrets, keep_secrets_from_logs
 from scaling.decision.transitions import without_change
 from scaling.model import Capacity, EffectOutcome, LogKind
 from scaling.ports import CollectError, ScalerError
 from scaling.rules.composite import safe_evaluate
 from scaling.service.reading import MetricSource, make_report, read_capacity, read_metrics
 from scaling.storage.poison_queues import shown
-from scaling.web import api
 from tests.runner_support import World
 
 KEY = "kZ0qUj3mJ8m1C5rT2vX9yB4nE7hL6pS0aDfGwQxVtYk="
@@ -61,7 +61,7 @@ def test_a_poison_message_is_shown_without_secrets():
 
 
 def test_an_answer_of_the_api_has_none():
-    assert KEY.encode() not in api.error_response(503, STORY).body
+    assert KEY.encode() not in error_response(503, STORY).body
 
 
 def test_an_exception_that_leaves_an_invocation_has_none_nor_have_its_causes():

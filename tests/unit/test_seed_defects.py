@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from foundation.errors import ConflictError
 from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb, advance
 from scaling.model import (
@@ -20,7 +21,6 @@ from scaling.model import (
     Reason,
 )
 from scaling.policy import Pace, RuleSpec
-from scaling.ports import ConflictError
 from scaling.window import EMPTY, observe
 from tests.fakes_azure import FakePlatform
 from tests.runner_support import MINUTE, NOW, THRESHOLD, World, at, full, metric, policy, report

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from consumer.config import ConsumerConfig
-from consumer.errors import ConsumerError
 from consumer.running import process
+from foundation.errors import TidemarkError
 from tests.virtual_time import virtual_time
 
 
@@ -30,7 +30,7 @@ def test_a_slice_ends_in_time_whatever_hangs(monkeypatch, hangs):
     monkeypatch.setattr(process, "ConsumerProcess", Process)
     with virtual_time() as run:
         if hangs:
-            with pytest.raises(ConsumerError, match=r"did not end within 80 s .CONSUMER_SLICE"):
+            with pytest.raises(TidemarkError, match=r"did not end within 80 s .CONSUMER_SLICE"):
                 run(main())
             assert ended == [1080.0]
         else:

@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from consumer.errors import ConsumerError, FencedError, SettingsError, UnavailableError
+from consumer.errors import FencedError
 from consumer.stores.sql.checkpoints import SqlCheckpointStore, SqlLeaseStore
 from consumer.stores.sql.failures import rejection_of
+from consumer.stores.sql.tables import TABLES
+from foundation.errors import SettingsError, TidemarkError, UnavailableError
 from foundation.sql import database as module
 from foundation.sql.database import SqlDatabase
 from foundation.sql.threads import Threads
@@ -114,7 +116,7 @@ def pyodbc(monkeypatch):
 
 
 async def used(url=AZURE_SQL):
-    database = SqlDatabase(url)
+    database = SqlDatabase(url, tables=TABLES)
     database.use()
     return database
 
@@ -211,7 +213,7 @@ async def test_what_was_not_begun_by_its_deadline_never_is(pyodbc, hanging):
 
 async def test_leases_are_kept_while_every_other_call_waits_for_a_lock(pyodbc, hanging, monkeypatch):
     monkeypatch.setattr(SqlDatabase, "check_tables", lambda *_: None)
-    database = SqlDatabase(AZURE_SQL)
+    database = SqlDatabase(AZURE_SQL, tables=TABLES)
     leases, checkpoints = SqlLeaseStore(database, SCOPE), SqlCheckpointStore(database, SCOPE)
     monkeypatch.setattr(leases, "_list", lambda _connection: ([], 7.0))
     for _ in range(8):
@@ -265,7 +267,7 @@ def refuse_to_start(_thread):
 
 
 @given(
-    exceptions() | st.sampled_from([FencedError("somebody else"), SettingsError("wrong"), ConsumerError("x")])
+    exceptions() | st.sampled_from([FencedError("somebody else"), SettingsError("wrong"), TidemarkError("x")])
 )
 def test_whatever_a_call_raises_is_one_of_our_errors(failure):
     def work():
@@ -273,11 +275,11 @@ def test_whatever_a_call_raises_is_one_of_our_errors(failure):
 
     async def main():
         database = await used("sqlite://")
-        with pytest.raises(ConsumerError) as caught:
+        with pytest.raises(TidemarkError) as caught:
             await database.call(work, deadline=soon())
         await database.release()
 
-        ours = isinstance(failure, ConsumerError)
+        ours = isinstance(failure, TidemarkError)
         assert caught.value is failure if ours else isinstance(caught.value, UnavailableError)
 
     asyncio.run(main())

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from sqlalchemy import MetaData, Table
 from sqlalchemy.engine import make_url
 
-from consumer.errors import SettingsError
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Outcome, Rejection
 from consumer.sinks.sql.columns import coercer
 from consumer.sinks.sql.targets import HandlerTarget, TableTarget, _Upsert, events_target
 from consumer.stores.sql import letters, positions
 from consumer.stores.sql.tables import EVENTS, LEASES, ddl
+from foundation.errors import SettingsError
 from foundation.sql.database import SqlDatabase
 from tests.failures import exceptions
 from tests.postgres_support import new_database

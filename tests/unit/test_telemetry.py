@@ -13,7 +13,7 @@ from consumer.telemetry.interval import between, lag_text, line
 from consumer.telemetry.rate_orders import RateFollower, RateOrder, RateOrderError, Rates, effective
 from consumer.telemetry.reporter import Reporter
 from foundation.consumer_stats import ConsumerStats, PartitionStats
-from scaling.ports import StoreUnavailableError
+from foundation.errors import StoreUnavailableError
 from tests.consumer_telemetry_support import (
     IDENTITY,
     MemoryRateStore,

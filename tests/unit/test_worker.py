@@ -7,8 +7,9 @@ import threading
 
 import pytest
 
-from consumer.errors import OrphanedError, SettingsError
+from consumer.errors import OrphanedError
 from consumer.running.worker import Worker, end_with_parent, watch_parent
+from foundation.errors import SettingsError
 
 
 @pytest.fixture

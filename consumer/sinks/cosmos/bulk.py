@@ -18,7 +18,6 @@ from typing import Any, Literal
 import msgspec
 from msgspec import structs
 
-from consumer.errors import SettingsError, UnavailableError
 from consumer.mapping.documents import DocumentMapper, MappingOptions, partition_key_text
 from consumer.mapping.partition_hash import EFFECTIVE_KEYS, EffectiveKey, Scalar
 from consumer.model import Batch, Event, Outcome, Record, Routes, WriteResult
@@ -30,6 +29,7 @@ from consumer.sinks.cosmos.client import (
     KeyRange,
 )
 from foundation.azure.connections import Settings
+from foundation.errors import SettingsError, UnavailableError
 
 WriteMode = Literal["upsert", "create"]
 

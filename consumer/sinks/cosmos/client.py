@@ -21,16 +21,16 @@ from azure.cosmos.exceptions import CosmosBatchOperationError, CosmosHttpRespons
 from azure.cosmos.partition_key import NonePartitionKeyValue
 from msgspec import Struct
 
-from consumer.errors import ConsumerError, SettingsError, UnavailableError
 from consumer.sinks.cosmos.answers import Answer
 from foundation.azure.connections import ConnectionSettingsError, Settings, network_story
 from foundation.azure.cosmos import cosmos_client, cosmos_endpoint
+from foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 _LARGE_BODY = 1 << 20
 SDK_ERRORS = (AzureError, aiohttp.ClientError, OSError)
 
 
-class BulkUnavailableError(ConsumerError):
+class BulkUnavailableError(TidemarkError):
     """This SDK, container or service does not do bulk requests as this module makes them."""
 
 

@@ -30,12 +30,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import NoSuchTableError
 
-from consumer.errors import SettingsError
 from consumer.mapping.documents import Path, find, parse_path, read_object
 from consumer.model import Event, Record, Rejection
 from consumer.sinks.sql.columns import coercer
 from consumer.stores.sql.failures import HandlerError
 from consumer.stores.sql.tables import EVENTS, Scope
+from foundation.errors import SettingsError
 from foundation.sql.database import JsonText, SqlDatabase
 
 _BOM = b"\xef\xbb\xbf"

@@ -17,7 +17,7 @@ from typing import Any
 from sqlalchemy import Connection, NestedTransaction, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from consumer.errors import FencedError, UnavailableError
+from consumer.errors import FencedError
 from consumer.model import (
     NOTHING_SETTLED,
     Batch,
@@ -33,9 +33,11 @@ from consumer.model import (
 )
 from consumer.sinks.sql.targets import Target, events_target
 from consumer.stores.sql import letters, positions
-from consumer.stores.sql.failures import message_of, rejection_of
+from consumer.stores.sql.failures import rejection_of
 from consumer.stores.sql.tables import Scope
+from foundation.errors import UnavailableError
 from foundation.sql.database import SqlDatabase
+from foundation.sql.messages import message_of
 
 _REREADS = 3
 """Times the position is read again within one write; it changes under one claim only by that claim's own commits."""

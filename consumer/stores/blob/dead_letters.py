@@ -14,11 +14,11 @@ from azure.core.exceptions import ResourceNotFoundError
 from azure.storage.blob import ContentSettings
 from azure.storage.blob.aio import ContainerClient
 
-from consumer.errors import ConsumerError
 from consumer.model import DeadLetter
 from consumer.stores.blob.layout import Stream, header_text, plain_text
 from consumer.stores.letter_document import clean, event_of, from_document, to_document
 from foundation.azure.blobs import answered, ensure_container
+from foundation.errors import TidemarkError
 from foundation.gathering import gather
 
 _KIND = "dead-letter"
@@ -91,7 +91,7 @@ class BlobDeadLetterStore:
         try:
             return from_document(msgspec.json.decode(content))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConsumerError(
+            raise TidemarkError(
                 f"blob '{self._container.container_name}/{name}' is no dead letter ({error!r}); move or delete it"
             ) from error
 

@@ -10,11 +10,11 @@ from azure.cosmos import PartitionKey
 from azure.cosmos.aio import ContainerProxy, CosmosClient
 from azure.cosmos.exceptions import CosmosHttpResponseError
 
-from consumer.errors import ConsumerError, SettingsError, UnavailableError
 from consumer.model import DeadLetter
 from consumer.stores.letter_document import event_of, from_document, to_document
 from foundation.azure.connections import ConnectionSettingsError, Settings, network_story
 from foundation.azure.cosmos import cosmos_client
+from foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 PARTITION_KEY = "/partition"
 _AT_ONCE = 16  # writes in flight
@@ -156,7 +156,7 @@ class CosmosDeadLetterStore:
         try:
             return from_document(document)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConsumerError(
+            raise TidemarkError(
                 f"document {document.get('id')!r} in {self!r} is no dead letter ({error!r}); move or delete it"
             ) from error
 
@@ -174,12 +174,12 @@ class CosmosDeadLetterStore:
             ) from None
         except CosmosHttpResponseError as error:
             raise self._refused(doing, error) from error
-        except ConsumerError:
+        except TidemarkError:
             raise
         except Exception as error:  # the network's, or one that nobody thought of: the outcome is as unknown
             raise UnavailableError(f"{doing} {self!r}: {network_story(error)}") from error
 
-    def _refused(self, doing: str, error: CosmosHttpResponseError) -> ConsumerError:
+    def _refused(self, doing: str, error: CosmosHttpResponseError) -> TidemarkError:
         story = f"{doing} {self!r}: the service answered {error.status_code}"
         if error.status_code == 413:
             return SettingsError(

@@ -7,6 +7,7 @@ import errno
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 
 from consumer.model import Rejection
+from foundation.sql.messages import message_of, sqlstate
 
 OF_THE_EVENT = {
     "42804": "value",  # datatype_mismatch: the value's type does not fit the column
@@ -33,17 +34,6 @@ class HandlerError(Exception):
         return cls(f"{type(error).__name__}: {error}")
 
 
-NAMES = {
-    "40001": "serialization failure",
-    "40P01": "deadlock",
-    "53100": "disk full",
-    "55P03": "lock timeout",
-    "57014": "statement timeout",
-    "HYT00": "timeout of the driver",
-    "HYT01": "timeout of the connection",
-}
-
-
 def rejection_of(error: BaseException) -> Rejection | None:
     """Why the event can never be written as it is; None when trying again may help.
 
@@ -60,20 +50,3 @@ def rejection_of(error: BaseException) -> Rejection | None:
     if isinstance(error, StatementError):  # a value that its column's type cannot take; nothing was sent
         return Rejection("value", message_of(error))
     return Rejection("handler", str(error)) if isinstance(error, HandlerError) else None
-
-
-def message_of(error: BaseException) -> str:
-    """One line, without the statement and its parameters: those hold the events' data."""
-    cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
-    text = " ".join(str(cause).split()) or type(cause).__name__
-    name = NAMES.get(sqlstate(error))
-    return f"{name}: {text}" if name else text
-
-
-def sqlstate(error: BaseException) -> str:
-    """The five characters of the database's answer; '' where there is none, as with SQLite."""
-    cause = error.orig if isinstance(error, StatementError) else None
-    state = getattr(cause, "sqlstate", None)
-    if state is None and cause is not None and cause.args and isinstance(cause.args[0], str):
-        state = cause.args[0]  # pyodbc
-    return state if isinstance(state, str) and len(state) == 5 else ""

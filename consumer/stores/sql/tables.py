@@ -25,12 +25,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import mssql
 from sqlalchemy.engine import Dialect
-from sqlalchemy.engine.url import make_url
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.schema import CreateTable
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from foundation.sql.database import ddl as statements
 
 _DATETIME2 = mssql.DATETIME2(6)  # type: ignore[no-untyped-call]
 
@@ -125,6 +125,9 @@ LEASES = Table(
     _number("Version"),
 )
 
+TABLES = (CHECKPOINTS, DEAD_LETTERS, LEASES)
+"""All but the default target."""
+
 EVENTS = Table(
     "Events",
     MetaData(),  # apart: only made where it is the target
@@ -156,6 +159,4 @@ def ddl(dialect: str = "postgresql", *, events: bool = True) -> str:
     """The statements that make the tables, for a database where the consumer may not: `sqlite`, `postgresql` or
     `mssql`. `events` adds the default target.
     """
-    spoken = make_url(f"{dialect}://").get_dialect()()
-    tables = [CHECKPOINTS, DEAD_LETTERS, LEASES, *([EVENTS] if events else [])]
-    return "\n".join(f"{str(CreateTable(table).compile(dialect=spoken)).strip()};\n" for table in tables)
+    return statements([*TABLES, *([EVENTS] if events else [])], dialect)

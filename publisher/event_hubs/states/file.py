@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from consumer.errors import UnavailableError
+from foundation.errors import UnavailableError
 from publisher.errors import InvalidProducerStateError
 from publisher.event_hubs.ports import StateConflictError
 from publisher.event_hubs.states.layout import name_of

@@ -25,19 +25,13 @@ from typing import Annotated
 import msgspec
 from azure.core.exceptions import AzureError
 
+from foundation.azure.cosmos_account import account_key, account_name
 from foundation.sanitize import told
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.arm.errors import Failure, Kind
 from scaling.scalers.cosmos.errors import NoThroughputError, Range, accepted_range, classify
-from scaling.scalers.cosmos.planes import (
-    NO_OFFER,
-    DataPlane,
-    ManagementPlane,
-    Plane,
-    account_key,
-    account_name,
-)
+from scaling.scalers.cosmos.planes import NO_OFFER, DataPlane, ManagementPlane, Plane
 from scaling.scalers.cosmos.throughput import Throughput, ThroughputId, budget_of
 
 READ_DEADLINE = 20.0

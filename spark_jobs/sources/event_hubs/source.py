@@ -26,10 +26,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from consumer.errors import SettingsError, UnavailableError
 from consumer.model import PartitionState
 from consumer.receiving.receiver import HubReceiver
 from foundation.azure.connections import ConnectionSettingsError, event_hubs_endpoint
+from foundation.errors import SettingsError, UnavailableError
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.event_hubs.positions import (

@@ -1,0 +1,35 @@
+"""The errors that all parts raise on purpose, by who must act."""
+
+from __future__ import annotations
+
+
+class TidemarkError(Exception):
+    """The base of all that the consumer raises on purpose. `exit_status` is of a process that ends by it."""
+
+    exit_status = 1
+
+
+class SettingsError(TidemarkError):
+    """A setting is wrong: it names the setting, what was found and what is accepted. Raised at start-up only."""
+
+    exit_status = 2
+
+
+class UnavailableError(TidemarkError):
+    """A service cannot be reached or refuses for now. Safe to try again."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ConflictError(Exception):
+    """The stored row changed since it was loaded: load again and decide again."""
+
+
+class StoreUnavailableError(Exception):
+    """The store did not answer; nothing may be concluded."""
+
+
+class OrderError(ValueError):
+    """An order cannot be carried out: names the field, what was found, what is accepted."""

@@ -1,0 +1,1 @@
+"""HTTP without a framework: who calls, and what is answered."""

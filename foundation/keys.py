@@ -1,0 +1,56 @@
+"""Keys of tables, and what a row may hold. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+STRING_CHARS = 32_000  # the limit is 32 Ki UTF-16 units; chunks are ASCII
+
+
+KEY_CHARS = 400  # a key holds 512 characters; a row key may hold a prefix or a time besides
+
+
+_MAX_MICROSECONDS = 253_402_300_800 * 1_000_000  # the end of the year 9999
+
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._@:-]")
+
+
+class TooLargeError(ValueError):
+    """What is to be stored exceeds what the service can take; it names the limit."""
+
+
+def key_of(text: str) -> str:
+    """`text` as part of a key: other characters than ASCII letters, digits and `._@:-` become `~HH` per byte.
+
+    Distinct texts give distinct keys. Long ones end in a hash, so any text is accepted.
+    """
+    raw = text.encode("utf-8", "surrogatepass").decode("latin-1")
+    safe = _UNSAFE.sub(lambda match: f"~{ord(match[0]):02X}", raw)
+    if len(safe) > KEY_CHARS:
+        digest = hashlib.sha256(raw.encode("latin-1")).hexdigest()[:32]
+        return f"{safe[: KEY_CHARS - 40]}~-{digest}"
+    return safe
+
+
+def inverted(at: float) -> str:
+    """A time as 18 digits that sort newest first, to the microsecond.
+
+    Raises ValueError for a time before 1970 or after the year 9999.
+    """
+    return f"{_inverted(at):018d}"
+
+
+def after(at: float) -> str:
+    """The first 18 digits that stand for a time before `at`; any `at` is accepted."""
+    return f"{_inverted(min(max(at, 0.0), 253_402_300_799.0)) + 1:018d}"
+
+
+def _inverted(at: float) -> int:
+    microseconds = round(at * 1_000_000) if -1e12 < at < 1e12 else -1
+    if not 0 <= microseconds < _MAX_MICROSECONDS:
+        raise ValueError(
+            f"time {at!r} cannot be stored; accepted are seconds since 1970, up to the year 9999"
+        )
+    return _MAX_MICROSECONDS - 1 - microseconds

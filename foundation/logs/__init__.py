@@ -1,0 +1,1 @@
+"""What keeps the log readable: no secrets, and no lines of SDKs."""
