@@ -9,7 +9,7 @@ from azure.eventhub._pyamqp._decode import decode_payload
 
 from devstack.event_hubs import Idempotence
 from devstack.faults import Fault
-from publisher.event_hubs.cancellation import settled
+from publisher.cancellation import settled
 from publisher.event_hubs.core import failures
 from publisher.event_hubs.core.sequencing import following, last_of
 from publisher.event_hubs.core.steps import FailureKind

@@ -12,8 +12,8 @@ import msgspec
 
 from publisher.cli.resume_file import Batch, Resume, lines_done, ranges_of
 from publisher.errors import PublishSettingsError
+from publisher.service_bus.core.plain_message import PlainMessage
 from publisher.service_bus.core.send_report import Outgoing
-from publisher.service_bus.plain_message import PlainMessage
 
 
 class LineMessages:

@@ -36,7 +36,7 @@ from publisher.cli.progress import progress
 from publisher.cli.resume_file import Answered, Fate, Format, LineOptions, NeverSent, Resume
 from publisher.cli.send_journal import SendJournal
 from publisher.errors import PublishError, PublishRefusedError, PublishSettingsError, PublishUnavailableError
-from publisher.send_errors import PartiallySentError
+from publisher.service_bus.core.errors import PartiallySentError
 from publisher.service_bus.core.send_report import Outgoing, SendReport
 from publisher.service_bus.core.send_steps import Accepted, Answer, Unknown
 

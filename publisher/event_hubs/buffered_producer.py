@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Self
 
+from publisher.cancellation import is_unexpected
 from publisher.errors import (
     FlushTimeoutError,
     MessageTooLargeError,
@@ -21,7 +22,6 @@ from publisher.errors import (
 from publisher.event_hubs.batch import FailedEvent, Published, SentSet, Unpublished
 from publisher.event_hubs.batching import BatchLimits, BufferLimits, PartitionBuffer
 from publisher.event_hubs.buffered_lane import TOO_LATE, Entry, Lane
-from publisher.event_hubs.cancellation import is_unexpected
 from publisher.event_hubs.core.partition_keys import partition_of_key
 from publisher.event_hubs.ports import PublishableEvent
 from publisher.event_hubs.producer import IdempotentProducer

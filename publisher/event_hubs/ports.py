@@ -55,7 +55,7 @@ class Link(Protocol):
     async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
         """Returns once the service has the events. Raises LinkError.
 
-        Cancelled, it still ends as it would, if the answer comes within publisher.event_hubs.cancellation.SETTLING. Else it
+        Cancelled, it still ends as it would, if the answer comes within publisher.cancellation.SETTLING. Else it
         raises CancelledError, and the link can only be closed.
         """
 

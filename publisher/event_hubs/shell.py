@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from foundation.errors import SettingsError, UnavailableError
+from publisher.cancellation import cancellations, is_unexpected, settled
 from publisher.errors import InvalidProducerStateError, PublishError, PublishUnavailableError
 from publisher.event_hubs.batch import SentSet
-from publisher.event_hubs.cancellation import cancellations, is_unexpected, settled
 from publisher.event_hubs.core.producer_state import PartitionPublisher
 from publisher.event_hubs.core.steps import (
     Answer,

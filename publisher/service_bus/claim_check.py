@@ -25,8 +25,8 @@ from azure.storage.blob import ContainerClient
 from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 
 from publisher.errors import PublishSettingsError
-from publisher.send_errors import ClaimCheckError, ClaimMissingError
 from publisher.service_bus.core.claims import ClaimSettings, Reference, reference_of, verified
+from publisher.service_bus.core.errors import ClaimCheckError, ClaimMissingError
 from publisher.service_bus.core.send_report import Claim
 
 _REFUSED = frozenset({400, 401, 403, 404, 411, 413, 415})

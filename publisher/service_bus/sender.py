@@ -22,10 +22,10 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
+from publisher.cancellation import cancellations
 from publisher.errors import PublishSettingsError
-from publisher.event_hubs.cancellation import cancellations
-from publisher.send_errors import ClaimCheckError
 from publisher.service_bus.claim_check import ClaimCheck
+from publisher.service_bus.core.errors import ClaimCheckError
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import SendReport
 from publisher.service_bus.core.send_steps import (

@@ -22,8 +22,8 @@ from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, 
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 
 from publisher.errors import PublishSettingsError
-from publisher.send_errors import ClaimCheckError
 from publisher.service_bus.claim_check import SyncClaimCheck
+from publisher.service_bus.core.errors import ClaimCheckError
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import SendReport
 from publisher.service_bus.core.send_steps import (

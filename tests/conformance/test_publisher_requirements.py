@@ -8,6 +8,7 @@ import inspect
 import pytest
 
 from devstack.faults import Fault
+from publisher.cancellation import SETTLING
 from publisher.errors import (
     AlreadyPublishedError,
     InvalidProducerStateError,
@@ -23,7 +24,6 @@ from publisher.errors import (
     UnsupportedPublishingError,
 )
 from publisher.event_hubs.batch import published_sequence_number
-from publisher.event_hubs.cancellation import SETTLING
 from publisher.event_hubs.producer import IdempotentProducer
 from publisher.event_hubs.sync_producer import SyncIdempotentProducer
 from publisher.model import PartitionPublishingOptions, RetryPolicy

@@ -13,7 +13,7 @@ from devstack.processes.threaded import running_in_thread
 from devstack.service_bus import PREMIUM, STANDARD, Counts, EntityLimits, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages import identity
 from publisher.errors import PublishRefusedError, PublishSettingsError
-from publisher.send_errors import OversizedMessageError, PartiallySentError
+from publisher.service_bus.core.errors import OversizedMessageError, PartiallySentError
 from publisher.service_bus.core.sending import SendPolicy
 from publisher.service_bus.sdk.message_sizes import plain_message
 from publisher.service_bus.sender import BigBatchSender

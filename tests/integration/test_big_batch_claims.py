@@ -10,9 +10,9 @@ from azure.storage.blob.aio import ContainerClient
 
 from devstack.processes.threaded import running_in_thread
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from publisher.send_errors import ClaimDamagedError, ClaimMissingError, PartiallySentError
 from publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck, restore
 from publisher.service_bus.core.claims import ClaimSettings
+from publisher.service_bus.core.errors import ClaimDamagedError, ClaimMissingError, PartiallySentError
 from publisher.service_bus.core.sending import SendPolicy
 from publisher.service_bus.sender import BigBatchSender
 from publisher.service_bus.sync_sender import SyncBigBatchSender

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from publisher.errors import PublishError, PublishUnavailableError
-from publisher.send_errors import ClaimCheckError, PartiallySentError
 from publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
 from publisher.service_bus.core.claims import ClaimSettings
+from publisher.service_bus.core.errors import ClaimCheckError, PartiallySentError
+from publisher.service_bus.core.plain_message import PlainMessage
 from publisher.service_bus.core.sending import SendPolicy
-from publisher.service_bus.plain_message import PlainMessage
 from publisher.service_bus.sender import BigBatchSender
 from publisher.service_bus.sync_sender import SyncBigBatchSender
 from tests.properties.test_publisher_unexpected import EXCEPTIONS, SEEDS, Chaos

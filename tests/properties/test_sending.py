@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.send_errors import OversizedMessageError
+from publisher.service_bus.core.errors import OversizedMessageError
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import Outgoing
 from publisher.service_bus.core.send_steps import (

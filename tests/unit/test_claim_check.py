@@ -2,7 +2,6 @@
 
 import pytest
 
-from publisher.send_errors import ClaimDamagedError
 from publisher.service_bus.core.claims import (
     BLOB,
     SHA256,
@@ -13,6 +12,7 @@ from publisher.service_bus.core.claims import (
     reference_of,
     verified,
 )
+from publisher.service_bus.core.errors import ClaimDamagedError
 
 EMPTY_SHA = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 

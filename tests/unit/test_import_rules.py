@@ -30,7 +30,7 @@ LISTED = {
         pipeline position rate_limiter rejected retry sinks.cosmos_answers statistics
         telemetry.interval
         """,
-        "publisher": "errors send_errors",
+        "publisher": "errors",
         "spark_jobs": "errors",
     }.items()
     for name in names.split()

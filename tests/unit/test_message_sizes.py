@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from devstack.amqp.wire.messages import batched
 from devstack.service_bus.messages import identity
-from publisher.send_errors import OversizedMessageError, UnsendableMessageError
 from publisher.service_bus.core.claims import ClaimSettings, reference_of
+from publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
 from publisher.service_bus.core.packing import Limits
-from publisher.service_bus.plain_message import PlainMessage
+from publisher.service_bus.core.plain_message import PlainMessage
 from publisher.service_bus.sdk.message_sizes import (
     Encoder,
     batch_envelope,

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from publisher.event_hubs.cancellation import cancellations, settled
+from publisher.cancellation import cancellations, settled
 
 
 class Work:

@@ -20,10 +20,10 @@ from publisher.event_hubs.sdk import links as sdk_links
 from publisher.event_hubs.sdk.links import FallbackLinks, PublicLinks, links_of
 from publisher.model import Claims
 from publisher.sdk_insides import SETTING, wants_insides, why_not
-from publisher.send_errors import OversizedMessageError, UnsendableMessageError
 from publisher.service_bus.core.claims import ClaimSettings
+from publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
 from publisher.service_bus.core.packing import Limits
-from publisher.service_bus.plain_message import PlainMessage
+from publisher.service_bus.core.plain_message import PlainMessage
 from publisher.service_bus.sdk import message_sizes
 from publisher.service_bus.sdk.public_sdk import PublicEncoder
 from publisher.service_bus.sdk.sdk_way import Encoder, SdkWay

@@ -25,8 +25,8 @@ from publisher.cli.resume_file import (
 )
 from publisher.cli.send_journal import SendJournal
 from publisher.errors import PublishError, PublishSettingsError
+from publisher.service_bus.core.plain_message import PlainMessage
 from publisher.service_bus.core.send_report import Indices, Outgoing
-from publisher.service_bus.plain_message import PlainMessage
 from tidemark.__main__ import app
 
 JSONL = LineOptions("jsonl", session_field="customer", id_field="id")

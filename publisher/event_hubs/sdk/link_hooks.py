@@ -30,8 +30,8 @@ from azure.eventhub._utils import create_properties
 from azure.eventhub.aio import EventHubProducerClient
 from azure.eventhub.exceptions import EventHubError
 
+from publisher.cancellation import cancellations, settled
 from publisher.errors import UnsupportedPublishingError
-from publisher.event_hubs.cancellation import cancellations, settled
 from publisher.event_hubs.core import failures
 from publisher.event_hubs.core.steps import FailureKind
 from publisher.event_hubs.ports import EncodedEvent, InsidesError, LinkError

@@ -14,8 +14,8 @@ from azure.eventhub import EventDataBatch
 from azure.eventhub.aio import EventHubProducerClient
 from azure.eventhub.exceptions import AuthenticationError, ConnectError, EventDataError, EventHubError
 
+from publisher.cancellation import is_unexpected
 from publisher.errors import MessageTooLargeError, UnsupportedPublishingError
-from publisher.event_hubs.cancellation import is_unexpected
 from publisher.event_hubs.core.steps import FailureKind
 from publisher.event_hubs.ports import (
     Codec,

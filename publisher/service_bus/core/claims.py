@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
 
-from publisher.send_errors import ClaimDamagedError
+from publisher.service_bus.core.errors import ClaimDamagedError
 from publisher.service_bus.core.send_report import Claim
 
 BLOB, SHA256, SIZE = "tidemark-claim", "tidemark-claim-sha256", "tidemark-claim-size"

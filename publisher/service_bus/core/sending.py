@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from consumer.core.retry_delay import delay
-from publisher.send_errors import OversizedMessageError, UnsendableMessageError
+from publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
 from publisher.service_bus.core.packing import Lanes, Limits, learned, learned_singly
 from publisher.service_bus.core.send_report import Indices, Outgoing, Refused, SendReport
 from publisher.service_bus.core.send_steps import (

@@ -39,8 +39,8 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
+from publisher.cancellation import is_unexpected
 from publisher.errors import PublishSettingsError
-from publisher.event_hubs.cancellation import is_unexpected
 from publisher.sdk_insides import CHANGED
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import Outgoing

@@ -29,11 +29,11 @@ from azure.servicebus._pyamqp.message import BatchMessage, Message, Properties
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from publisher.send_errors import OversizedMessageError, UnsendableMessageError
 from publisher.service_bus.core.claims import ClaimSettings, claim_of, marked
+from publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
 from publisher.service_bus.core.packing import Limits
+from publisher.service_bus.core.plain_message import PlainMessage
 from publisher.service_bus.core.send_report import Claim, Outgoing
-from publisher.service_bus.plain_message import PlainMessage
 
 JSON = "application/json"
 

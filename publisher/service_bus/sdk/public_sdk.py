@@ -23,10 +23,11 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from publisher.event_hubs.cancellation import is_unexpected
-from publisher.send_errors import OversizedMessageError, UnsendableMessageError
+from publisher.cancellation import is_unexpected
 from publisher.service_bus.core.claims import ClaimSettings, claim_of, marked
+from publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
 from publisher.service_bus.core.packing import Limits
+from publisher.service_bus.core.plain_message import PlainMessage
 from publisher.service_bus.core.send_report import Claim, Outgoing
 from publisher.service_bus.core.send_steps import (
     Accepted,
@@ -37,7 +38,6 @@ from publisher.service_bus.core.send_steps import (
     Transfer,
     Unknown,
 )
-from publisher.service_bus.plain_message import PlainMessage
 
 REQUEST_OVERHEAD = 1024
 """Bytes of a request that schedules beside its messages: more than it takes, as it cannot be measured."""

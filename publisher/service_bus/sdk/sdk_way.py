@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any
 
 from publisher.sdk_insides import CHANGED, why_not
-from publisher.send_errors import UnsendableMessageError
+from publisher.service_bus.core.errors import UnsendableMessageError
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import Outgoing
 from publisher.service_bus.core.send_steps import Answer, Transfer

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from publisher.errors import PublishRefusedError, PublishSettingsError, PublishUnavailableError
-from publisher.send_errors import PartiallySentError
+from publisher.service_bus.core.errors import PartiallySentError
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import Indices, Outgoing, SendReport
 from publisher.service_bus.core.send_steps import Answer, Busy

@@ -1,4 +1,4 @@
-"""What the big-batch sender and the claim check raise."""
+"""What the big-batch sender and the claim check raise. Pure."""
 
 from __future__ import annotations
 
