@@ -13,7 +13,7 @@ from publisher.cancellation import settled
 from publisher.event_hubs.core import failures
 from publisher.event_hubs.core.sequencing import following, last_of
 from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports import LinkError
+from publisher.event_hubs.ports.links import LinkError
 from publisher.event_hubs.producer import IdempotentProducer
 from publisher.event_hubs.sdk.event_encoding import SdkCodec, stamped_events
 from publisher.event_hubs.sync_producer import SyncIdempotentProducer

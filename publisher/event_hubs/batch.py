@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from publisher.errors import AlreadyPublishedError, MessageTooLargeError, PublishError
 from publisher.event_hubs.core.sequencing import numbers_of
-from publisher.event_hubs.ports import Codec, EncodedEvent, PublishableEvent
+from publisher.event_hubs.ports.links import Codec, EncodedEvent, PublishableEvent
 
 _ATTRIBUTE = "published_sequence_number"
 

@@ -12,7 +12,7 @@ from publisher.errors import (
     PublishError,
 )
 from publisher.event_hubs.batching import PartitionBuffer
-from publisher.event_hubs.ports import EncodedEvent, PublishableEvent
+from publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
 
 TOO_LATE = "the buffered producer was closed before the event was sent"
 _FINAL = ProducerDisconnectedError, InvalidProducerStateError

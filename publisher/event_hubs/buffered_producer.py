@@ -23,7 +23,7 @@ from publisher.event_hubs.batch import FailedEvent, Published, SentSet, Unpublis
 from publisher.event_hubs.batching import BatchLimits, BufferLimits, PartitionBuffer
 from publisher.event_hubs.buffered_lane import TOO_LATE, Entry, Lane
 from publisher.event_hubs.core.partition_keys import partition_of_key
-from publisher.event_hubs.ports import PublishableEvent
+from publisher.event_hubs.ports.links import PublishableEvent
 from publisher.event_hubs.producer import IdempotentProducer
 from publisher.model import SavedState
 

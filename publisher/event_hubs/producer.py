@@ -23,7 +23,8 @@ from publisher.errors import (
 from publisher.event_hubs.batch import PublishingBatch, SentSet, mark_published, set_of
 from publisher.event_hubs.core.producer_state import PartitionPublisher
 from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports import EncodedEvent, LinkError, Links, ProducerStateStore, PublishableEvent
+from publisher.event_hubs.ports.links import EncodedEvent, LinkError, Links, PublishableEvent
+from publisher.event_hubs.ports.state_store import ProducerStateStore
 from publisher.event_hubs.sdk.links import links_of
 from publisher.event_hubs.shell import PartitionShell
 from publisher.model import (

@@ -29,7 +29,8 @@ from publisher.event_hubs.core.steps import (
     Steps,
     Transfer,
 )
-from publisher.event_hubs.ports import Link, LinkError, Links, ProducerStateStore, StateConflictError
+from publisher.event_hubs.ports.links import Link, LinkError, Links
+from publisher.event_hubs.ports.state_store import ProducerStateStore, StateConflictError
 from publisher.model import RetryPolicy, SavedState, StateKey
 
 _log = logging.getLogger(__name__)

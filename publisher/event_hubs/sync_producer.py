@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 
 from publisher.errors import ProducerClosedError
 from publisher.event_hubs.batch import PublishingBatch, SentSet
-from publisher.event_hubs.ports import EncodedEvent, PublishableEvent
+from publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
 from publisher.event_hubs.producer import IdempotentProducer
 from publisher.model import PartitionPublishingProperties, SavedState
 

@@ -9,7 +9,7 @@ from sqlalchemy import update
 from foundation.errors import UnavailableError
 from foundation.sql.database import SqlDatabase
 from publisher.errors import InvalidProducerStateError, ProducerDisconnectedError
-from publisher.event_hubs.ports import StateConflictError
+from publisher.event_hubs.ports.state_store import StateConflictError
 from publisher.event_hubs.states.blob import BlobStateStore
 from publisher.event_hubs.states.file import FileStateStore
 from publisher.event_hubs.states.memory import MemoryStateStore

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 
 from publisher.errors import UnsupportedPublishingError
 from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports import LinkError
+from publisher.event_hubs.ports.links import LinkError
 from publisher.event_hubs.sdk import link_hooks
 from publisher.event_hubs.sdk.event_encoding import (
     EPOCH,

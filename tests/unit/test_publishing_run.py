@@ -12,7 +12,7 @@ from publisher.errors import PublishError
 from publisher.event_hubs.batching import BufferLimits
 from publisher.event_hubs.core.partition_keys import partition_of_key
 from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports import LinkError
+from publisher.event_hubs.ports.links import LinkError
 from publisher.event_hubs.producer import IdempotentProducer
 from publisher.event_hubs.states.memory import MemoryStateStore
 from publisher.model import RetryPolicy

@@ -13,7 +13,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from publisher import sdk_insides
 from publisher.errors import MessageTooLargeError, PublishSettingsError, UnsupportedPublishingError
 from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports import InsidesError, LinkError
+from publisher.event_hubs.ports.links import InsidesError, LinkError
 from publisher.event_hubs.producer import IdempotentProducer
 from publisher.event_hubs.sdk import link_hooks
 from publisher.event_hubs.sdk import links as sdk_links

@@ -19,7 +19,7 @@ from azure.eventhub.amqp import (
 )
 
 from publisher.event_hubs.core.sequencing import numbers_of
-from publisher.event_hubs.ports import EncodedEvent, PublishableEvent
+from publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
 from publisher.model import Stamp
 
 PRODUCER_ID = b"com.microsoft:producer-id"

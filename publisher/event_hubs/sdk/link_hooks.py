@@ -34,7 +34,7 @@ from publisher.cancellation import cancellations, settled
 from publisher.errors import UnsupportedPublishingError
 from publisher.event_hubs.core import failures
 from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports import EncodedEvent, InsidesError, LinkError
+from publisher.event_hubs.ports.links import EncodedEvent, InsidesError, LinkError
 from publisher.event_hubs.sdk.event_encoding import STAMP_KEYS, SdkCodec, stamped_events
 from publisher.model import Claims, Stamp
 from publisher.sdk_insides import CHANGED

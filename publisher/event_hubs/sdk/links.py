@@ -17,7 +17,7 @@ from azure.eventhub.exceptions import AuthenticationError, ConnectError, EventDa
 from publisher.cancellation import is_unexpected
 from publisher.errors import MessageTooLargeError, UnsupportedPublishingError
 from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports import (
+from publisher.event_hubs.ports.links import (
     Codec,
     EncodedEvent,
     InsidesError,

@@ -8,7 +8,7 @@ from azure.storage.blob import ContentSettings
 from azure.storage.blob.aio import ContainerClient
 
 from foundation.azure.blobs import CONFLICT, answered, container_is_missing, ensure_container
-from publisher.event_hubs.ports import StateConflictError
+from publisher.event_hubs.ports.state_store import StateConflictError
 from publisher.event_hubs.states import layout
 from publisher.model import ProducerRecord, StateKey
 

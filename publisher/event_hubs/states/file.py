@@ -14,7 +14,7 @@ import msgspec
 
 from foundation.errors import UnavailableError
 from publisher.errors import InvalidProducerStateError
-from publisher.event_hubs.ports import StateConflictError
+from publisher.event_hubs.ports.state_store import StateConflictError
 from publisher.event_hubs.states.layout import name_of
 from publisher.model import ProducerRecord, StateKey
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import count
 
-from publisher.event_hubs.ports import StateConflictError
+from publisher.event_hubs.ports.state_store import StateConflictError
 from publisher.model import ProducerRecord, StateKey
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from foundation.sql.database import SqlDatabase
-from publisher.event_hubs.ports import StateConflictError
+from publisher.event_hubs.ports.state_store import StateConflictError
 from publisher.event_hubs.states import layout
 from publisher.model import ProducerRecord, StateKey
 

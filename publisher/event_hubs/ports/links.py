@@ -1,4 +1,4 @@
-"""What the producer needs from the outside: a way to the service, and a place for its state."""
+"""The way to the service: links to partitions, events as they go over them, and how a link fails."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from azure.eventhub import EventData
 from azure.eventhub.amqp import AmqpAnnotatedMessage
 
 from publisher.event_hubs.core.steps import FailureKind
-from publisher.model import Claims, ProducerRecord, Stamp, StateKey
+from publisher.model import Claims, Stamp
 
 PublishableEvent = EventData | AmqpAnnotatedMessage
 
@@ -79,30 +79,3 @@ class Links(Protocol):
         """A link with these claims, None for one without idempotence. Raises LinkError."""
 
     async def close(self) -> None: ...
-
-
-class StateConflictError(Exception):
-    """The state in the store is not the one that the token was given out for."""
-
-
-class ProducerStateStore(Protocol):
-    """Where producers keep their state. Implementations: publisher/states.
-
-    A save is durable once it returns, and is atomic: a reader finds the old state or the new one. Both raise
-    consumer.errors.UnavailableError where the store cannot be reached by the deadline (the event loop's clock), and
-    InvalidProducerStateError for what cannot be read.
-    """
-
-    async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
-        """The state and its token, None if there is none."""
-
-    async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
-        """Writes the state if the one there has this token (None: if there is none); the new token.
-
-        Raises StateConflictError.
-        """
-
-    async def delete(self, key: StateKey, *, deadline: float) -> None:
-        """Forget the state, if there is one."""
-
-    async def aclose(self) -> None: ...
