@@ -18,8 +18,8 @@ from operator import sub
 
 from msgspec import Struct, structs
 
-from scaling.config.timetable import timetable
 from scaling.model import MetricFailure, MetricSample, Reason
+from scaling.schedules.timetable import timetable
 
 MAX_SAMPLES = 20_000
 """Samples kept per window."""

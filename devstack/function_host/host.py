@@ -18,7 +18,7 @@ from devstack.function_host.invocation import InvocationLog, InvocationRecord, I
 from devstack.function_host.queues import POISON_SUFFIX, QueueListener, StorageQueues, waited_for
 from devstack.function_host.settings import HostError, HostOptions, connection_string
 from devstack.function_host.timers import run_timer
-from scaling.config.ncrontab import NcrontabSchedule
+from scaling.schedules.ncrontab import NcrontabSchedule
 
 logger = logging.getLogger("devstack.function_host")
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Protocol
 
-from scaling.config.ncrontab import NcrontabSchedule
+from scaling.schedules.ncrontab import NcrontabSchedule
 
 
 class Clock(Protocol):

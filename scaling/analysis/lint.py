@@ -25,7 +25,7 @@ from scaling.analysis.steady import Piece, Steps, failure
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT
 from scaling.policy import EFFECTS_KEPT, Policy
 from scaling.rules.composite import levels_of, metrics_of
-from scaling.rules.request_units_for_rate import RequestUnitsForRateRule
+from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
 from scaling.window import MAX_VALUE
 
 MAX_COUNTS = 1_000

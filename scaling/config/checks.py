@@ -12,7 +12,7 @@ from scaling.analysis.lint import Finding, Severity
 from scaling.decision.lock_step import COLLECTOR
 from scaling.policy import Policy
 from scaling.rules.composite import metrics_of
-from scaling.rules.within_request_units import WithinRequestUnitsRule
+from scaling.rules.request_units.within import WithinRequestUnitsRule
 
 CONNECTIONS = ("connection", "storage")
 """Options of the registered collectors and scalers that take the name of a connection's app setting."""

@@ -36,7 +36,6 @@ from foundation.settings_reader import (
 )
 from scaling.analysis.lint import Finding
 from scaling.config.checks import missing_connections, no_circle, one_target_each
-from scaling.config.timetable import Timetable
 from scaling.policy import (
     HPA_IN,
     HPA_OUT,
@@ -51,6 +50,7 @@ from scaling.policy import (
 )
 from scaling.rules import RuleError, build_rule
 from scaling.rules.composite import CAPACITY_NAMES, metrics_of
+from scaling.schedules.timetable import Timetable
 from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, WindowSpec
 
 MAX_METRICS = 90

@@ -11,12 +11,12 @@ from msgspec import Struct
 from foundation.settings_reader import parse_params
 from scaling.rules.composite import CompositeRule
 from scaling.rules.guard import GuardRule
-from scaling.rules.request_units_for_rate import RequestUnitsForRateRule
+from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
+from scaling.rules.request_units.within import WithinRequestUnitsRule
 from scaling.rules.schedule import ScheduleRule
 from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.threshold import ThresholdRule
 from scaling.rules.view import MetricsView, Rule
-from scaling.rules.within_request_units import WithinRequestUnitsRule
 
 __all__ = ["RULES", "MetricsView", "Rule", "RuleError", "build_rule", "rule_class"]
 

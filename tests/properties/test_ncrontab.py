@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scaling.config.ncrontab import NcrontabSchedule
+from scaling.schedules.ncrontab import NcrontabSchedule
 
 BOUNDS = ((0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
 

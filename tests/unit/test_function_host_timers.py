@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from devstack.function_host.timers import run_timer
-from scaling.config.ncrontab import NcrontabSchedule
+from scaling.schedules.ncrontab import NcrontabSchedule
 
 START = datetime(2026, 3, 1, 10, 0, 0, 500_000, tzinfo=UTC)
 

@@ -16,9 +16,9 @@ from packaging.specifiers import SpecifierSet
 from consumer.config import read_slice
 from foundation.azure import connections
 from foundation.settings_reader import parse_duration
-from scaling.config.ncrontab import NcrontabSchedule
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.arm import clients as arm
+from scaling.schedules.ncrontab import NcrontabSchedule
 from scaling.service.assembly import assemble
 from tests.bicep import calls, names
 from tests.infra_support import (

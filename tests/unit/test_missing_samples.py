@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from foundation.settings_reader import ConfigError
 from scaling.config.policy_file import load_config
-from scaling.config.timetable import Timetable
 from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb
 from scaling.model import (
@@ -22,6 +21,7 @@ from scaling.model import (
     TargetState,
 )
 from scaling.policy import RuleSpec
+from scaling.schedules.timetable import Timetable
 from scaling.service import registry
 from scaling.window import Window, WindowSpec, assuming, summarize
 from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from scaling.config.ncrontab import NcrontabSchedule
+from scaling.schedules.ncrontab import NcrontabSchedule
 
 
 def firings(text, start, count):

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from scaling.model import Evidence, Flip, Reason, Verdict
-from scaling.rules.request_units import Demand, Source, Unit, Unknown
+from scaling.rules.request_units.sizing import Demand, Source, Unit, Unknown
 from scaling.rules.view import MetricsView
 
 

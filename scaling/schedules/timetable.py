@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from scaling.config.ncrontab import NcrontabSchedule
+from scaling.schedules.ncrontab import NcrontabSchedule
 
 COUNTED = 20_000
 """Most firings that are counted at once; as many samples as a window holds."""

@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec import Struct
 
 from scaling.model import Evidence, Flip, Reason, Verdict
-from scaling.rules.request_units import Demand, Source, Unknown
+from scaling.rules.request_units.sizing import Demand, Source, Unknown
 from scaling.rules.view import LevelLine, MetricsView
 
 

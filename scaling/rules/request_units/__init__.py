@@ -1,0 +1,1 @@
+"""Instances and request units kept in step: the sizing both rules share, and the two rules. Pure."""
