@@ -20,8 +20,9 @@ from foundation.errors import StoreUnavailableError
 from foundation.sanitize import one_line, without_secrets
 from foundation.settings_reader import ConfigError, parse_duration
 from foundation.wording import count_text, duration_text, number_text, time_text
-from scaling.analysis.lint import Severity, lint
+from scaling.analysis.lint import lint
 from scaling.analysis.replay import ReplayError, comparison, decode_inputs, replay, same
+from scaling.config.findings import Severity
 from scaling.decision import explain
 from scaling.model import LogEntry, LogKind, parse_decision_id
 from scaling.rules import RuleError

@@ -12,8 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from scaling.rules import Rule, build_rule
-from scaling.rules.composite import flattened
+from scaling.rules import Rule, build_rule, flattened
 from scaling.window import WindowSpec
 
 EFFECTS_KEPT = 64
@@ -64,6 +63,10 @@ class Fallback(Struct, frozen=True, kw_only=True):
 
     capacity: int
     after: float = 300.0
+
+
+TARGET_CAPACITY = "target_capacity"
+"""The collector of metrics that are the capacity of another target."""
 
 
 class MetricSpec(Struct, frozen=True, kw_only=True):

@@ -13,40 +13,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from enum import StrEnum
 from math import ceil, floor, inf
 from typing import Any
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from foundation.sanitize import told
 from foundation.wording import duration_text, number_text
 from scaling.analysis.steady import Piece, Steps, failure
+from scaling.config.findings import Finding, Severity
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT
 from scaling.policy import EFFECTS_KEPT, Policy
-from scaling.rules.composite import levels_of, metrics_of
+from scaling.rules.combine import levels_of, metrics_of
 from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
 from scaling.window import MAX_VALUE
 
 MAX_COUNTS = 1_000
 """Capacities tried one by one. Request units, of which there may be a hundred thousand, are not."""
-
-
-class Severity(StrEnum):
-    """`error`: the policy cannot work as written; `warning`: hardly meant so; `note`: good to know."""
-
-    ERROR = "error"
-    WARNING = "warning"
-    NOTE = "note"
-
-
-class Finding(Struct, frozen=True):
-    """One finding. `kind` names the check; `text` begins with the target's key path in tidemark.toml."""
-
-    severity: Severity
-    kind: str
-    target: str
-    text: str
 
 
 def lint(policy: Policy) -> tuple[Finding, ...]:

@@ -18,7 +18,8 @@ from msgspec import Struct
 from scaling.decision import pacing as pace
 from scaling.model import Reason, Verdict
 from scaling.policy import Policy
-from scaling.rules.composite import CompositeRule, combine, safe_evaluate
+from scaling.rules import CompositeRule
+from scaling.rules.combine import combine, safe_evaluate
 from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.view import LevelLine, MetricsView, Rule
 from scaling.window import MAX_VALUE, Summary

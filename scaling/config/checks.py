@@ -8,10 +8,9 @@ from typing import Any
 
 from foundation.sanitize import one_line, secret_in
 from foundation.settings_reader import Reader, Shared
-from scaling.analysis.lint import Finding, Severity
-from scaling.decision.lock_step import COLLECTOR
-from scaling.policy import Policy
-from scaling.rules.composite import metrics_of
+from scaling.config.findings import Finding, Severity
+from scaling.policy import TARGET_CAPACITY, Policy
+from scaling.rules.combine import metrics_of
 from scaling.rules.request_units.within import WithinRequestUnitsRule
 
 CONNECTIONS = ("connection", "storage")
@@ -41,7 +40,7 @@ def no_circle(policies: Mapping[str, Policy], shared: Shared, targets: Collectio
         others = {
             metric: str(spec.options.get("target", name))  # a missing one is told where it is missing
             for metric, spec in policy.spec.metrics.items()
-            if spec.collector == COLLECTOR
+            if spec.collector == TARGET_CAPACITY
         }
         for metric, other in others.items():
             path = f"targets.{name}.metrics.{metric}.target"

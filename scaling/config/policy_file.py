@@ -34,8 +34,8 @@ from foundation.settings_reader import (
     share,
     whole,
 )
-from scaling.analysis.lint import Finding
 from scaling.config.checks import missing_connections, no_circle, one_target_each
+from scaling.config.findings import Finding
 from scaling.policy import (
     HPA_IN,
     HPA_OUT,
@@ -49,7 +49,8 @@ from scaling.policy import (
     RuleSpec,
 )
 from scaling.rules import RuleError, build_rule
-from scaling.rules.composite import CAPACITY_NAMES, metrics_of
+from scaling.rules.combine import metrics_of
+from scaling.rules.expression import CAPACITY_NAMES
 from scaling.schedules.timetable import Timetable
 from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, WindowSpec
 

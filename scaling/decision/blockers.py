@@ -24,7 +24,7 @@ from scaling.model import (
     Verdict,
 )
 from scaling.policy import Policy
-from scaling.rules.composite import PROBLEMS, combine
+from scaling.rules.combine import PROBLEMS, combine
 from scaling.rules.view import MetricsView
 
 Blocker = tuple[Limit, tuple[Flip, ...]]

@@ -48,7 +48,7 @@ from scaling.model import (
     TargetState,
 )
 from scaling.policy import Policy
-from scaling.rules.composite import PROBLEMS
+from scaling.rules.combine import PROBLEMS
 from scaling.rules.view import MetricsView
 from scaling.window import Window
 

@@ -14,12 +14,11 @@ from collections.abc import Mapping
 from msgspec import Struct, structs
 
 from scaling.model import Capacity, MetricFailure, Reason, ScaleAction, TargetState
-from scaling.policy import Policy
-from scaling.rules.composite import objection_of
+from scaling.policy import TARGET_CAPACITY, Policy
+from scaling.rules.combine import objection_of
 from scaling.rules.view import MetricsView
 from scaling.window import Window
 
-COLLECTOR = "target_capacity"
 COUNTS = ("current", "reached", "wanted")
 
 _WILL_NOT_ACT = frozenset({Reason.DRY_RUN, Reason.PAUSED, Reason.CAPACITY_UNKNOWN})
@@ -73,7 +72,7 @@ def neighbours(policy: Policy) -> dict[str, Neighbour]:
     return {
         name: Neighbour(str(spec.options["target"]), spec.count)
         for name, spec in policy.spec.metrics.items()
-        if spec.collector == COLLECTOR
+        if spec.collector == TARGET_CAPACITY
     }
 
 

@@ -11,7 +11,7 @@ from msgspec import structs
 from foundation.wording import count_text
 from scaling.model import Flip, Reason, Verdict
 from scaling.policy import Policy
-from scaling.rules.composite import combine, safe_evaluate
+from scaling.rules.combine import combine, safe_evaluate
 from scaling.rules.view import MetricsView
 from scaling.window import COVERAGE_SLACK, Summary, WindowSpec
 

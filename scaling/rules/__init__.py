@@ -9,7 +9,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from foundation.settings_reader import parse_params
-from scaling.rules.composite import CompositeRule
+from scaling.rules.composite import CompositeRule, flattened
 from scaling.rules.guard import GuardRule
 from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
 from scaling.rules.request_units.within import WithinRequestUnitsRule
@@ -18,7 +18,16 @@ from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.threshold import ThresholdRule
 from scaling.rules.view import MetricsView, Rule
 
-__all__ = ["RULES", "MetricsView", "Rule", "RuleError", "build_rule", "rule_class"]
+__all__ = [
+    "RULES",
+    "CompositeRule",
+    "MetricsView",
+    "Rule",
+    "RuleError",
+    "build_rule",
+    "flattened",
+    "rule_class",
+]
 
 RULES: dict[str, type[Any]] = {  # sorted; a test keeps it so
     "composite": CompositeRule,

@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 Environment = Mapping[str, float]
 Evaluate = Callable[[Environment], float]
 
+CAPACITY_NAMES = ("instances", "ready", "minimum", "maximum")
+"""Names a rule's expressions know beside the metrics."""
+
 MAX_LENGTH = 1_000
 MAX_DEPTH = 40
 

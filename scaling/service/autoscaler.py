@@ -24,8 +24,9 @@ from msgspec import Struct
 from foundation.errors import ConflictError
 from foundation.gathering import NoAnswer, Rounds
 from foundation.sanitize import told
-from scaling.analysis.lint import Finding, Severity, lint
+from scaling.analysis.lint import lint
 from scaling.analysis.replay import encode_inputs, inputs_of, same
+from scaling.config.findings import Finding, Severity
 from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision.decide import decide

@@ -19,7 +19,7 @@ from scaling.decision import pacing as pace
 from scaling.model import REASONS, Direction, Evidence, LogEntry, Recommendation, TargetState
 from scaling.policy import MetricSpec, Policy
 from scaling.ports import LogPage, PoisonMessage, Snapshot
-from scaling.rules.composite import levels_of
+from scaling.rules.combine import levels_of
 from scaling.window import EMPTY, Summary, Window, summarize
 
 MAX_POINTS = 240

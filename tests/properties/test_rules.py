@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.model import MetricFailure, Reason, Verdict
-from scaling.rules.composite import PROBLEMS, combine, safe_evaluate
+from scaling.rules.combine import PROBLEMS, combine, safe_evaluate
 from scaling.window import Window
 from tests.steady_views import NOW, rule, view
 

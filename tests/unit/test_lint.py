@@ -6,8 +6,9 @@ import time
 import pytest
 from msgspec.structs import replace
 
-from scaling.analysis.lint import Severity, lint
+from scaling.analysis.lint import lint
 from scaling.analysis.steady import step
+from scaling.config.findings import Severity
 from scaling.model import Reason, Verdict
 from scaling.policy import HPA_IN, HPA_OUT, Pace, RateLimit, RuleSpec
 from scaling.rules.view import LevelLine

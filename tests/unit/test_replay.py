@@ -18,7 +18,7 @@ from scaling.analysis.replay import (
 )
 from scaling.decision.decide import decide
 from scaling.model import NO_CONTROLS, Reason
-from scaling.rules.composite import PROBLEMS
+from scaling.rules.combine import PROBLEMS
 from tests.decision_fixtures import read
 from tests.runner_support import NOW, World, at, full, metric, policy
 

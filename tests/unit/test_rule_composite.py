@@ -9,7 +9,7 @@ from msgspec import structs
 
 from scaling.model import Evidence, Flip, Reason, Verdict
 from scaling.rules import RuleError
-from scaling.rules.composite import PROBLEMS, combine, direction_reason, safe_evaluate
+from scaling.rules.combine import PROBLEMS, combine, direction_reason, safe_evaluate
 from tests.steady_views import rule, view, window
 
 A = {"type": "threshold", "metric": "a", "scale_out_above": 100, "scale_in_below": 50}

@@ -8,7 +8,7 @@ import pytest
 
 from scaling.model import Reason, Verdict
 from scaling.rules import RULES, RuleError, build_rule
-from scaling.rules.composite import metrics_of
+from scaling.rules.combine import metrics_of
 
 
 class Plain:

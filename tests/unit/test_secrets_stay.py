@@ -11,7 +11,7 @@ from foundation.sanitize import HiddenError, raising_no_secrets
 from scaling.decision.transitions import without_change
 from scaling.model import Capacity, EffectOutcome, LogKind
 from scaling.ports import CollectError, ScalerError
-from scaling.rules.composite import safe_evaluate
+from scaling.rules.combine import safe_evaluate
 from scaling.service.reading import MetricSource, make_report, read_capacity, read_metrics
 from scaling.storage.poison_queues import shown
 from tests.runner_support import World

@@ -16,8 +16,7 @@ from msgspec import Struct
 from scaling.decision.pacing import cooldown_until
 from scaling.model import Direction, Statistic, TargetState
 from scaling.policy import Policy
-from scaling.rules import Rule
-from scaling.rules.composite import CompositeRule
+from scaling.rules import CompositeRule, Rule
 from scaling.rules.guard import GuardRule
 from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.threshold import ThresholdRule
