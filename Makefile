@@ -41,7 +41,7 @@ dist: setup  ## Build the wheel, and beside it what spark-submit is given
 	@ls dist/*.whl dist/*.py
 
 lock: setup  ## Resolve the dependencies anew and write the lock files
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --upgrade pyproject.toml -o requirements.txt
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --upgrade --extra autoscaler --extra consumer pyproject.toml -o requirements.txt
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --upgrade --extra dev pyproject.toml -o requirements.lock
 
 setup:  ## Install what development needs: Python and Node packages

@@ -30,13 +30,7 @@ from scaling.service.assembly import assemble, read_config
 from scaling.service.autoscaler import Autoscaler
 from scaling.web.views import PoisonView, StatusView, orders_text, status_view, target_view
 
-app = typer.Typer(
-    name="tidemark",
-    help="Autoscaling that explains every decision, and event consumption that loses nothing.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console()
 errors = Console(stderr=True)
 
@@ -44,6 +38,11 @@ _T = TypeVar("_T")
 
 Root = Annotated[Path, typer.Option("--root", help="Folder of tidemark.toml, .env and local.settings.json.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+def mount(whole: typer.Typer) -> None:
+    """Adds the autoscaler's commands to those of other parts."""
+    whole.add_typer(app)
 
 
 def settings_of(root: Path) -> dict[str, str]:

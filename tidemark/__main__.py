@@ -1,20 +1,48 @@
-"""`tidemark`, also as `python -m tidemark`: the commands of all parts. What a command needs is loaded when it runs."""
+"""`tidemark`, also as `python -m tidemark`: the commands of all parts that are installed. What a command needs is loaded when
+it runs.
+"""
 
 from __future__ import annotations
 
-from consumer.cli.commands import mount as mount_consumer
-from publisher.cli.commands import mount as mount_publisher
-from scaling.cli import app
-from spark_jobs.cli import mount as mount_spark
+import importlib
 
-mount_consumer(app)
-mount_spark(app)
-mount_publisher(app)
+import typer
+
+PARTS = {
+    "autoscaler": "scaling.cli",
+    "consumer": "consumer.cli.commands",
+    "publisher": "publisher.cli.commands",
+    "spark": "spark_jobs.cli",
+}
+"""The extra of each part, and the module whose `mount` adds its commands."""
+
+
+def command_line() -> typer.Typer:
+    """All commands. A part whose packages are not installed is named at the end of the help, with how to install it."""
+    app = typer.Typer(
+        name="tidemark",
+        help="Autoscaling that explains every decision, and event consumption that loses nothing.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    absent = []
+    for extra, module in PARTS.items():
+        try:
+            importlib.import_module(module).mount(app)
+        except ModuleNotFoundError as error:
+            if str(error.name).startswith(module.partition(".")[0]):
+                raise
+            absent.append(
+                f"Without the {extra}: '{error.name}' is missing. pip install 'tidemark\\[{extra}]'"
+            )
+    app.info.epilog = "\n\n".join(absent)
+    return app
 
 
 def main() -> None:
     """The entry point of the installed command."""
-    app()
+    command_line()()
 
 
 if __name__ == "__main__":

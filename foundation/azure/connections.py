@@ -19,15 +19,14 @@ from urllib.parse import urlsplit
 
 from azure.core.credentials import AccessToken
 from azure.core.credentials_async import AsyncTokenCredential
-from azure.data.tables.aio import TableServiceClient
 from azure.identity.aio import DefaultAzureCredential, ManagedIdentityCredential
-from azure.storage.queue import TextBase64EncodePolicy
-from azure.storage.queue.aio import QueueClient
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from azure.data.tables.aio import TableServiceClient
     from azure.eventhub.aio import EventHubConsumerClient
     from azure.storage.blob.aio import ContainerClient
+    from azure.storage.queue.aio import QueueClient
 
 CA_BUNDLE = "TIDEMARK_CA_BUNDLE"
 """Setting with the path of a PEM file; it replaces the system's certificate authorities."""
@@ -205,6 +204,8 @@ def storage_endpoint(settings: Settings, prefix: str, service: str) -> StorageEn
 
 def table_service(settings: Settings, prefix: str, **options: Any) -> TableServiceClient:
     """A client of the account's Table service; `options` go to its constructor. The caller closes it."""
+    from azure.data.tables.aio import TableServiceClient  # noqa: PLC0415 - not every part has tables
+
     arguments = {
         "retry_total": RETRIES,
         "retry_backoff_factor": 0.5,
@@ -226,6 +227,9 @@ def queue_client(settings: Settings, prefix: str, name: str, **options: Any) -> 
     messages out as stored, because not everybody who writes to a queue encodes. `options` go to the
     constructor.
     """
+    from azure.storage.queue import TextBase64EncodePolicy  # noqa: PLC0415 - not every part has queues
+    from azure.storage.queue.aio import QueueClient  # noqa: PLC0415
+
     arguments = {
         "retry_total": RETRIES,
         "initial_backoff": 1,

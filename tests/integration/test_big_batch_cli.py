@@ -15,7 +15,7 @@ from devstack.faults import Fault
 from devstack.processes.threaded import running_in_thread
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages import identity
-from tidemark.__main__ import app
+from tidemark.__main__ import command_line
 
 pytestmark = pytest.mark.wire
 
@@ -40,7 +40,7 @@ def send(threaded, queue, tmp_path, monkeypatch):
 
     def run(*options, **more):
         arguments = ["send", "--queue", queue, "--root", str(tmp_path), "--json", "--quiet", *options]
-        result = CliRunner().invoke(app, arguments, **more)
+        result = CliRunner().invoke(command_line(), arguments, **more)
         lines = result.stdout.splitlines()
         return result, json.loads(lines[-1]) if lines else None
 

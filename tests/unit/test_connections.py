@@ -215,7 +215,7 @@ async def test_a_ca_bundle_is_handed_to_the_clients(tmp_path, monkeypatch):
         def __init__(self, endpoint, **options):
             seen.update(options)
 
-    monkeypatch.setattr(connections, "TableServiceClient", Client)
+    monkeypatch.setattr("azure.data.tables.aio.TableServiceClient", Client)
     table_service({"TIDEMARK_CA_BUNDLE": str(bundle), "P__accountName": "acme"}, "P")
 
     assert seen["connection_verify"] == str(bundle)

@@ -18,7 +18,7 @@ from scaling.rules import RULES
 from scaling.scalers.arm import clients as arm
 from scaling.service import registry
 from scaling.service.registry import COLLECTORS, collector_class
-from tidemark.__main__ import app
+from tidemark.__main__ import command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -60,7 +60,7 @@ def test_every_make_target_and_tidemark_command_exists(page):
         re.findall(r"```(?:sh|bash)?\n(.*?)```", text, re.DOTALL) + re.findall(r"`([^`\n]+)`", text)
     )
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    commands = get_command(app).commands
+    commands = get_command(command_line()).commands
 
     assert set(re.findall(r"(?:^|\n)make ([a-z-]+)", code)) <= targets
     for command, arguments in re.findall(r"(?:^|\n|bin/)tidemark ([a-z-]+)([^\n]*)", code):
@@ -74,7 +74,7 @@ def test_every_make_target_and_tidemark_command_exists(page):
 def options_of(words, command):
     """The options of a command; of one that is loaded when it runs, those its help shows."""
     if command.context_settings.get("allow_extra_args"):
-        return set(re.findall(r"--[a-z-]+", CliRunner().invoke(app, [*words, "--help"]).output))
+        return set(re.findall(r"--[a-z-]+", CliRunner().invoke(command_line(), [*words, "--help"]).output))
     return {name for parameter in command.params for name in parameter.opts}
 
 

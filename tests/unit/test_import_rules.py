@@ -1,45 +1,57 @@
-"""Who may import what, and what pure modules never touch: docs/architecture.md, kept by the code itself."""
+"""Who may import what, what pure modules never touch, and how large a room may be: docs/architecture.md, kept by the code."""
 
 import ast
 import re
 import sys
+from collections import Counter, defaultdict
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from scaling.rules import RULES
-from scaling.service.registry import COLLECTORS, SCALERS
-
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("scaling", "consumer", "publisher", "spark_jobs")
-
-LISTED = {
-    f"{package}.{name}"
-    for package, names in {
-        "scaling": """
-        blockers checkpoint_layouts codec config config_reader controls explain lag lint lock_step
-        logic missing model ncrontab pace policy replay rules rules.composite rules.expression
-        rules.guard rules.level rules.request_units rules.request_units_for_rate rules.schedule
-        rules.target_per_unit rules.threshold rules.view rules.within_request_units serial state
-        steady views window
-        """,
-        "consumer": """
-        amqp_event balance checkpoints.blob_layout claimed completion_map config
-        dead_letters.letters effects errors lane lanes limits low_water mapping model partition_hash
-        pipeline position rate_limiter rejected retry sinks.cosmos_answers statistics
-        telemetry.interval
-        """,
-        "publisher": "errors",
-        "spark_jobs": "errors",
-    }.items()
-    for name in names.split()
+PARTS = {
+    "foundation": set(),
+    "scaling": {"foundation"},
+    "consumer": {"foundation"},
+    "publisher": {"foundation"},
+    "spark_jobs": {"foundation", "scaling", "consumer"},
+    "tidemark": {"foundation", "scaling", "consumer", "publisher", "spark_jobs"},
+    "devstack": {"foundation", "scaling", "consumer", "publisher", "spark_jobs", "tidemark"},
 }
-CONTRACTS = {
-    "scaling.ports",
-    "foundation.version",
-    "consumer.ports",
-}  # protocols and constants: nothing in them runs
+"""Each part, and the parts below it."""
+OPEN = {
+    # Orders about a consumer stand in the scaling log.
+    "consumer.web": {
+        "scaling.model",
+        "scaling.ports",
+        "scaling.storage.audit",
+        "scaling.storage.decision_log",
+    },
+    "publisher": {"consumer.core.rate_limiter", "consumer.core.retry_delay"},
+}
+"""What a folder may import of a part that is not below it: modules, by name."""
+ON_TOP = {"__main__", "cli", "entry_point", "environment", "local"}
+"""Modules beside a part's folders that stand above them: its commands. All others beside them stand below."""
+PURE_FOLDERS = (
+    *("consumer.core", "consumer.mapping", "publisher.event_hubs.core", "publisher.service_bus.core"),
+    *("scaling.analysis", "scaling.config", "scaling.decision", "scaling.rules"),
+)
+PURE_MODULES = {
+    *("foundation.settings_reader", "scaling.model", "scaling.policy", "scaling.window", "scaling.web.views"),
+    *("scaling.service.messages", "scaling.storage.rows", "scaling.collectors.event_hub.lag"),
+    *(
+        "scaling.collectors.event_hub.checkpoint_layouts",
+        "consumer.config",
+        "consumer.errors",
+        "consumer.model",
+    ),
+    *("consumer.leasing.balance", "consumer.leasing.start_position", "consumer.receiving.amqp_event"),
+    *("consumer.sinks.cosmos.answers", "consumer.stores.blob.layout", "consumer.telemetry.interval"),
+    *("publisher.errors", "spark_jobs.errors"),
+}
+"""Besides those of the pure folders, and all whose docstring says so."""
 PURE_LIBRARIES = {
     "msgspec",
     "mmh3",
@@ -47,6 +59,12 @@ PURE_LIBRARIES = {
     "pyarrow",
     "fastavro",
 }  # arithmetic, hashes, and bytes to values
+CONTRACTS = {
+    "scaling.ports",
+    "consumer.ports",
+    "foundation.version",
+    "foundation.errors",
+}  # nothing in them runs
 IN_MEMORY = {"io.BytesIO", "io.StringIO"}
 IMPURE = {"time", "random", "secrets", "logging", "socket", "subprocess", "asyncio", "threading", "os", "io"}
 FORBIDDEN_CALLS = {"open", "print", "input", "eval", "exec", "compile", "__import__", "breakpoint"}
@@ -56,27 +74,17 @@ FORBIDDEN_METHODS = {"now", "utcnow", "today", "read_text", "write_text", "read_
 def modules():
     """Dotted name -> path of every module there is."""
     found = {}
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            found[name.removesuffix(".__init__")] = path
+    for part in PARTS:
+        for path in sorted((ROOT / part).rglob("*.py")):
+            if "node_modules" not in path.parts:
+                name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+                found[name.removesuffix(".__init__")] = path
     return found
 
 
 @cache
 def tree(path):
     return ast.parse(path.read_text(encoding="utf-8"))
-
-
-def says_pure(path):
-    """Whether a module's docstring claims it, as new modules do: the tests below hold it to that."""
-    words = ast.get_docstring(tree(path)) or ""
-    return re.search(r"\(pure\)|\bPure[.;]", words) is not None
-
-
-MODULES = modules()
-PURE = LISTED | {name for name, path in MODULES.items() if says_pure(path)}
-PURE_HERE = sorted(PURE)
 
 
 @cache
@@ -93,32 +101,89 @@ def imports(path):
     return found
 
 
+MODULES = modules()
+FOLDERS = {name for name, path in MODULES.items() if path.name == "__init__.py"}
+
+
 def own(path):
-    """Our modules that a file imports."""
-    return imports(path) & MODULES.keys()
+    """Our modules that a file imports. A folder's own code counts where it is meant: `from folder import name`."""
+    found = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= names & MODULES.keys() or {node.module}
+    return found & MODULES.keys()
 
 
 def foreign(path):
     """Top-level packages a file imports that are neither ours nor the standard library's."""
     tops = {name.partition(".")[0] for name in imports(path)}
-    return tops - set(sys.stdlib_module_names) - {*PACKAGES, "__future__"}
+    return tops - set(sys.stdlib_module_names) - {*PARTS, "__future__"}
 
 
-def test_every_rule_file_is_pure():
-    rules = {name for name in MODULES if name == "scaling.rules" or name.startswith("scaling.rules.")}
+def says_pure(path):
+    words = ast.get_docstring(tree(path)) or ""
+    return re.search(r"\(pure\)|\bPure[.;]", words) is not None
 
-    assert rules <= PURE
+
+PURE = PURE_MODULES | {
+    name
+    for name, path in MODULES.items()
+    if name.startswith(PURE_FOLDERS) or (says_pure(path) and not name.startswith("devstack"))
+}
 
 
-@pytest.mark.parametrize("name", PURE_HERE)
+def room(name):
+    """The folder of a module; commands stand in a room of their own above a part's folders."""
+    if name in FOLDERS:
+        return name
+    folder, _, module = name.rpartition(".")
+    return f"{folder} (commands)" if folder in PARTS and module in ON_TOP else folder
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_part_imports_what_is_below_it(name):
+    part = name.partition(".")[0]
+    allowed = {part, *PARTS[part]}
+    others = {each for each in own(MODULES[name]) if each.partition(".")[0] not in allowed}
+    opened = {each for folder, names in OPEN.items() if name.startswith(folder) for each in names}
+
+    assert others <= opened
+
+
+def circle_of(graph):
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return None
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    assert circle_of({name: own(path) - {name} for name, path in MODULES.items()}) is None
+
+
+def test_no_folders_import_each_other_in_a_circle():
+    graph = defaultdict(set)
+    for name, path in MODULES.items():
+        graph[room(name)] |= {room(each) for each in own(path)} - {room(name)}
+
+    assert circle_of(graph) is None
+
+
+def test_the_product_never_imports_the_test_bed():
+    assert not [name for name in imports(ROOT / "function_app.py") if name.startswith("devstack")]
+
+
+@pytest.mark.parametrize("name", sorted(PURE))
 def test_pure_modules_import_the_standard_library_msgspec_and_each_other(name):
-    path = MODULES[name]
-
-    assert foreign(path) <= PURE_LIBRARIES
-    assert own(path) - set(PACKAGES) <= PURE | CONTRACTS
+    assert foreign(MODULES[name]) <= PURE_LIBRARIES
+    assert own(MODULES[name]) - FOLDERS <= PURE | CONTRACTS
 
 
-@pytest.mark.parametrize("name", PURE_HERE)
+@pytest.mark.parametrize("name", sorted(PURE))
 def test_pure_modules_have_no_clock_no_chance_no_log_and_no_files(name):
     path = MODULES[name]
     imported = imports(path)
@@ -136,79 +201,68 @@ def test_pure_modules_have_no_clock_no_chance_no_log_and_no_files(name):
     assert (touched, called) == (set(), set())
 
 
-@pytest.mark.parametrize("name", PURE_HERE)
+@pytest.mark.parametrize("name", sorted(PURE))
 def test_pure_modules_are_not_asynchronous(name):
     kinds = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
 
     assert not [node for node in ast.walk(tree(MODULES[name])) if isinstance(node, kinds)]
 
 
-@pytest.mark.parametrize(
-    ("ports", "values"),
-    [
-        ("scaling.ports", {"scaling", "scaling.model", "scaling.window"}),
-        ("consumer.ports", {"consumer", "consumer.model"}),
-    ],
-)
-def test_ports_import_values_only(ports, values):
-    assert own(MODULES[ports]) <= values
-    assert foreign(MODULES[ports]) <= {"msgspec"}
+def test_only_the_web_folders_import_the_functions_library():
+    importers = {name for name, path in MODULES.items() if "azure.functions" in imports(path)}
+
+    assert {room(name) for name in importers} <= {"scaling.web", "consumer.web", "devstack.function_host"}
 
 
-ADAPTERS = sorted(
-    name
-    for name in MODULES
-    if name.startswith(
-        (
-            *("scaling.collectors.", "scaling.scalers."),
-            *("consumer.sinks.", "consumer.checkpoints.", "consumer.dead_letters."),
-        )
-    )
-    or name.removeprefix("scaling.")
-    in {"connections", "queues", "tables", "state_store", "decision_log", "control_store"}
-)
-
-
-@pytest.mark.parametrize("name", ADAPTERS)
-def test_adapters_import_no_decision_and_no_shell(name):
-    above = {
-        *(
-            f"scaling.{each}"
-            for each in ("logic", "runner", "functions", "assembly", "cli", "api", "lint", "replay")
-        ),
-        *(f"consumer.{each}" for each in ("pipeline", "runtime", "functions", "assembly", "cli")),
-    }
-
-    assert not own(MODULES[name]) & above
-    assert "azure.functions" not in imports(MODULES[name])
-
-
-def test_the_runner_imports_no_sdk():
+def test_the_autoscaler_knows_no_sdk():
     assert foreign(MODULES["scaling.service.autoscaler"]) <= {"msgspec"}
 
 
-def test_only_the_functions_module_and_the_app_import_the_functions_library():
-    importers = {name for name, path in MODULES.items() if "azure.functions" in imports(path)}
-
-    assert importers <= {
-        *("scaling.web.functions", "scaling.web.api", "consumer.web.functions", "consumer.web.http_functions")
-    }
-    assert "scaling.service.autoscaler" in own(MODULES["scaling.web.functions"])
+# -- rooms that one can survey --------------------------------------------------------------------------
 
 
-def test_the_product_never_imports_the_test_bed():
-    product = [*MODULES.values(), ROOT / "function_app.py"]
+def test_no_folder_has_more_than_twelve_modules():
+    sizes = Counter(name.rpartition(".")[0] for name in MODULES if name not in FOLDERS)
 
-    assert not [
-        path for path in product if any(name.partition(".")[0] == "devstack" for name in imports(path))
-    ]
+    assert {folder: count for folder, count in sizes.items() if count > 12} == {}
 
 
-def test_what_an_architecture_rule_would_miss_is_there_to_be_checked():
-    assert {f"scaling.{name}" for name in ("model", "window", "logic", "pace", "lint")} <= set(PURE_HERE)
-    assert ADAPTERS
+def lines_of_work(function):
+    """Lines of a function's body, without its docstring."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return function.end_lineno - body[0].lineno + 1 if body else 0
 
 
-@pytest.mark.parametrize("registry", [RULES, COLLECTORS, SCALERS])
-def test_registries_are_sorted_by_name(registry):
-    assert list(registry) == sorted(registry)
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_a_module_has_400_lines_at_most_and_a_function_40(name):
+    path = MODULES[name]
+    functions = (
+        each for each in ast.walk(tree(path)) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    long = {each.name: lines_of_work(each) for each in functions if lines_of_work(each) > 40}
+
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+    assert long == {}
+
+
+@pytest.mark.parametrize("name", sorted(FOLDERS))
+def test_a_folder_says_its_duty(name):
+    assert ast.get_docstring(tree(MODULES[name]))
+
+
+def drawn():
+    """Folder -> duty, as docs/architecture.md draws them."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    block = text.partition("## The rooms")[2].partition("```\n")[2].partition("```")[0]
+    found, above = {}, []
+    for line in block.splitlines():
+        indent, name, duty = re.fullmatch(r"( *)([a-z_]+)/ +(.+)", line).groups()
+        above = [*above[: len(indent) // 2], name]
+        found[".".join(above)] = duty
+    return found
+
+
+def test_the_architecture_draws_the_rooms_as_they_are():
+    duties = {name: ast.get_docstring(tree(MODULES[name])).splitlines()[0].rstrip(".") for name in FOLDERS}
+
+    assert {name: duty.rstrip(".") for name, duty in drawn().items()} == duties

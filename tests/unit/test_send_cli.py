@@ -27,7 +27,7 @@ from publisher.cli.send_journal import SendJournal
 from publisher.errors import PublishError, PublishSettingsError
 from publisher.service_bus.core.plain_message import PlainMessage
 from publisher.service_bus.core.send_report import Indices, Outgoing
-from tidemark.__main__ import app
+from tidemark.__main__ import command_line
 
 JSONL = LineOptions("jsonl", session_field="customer", id_field="id")
 NOTHING_READ = hashlib.sha256().hexdigest()
@@ -315,7 +315,7 @@ def test_wrong_options_end_with_status_2_and_their_name(tmp_path, monkeypatch, o
     )
     file = tmp_path / "lines.txt"
     file.write_text("a\n")
-    result = CliRunner().invoke(app, ["send", "-f", str(file), "--root", str(tmp_path), *options])
+    result = CliRunner().invoke(command_line(), ["send", "-f", str(file), "--root", str(tmp_path), *options])
 
     assert result.exit_code == 2
     assert words in result.output.replace("\n", " ")

@@ -1,0 +1,60 @@
+"""Each part can be installed alone: the commands of the others are absent, and the help says how to get them."""
+
+import importlib
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tidemark.__main__ import PARTS, command_line
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def help_text():
+    return " ".join(CliRunner().invoke(command_line(), ["--help"], env={"COLUMNS": "300"}).output.split())
+
+
+def test_with_all_parts_installed_all_commands_are_there():
+    told = help_text()
+
+    assert all(name in told for name in ("status", "consume", "publish", "spark"))
+    assert "Without" not in told
+
+
+@pytest.mark.parametrize("extra", PARTS)
+def test_a_part_whose_packages_are_missing_is_told_and_the_others_work(monkeypatch, extra):
+    import_module = importlib.import_module
+
+    def without(name):
+        if name == PARTS[extra]:
+            raise ModuleNotFoundError("No module named 'mmh3'", name="mmh3")
+        return import_module(name)
+
+    monkeypatch.setattr(importlib, "import_module", without)
+
+    assert f"Without the {extra}: 'mmh3' is missing. pip install 'tidemark[{extra}]'" in help_text()
+
+
+def test_a_module_of_ours_that_is_missing_is_an_error(monkeypatch):
+    monkeypatch.setitem(PARTS, "consumer", "consumer.cli.nowhere")
+
+    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+        command_line()
+
+
+def test_every_part_is_an_extra_and_the_publisher_brings_no_other_parts_sdks():
+    extras = PROJECT["project"]["optional-dependencies"]
+    publisher = {re.match(r"[\w-]+", each)[0] for each in extras["publisher"]}
+
+    assert PARTS.keys() <= extras.keys()
+    assert publisher == {"azure-eventhub", "azure-servicebus", "azure-storage-blob", "sqlalchemy"}
+
+
+def test_the_wheel_holds_the_product_and_no_local_servers():
+    packages = set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
+
+    assert packages == {"foundation", "scaling", "consumer", "publisher", "spark_jobs", "tidemark"}
