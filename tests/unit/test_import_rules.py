@@ -8,8 +8,6 @@ from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 PARTS = {
     "foundation": set(),
@@ -143,14 +141,16 @@ def room(name):
     return f"{folder} (commands)" if folder in PARTS and module in ON_TOP else folder
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
-def test_a_part_imports_what_is_below_it(name):
-    part = name.partition(".")[0]
-    allowed = {part, *PARTS[part]}
-    others = {each for each in own(MODULES[name]) if each.partition(".")[0] not in allowed}
-    opened = {each for folder, names in OPEN.items() if name.startswith(folder) for each in names}
+def test_a_part_imports_what_is_below_it():
+    wrong = {}
+    for name, path in MODULES.items():
+        part = name.partition(".")[0]
+        opened = {each for folder, names in OPEN.items() if name.startswith(folder) for each in names}
+        above = {each for each in own(path) if each.partition(".")[0] not in {part, *PARTS[part]}}
+        if above - opened:
+            wrong[name] = above - opened
 
-    assert others <= opened
+    assert wrong == {}
 
 
 def circle_of(graph):
@@ -177,35 +177,40 @@ def test_the_product_never_imports_the_test_bed():
     assert not [name for name in imports(ROOT / "function_app.py") if name.startswith("devstack")]
 
 
-@pytest.mark.parametrize("name", sorted(PURE))
-def test_pure_modules_import_the_standard_library_msgspec_and_each_other(name):
-    assert foreign(MODULES[name]) <= PURE_LIBRARIES
-    assert own(MODULES[name]) - FOLDERS <= PURE | CONTRACTS
+def test_pure_modules_import_the_standard_library_msgspec_and_each_other():
+    wrong = {
+        name: (foreign(MODULES[name]) - PURE_LIBRARIES) | (own(MODULES[name]) - FOLDERS - PURE - CONTRACTS)
+        for name in PURE
+    }
+
+    assert {name: each for name, each in wrong.items() if each} == {}
 
 
-@pytest.mark.parametrize("name", sorted(PURE))
-def test_pure_modules_have_no_clock_no_chance_no_log_and_no_files(name):
-    path = MODULES[name]
+def impurities(path):
+    """What a module has of clocks, chance, logs and files."""
     imported = imports(path)
     if IN_MEMORY & imported:
         imported = imported - IN_MEMORY - {"io"}
-    touched = {each.partition(".")[0] for each in imported} & IMPURE
-    called = set()
+    found = {each.partition(".")[0] for each in imported} & IMPURE
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call):
             if isinstance(node.func, ast.Name) and node.func.id in FORBIDDEN_CALLS:
-                called.add(node.func.id)
+                found.add(node.func.id)
             if isinstance(node.func, ast.Attribute) and node.func.attr in FORBIDDEN_METHODS:
-                called.add(node.func.attr)
+                found.add(node.func.attr)
+    return found
 
-    assert (touched, called) == (set(), set())
+
+def test_pure_modules_have_no_clock_no_chance_no_log_and_no_files():
+    assert {name: found for name in PURE if (found := impurities(MODULES[name]))} == {}
 
 
-@pytest.mark.parametrize("name", sorted(PURE))
-def test_pure_modules_are_not_asynchronous(name):
+def test_pure_modules_are_not_asynchronous():
     kinds = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
 
-    assert not [node for node in ast.walk(tree(MODULES[name])) if isinstance(node, kinds)]
+    assert not [
+        name for name in PURE if any(isinstance(node, kinds) for node in ast.walk(tree(MODULES[name])))
+    ]
 
 
 def test_only_the_web_folders_import_the_functions_library():
@@ -233,21 +238,26 @@ def lines_of_work(function):
     return function.end_lineno - body[0].lineno + 1 if body else 0
 
 
-@pytest.mark.parametrize("name", sorted(MODULES))
-def test_a_module_has_400_lines_at_most_and_a_function_40(name):
-    path = MODULES[name]
-    functions = (
-        each for each in ast.walk(tree(path)) if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-    )
-    long = {each.name: lines_of_work(each) for each in functions if lines_of_work(each) > 40}
+def test_a_module_has_400_lines_at_most():
+    lines = {name: path.read_text(encoding="utf-8").count("\n") for name, path in MODULES.items()}
 
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
-    assert long == {}
+    assert {name: count for name, count in lines.items() if count > 400} == {}
 
 
-@pytest.mark.parametrize("name", sorted(FOLDERS))
-def test_a_folder_says_its_duty(name):
-    assert ast.get_docstring(tree(MODULES[name]))
+def test_a_function_has_40_lines_at_most():
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    lines = {
+        f"{name}.{node.name}": lines_of_work(node)
+        for name, path in MODULES.items()
+        for node in ast.walk(tree(path))
+        if isinstance(node, kinds)
+    }
+
+    assert {name: count for name, count in lines.items() if count > 40} == {}
+
+
+def test_a_folder_says_its_duty():
+    assert [name for name in FOLDERS if not ast.get_docstring(tree(MODULES[name]))] == []
 
 
 def drawn():
