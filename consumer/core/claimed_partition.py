@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from consumer.core.effects import CheckpointSaved, PartitionDrained, SaveCheckpoint
-from consumer.core.low_water import WorkList
+from consumer.core.settled.low_water import WorkList
 from consumer.core.statistics import PartitionStatistics
 from consumer.model import Claim
 

@@ -21,7 +21,7 @@ from itertools import islice, takewhile
 
 from msgspec import Struct
 
-from consumer.core.low_water import WorkList
+from consumer.core.settled.low_water import WorkList
 from consumer.model import Outcome, Record, WriteResult
 
 _LEAST = 2  # records in a batch, however much is throttled: one that is tried again, and one that is not

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 
 from consumer.core.lane import BatchLimits, Lane, Take, Work
-from consumer.core.low_water import WorkList
 from consumer.core.retry_delay import Chance, delay
+from consumer.core.settled.low_water import WorkList
 from consumer.model import Batch, Outcome, Routes, WriteResult
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.core.completion_map import decode, encode
-from consumer.core.low_water import WorkList
+from consumer.core.settled.completion_map import decode, encode
+from consumer.core.settled.low_water import WorkList
 from consumer.model import Checkpoint
 
 steps = st.lists(st.tuples(st.sampled_from(["receive", "next", "settle", "restart"]), st.integers(0, 60)))

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from consumer.core.completion_map import decode, encode
+from consumer.core.settled.completion_map import decode, encode
 
 
 def runs_of(numbers):

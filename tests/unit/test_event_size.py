@@ -8,8 +8,8 @@ from msgspec import structs
 from consumer.core.effects import EventsReceived, PartitionClaimed, PauseReceiving
 from consumer.core.lane import BatchLimits, Work
 from consumer.core.limits import Limits
-from consumer.core.low_water import WorkList
 from consumer.core.pipeline import Pipeline
+from consumer.core.settled.low_water import WorkList
 from consumer.leasing.start_position import Start
 from consumer.model import Claim, Event, Record, Routes
 from consumer.receiving.progress import Progress

@@ -2,7 +2,7 @@
 
 import pytest
 
-from consumer.core.low_water import WorkList
+from consumer.core.settled.low_water import WorkList
 from consumer.model import Checkpoint
 
 

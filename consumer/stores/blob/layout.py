@@ -7,7 +7,7 @@
 | offset         | all        | opaque; "-1" while nothing is settled                                |
 | sequencenumber | all        | low-water mark; "-1" while nothing is settled                        |
 | epoch, owner   | us         | the claim that may write                                             |
-| beyond         | us         | what is settled beyond the mark (consumer/core/completion_map.py)         |
+| beyond         | us         | what is settled beyond the mark (consumer/core/settled/completion_map.py)         |
 | savedat        | us         | epoch seconds; missing while the partition is claimed but never saved |
 | stream, format | us         | whose position this is; the version of these rules                   |
 
@@ -23,7 +23,7 @@ from urllib.parse import quote, unquote
 import msgspec
 from msgspec import Struct
 
-from consumer.core.completion_map import decode, encode
+from consumer.core.settled.completion_map import decode, encode
 from consumer.model import NOTHING_SETTLED, Checkpoint
 
 FORMAT = "1"
