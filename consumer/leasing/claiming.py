@@ -21,7 +21,8 @@ _T = TypeVar("_T")
 class Partitions(Protocol):
     """What the hub tells of itself."""
 
-    created_at: float | None
+    @property
+    def created_at(self) -> float | None: ...
 
     async def state(self, partition: str) -> PartitionState: ...
 

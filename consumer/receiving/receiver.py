@@ -8,25 +8,23 @@ that the service itself refuses an older owner.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
-import ssl
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
-from azure.eventhub.aio import EventHubConsumerClient
 from msgspec import Struct
 
 from consumer.errors import FencedError, PositionError
 from consumer.leasing.start_position import Expired, Start
 from consumer.model import Event, PartitionState
-from consumer.receiving.link import Link, LinkLostError, LinkOptions, ShortcutError, options_of_client
+from consumer.receiving.hub import Hub
+from consumer.receiving.link import Link, LinkLostError, LinkOptions, ShortcutError
 from consumer.receiving.progress import Progress
-from foundation.azure.connections import Settings, event_hub_client, network_story, tls_context
-from foundation.errors import SettingsError, UnavailableError
+from foundation.azure.connections import Settings
+from foundation.errors import UnavailableError
 
 OnEvents = Callable[[Sequence[Event], int | None], Awaitable[None]]
 """Gets events in order, and the sequence number of the partition's last event as far as it is known. No events: the
@@ -38,13 +36,9 @@ OnExpired = Callable[[Expired], None]
 
 _log = logging.getLogger("tidemark.consumer")
 
-_Result = TypeVar("_Result")
-
 _STOLEN = "link:stolen"
-_NOT_FOUND = "not-found"
 _FIRST_BACKOFF, _LONGEST_BACKOFF = 0.5, 30.0  # seconds between two attempts to connect
 _FIRST_PATIENCE = 15.0  # seconds in which a partition with events has to give the first one
-_REQUEST_TIMEOUT = 15.0  # seconds; a request over a new connection takes 0.4 s
 _CLOSING = 5.0  # seconds until a link is ended by force; the SDK's own stop takes one
 
 
@@ -97,49 +91,25 @@ class HubReceiver:
         **client_options: Any,
     ) -> None:
         self.options = options or ReceiverOptions()
-        self.created_at: float | None = None
-        """When the hub was created, once `partitions` was asked."""
-        self._settings = settings
-        self._prefix = prefix
-        self._hub = hub
-        self._consumer_group = consumer_group
-        self._client_options = client_options
-        self._tls: ssl.SSLContext | None = None
-        self._management: EventHubConsumerClient | None = None
+        self._hub = Hub(settings, prefix, hub, consumer_group, client_options)
         self._statistics = ReceiverStatistics()
         self._receiving = 0
-        self._background: set[asyncio.Task[Any]] = set()
 
     def statistics(self) -> ReceiverStatistics:
         return self._statistics
 
-    async def partitions(self) -> list[str]:
-        """The ids of all partitions now.
+    @property
+    def created_at(self) -> float | None:
+        """When the hub was created, once `partitions` was asked."""
+        return self._hub.created_at
 
-        Raises SettingsError when there is no such hub at the first time, PositionError when the hub is no longer the
-        one it was, UnavailableError.
-        """
-        properties = await self._ask(lambda client: client.get_eventhub_properties())
-        created_at = properties["created_at"].timestamp()
-        if self.created_at not in {None, created_at}:
-            raise PositionError(
-                f"event hub '{self._hub}' was created anew while it was being received from: its checkpoints are "
-                "those of another hub. Start again; CONSUMER_ON_FOREIGN_CHECKPOINT decides"
-            )
-        self.created_at = created_at
-        return list(properties["partition_ids"])
+    async def partitions(self) -> list[str]:
+        """As `Hub.partitions`."""
+        return await self._hub.partitions()
 
     async def state(self, partition: str) -> PartitionState:
-        """Raises UnavailableError, and SettingsError as `partitions` does."""
-        found = await self._ask(lambda client: client.get_partition_properties(partition))
-        return PartitionState(
-            partition,
-            found["beginning_sequence_number"],
-            found["last_enqueued_sequence_number"],
-            found["last_enqueued_offset"],
-            found["last_enqueued_time_utc"].timestamp(),
-            found["is_empty"],
-        )
+        """As `Hub.state`."""
+        return await self._hub.state(partition)
 
     async def receive(
         self,
@@ -172,17 +142,7 @@ class HubReceiver:
 
     async def close(self, deadline: float | None = None) -> None:
         """Closes connections, by `deadline` (loop time) if given. End all `receive` calls before."""
-        if self._management is not None:
-            self._spawn(_close_client(self._management))
-            self._management = None
-        if not self._background:
-            return
-        timeout = None if deadline is None else max(0.0, deadline - asyncio.get_running_loop().time())
-        _, late = await asyncio.wait(self._background, timeout=timeout)
-        for task in late:
-            task.cancel()
-        if late:
-            await asyncio.wait(late, timeout=1.0)
+        await self._hub.close(deadline)
 
     # --- one link ---
 
@@ -192,7 +152,7 @@ class HubReceiver:
         """What ended the link; None if it should be replaced at once."""
         position, inclusive = progress.next_position(by_offset=self.options.start_by_offset)
         link = Link(
-            await self._client(),
+            await self._hub.client(),
             LinkOptions(
                 progress.partition,
                 position,
@@ -207,7 +167,7 @@ class HubReceiver:
         try:
             return await self._pump(link, progress, on_events)
         finally:
-            self._spawn(link.close(_CLOSING))
+            self._hub.spawn(link.close(_CLOSING))
 
     def _without_shortcut(self, error: Exception) -> None:
         if self.options.shortcut:
@@ -240,7 +200,9 @@ class HubReceiver:
                     "partition %s: nothing came for %.0f s after event %d although there are more: connecting anew%s",
                     *(progress.partition, clock() - began_at, progress.delivered),
                     # The SDK keeps a refused link to itself, and tries it again for ever.
-                    "" if progress.began else f"; does the consumer group '{self._consumer_group}' exist?",
+                    ""
+                    if progress.began
+                    else f"; does the consumer group '{self._hub.consumer_group}' exist?",
                 )
                 return None
             if clock() - heard_at > (self.options.stuck_after if progress.began else self._first_patience):
@@ -300,7 +262,7 @@ class HubReceiver:
         if state.last_sequence_number < progress.delivered:
             raise PositionError(
                 f"partition {progress.partition}: event {progress.delivered} was received, but the hub's last event "
-                f"is {state.last_sequence_number}: event hub '{self._hub}' was created anew"
+                f"is {state.last_sequence_number}: event hub '{self._hub.name}' was created anew"
             )
         gone = progress.expired(state, events)
         if gone is not None:
@@ -341,50 +303,6 @@ class HubReceiver:
         fitting = self._prefetch(progress)
         return link.prefetch > 2 * fitting or 4 * link.prefetch < fitting
 
-    # --- connections ---
-
-    async def _client(self) -> EventHubConsumerClient:
-        if self._tls is None:
-            self._tls = await asyncio.to_thread(tls_context, self._settings)  # read once for all connections
-        return event_hub_client(
-            self._settings,
-            self._prefix,
-            self._hub,
-            self._consumer_group,
-            **{"ssl_context": self._tls, **options_of_client(), **self._client_options},
-        )
-
-    async def _ask(
-        self, request: Callable[[EventHubConsumerClient], Coroutine[Any, Any, dict[str, Any]]]
-    ) -> dict[str, Any]:
-        if self._management is None:
-            self._management = await self._client()
-        # In a task of its own: the SDK awaits by asyncio.wait_for, which in Python 3.11 now and then swallows the
-        # cancellation that would end whoever asks.
-        asking = self._spawn(request(self._management))
-        try:
-            await asyncio.wait({asking}, timeout=_REQUEST_TIMEOUT)
-            if not asking.done():
-                raise TimeoutError(f"no answer within {_REQUEST_TIMEOUT:g} s")
-            return asking.result()
-        except Exception as error:  # whatever it was, the hub has not answered
-            if self.created_at is None and _NOT_FOUND in (getattr(error, "error", None) or ""):
-                raise SettingsError(f"there is no event hub '{self._hub}': {network_story(error)}") from error
-            raise UnavailableError(f"event hub '{self._hub}': {network_story(error)}") from error
-        finally:
-            asking.cancel()
-
-    def _spawn(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._ended)
-        return task
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._background.discard(task)
-        if not task.cancelled():
-            task.exception()  # seen, also when nobody waits for it any more
-
     def _count(self, *, last_error: str | None = None, **more: int) -> None:
         found = self._statistics
         added = {name: getattr(found, name) + count for name, count in more.items()}
@@ -401,9 +319,3 @@ def _backoff(failures: int) -> float:
 
 def _warn(partition: str, gone: Expired) -> None:
     _log.warning("partition %s: %s", partition, gone)
-
-
-async def _close_client(client: EventHubConsumerClient) -> None:
-    with contextlib.suppress(Exception):  # it is gone one way or the other
-        async with asyncio.timeout(_CLOSING):
-            await client.close()

@@ -17,11 +17,11 @@ from msgspec import Struct, structs
 
 from consumer.errors import FencedError, ShutdownError
 from consumer.leasing.balance import split
-from consumer.leasing.claiming import claim_partition
+from consumer.leasing.claiming import Partitions, claim_partition
 from consumer.leasing.fleet_share import FleetShare
 from consumer.leasing.ownership import Ownership
 from consumer.leasing.start_position import Expired, PositionPolicy, Start, refuse_gap
-from consumer.model import Claim, Event, PartitionState
+from consumer.model import Claim, Event
 from consumer.ports import CheckpointStore, LeaseStore
 from consumer.running.driver import Driver
 from foundation.calls import answered
@@ -41,14 +41,10 @@ OnEvents = Callable[[Sequence[Event], int | None], Awaitable[None]]
 OnExpired = Callable[[Expired], None]
 
 
-class Receiver(Protocol):
+class Receiver(Partitions, Protocol):
     """Where events come from: one event hub for one consumer group."""
 
-    created_at: float | None
-
     async def partitions(self) -> Sequence[str]: ...
-
-    async def state(self, partition: str) -> PartitionState: ...
 
     async def receive(
         self, partition: str, start: Start, epoch: int, on_events: OnEvents, on_expired: OnExpired

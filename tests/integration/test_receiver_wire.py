@@ -107,7 +107,7 @@ async def test_a_hub_that_is_not_there_is_a_wrong_setting(server):
 
 
 async def test_a_refused_or_silent_management_node_is_unavailable(server, monkeypatch):
-    monkeypatch.setattr("consumer.receiving.receiver._REQUEST_TIMEOUT", 1.0)
+    monkeypatch.setattr("consumer.receiving.hub._REQUEST_TIMEOUT", 1.0)
     async with a_receiver(server) as receiver:
         for kind in ("error", "no_answer", "half_open", "drop_connection"):
             server.faults.add(Fault(f"manage:{HUB}", kind))
