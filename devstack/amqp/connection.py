@@ -116,10 +116,10 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.pause_reading()
 
-    def forget(self, session: Session) -> None:
+    def forget(self, channel: int) -> None:
         """Drop a session that has ended."""
-        session.close()
-        self._sessions.pop(session.channel, None)
+        self._sessions[channel].close()
+        del self._sessions[channel]
 
     def close(self, error: AmqpError | None = None) -> None:
         """Say close and hang up; without an `open` before it, only hang up."""
@@ -209,4 +209,4 @@ class Connection(asyncio.Protocol):
     def _on_begin(self, channel: int, begin: Begin) -> None:
         if channel in self._sessions:
             raise ProtocolError(f"a second begin on channel {channel}", NOT_ALLOWED)
-        self._sessions[channel] = Session(self, channel, begin)
+        self._sessions[channel] = Session(self, self.service, channel, begin)

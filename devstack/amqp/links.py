@@ -1,97 +1,18 @@
-"""The two kinds of link, seen from the listener, and what a service has to offer them.
+"""The two kinds of link, seen from the listener.
 
-An IncomingLink carries messages from the peer to a Sink, an OutgoingLink from a Source to
-the peer. All callbacks run on the event loop and must not block.
+An IncomingLink carries messages from the peer to a Sink, an OutgoingLink from a Source to the peer.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from devstack.amqp.wire.errors import MESSAGE_TOO_LARGE, AmqpError, ProtocolError
-from devstack.amqp.wire.performatives import Attach, Detach, Disposition, Flow, Transfer
-from devstack.amqp.wire.values import Array, Described, ULong
-
-if TYPE_CHECKING:
-    from devstack.amqp.session import Session
+from devstack.amqp.ports import Deliveries, Delivery, Sink, Source, rejected, too_large
+from devstack.amqp.wire.errors import AmqpError, ProtocolError
+from devstack.amqp.wire.performatives import Attach, Detach, Flow, Transfer
+from devstack.amqp.wire.values import Array, Described
 
 PRE_SETTLED = 1  # snd-settle-mode "settled"
 _CREDIT = 1000  # Azure grants 1000 to senders of Service Bus
-
-ACCEPTED = Described(ULong(0x24), [])
-RELEASED = Described(ULong(0x26), [])
-
-
-def rejected(error: AmqpError) -> Described:
-    """The outcome that carries a refusal."""
-    return Described(ULong(0x25), [error.described()])
-
-
-def too_large(delivery_id: int, size: int, limit: int) -> AmqpError:
-    """The refusal of a message for its size, in Azure's words: clients read the numbers."""
-    return AmqpError(
-        MESSAGE_TOO_LARGE,
-        f"The received message (delivery-id:{delivery_id}, size:{size} bytes) exceeds the limit ({limit} bytes) "
-        "currently allowed on the link.",
-    )
-
-
-class Delivery:
-    """One whole message from the peer."""
-
-    __slots__ = ("_link", "delivery_id", "message_format", "payload", "settled")
-
-    def __init__(self, link: "IncomingLink", first: Transfer, payload: bytes, *, settled: bool) -> None:
-        self._link = link
-        self.delivery_id = first.delivery_id or 0
-        self.message_format = first.message_format or 0
-        self.payload = payload
-        self.settled = settled
-
-    def settle(self, outcome: Described) -> None:
-        """Tell the peer the outcome, unless it does not want to know or is gone."""
-        if not self.settled:
-            self._link.session.send(
-                Disposition(role=True, first=self.delivery_id, settled=True, state=outcome)
-            )
-
-
-class Settlement:
-    """The peer's decision about a delivery of ours."""
-
-    __slots__ = ("_delivery_id", "_session", "outcome", "settled", "tag")
-
-    def __init__(
-        self, session: "Session", delivery_id: int, tag: bytes, outcome: Described | None, *, settled: bool
-    ) -> None:
-        self._session = session
-        self._delivery_id = delivery_id
-        self.tag = tag
-        self.outcome = outcome
-        self.settled = settled
-
-    def confirm(self, outcome: Described | None) -> None:
-        """Tell the peer what became of its decision, unless it does not want to know or is gone."""
-        if not self.settled:
-            self._session.send(Disposition(role=False, first=self._delivery_id, settled=True, state=outcome))
-
-
-class Sink(Protocol):
-    """Takes the messages of an incoming link."""
-
-    def on_message(self, delivery: Delivery) -> None: ...
-
-    def on_detached(self) -> None: ...
-
-
-class Source(Protocol):
-    """Gives messages to an outgoing link."""
-
-    def on_credit(self) -> None:
-        """The link may take more messages: `link.ready` says whether it still does."""
-
-    def on_settlement(self, settlement: Settlement) -> None: ...
-
-    def on_detached(self) -> None: ...
 
 
 class Service(Protocol):
@@ -118,7 +39,7 @@ class Link:
 
     role: bool  # of our end: True if we receive
 
-    def __init__(self, session: "Session", attach: Attach) -> None:
+    def __init__(self, session: Deliveries, attach: Attach) -> None:
         self.session = session
         self.name = attach.name
         self.handle = attach.handle  # we answer with the handle that the peer chose
@@ -147,7 +68,7 @@ class IncomingLink(Link):
     role = True
     sink: Sink
 
-    def __init__(self, session: "Session", attach: Attach, max_message_size: int) -> None:
+    def __init__(self, session: Deliveries, attach: Attach, max_message_size: int) -> None:
         super().__init__(session, attach)
         self.address = _address(attach.target)
         self.max_message_size = max_message_size
@@ -187,7 +108,7 @@ class IncomingLink(Link):
         self._first, self._size = None, 0
         self._parts.clear()
         if not transfer.aborted:
-            self._pass_on(Delivery(self, first, whole, settled=settled), size)
+            self._pass_on(Delivery(self.session, first, whole, settled=settled), size)
 
     def _pass_on(self, delivery: Delivery, size: int) -> None:
         self._delivery_count += 1
@@ -208,7 +129,7 @@ class OutgoingLink(Link):
     role = False
     source: Source
 
-    def __init__(self, session: "Session", attach: Attach) -> None:
+    def __init__(self, session: Deliveries, attach: Attach) -> None:
         super().__init__(session, attach)
         self.address = _address(attach.source)
         self.reply_address = _address(attach.target)

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from devstack.amqp.links import Delivery, Link, rejected
+from devstack.amqp.links import Link
+from devstack.amqp.ports import Delivery, rejected
 from devstack.amqp.timers import Timers
 from devstack.amqp.wire.errors import DETACH_FORCED, MESSAGE_TOO_LARGE, SERVER_BUSY, AmqpError
 from devstack.amqp.wire.values import Described

@@ -7,16 +7,8 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
-from devstack.amqp.links import (
-    ACCEPTED,
-    Delivery,
-    IncomingLink,
-    OutgoingLink,
-    Settlement,
-    Sink,
-    Source,
-    rejected,
-)
+from devstack.amqp.links import IncomingLink, OutgoingLink
+from devstack.amqp.ports import ACCEPTED, Delivery, Settlement, Sink, Source, rejected
 from devstack.amqp.wire.errors import NOT_FOUND, AmqpError
 from devstack.amqp.wire.messages import Request, encode_response
 from devstack.amqp.wire.values import Int

@@ -2,9 +2,10 @@
 
 import struct
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from devstack.amqp.links import PRE_SETTLED, IncomingLink, Link, OutgoingLink, Settlement
+from devstack.amqp.links import PRE_SETTLED, IncomingLink, Link, OutgoingLink, Service
+from devstack.amqp.ports import LinkEnd, OutgoingEnd, Settlement, Wire
 from devstack.amqp.wire.errors import NOT_ALLOWED, AmqpError, ProtocolError
 from devstack.amqp.wire.performatives import (
     Attach,
@@ -16,9 +17,6 @@ from devstack.amqp.wire.performatives import (
     Performative,
     Transfer,
 )
-
-if TYPE_CHECKING:
-    from devstack.amqp.connection import Connection
 
 _WINDOW = 5000  # transfers; what the real service announces
 _HANDLE_MAX = 255  # what the real service announces
@@ -36,11 +34,12 @@ _SETTLED_TAG, _SETTLED_REST = b"\xa0\x04", b"\x43\x41\x42\x40\x40\x40\x40\x40"
 class Session:
     """Created when the peer begins it; `handle` takes every later performative of its channel."""
 
-    def __init__(self, connection: "Connection", channel: int, begin: Begin) -> None:
+    def __init__(self, connection: Wire, service: Service, channel: int, begin: Begin) -> None:
         self.connection = connection
+        self._service = service
         self.channel = channel
         self.links: dict[int, Link] = {}
-        self._unsettled: dict[int, tuple[OutgoingLink, bytes]] = {}
+        self._unsettled: dict[int, tuple[OutgoingEnd, bytes]] = {}
         self._next_outgoing_id = 1  # counts frames with a transfer; pyamqp takes 0 for "unset"
         self._next_delivery_id = 1  # counts deliveries, of one frame or more
         self._next_incoming_id = begin.next_outgoing_id
@@ -84,7 +83,7 @@ class Session:
             )
         )
 
-    def send_transfer(self, link: OutgoingLink, tag: bytes, payload: bytes) -> None:
+    def send_transfer(self, link: OutgoingEnd, tag: bytes, payload: bytes) -> None:
         """Send a message in as many frames as the peer's frame size asks for."""
         delivery_id = self._next_delivery_id
         self._next_delivery_id = (delivery_id + 1) % _ID_MODULUS
@@ -106,7 +105,7 @@ class Session:
             self._next_outgoing_id = (self._next_outgoing_id + 1) % _ID_MODULUS
             self._remote_window -= 1
 
-    def send_settled(self, link: OutgoingLink, payloads: Iterable[bytes]) -> None:
+    def send_settled(self, link: OutgoingEnd, payloads: Iterable[bytes]) -> None:
         """Send messages that are settled as they go; many at once cost little more than their bytes."""
         fixed = _SETTLED_FIXED.pack(2, 0, self.channel, b"\x00\x53\x14\xc0\x16\x0b\x52", link.handle, 0x70)
         room = self.connection.peer_max_frame_size - _TRANSFER_ROOM
@@ -147,7 +146,7 @@ class Session:
             raise ProtocolError(f"{type(performative).__name__.lower()} in a session", NOT_ALLOWED)
         handler(self, performative)
 
-    def forget(self, link: Link) -> None:
+    def forget(self, link: LinkEnd) -> None:
         """Drop a link that is detached, and with it what of it is not settled."""
         if self.links.get(link.handle) is link:
             del self.links[link.handle]
@@ -170,15 +169,14 @@ class Session:
     def _on_attach(self, attach: Attach) -> None:
         if attach.handle in self.links:
             raise ProtocolError(f"handle {attach.handle} is attached already", "amqp:session:handle-in-use")
-        service = self.connection.service
         link: Link
         try:
             if attach.role:
                 link = outgoing = OutgoingLink(self, attach)
-                outgoing.source = service.attach_source(outgoing)
+                outgoing.source = self._service.attach_source(outgoing)
             else:
                 link = incoming = IncomingLink(self, attach, self.connection.max_message_size)
-                incoming.sink = service.attach_sink(incoming)
+                incoming.sink = self._service.attach_sink(incoming)
         except AmqpError as error:
             self._refuse(attach, error)
             return
@@ -264,7 +262,7 @@ class Session:
 
     def _on_end(self, _end: End) -> None:
         self.send(End())
-        self.connection.forget(self)
+        self.connection.forget(self.channel)
 
     _HANDLERS: ClassVar[dict[type, Callable[["Session", Any], None]]] = {
         Attach: _on_attach,

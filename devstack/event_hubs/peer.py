@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from urllib.parse import parse_qs
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.links import ACCEPTED, Delivery, IncomingLink, OutgoingLink, Sink, Source, rejected
+from devstack.amqp.links import IncomingLink, OutgoingLink
 from devstack.amqp.misbehaviour import receive, refusal, sever
+from devstack.amqp.ports import ACCEPTED, Delivery, Sink, Source, rejected
 from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
 from devstack.amqp.wire.errors import INVALID_FIELD, NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED, AmqpError
 from devstack.amqp.wire.messages import Request

@@ -3,8 +3,9 @@
 import re
 from typing import Any
 
-from devstack.amqp.links import OutgoingLink, Settlement
+from devstack.amqp.links import OutgoingLink
 from devstack.amqp.misbehaviour import sever
+from devstack.amqp.ports import Settlement
 from devstack.amqp.wire.errors import INVALID_FIELD, AmqpError
 from devstack.amqp.wire.values import Array, Described
 from devstack.event_hubs.namespace import Namespace

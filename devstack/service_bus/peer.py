@@ -6,17 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.links import (
-    ACCEPTED,
-    Delivery,
-    IncomingLink,
-    OutgoingLink,
-    Settlement,
-    Sink,
-    Source,
-    rejected,
-)
+from devstack.amqp.links import IncomingLink, OutgoingLink
 from devstack.amqp.misbehaviour import receive, refusal, sever
+from devstack.amqp.ports import ACCEPTED, Delivery, Settlement, Sink, Source, rejected
 from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
 from devstack.amqp.timers import Timers
 from devstack.amqp.wire.errors import NOT_ALLOWED, UNAUTHORIZED, AmqpError

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from devstack.amqp.links import IncomingLink, too_large
+from devstack.amqp.links import IncomingLink
+from devstack.amqp.ports import too_large
 from devstack.amqp.wire.errors import MESSAGE_TOO_LARGE, NOT_ALLOWED, AmqpError
 from devstack.service_bus.broker import Topic
 from devstack.service_bus.messages import identity

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from devstack.amqp.connection import Connection
-from devstack.amqp.links import ACCEPTED
+from devstack.amqp.ports import ACCEPTED
 from devstack.amqp.wire.errors import MESSAGE_TOO_LARGE, NOT_FOUND, AmqpError
 from devstack.amqp.wire.frames import AMQP_HEADER, SASL, SASL_HEADER, Frame, FrameParser, encode_frame
 from devstack.amqp.wire.performatives import (
