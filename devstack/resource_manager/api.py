@@ -21,6 +21,7 @@ from devstack.resource_manager.documents import (
     FAILED_MESSAGE,
     Answer,
     ArmError,
+    Call,
     front_door_error,
     operation_document,
     plan_document,
@@ -55,18 +56,6 @@ _DATABASE = (
     r"(?:/containers/(?P<container>[^/]+))?/throughputSettings/default"
 )
 _COSMOS_LOCATION = _SUBSCRIPTION + _COSMOS + r"/locations/[^/]+"
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One request that found its route; `parts` holds subscription, group, name and id of the path."""
-
-    method: str
-    path: str
-    parts: dict[str, str]
-    document: Any = None
-    base_url: str = ""
-    fault: Fault | None = None
 
 
 Handler = Callable[["ResourceManagerApi", Call], Answer]

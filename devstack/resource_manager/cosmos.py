@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from devstack.cosmos.store.errors import CosmosError
 from devstack.cosmos.store.throughput import MAXIMUM, Level, Offer, Owner
-from devstack.resource_manager.documents import Answer, ArmError, front_door_error
+from devstack.resource_manager.documents import Answer, ArmError, Call, front_door_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from devstack.cosmos.store.account import Account
-    from devstack.resource_manager.api import Call
 
 PUT_KINDS = frozenset({"failed_operation", "ignored_update"})
 UPDATES = 25

@@ -1,11 +1,24 @@
-"""The JSON that Resource Manager and its providers answer with."""
+"""What Resource Manager and its providers are called with, and the JSON that they answer with."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from devstack.faults import Fault
 from devstack.resource_manager.plans import Operation, Plan, Refusal, RefusalCode, Status
 from devstack.resource_manager.skus import Sku, selectable
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request that found its route; `parts` holds subscription, group, name and id of the path."""
+
+    method: str
+    path: str
+    parts: dict[str, str]
+    document: Any = None
+    base_url: str = ""
+    fault: Fault | None = None
 
 
 @dataclass(frozen=True, slots=True)

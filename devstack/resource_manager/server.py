@@ -22,10 +22,10 @@ from aiohttp import web
 
 from devstack.faults import Fault, FaultRegistry
 from devstack.processes.certificates import Certificate
-from devstack.resource_manager.api import Call, ResourceManagerApi, find_route
+from devstack.resource_manager.api import ResourceManagerApi, find_route
 from devstack.resource_manager.control import control_application
 from devstack.resource_manager.cosmos import PUT_KINDS, CosmosAccount, OfferSource
-from devstack.resource_manager.documents import Answer, ArmError, autoscale_document, front_door_error
+from devstack.resource_manager.documents import Answer, ArmError, Call, autoscale_document, front_door_error
 from devstack.resource_manager.identity import ENDPOINT_PATH, IdentityEndpoint, TokenIssuer
 from devstack.resource_manager.plans import Clock, Plan
 from devstack.resource_manager.skus import find_sku
