@@ -45,7 +45,8 @@ Idempotent publishing is offered on links to a partition. Each hub has settings 
 service is inferred (`Idempotence`); with `offered=False` it is a hub without it.
 """
 
-from devstack.event_hubs.server import DEFAULT_KEY, EventHubsServer, Intruder
+from devstack.event_hubs.operations import DEFAULT_KEY, Intruder
+from devstack.event_hubs.server import EventHubsServer
 from devstack.event_hubs.storage.capture import CapturedEvent, CaptureError, CaptureSettings, write_capture
 from devstack.event_hubs.storage.hubs import HubExistsError
 from devstack.event_hubs.storage.idempotence import Idempotence

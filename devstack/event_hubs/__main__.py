@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from devstack.event_hubs.server import DEFAULT_PARTITIONS, EventHubsServer
+from devstack.event_hubs.operations import DEFAULT_PARTITIONS
+from devstack.event_hubs.server import EventHubsServer
 from devstack.event_hubs.storage.capture import CaptureSettings
 
 

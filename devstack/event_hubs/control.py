@@ -10,23 +10,21 @@ that is not there and 409 for what cannot be done now. `/faults` is described in
 """
 
 from collections.abc import Awaitable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from aiohttp import web
 from msgspec import Struct
 
 from devstack.amqp.wire.errors import NOT_FOUND, AmqpError
+from devstack.event_hubs.operations import Operations
 from devstack.event_hubs.storage.hubs import DEFAULT_GROUP, Hub, HubExistsError, Partition
 from devstack.event_hubs.storage.idempotence import Idempotence
 from devstack.event_hubs.storage.log import Retention
 
-if TYPE_CHECKING:
-    from devstack.event_hubs.server import EventHubsServer
-
 
 class _Call(Struct, tag=True, tag_field="call", forbid_unknown_fields=True, frozen=True):
-    def run(self, server: "EventHubsServer") -> object:
+    def run(self, server: Operations) -> object:
         raise NotImplementedError
 
 
@@ -36,7 +34,7 @@ class CreateHub(_Call, frozen=True):
     consumer_groups: list[str] = []
     opaque_offsets: bool = False
 
-    def run(self, server: "EventHubsServer") -> object:
+    def run(self, server: Operations) -> object:
         hub = server.create_hub(
             self.hub,
             self.partitions,
@@ -49,7 +47,7 @@ class CreateHub(_Call, frozen=True):
 class DeleteHub(_Call, frozen=True):
     hub: str
 
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.delete_hub(self.hub)
 
 
@@ -57,7 +55,7 @@ class RecreateHub(_Call, frozen=True):
     hub: str
     partitions: int | None = None
 
-    def run(self, server: "EventHubsServer") -> object:
+    def run(self, server: Operations) -> object:
         return describe(server.recreate_hub(self.hub, self.partitions))
 
 
@@ -65,7 +63,7 @@ class AddPartitions(_Call, frozen=True):
     hub: str
     count: int
 
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.add_partitions(self.hub, self.count)
 
 
@@ -76,7 +74,7 @@ class SetRetention(_Call, frozen=True):
     seconds: float | None = None
     events: int | None = None
 
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.hubs.hub(self.hub).set_retention(Retention(self.seconds, self.events))
 
 
@@ -84,7 +82,7 @@ class SetIdempotence(_Call, frozen=True):
     hub: str
     settings: Idempotence
 
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.hubs.hub(self.hub).set_idempotence(self.settings)
 
 
@@ -94,7 +92,7 @@ class FenceProducers(_Call, frozen=True):
     hub: str
     partition: str
 
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.publishers(self.hub, self.partition).fence()
 
 
@@ -102,7 +100,7 @@ class ForgetProducers(_Call, frozen=True):
     hub: str
     partition: str
 
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.publishers(self.hub, self.partition).forget()
 
 
@@ -111,7 +109,7 @@ class Append(_Call, frozen=True):
     partition: str
     bodies: list[str]
 
-    def run(self, server: "EventHubsServer") -> object:
+    def run(self, server: Operations) -> object:
         return server.append(self.hub, self.partition, self.bodies)
 
 
@@ -120,7 +118,7 @@ class Expire(_Call, frozen=True):
     partition: str
     before_sequence: int
 
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.expire(self.hub, self.partition, self.before_sequence)
 
 
@@ -129,7 +127,7 @@ class SkipSequenceNumbers(_Call, frozen=True):
     partition: str
     count: int
 
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.skip_sequence_numbers(self.hub, self.partition, self.count)
 
 
@@ -139,7 +137,7 @@ class Rewind(_Call, frozen=True):
     sequence_number: int
     group: str = DEFAULT_GROUP
 
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.rewind(self.hub, self.partition, self.sequence_number, self.group)
 
 
@@ -151,34 +149,34 @@ class Steal(_Call, frozen=True):
     epoch: int
     group: str = DEFAULT_GROUP
 
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.steal(self.hub, self.partition, self.epoch, self.group)
 
 
 class ReleaseIntruders(_Call, frozen=True):
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.release_intruders()
 
 
 class DropConnections(_Call, frozen=True):
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.drop_connections()
 
 
 class FreezeConnections(_Call, frozen=True):
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.freeze_connections()
 
 
 class FlushCapture(_Call, frozen=True):
     """Ends the windows; results in the paths of the files that this made whole."""
 
-    async def run(self, server: "EventHubsServer") -> object:
+    async def run(self, server: Operations) -> object:
         return [str(path) for path in await server.flush_capture()]
 
 
 class ExpireTokens(_Call, frozen=True):
-    def run(self, server: "EventHubsServer") -> None:
+    def run(self, server: Operations) -> None:
         server.expire_tokens()
 
 
@@ -204,7 +202,7 @@ Call = (
 )
 
 
-def add_control_routes(app: web.Application, server: "EventHubsServer") -> None:
+def add_control_routes(app: web.Application, server: Operations) -> None:
     async def get(_request: web.Request) -> web.Response:
         return web.json_response([describe(hub) for hub in server.hubs])
 
