@@ -21,7 +21,7 @@ APP = TREES["app/functions.bicep"]
 SITE = APP["resources"]["site"]["config"]
 PROCESS = TREES["app/consumer-app.bicep"]
 CONTAINER_APP = PROCESS["resources"]["consumer"]["config"]
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 DEPLOYING = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
 
 ROLES = {
@@ -158,7 +158,7 @@ def union_of(node: Any) -> list[Any]:
 
 def documented_settings(heading: str, *, required: bool = False) -> set[str]:
     """Settings of a table, or those of them that have no default."""
-    table = OPERATIONS.split(f"\n## {heading}\n")[1].split("\n#")[0]
+    table = SETTINGS.split(f"\n## {heading}\n")[1].split("\n#")[0]
     rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
     cells = [row[0] for row in rows if not required or row[1] in {"required", "required for `cosmos`"}]
     found: set[str] = set()

@@ -262,7 +262,7 @@ Made from the table in `consumer/telemetry/metrics.py`: after a change, run `pyt
 
 All instruments belong to the meter `{METER}` and are fed every `CONSUMER_TELEMETRY_EVERY`. Their attributes are
 `consumer`, `instance`, `hub` and `consumer_group`; those of a partition also carry `partition`. How they are exported
-stands in [operations](operations.md#the-consumers-telemetry).
+stands in [consuming](consuming.md#the-consumers-telemetry).
 
 | name | kind | unit | meaning |
 |---|---|---|---|

@@ -262,7 +262,7 @@ def command(
 ) -> None:
     """Which events of the hub are neither in Cosmos DB nor dead letters, or there twice. Exit status 3 if any.
 
-    The consumer's own settings (docs/operations.md) say where everything is; they come from the environment and
+    The consumer's own settings (docs/settings.md) say where everything is; they come from the environment and
     from local.settings.json. 0: everything that is due is settled; 3: findings; 1: the job could not tell.
     """
     summary = run(

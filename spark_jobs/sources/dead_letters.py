@@ -2,7 +2,7 @@
 
     spark.read.format("dead_letters").option("secretSettings", json).load()
 
-`secretSettings` is a JSON object of the consumer's app settings (docs/operations.md); `CONSUMER_DEAD_LETTERS` says whether
+`secretSettings` is a JSON object of the consumer's app settings (docs/settings.md); `CONSUMER_DEAD_LETTERS` says whether
 the letters are in blob storage, Cosmos DB or SQL. The consumer's own stores read them. With the option `partitions`,
 ids by comma, each Event Hubs partition is a Spark partition, and letters of others are not read; else there is one.
 """

@@ -22,12 +22,13 @@ from tidemark.__main__ import command_line
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-OPERATIONS = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
 
 
-def section(title):
-    """The text under a heading of the operations page, up to the next heading."""
-    return OPERATIONS.partition(f"\n{title}\n")[2].partition("\n#")[0]
+def section(page, title):
+    """The text under a heading of a page in docs/, up to the next heading as high."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    below = text.partition(f"\n{title}\n")[2]
+    return re.split(rf"\n#{{1,{len(title) - len(title.lstrip('#'))}}} ", below)[0]
 
 
 def rows(text):
@@ -79,13 +80,14 @@ def options_of(words, command):
 
 
 def test_the_reasons_are_listed_in_the_words_of_the_code():
-    assert rows(section("## Reasons")) == [[f"`{reason}`", text] for reason, text in REASONS.items()]
+    assert rows(section("runbook.md", "## Reasons")) == [
+        [f"`{reason}`", text] for reason, text in REASONS.items()
+    ]
 
 
 def test_the_rules_are_listed_with_all_their_options():
-    listed = {
-        cells[0].strip("`"): cells[1] for cells in rows(section("### A rule: `[[targets.NAME.rules]]`"))
-    }
+    table = rows(section("policies.md", "## A rule: `[[targets.NAME.rules]]`"))
+    listed = {cells[0].strip("`"): cells[1] for cells in table}
 
     assert set(listed) == {*RULES, "module:Class"}
     for name, rule in RULES.items():
@@ -94,7 +96,7 @@ def test_the_rules_are_listed_with_all_their_options():
 
 
 def test_the_collectors_are_listed_with_all_their_options():
-    text = section("### A metric: `[targets.NAME.metrics.METRIC]`")
+    text = section("policies.md", "## A metric: `[targets.NAME.metrics.METRIC]`")
 
     for name in COLLECTORS:
         assert f"`{name}`" in text
@@ -103,9 +105,8 @@ def test_the_collectors_are_listed_with_all_their_options():
 
 
 def test_the_settings_the_code_reads_are_the_ones_listed():
-    listed = set(
-        re.findall(r"`([A-Za-z_]+)`", " ".join(cells[0] for cells in rows(section("## Settings of the app"))))
-    )
+    table = rows(section("settings.md", "## Settings of the app"))
+    listed = set(re.findall(r"`([A-Za-z_]+)`", " ".join(cells[0] for cells in table)))
     read = {arm.ENDPOINT, arm.AUDIENCE, connections.CA_BUNDLE, "AZURE_CLIENT_ID"}
     read |= {callers.SIGN_IN, callers.OPERATORS}
     for source in (
@@ -136,7 +137,8 @@ def test_the_settings_the_code_reads_are_the_ones_listed():
 
 
 def test_the_example_of_two_targets_in_step_is_an_accepted_configuration():
-    example = section("### Instances and request units in step").partition("```toml")[2].partition("```")[0]
+    text = section("policies.md", "## Instances and request units in step")
+    example = text.partition("```toml")[2].partition("```")[0]
     account = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers"
     settings = {
         "FLIGHTS_PLAN_ID": f"{account}/Microsoft.Web/serverfarms/plan",
@@ -157,7 +159,7 @@ def test_the_example_of_two_targets_in_step_is_an_accepted_configuration():
 
 
 def test_the_consumers_settings_are_the_ones_its_code_reads():
-    table = " ".join(cells[0] for cells in rows(section("## Settings of the consumer")))
+    table = " ".join(cells[0] for cells in rows(section("settings.md", "## Settings of the consumer")))
     sources = [ROOT / "consumer" / name for name in ("config.py", "cli/consume.py", "web/functions.py")]
     read = {
         name

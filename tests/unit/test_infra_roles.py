@@ -10,8 +10,8 @@ from tests.bicep import path_of, walk
 from tests.infra_support import (
     DEPLOYING,
     MAIN,
-    OPERATIONS,
     ROLES,
+    SETTINGS,
     TEXTS,
     TREES,
     arguments,
@@ -166,7 +166,7 @@ def test_parts_of_ids_that_are_not_given_exist() -> None:
 
 
 def test_the_documents_name_the_roles_of_the_templates_and_commands_give_no_others() -> None:
-    table = OPERATIONS.split("### Roles", 1)[1].split("\n## ", 1)[0]
+    table = SETTINGS.split("## Roles", 1)[1].split("\n## ", 1)[0]
 
     for role in ROLES.values():
         assert role in table
