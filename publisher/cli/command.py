@@ -1,0 +1,97 @@
+"""What the publisher's commands share: options as a class, the input, and how a command ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import inspect
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, TypeVar, get_type_hints
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from foundation.azure.connections import ConnectionSettingsError
+from foundation.errors import TidemarkError
+from publisher.errors import PublishError, PublishRefusedError, PublishUnavailableError
+
+console = Console(stderr=True)
+
+NOT_ALL_SENT, SETTINGS, UNKNOWN, INTERRUPTED = 1, 2, 3, 130  # exit statuses
+
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer to a batch.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+Root = Annotated[
+    Path,
+    typer.Option("--root", help="Folder of .env and local.settings.json; the environment wins over both."),
+]
+
+_Options = TypeVar("_Options")
+
+
+def taking(options: type[_Options]) -> Callable[[Callable[[_Options], None]], Callable[..., None]]:
+    """Makes a function of an options class one that typer takes: a parameter for each field of the class."""
+    hints = get_type_hints(options, include_extras=True)
+    fields = inspect.signature(options).parameters.values()
+
+    def decorate(run: Callable[[_Options], None]) -> Callable[..., None]:
+        @functools.wraps(run)
+        def command(**given: Any) -> None:
+            run(options(**given))
+
+        command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [field.replace(annotation=hints[field.name]) for field in fields]
+        )
+        return command
+
+    return decorate
+
+
+@contextlib.contextmanager
+def ends_told(entity: str, connection: str, *, stopped: str = "stopped") -> Iterator[None]:
+    """Says why the command ends early, and ends it with the exit status of that.
+
+    `entity` is the option that names where everything goes, `connection` the app setting of the connection.
+    """
+    try:
+        yield
+    except (PublishError, TidemarkError) as error:
+        console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        if isinstance(error, PublishRefusedError | PublishUnavailableError):
+            console.print(f"look at {escape(entity)} and at the app setting {escape(connection)}")
+        raise typer.Exit(error.exit_status) from None
+    except (ConnectionSettingsError, OSError) as error:
+        console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(SETTINGS) from None
+    except asyncio.CancelledError:
+        console.print(stopped)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def cancelled_by_signals() -> None:
+    """From now on SIGINT and SIGTERM cancel the running task."""
+    task = asyncio.current_task()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if task is not None:
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+
+
+@contextlib.contextmanager
+def opened(file: Path) -> Iterator[BinaryIO]:
+    """The input; - is standard input."""
+    if str(file) == "-":
+        yield sys.stdin.buffer
+        return
+    with file.open("rb") as source:
+        yield source
+
+
+def is_csv(file: Path) -> bool:
+    return file.suffix.lower() == ".csv"
