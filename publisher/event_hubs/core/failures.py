@@ -1,11 +1,42 @@
-"""What AMQP error conditions mean for a set of events (pure). Conditions as the service writes them.
+"""What AMQP error conditions mean for a set of events, and which errors that gives (pure). Conditions are as the service
+writes them.
 
 Sources: the .NET client (AmqpError), the SDK (NO_RETRY_ERRORS), and live tests of the Python preview 5.4.0b1.
 """
 
 from __future__ import annotations
 
-from publisher.event_hubs.core.steps import FailureKind
+from publisher.errors import (
+    InvalidProducerStateError,
+    MessageTooLargeError,
+    OutcomeUnknownError,
+    ProducerDisconnectedError,
+    PublishError,
+    PublishRefusedError,
+    PublishUnavailableError,
+    UnsupportedPublishingError,
+)
+from publisher.event_hubs.core.steps import Failed, FailureKind
+
+TERMINAL: dict[FailureKind, type[PublishError]] = {
+    FailureKind.DISCONNECTED: ProducerDisconnectedError,
+    FailureKind.CONFLICT: ProducerDisconnectedError,
+    FailureKind.INVALID: InvalidProducerStateError,
+}
+"""After these no more events go to the partition."""
+
+FATAL: dict[FailureKind, type[PublishError]] = {
+    **TERMINAL,
+    FailureKind.UNSUPPORTED: UnsupportedPublishingError,
+    FailureKind.TOO_LARGE: MessageTooLargeError,
+    FailureKind.REFUSED: PublishRefusedError,
+}
+"""Another attempt would fail as well."""
+
+ADVICE: dict[type[PublishError], str] = {
+    ProducerDisconnectedError: "; this producer must not publish to it any more",
+    InvalidProducerStateError: "; close the producer and create it anew",
+}
 
 _SEQUENCING = {
     "com.microsoft:producer-epoch-stolen": FailureKind.DISCONNECTED,
@@ -56,3 +87,22 @@ def of_rejection(condition: str) -> FailureKind:
 def of_loss(condition: str) -> FailureKind:
     """A link or connection that ended between a delivery and its answer."""
     return _SEQUENCING.get(condition) or FailureKind.UNKNOWN
+
+
+def failure_of(answer: object) -> Failed:
+    """The answer to a step that did not do what it should."""
+    if not isinstance(answer, Failed):
+        raise TypeError(f"an answer to another step: {answer!r}")
+    return answer
+
+
+def given_up(story: str, attempts: int, in_doubt: int, first: int | None = None) -> PublishError:
+    """After the last attempt; `in_doubt` events were sent without an answer, those with numbers from `first` on."""
+    story = f"{story} ({attempts} attempt{'s' * (attempts > 1)})"
+    if first is not None:
+        return OutcomeUnknownError(
+            f"{story}; it is unknown whether the {in_doubt} events from {first} on were stored: send the same batch again"
+        )
+    if in_doubt:
+        return OutcomeUnknownError(f"{story}; it is unknown whether the {in_doubt} events were stored")
+    return PublishUnavailableError(story)

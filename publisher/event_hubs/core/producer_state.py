@@ -23,17 +23,14 @@ from typing import NoReturn
 
 from publisher.errors import (
     InvalidProducerStateError,
-    MessageTooLargeError,
     Outcome,
-    OutcomeUnknownError,
     ProducerDisconnectedError,
     PublishError,
-    PublishRefusedError,
     PublishSettingsError,
-    PublishUnavailableError,
     UnsupportedPublishingError,
 )
 from publisher.event_hubs.core.event_sets import EventSet, NumberedSet
+from publisher.event_hubs.core.failures import ADVICE, FATAL, TERMINAL, failure_of, given_up
 from publisher.event_hubs.core.sequencing import following, last_of
 from publisher.event_hubs.core.steps import (
     Done,
@@ -59,18 +56,6 @@ from publisher.model import (
     SavedState,
     Stamp,
 )
-
-_TERMINAL: dict[FailureKind, type[PublishError]] = {
-    FailureKind.DISCONNECTED: ProducerDisconnectedError,
-    FailureKind.CONFLICT: ProducerDisconnectedError,
-    FailureKind.INVALID: InvalidProducerStateError,
-}
-_FATAL: dict[FailureKind, type[PublishError]] = {
-    **_TERMINAL,
-    FailureKind.UNSUPPORTED: UnsupportedPublishingError,
-    FailureKind.TOO_LARGE: MessageTooLargeError,
-    FailureKind.REFUSED: PublishRefusedError,
-}
 
 
 class PartitionPublisher:
@@ -173,7 +158,7 @@ class PartitionPublisher:
             if failed is None:
                 return
             unknown = unknown or failed.kind is FailureKind.UNKNOWN
-            if failed.kind in _FATAL:
+            if failed.kind in FATAL:
                 self._refuse(failed)
             pause = self._retry.pause(
                 number, busy=failed.kind is FailureKind.BUSY, retry_after=failed.retry_after
@@ -213,7 +198,7 @@ class PartitionPublisher:
         answer = yield Transfer(stamp)
         if isinstance(answer, Done):
             return None
-        failed = _failure(answer)
+        failed = failure_of(answer)
         self._is_open = self._is_open and not failed.link_lost
         if failed.kind is FailureKind.UNKNOWN and set_ is not None:
             self._unresolved = set_
@@ -256,7 +241,7 @@ class PartitionPublisher:
         claims = self._claims() if self._idempotent else None
         answer = yield Open(claims)
         if not isinstance(answer, Opened):
-            return _failure(answer)
+            return failure_of(answer)
         if claims is not None:
             self._adopt(claims, answer.claims)
         self._is_open = True
@@ -312,7 +297,7 @@ class PartitionPublisher:
             return None
         answer = yield Load()
         if not isinstance(answer, Loaded):
-            return _failure(answer)
+            return failure_of(answer)
         self._loaded, self._token = True, answer.token
         if answer.record is not None:
             self._restore(answer.record)
@@ -351,7 +336,7 @@ class PartitionPublisher:
         answer = yield Save(record, self._token)
         if not isinstance(answer, Saved):
             self._in_doubt = True
-            failed = _failure(answer)
+            failed = failure_of(answer)
             if failed.kind is not FailureKind.CONFLICT:
                 return failed
             # A write whose answer got lost and that the client sent again conflicts with itself.
@@ -363,7 +348,7 @@ class PartitionPublisher:
         """After a write whose outcome is unknown: the token of what is there, if nobody else has written."""
         answer = yield Load()
         if not isinstance(answer, Loaded):
-            return _failure(answer)
+            return failure_of(answer)
         found = answer.record
         if found is None and self._token is not None:
             self._end(InvalidProducerStateError, "its saved state has been deleted")
@@ -384,11 +369,7 @@ class PartitionPublisher:
 
     def _end(self, error: type[PublishError], story: str) -> NoReturn:
         """No more events go to this partition."""
-        advice = {
-            ProducerDisconnectedError: "this producer must not publish to it any more",
-            InvalidProducerStateError: "close the producer and create it anew",
-        }.get(error)
-        message = f"partition {self.partition_id}: {story}" + (f"; {advice}" if advice else "")
+        message = f"partition {self.partition_id}: {story}{ADVICE.get(error, '')}"
         self._ended = (error, message)
         raise error(message, outcome=self._outcome)
 
@@ -397,26 +378,14 @@ class PartitionPublisher:
         return Outcome.NOT_STORED if self._unresolved is None else Outcome.UNKNOWN
 
     def _refuse(self, failed: Failed) -> NoReturn:
-        error = _FATAL[failed.kind]
-        if failed.kind in _TERMINAL:
+        error = FATAL[failed.kind]
+        if failed.kind in TERMINAL:
             self._end(error, failed.story)
         raise error(f"partition {self.partition_id}: {failed.story}", outcome=self._outcome)
 
     def _give_up(self, failed: Failed, attempts: int, in_doubt: int) -> NoReturn:
         """`in_doubt`: how many events were sent without an answer; those of an earlier call count as well."""
-        times = f"{attempts} attempt" + "s" * (attempts > 1)
-        story = f"partition {self.partition_id}: {failed.story} ({times})"
+        story = f"partition {self.partition_id}: {failed.story}"
         if self._unresolved is not None:
-            raise OutcomeUnknownError(
-                f"{story}; it is unknown whether the {self._unresolved.count} events from "
-                f"{self._unresolved.first} on were stored: send the same batch again"
-            )
-        if in_doubt:
-            raise OutcomeUnknownError(f"{story}; it is unknown whether the {in_doubt} events were stored")
-        raise PublishUnavailableError(story)
-
-
-def _failure(answer: object) -> Failed:
-    if not isinstance(answer, Failed):
-        raise TypeError(f"an answer to another step: {answer!r}")
-    return answer
+            raise given_up(story, attempts, self._unresolved.count, self._unresolved.first)
+        raise given_up(story, attempts, in_doubt)
