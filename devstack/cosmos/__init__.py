@@ -11,9 +11,9 @@ stored procedures, time to live, unique keys, indexing policies (kept, not obeye
 several physical partitions is answered as a whole, so that it needs no plan.
 """
 
+from devstack.cosmos.partitions.budget import Prices
+from devstack.cosmos.protocol.errors import CosmosError
 from devstack.cosmos.server import DEFAULT_KEY, CosmosServer
 from devstack.cosmos.service import RangeStatistics, Statistics
-from devstack.cosmos.store.budget import Prices
-from devstack.cosmos.store.errors import CosmosError
 
 __all__ = ["DEFAULT_KEY", "CosmosError", "CosmosServer", "Prices", "RangeStatistics", "Statistics"]

@@ -10,8 +10,8 @@ import asyncio
 import signal
 from collections.abc import Sequence
 
+from devstack.cosmos.partitions.budget import Prices
 from devstack.cosmos.server import CosmosServer
-from devstack.cosmos.store.budget import Prices
 
 
 def container_argument(text: str) -> tuple[str, str | list[str], int]:

@@ -12,8 +12,8 @@ from msgspec import Raw, Struct
 
 from devstack.cosmos.partitions.keys import check_id
 from devstack.cosmos.partitions.ranges import Range
+from devstack.cosmos.protocol.errors import CosmosError, bad_request
 from devstack.cosmos.store.container import ANY, Condition, Container, Outcome, Partition
-from devstack.cosmos.store.errors import CosmosError, bad_request
 
 MAX_OPERATIONS = 100
 MAX_REQUEST = 2 * 1024 * 1024  # bytes

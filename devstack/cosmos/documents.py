@@ -9,13 +9,13 @@ from msgspec import Raw, Struct
 
 from devstack.cosmos.batches import Operation, Result, parse_operations, run_batch, run_bulk
 from devstack.cosmos.partitions.ranges import Range
+from devstack.cosmos.protocol.errors import RID_MISMATCH, CosmosError, bad_request
+from devstack.cosmos.protocol.requests import Request, Response
 from devstack.cosmos.query import Query, parse
-from devstack.cosmos.requests import Request, Response
 from devstack.cosmos.resources import Handler, query_of
 from devstack.cosmos.store.account import Account
 from devstack.cosmos.store.change_feed import INCREMENTAL, changed, parse_place, with_change
 from devstack.cosmos.store.container import Condition, Container, Outcome, Partition
-from devstack.cosmos.store.errors import RID_MISMATCH, CosmosError, bad_request
 
 PAGE_ITEMS = 1000  # most items of one page
 PAGE_BYTES = 4 * 1024 * 1024
@@ -65,7 +65,7 @@ class Documents:
         self._opened = 0
 
     def handlers(self) -> Mapping[str, Handler]:
-        """By point of devstack.cosmos.requests."""
+        """By point of devstack.cosmos.protocol.requests."""
         return {
             "docs.create": lambda request: self._write("Create", request),
             "docs.upsert": lambda request: self._write("Upsert", request),

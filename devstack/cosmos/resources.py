@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 
 from devstack.cosmos.partitions.ranges import Range
+from devstack.cosmos.protocol.errors import bad_request
+from devstack.cosmos.protocol.requests import Request, Response, level_headers
 from devstack.cosmos.query import parse
-from devstack.cosmos.requests import Request, Response, level_headers
 from devstack.cosmos.store.account import Account, Database
 from devstack.cosmos.store.container import Container
-from devstack.cosmos.store.errors import bad_request
 from devstack.cosmos.store.throughput import Level, Offer
 
 # Of a container, what a replacement that does not name it keeps.
@@ -28,7 +28,7 @@ class Resources:
         self._address = address
 
     def handlers(self) -> Mapping[str, Handler]:
-        """By point of devstack.cosmos.requests."""
+        """By point of devstack.cosmos.protocol.requests."""
         return {
             "account.read": self._read_account,
             "databases.list": self._list_databases,

@@ -1,7 +1,7 @@
 """The server: one port for the service, the control of faults (`/faults`) and statistics (`/stats`).
 
 Points of faults ("where"):
-- those of devstack.cosmos.requests: "docs.bulk", "docs.upsert", "ranges.list", "offers.replace" ...
+- those of devstack.cosmos.protocol.requests: "docs.bulk", "docs.upsert", "ranges.list", "offers.replace" ...
 - "range.<id>.<point>" for document requests that go to one physical partition ("range.0.*" is a hot range);
 - "op.<verb>.<id>" for each operation of a bulk request ("op.upsert.*"); only "error" there;
 - "now", for `inject` and POST /faults alone: the kind happens at once.
@@ -24,16 +24,16 @@ from typing import Any, Self
 
 import msgspec
 
-from devstack.cosmos.authorization import Authorization
 from devstack.cosmos.batches import Operation
 from devstack.cosmos.http import HttpConnection
+from devstack.cosmos.partitions.budget import Prices
 from devstack.cosmos.partitions.ranges import Range
-from devstack.cosmos.requests import Request, parse_request
+from devstack.cosmos.protocol.authorization import Authorization
+from devstack.cosmos.protocol.errors import CosmosError
+from devstack.cosmos.protocol.requests import Request, parse_request
 from devstack.cosmos.service import Answer, Service, Statistics
 from devstack.cosmos.store.account import Account
-from devstack.cosmos.store.budget import Prices
 from devstack.cosmos.store.container import Container
-from devstack.cosmos.store.errors import CosmosError
 from devstack.cosmos.store.throughput import Level, Offer
 from devstack.faults import Fault, FaultRegistry, parse_fault
 from devstack.processes.certificates import Certificate

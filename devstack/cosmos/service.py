@@ -9,12 +9,12 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from devstack.cosmos.authorization import Authorization
 from devstack.cosmos.documents import Documents, OperationFault
-from devstack.cosmos.requests import Request, Response, parse_request
+from devstack.cosmos.protocol.authorization import Authorization
+from devstack.cosmos.protocol.errors import CosmosError
+from devstack.cosmos.protocol.requests import Request, Response, parse_request
 from devstack.cosmos.resources import Handler, Resources
 from devstack.cosmos.store.account import Account
-from devstack.cosmos.store.errors import CosmosError
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from devstack.cosmos.store.errors import CosmosError
+from devstack.cosmos.protocol.errors import CosmosError
 from devstack.cosmos.store.throughput import MAXIMUM, Level, Offer, Owner
 from devstack.resource_manager.documents import Answer, ArmError, Call, front_door_error
 

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from devstack.cosmos.partitions.keys import KeyDefinition, canonical, identity_reader, same_key
 from devstack.cosmos.partitions.ranges import RangeMap
-from devstack.cosmos.store.errors import CosmosError
+from devstack.cosmos.protocol.errors import CosmosError
 
 V1 = KeyDefinition(("/pk",), version=1)
 V2 = KeyDefinition(("/pk",))

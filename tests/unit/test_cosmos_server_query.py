@@ -1,7 +1,7 @@
 import pytest
 
+from devstack.cosmos.protocol.errors import CosmosError
 from devstack.cosmos.query import parse
-from devstack.cosmos.store.errors import CosmosError
 from devstack.cosmos.store.patching import patched
 
 FLIGHTS = [

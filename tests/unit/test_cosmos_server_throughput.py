@@ -1,7 +1,7 @@
 import pytest
 
 from devstack.cosmos import CosmosError, CosmosServer
-from devstack.cosmos.store.budget import Budget, Prices
+from devstack.cosmos.partitions.budget import Budget, Prices
 
 
 class Clock:

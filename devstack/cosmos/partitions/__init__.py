@@ -1,1 +1,1 @@
-"""Partition keys, and the physical partitions that share out their hashes."""
+"""Partition keys, and the physical partitions that share out their hashes and request units."""

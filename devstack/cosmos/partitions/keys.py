@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from devstack.cosmos.partitions.hashing import Component, encode_number, hash_multi, hash_v1, hash_v2
-from devstack.cosmos.store.errors import CosmosError, bad_request
+from devstack.cosmos.protocol.errors import CosmosError, bad_request
 
 MAX_KEY_BYTES = 2048  # of a partition key value; 101 under version 1
 MAX_KEY_BYTES_V1 = 101

@@ -3,9 +3,9 @@
 from bisect import bisect_right
 from collections.abc import Sequence
 
+from devstack.cosmos.partitions.budget import Budget
 from devstack.cosmos.partitions.keys import KeyDefinition
-from devstack.cosmos.store.budget import Budget
-from devstack.cosmos.store.errors import RANGE_GONE, CosmosError
+from devstack.cosmos.protocol.errors import RANGE_GONE, CosmosError
 
 
 class Range:

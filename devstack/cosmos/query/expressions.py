@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec import UNSET
 
+from devstack.cosmos.protocol.errors import CosmosError, bad_request
 from devstack.cosmos.query.functions import AGGREGATES, SCALARS, is_number
 from devstack.cosmos.query.lexer import END, Token
 from devstack.cosmos.query.values import both, either, equal, ordered
-from devstack.cosmos.store.errors import CosmosError, bad_request
 
 
 class Row:

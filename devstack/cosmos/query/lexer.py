@@ -3,7 +3,7 @@
 import re
 from typing import Any, NamedTuple
 
-from devstack.cosmos.store.errors import bad_request
+from devstack.cosmos.protocol.errors import bad_request
 
 _TOKEN = re.compile(
     r"""\s*(?:

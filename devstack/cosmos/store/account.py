@@ -5,10 +5,10 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
+from devstack.cosmos.partitions.budget import Budget, Prices
 from devstack.cosmos.partitions.keys import parse_definition
-from devstack.cosmos.store.budget import Budget, Prices
+from devstack.cosmos.protocol.errors import CosmosError, bad_request, not_found
 from devstack.cosmos.store.container import Container
-from devstack.cosmos.store.errors import CosmosError, bad_request, not_found
 from devstack.cosmos.store.rids import container_rid, database_rid, rid_text
 from devstack.cosmos.store.throughput import RANGE_CEILING, Level, Offer, Owner
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 
 from msgspec import Struct
 
+from devstack.cosmos.protocol.errors import bad_request
 from devstack.cosmos.store.container import Document, Partition
-from devstack.cosmos.store.errors import bad_request
 
 INCREMENTAL = "incremental feed"
 

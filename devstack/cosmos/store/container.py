@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
+from devstack.cosmos.partitions.budget import Budget, Prices
 from devstack.cosmos.partitions.hashing import Component
 from devstack.cosmos.partitions.keys import KeyDefinition, canonical, identity_reader, mismatch, same_key
 from devstack.cosmos.partitions.ranges import Range, RangeMap
-from devstack.cosmos.store.budget import Budget, Prices
-from devstack.cosmos.store.errors import CosmosError, bad_request, not_found, throttled
+from devstack.cosmos.protocol.errors import CosmosError, bad_request, not_found, throttled
 from devstack.cosmos.store.lifetimes import Lifetimes, parse_default
 from devstack.cosmos.store.patching import patched
 from devstack.cosmos.store.rids import document_rid, rid_text

@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 import msgspec
 from msgspec import Struct
 
-from devstack.cosmos.store.errors import bad_request
+from devstack.cosmos.protocol.errors import bad_request
 
 LONGEST = 2**31 - 1  # seconds
 

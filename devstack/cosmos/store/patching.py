@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from devstack.cosmos.protocol.errors import CosmosError, bad_request
 from devstack.cosmos.query import parse_condition
-from devstack.cosmos.store.errors import CosmosError, bad_request
 
 MAX_OPERATIONS = 10
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from devstack.cosmos.store.errors import CosmosError, bad_request
+from devstack.cosmos.protocol.errors import CosmosError, bad_request
 
 RANGE_CEILING = 10_000  # RU/s that one physical partition can carry
 MAXIMUM = 1_000_000  # RU/s, without asking support

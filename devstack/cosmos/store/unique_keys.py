@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from devstack.cosmos.store.errors import CosmosError, bad_request
+from devstack.cosmos.protocol.errors import CosmosError, bad_request
 
 Constraint = tuple[tuple[str, ...], ...]
 """The paths of one unique key, each as names from the outside in."""

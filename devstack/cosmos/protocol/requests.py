@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
-from devstack.cosmos.store.errors import CosmosError, bad_request
+from devstack.cosmos.protocol.errors import CosmosError, bad_request
 
 _DOCS = "dbs/*/colls/*/docs"
 _POINTS = {

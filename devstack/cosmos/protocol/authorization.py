@@ -5,7 +5,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from urllib.parse import unquote
 
-from devstack.cosmos.store.errors import CosmosError
+from devstack.cosmos.protocol.errors import CosmosError
 
 _AAD_FORBIDDEN = frozenset({"offers", "dbs", "colls"})  # beyond reading: the control plane's business
 
