@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from devstack.amqp.wire.errors import NOT_ALLOWED, NOT_FOUND, AmqpError
-from devstack.service_bus.messages import Sent, identity
+from devstack.service_bus.messages.messages import Sent, identity
 from devstack.service_bus.queue import (
     Clock,
     Counts,

@@ -17,7 +17,7 @@ from devstack.amqp.wire.values import Described, Symbol, ULong
 from devstack.faults import FaultRegistry
 from devstack.service_bus.broker import Broker
 from devstack.service_bus.management import respond
-from devstack.service_bus.messages import Sent
+from devstack.service_bus.messages.messages import Sent
 from devstack.service_bus.queue import Clock, Queue
 from devstack.service_bus.sessions import LOCKED_UNTIL, SESSION_FILTER, to_ticks
 from devstack.service_bus.transfers import announce_limits, check_transfer

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from devstack.amqp.wire.errors import NOT_ALLOWED, AmqpError
-from devstack.service_bus.messages import DeadLetter, Message, Sent, identity
+from devstack.service_bus.messages.messages import DeadLetter, Message, Sent, identity
 from devstack.service_bus.rules.rules import NOT_EVALUATED, Rule, copies
 from devstack.service_bus.sessions import Sessions
 

@@ -6,7 +6,7 @@ from devstack.amqp.links import IncomingLink
 from devstack.amqp.ports import too_large
 from devstack.amqp.wire.errors import MESSAGE_TOO_LARGE, NOT_ALLOWED, AmqpError
 from devstack.service_bus.broker import Topic
-from devstack.service_bus.messages import identity
+from devstack.service_bus.messages.messages import identity
 from devstack.service_bus.queue import EntityLimits, Queue
 
 MAX_BATCH_COUNT = 4500

@@ -11,7 +11,7 @@ from azure.servicebus.aio import ServiceBusClient
 from devstack.faults import Fault
 from devstack.processes.threaded import running_in_thread
 from devstack.service_bus import PREMIUM, STANDARD, Counts, EntityLimits, QueueSettings, ServiceBusServer
-from devstack.service_bus.messages import identity
+from devstack.service_bus.messages.messages import identity
 from publisher.errors import PublishRefusedError, PublishSettingsError
 from publisher.service_bus.core.errors import OversizedMessageError, PartiallySentError
 from publisher.service_bus.core.sending import SendPolicy

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from devstack.faults import Fault
 from devstack.processes.threaded import running_in_thread
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from devstack.service_bus.messages import identity
+from devstack.service_bus.messages.messages import identity
 from tidemark.__main__ import command_line
 
 pytestmark = pytest.mark.wire

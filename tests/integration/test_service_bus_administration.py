@@ -16,7 +16,7 @@ from devstack.amqp.wire.messages import DATA, encode_section
 from devstack.faults import Fault
 from devstack.processes.threaded import running_in_thread
 from devstack.service_bus import Counts, QueueSettings, ServiceBusServer
-from devstack.service_bus.messages import Sent
+from devstack.service_bus.messages.messages import Sent
 
 pytestmark = pytest.mark.wire
 

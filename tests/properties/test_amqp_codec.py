@@ -43,7 +43,7 @@ from devstack.amqp.wire.values import (
     ULong,
     UShort,
 )
-from devstack.service_bus.messages import Sent
+from devstack.service_bus.messages.messages import Sent
 
 
 def integers(kind, bits, *, signed):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devstack.amqp.wire.messages import batched
-from devstack.service_bus.messages import identity
+from devstack.service_bus.messages.messages import identity
 from publisher.service_bus.core.claims import ClaimSettings, reference_of
 from publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
 from publisher.service_bus.core.packing import Limits

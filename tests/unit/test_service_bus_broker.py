@@ -13,7 +13,7 @@ from devstack.amqp.wire.messages import (
 from devstack.amqp.wire.values import Symbol, Timestamp, UInt
 from devstack.service_bus import atom
 from devstack.service_bus.broker import ENTITY_DISABLED, Broker, EntityExistsError
-from devstack.service_bus.messages import Sent
+from devstack.service_bus.messages.messages import Sent
 from devstack.service_bus.queue import LOCK_LOST, MESSAGE_NOT_FOUND, Counts, QueueSettings
 
 START = 1_700_000_000.0

@@ -6,7 +6,7 @@ from devstack.amqp.wire.errors import AmqpError
 from devstack.amqp.wire.messages import DATA, PROPERTIES, encode_section
 from devstack.service_bus import EntityLimits, QueueSettings
 from devstack.service_bus.broker import Broker
-from devstack.service_bus.messages import Sent, identity
+from devstack.service_bus.messages.messages import Sent, identity
 from devstack.service_bus.sessions import Sessions
 from devstack.service_bus.transfers import check_transfer
 from publisher.service_bus.sdk.message_sizes import plain_message

@@ -13,7 +13,7 @@ from devstack.amqp.wire.messages import (
 )
 from devstack.amqp.wire.values import Symbol
 from devstack.service_bus.broker import Broker
-from devstack.service_bus.messages import Sent
+from devstack.service_bus.messages.messages import Sent
 from devstack.service_bus.queue import Counts, QueueSettings
 from devstack.service_bus.rules.rules import (
     FALSE_FILTER,

@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 
 from devstack.amqp.wire.errors import AmqpError
 from devstack.amqp.wire.values import Described, Timestamp, ULong
-from devstack.service_bus.messages import to_milliseconds
+from devstack.service_bus.messages.messages import to_milliseconds
 from devstack.service_bus.rules.rules import (
     CONSTANT,
     CORRELATION,

@@ -6,7 +6,7 @@ from typing import Any
 
 from devstack.amqp.wire.errors import ProtocolError
 from devstack.amqp.wire.messages import APPLICATION_PROPERTIES, PROPERTIES, section_value, sections
-from devstack.service_bus.messages import Sent, decode_pairs, with_sections
+from devstack.service_bus.messages.messages import Sent, decode_pairs, with_sections
 from devstack.service_bus.rules.sql import Evaluate, Statement, View, parse_action, parse_condition
 from devstack.service_bus.rules.sql_values import EvaluationError, compare
 

@@ -1,0 +1,1 @@
+"""Messages as the broker keeps them, and what waits to be one."""
