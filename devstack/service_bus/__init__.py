@@ -33,8 +33,9 @@ wrote it, such as "send:orders" or "settle:news/Subscriptions/all"; "send:*" is 
 The points of the administration API are listed in admin.py.
 """
 
-from devstack.service_bus.queue import Counts, EntityLimits, QueueSettings
+from devstack.service_bus.queue import Counts
 from devstack.service_bus.server import ServiceBusServer
+from devstack.service_bus.settings import EntityLimits, QueueSettings
 
 STANDARD = EntityLimits(message=256 * 1024, batch=256 * 1024)
 PREMIUM = EntityLimits(message=100 * 1024 * 1024, batch=1024 * 1024)

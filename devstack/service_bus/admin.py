@@ -27,9 +27,10 @@ from devstack.amqp.wire.errors import AmqpError
 from devstack.service_bus import atom
 from devstack.service_bus.broker import EntityExistsError, Topic
 from devstack.service_bus.peer import Namespace
-from devstack.service_bus.queue import Queue, QueueSettings
+from devstack.service_bus.queue import Queue
 from devstack.service_bus.rules.documents import parse_rule
 from devstack.service_bus.rules.rules import DEFAULT_RULE, Rule
+from devstack.service_bus.settings import QueueSettings
 
 _PAGE = 100  # entries, as the service has it
 _Entity = TypeVar("_Entity", Queue, Topic, Rule)

@@ -6,9 +6,10 @@ from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
 
 from devstack.service_bus.broker import Topic
-from devstack.service_bus.queue import Counts, Queue, QueueSettings
+from devstack.service_bus.queue import Counts, Queue
 from devstack.service_bus.rules.documents import rule_description
 from devstack.service_bus.rules.rules import Rule
+from devstack.service_bus.settings import QueueSettings
 
 _ATOM = "http://www.w3.org/2005/Atom"
 _SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"

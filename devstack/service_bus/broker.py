@@ -5,17 +5,10 @@ from dataclasses import dataclass, field, replace
 
 from devstack.amqp.wire.errors import NOT_ALLOWED, NOT_FOUND, AmqpError
 from devstack.service_bus.messages.messages import Sent, identity
-from devstack.service_bus.queue import (
-    Clock,
-    Counts,
-    EntityLimits,
-    Queue,
-    QueueSettings,
-    RecentIds,
-    Schedule,
-    check_status,
-)
+from devstack.service_bus.messages.schedule import RecentIds, Schedule
+from devstack.service_bus.queue import Clock, Counts, Queue
 from devstack.service_bus.rules.rules import DEFAULT_RULE, TRUE_FILTER, Rule
+from devstack.service_bus.settings import EntityLimits, QueueSettings, check_status
 
 ENTITY_DISABLED = "com.microsoft:entity-disabled"
 _DEAD_LETTER_SUFFIX = "/$deadletterqueue"

@@ -16,7 +16,8 @@ from devstack.amqp.wire.messages import Request
 from devstack.amqp.wire.values import Array, Int, Symbol, Timestamp
 from devstack.service_bus.broker import Broker, EntityExistsError
 from devstack.service_bus.messages.messages import Message, Sent, to_milliseconds
-from devstack.service_bus.queue import LOCK_LOST, MESSAGE_NOT_FOUND
+from devstack.service_bus.messages.schedule import MESSAGE_NOT_FOUND
+from devstack.service_bus.queue import LOCK_LOST
 from devstack.service_bus.rules.documents import ARGUMENT_ERROR, decode_rule, encode_rules
 from devstack.service_bus.sessions import SESSION_LOCK_LOST
 from devstack.service_bus.transfers import check_transfer

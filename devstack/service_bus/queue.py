@@ -6,78 +6,22 @@ what has become due - locks that ran out, messages that expired or were schedule
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
 from devstack.amqp.wire.errors import NOT_ALLOWED, AmqpError
 from devstack.service_bus.messages.messages import DeadLetter, Message, Sent, identity
+from devstack.service_bus.messages.schedule import MESSAGE_NOT_FOUND, RecentIds, Schedule
 from devstack.service_bus.rules.rules import NOT_EVALUATED, Rule, copies
 from devstack.service_bus.sessions import Sessions
+from devstack.service_bus.settings import EntityLimits, QueueSettings
 
 Clock = Callable[[], float]
 """Seconds since 1970."""
 
 _NONE: Mapping[Any, Any] = {}
 LOCK_LOST = "com.microsoft:message-lock-lost"
-MESSAGE_NOT_FOUND = "com.microsoft:message-not-found"
-
-STATUSES = ("Active", "Disabled", "SendDisabled", "ReceiveDisabled")
-
-
-@dataclass(frozen=True, slots=True)
-class EntityLimits:
-    """What an entity takes at once, in bytes; what is None goes by the namespace.
-
-    `message` for a message of its own, `batch` for a batch; the latter is announced as a property of the link, as the
-    service does. `unannounced` refuses what is larger without giving figures. `header` is what the entity counts for
-    every message beyond its bytes; it shows in the figures of a refusal only. `partitioned` takes only one session id
-    or partition key in a batch.
-    """
-
-    message: int | None = None
-    batch: int | None = None
-    unannounced: int | None = None
-    header: int = 0
-    partitioned: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
-    """What can be set for a queue or subscription. Defaults are those of the service."""
-
-    lock_duration: float = 60.0  # seconds
-    max_delivery_count: int = 10
-    default_ttl: float | None = None  # seconds; None: messages do not expire
-    dead_letter_on_expiration: bool = False
-    status: str = "Active"
-    limits: EntityLimits = field(default_factory=EntityLimits)
-    duplicate_window: float | None = (
-        None  # seconds in which a message id is known; None: no duplicate detection
-    )
-    requires_session: bool = False
-    dead_letter_on_filter_errors: bool = True  # of a subscription; the service's default
-
-    def __post_init__(self) -> None:
-        if self.lock_duration <= 0:
-            raise ValueError(f"lock_duration is {self.lock_duration}, accepted: more than 0 seconds")
-        if self.max_delivery_count < 1:
-            raise ValueError(f"max_delivery_count is {self.max_delivery_count}, accepted: 1 or more")
-        check_status(self.status)
-
-    @property
-    def sends(self) -> bool:
-        return self.status in ("Active", "ReceiveDisabled")
-
-    @property
-    def receives(self) -> bool:
-        return self.status in ("Active", "SendDisabled")
-
-
-def check_status(status: str) -> None:
-    """Raises ValueError for a status that an entity cannot be set to."""
-    if status not in STATUSES:
-        raise ValueError(f"status is {status!r}, accepted: {', '.join(STATUSES)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,56 +37,6 @@ class Counts:
     @property
     def total(self) -> int:
         return self.active + self.scheduled + self.dead_letter + self.transfer + self.transfer_dead_letter
-
-
-@dataclass(slots=True)
-class Schedule:
-    """Messages that are to be enqueued later, by the number they were given."""
-
-    _waiting: dict[int, Sent] = field(default_factory=dict)
-    _due: list[tuple[float, int]] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self._waiting)
-
-    def add(self, number: int, sent: Sent, due: float) -> None:
-        self._waiting[number] = sent
-        heapq.heappush(self._due, (due, number))
-
-    def cancel(self, numbers: list[int]) -> None:
-        """Raises AmqpError, with nothing cancelled, if one of them does not wait any more."""
-        for number in numbers:
-            if number not in self._waiting:
-                raise AmqpError(MESSAGE_NOT_FOUND, f"no scheduled message has the number {number}")
-        for number in numbers:
-            del self._waiting[number]
-
-    def pop_due(self, now: float) -> list[Sent]:
-        due = []
-        while self._due and self._due[0][0] <= now:
-            _, number = heapq.heappop(self._due)
-            if number in self._waiting:
-                due.append(self._waiting.pop(number))
-        return due
-
-
-class RecentIds:
-    """The message ids of the last so many seconds."""
-
-    def __init__(self) -> None:
-        self._seen: dict[Any, float] = {}  # in the order of their times
-
-    def is_new(self, message_id: Any, now: float, window: float) -> bool:
-        """Whether the id was not seen in the window before; it is from now on."""
-        while self._seen:
-            oldest = next(iter(self._seen))
-            if self._seen[oldest] > now - window:
-                break
-            del self._seen[oldest]
-        if message_id in self._seen:
-            return False
-        self._seen[message_id] = now
-        return True
 
 
 class Queue:

@@ -15,7 +15,8 @@ from devstack.faults import FaultRegistry, fault_routes
 from devstack.service_bus.admin import Administration
 from devstack.service_bus.broker import Broker, Topic
 from devstack.service_bus.peer import Namespace, Peer
-from devstack.service_bus.queue import Clock, Counts, EntityLimits, Queue, QueueSettings
+from devstack.service_bus.queue import Clock, Counts, Queue
+from devstack.service_bus.settings import EntityLimits, QueueSettings
 
 DEFAULT_KEY = "bG9jYWwtc2VydmljZS1idXMta2V5LW5vdC1hLXNlY3JldA=="
 MAX_MESSAGE_SIZE = 1024 * 1024  # bytes; the default of a premium namespace

@@ -7,7 +7,8 @@ from devstack.amqp.ports import too_large
 from devstack.amqp.wire.errors import MESSAGE_TOO_LARGE, NOT_ALLOWED, AmqpError
 from devstack.service_bus.broker import Topic
 from devstack.service_bus.messages.messages import identity
-from devstack.service_bus.queue import EntityLimits, Queue
+from devstack.service_bus.queue import Queue
+from devstack.service_bus.settings import EntityLimits
 
 MAX_BATCH_COUNT = 4500
 """Messages in a batch (azure-sdk-for-js issue 12041)."""

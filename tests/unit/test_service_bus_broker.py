@@ -14,7 +14,9 @@ from devstack.amqp.wire.values import Symbol, Timestamp, UInt
 from devstack.service_bus import atom
 from devstack.service_bus.broker import ENTITY_DISABLED, Broker, EntityExistsError
 from devstack.service_bus.messages.messages import Sent
-from devstack.service_bus.queue import LOCK_LOST, MESSAGE_NOT_FOUND, Counts, QueueSettings
+from devstack.service_bus.messages.schedule import MESSAGE_NOT_FOUND
+from devstack.service_bus.queue import LOCK_LOST, Counts
+from devstack.service_bus.settings import QueueSettings
 
 START = 1_700_000_000.0
 

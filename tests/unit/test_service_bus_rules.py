@@ -14,7 +14,7 @@ from devstack.amqp.wire.messages import (
 from devstack.amqp.wire.values import Symbol
 from devstack.service_bus.broker import Broker
 from devstack.service_bus.messages.messages import Sent
-from devstack.service_bus.queue import Counts, QueueSettings
+from devstack.service_bus.queue import Counts
 from devstack.service_bus.rules.rules import (
     FALSE_FILTER,
     TRUE_FILTER,
@@ -27,6 +27,7 @@ from devstack.service_bus.rules.rules import (
 )
 from devstack.service_bus.rules.sql import SqlError
 from devstack.service_bus.rules.sql_values import EvaluationError
+from devstack.service_bus.settings import QueueSettings
 
 PROPERTIES_OF = ["id-1", None, "to-1", "order", "reply", "corr", "text/plain", None, None, None, "session"]
 
