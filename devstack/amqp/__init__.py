@@ -1,15 +1,15 @@
 """AMQP 1.0 for local servers: codec, framing, and the listener's side of connections, sessions and links.
 
-    values.py        the types of the wire that Python lacks
-    encoder.py       values to bytes
-    decoder.py       bytes to values
-    performatives.py open, begin, attach, ... with their full field count
-    frames.py        bytes <-> frames
-    messages.py      sections of a message
-    connection.py    one connection: SASL, open, heartbeats, sessions
+    wire/            bytes <-> values, performatives, frames, messages
+    ports.py         what connection, session, link and service ask of one another
+    links.py         the two kinds of link
     session.py       one session: windows, transfers, dispositions
-    links.py         the two kinds of link and what a service must offer them
+    connection.py    one connection: SASL, open, heartbeats, sessions
     requests.py      request and response over a pair of links; put-token on $cbs
+    misbehaviour.py  the faults that both namespaces commit in the same way
+    timers.py        what is to be done later
+    listener.py      one port for several protocols
+    server.py        what every namespace has: port, certificate, connections, start and end
 
 Only the listener's side exists: peers connect, begin and attach; we answer.
 """

@@ -1,20 +1,13 @@
 """Azure Event Hubs on one machine, for the unmodified SDKs.
 
-    events.py          an event as it is sent, kept and delivered
-    segments.py        files of a partition
-    log.py             one partition: numbers, offsets, times, retention (pure but for its files)
-    partition_keys.py  from a partition key to a partition (pure)
-    idempotence.py     idempotent publishing: numbers, epochs, duplicates (pure)
-    capture.py         files as Event Hubs Capture writes them
-    capturing.py       writing them from what the hubs receive
-    readers.py         owner levels and the number of readers (pure)
-    hubs.py            hubs, partitions and consumer groups by name
-    management.py      properties over $management
-    namespace.py       what all connections share
-    sources.py         a consumer's end
-    peer.py            an AMQP connection: producers, consumers, tokens
-    control.py         the server over HTTP
-    server.py          all of it on one port
+    storage/       hubs, partitions and their logs, who publishes and reads, captured files
+    management.py  properties over $management
+    namespace.py   what all connections share
+    sources.py     a consumer's end
+    peer.py        an AMQP connection: producers, consumers, tokens
+    operations.py  what a test may do to a namespace
+    control.py     the same over HTTP
+    server.py      all of it on one port
 
 Left out: geo-replication, schema registry, the Kafka protocol,
 throttling by throughput units, web sockets.

@@ -1,18 +1,19 @@
 """Azure Service Bus on one machine, for the unmodified SDK.
 
-    messages.py    a message as the broker keeps it
-    queue.py       one queue: locks, deliveries, dead letters, schedule (pure, with a clock)
+    messages/      a message as the broker keeps it; what is scheduled (pure)
+    rules/         what a subscription takes of its topic, and changes in its copy (pure)
+    settings.py    what can be set for an entity
     sessions.py    who has locked which session (pure)
-    transfers.py   what an entity takes at once: sizes, sessions, partitions
+    queue.py       one queue: locks, deliveries, dead letters (pure, with a clock)
     broker.py      queues, topics, subscriptions by name and address (pure)
+    transfers.py   what an entity takes at once: sizes, sessions, partitions
     management.py  operations of $management
     peer.py        an AMQP connection's senders and receivers
     atom.py        entities as Atom documents
     admin.py       the administration API
     server.py      all of it on one port
 
-Left out: rules of subscriptions (each gets every message), forwarding, transactions,
-persistence. Peeking does not show scheduled messages. A subscription collects messages
+Left out: forwarding, transactions, persistence. Peeking does not show scheduled messages. A subscription collects messages
 whatever its status is. A session is locked for as long as its receiver is attached, and who
 asks for any session while none is free is refused at once. A partitioned entity checks what a
 batch holds, and is one queue otherwise.
