@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from consumer.errors import FencedError
+from consumer.sinks.sql.failures import rejection_of
 from consumer.stores.sql.checkpoints import SqlCheckpointStore, SqlLeaseStore
-from consumer.stores.sql.failures import rejection_of
 from consumer.stores.sql.tables import TABLES
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 from foundation.sql import database as module

@@ -33,7 +33,7 @@ from sqlalchemy.exc import NoSuchTableError
 from consumer.mapping.documents import Path, find, parse_path, read_object
 from consumer.model import Event, Record, Rejection
 from consumer.sinks.sql.columns import coercer
-from consumer.stores.sql.failures import HandlerError
+from consumer.sinks.sql.failures import HandlerError
 from consumer.stores.sql.tables import EVENTS, Scope
 from foundation.errors import SettingsError
 from foundation.sql.database import JsonText, SqlDatabase

@@ -31,9 +31,9 @@ from consumer.model import (
     Routes,
     WriteResult,
 )
+from consumer.sinks.sql.failures import rejection_of
 from consumer.sinks.sql.targets import Target, events_target
 from consumer.stores.sql import letters, positions
-from consumer.stores.sql.failures import rejection_of
 from consumer.stores.sql.tables import Scope
 from foundation.errors import UnavailableError
 from foundation.sql.database import SqlDatabase
