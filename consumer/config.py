@@ -22,12 +22,6 @@ from foundation.settings_reader import parse_duration, read_log_level
 _T = TypeVar("_T")
 
 
-LAND_EVERY = 10.0
-"""Seconds between two files of telemetry records: what a killed process has not told, besides the interval that it was
-in. A file is a write and later a read: at 10 s, 8,640 a day of an instance, some 6 cents' worth in a data lake.
-"""
-
-
 class SinkKind(StrEnum):
     COSMOS = "cosmos"
     SQL = "sql"
@@ -57,6 +51,32 @@ class Hosting(StrEnum):
     TRIGGER = "trigger"
 
 
+class SqlConfig(Struct, frozen=True):
+    """The database of a SQL sink, and where in it events go."""
+
+    url: str = ""
+    table: str = ""
+    """A table of the user's own; '' is the one that keeps whole bodies."""
+    columns: Mapping[str, str] = {}
+    key: tuple[str, ...] = ()
+    """Columns of a unique key of the user's table: rows are then upserted."""
+    handler: str = ""
+    """`module:function(connection, event)` of the user's own code, instead of a table."""
+    create_tables: bool | None = None
+
+
+class TelemetryConfig(Struct, frozen=True):
+    """How often an instance tells of itself, in seconds, and where to."""
+
+    every: float = 5.0
+    folder: str = ""
+    land: float = 10.0
+    """Between two files of records: what a killed process has not told, besides the interval that it was in. A file is
+    a write and later a read: at 10 s, 8,640 a day of an instance, some 6 cents' worth in a data lake.
+    """
+    exporter: MetricsExporter = MetricsExporter.NONE
+
+
 class ConsumerConfig(Struct, frozen=True):
     """One consumer. Connections are names of settings; secrets stay where they are."""
 
@@ -77,15 +97,7 @@ class ConsumerConfig(Struct, frozen=True):
     cosmos_connection: str = "CosmosConnection"
     cosmos_database: str = ""
     cosmos_container: str = ""
-    sql_url: str = ""
-    sql_table: str = ""
-    """A table of the user's own; '' is the one that keeps whole bodies."""
-    sql_columns: Mapping[str, str] = {}
-    sql_key: tuple[str, ...] = ()
-    """Columns of a unique key of the user's table: rows are then upserted."""
-    sql_handler: str = ""
-    """`module:function(connection, event)` of the user's own code, instead of a table."""
-    sql_create_tables: bool | None = None
+    sql: SqlConfig = SqlConfig()
     checkpoints: StoreKind = StoreKind.BLOB
     storage_connection: str = "AzureWebJobsStorage"
     blob_container: str = "eventhub-checkpoints"
@@ -101,10 +113,7 @@ class ConsumerConfig(Struct, frozen=True):
     shutdown: float = 25.0
     shortcut: bool = True
     """Receive past the SDK's own decoding where its version is known; see consumer/receiving/fast_path.py."""
-    telemetry_every: float = 5.0
-    telemetry_folder: str = ""
-    telemetry_land: float = LAND_EVERY
-    metrics_exporter: MetricsExporter = MetricsExporter.NONE
+    telemetry: TelemetryConfig = TelemetryConfig()
     doubts: tuple[str, ...] = ()
     """What is no setting and was perhaps meant to be one; whoever runs the consumer tells it."""
 
@@ -169,24 +178,33 @@ class _Reader:
         return self.value(name, None, read, "records per second from 0 (no limit); fractions are fine")
 
     def flag(self, name: str, *, default: bool) -> bool:
-        def read(text: str) -> bool:
-            if text.lower() not in _FLAGS:
-                raise ValueError(text)
-            return _FLAGS[text.lower()]
-
-        return self.value(name, default, read, "true or false")
+        return self.value(name, default, _flag, "true or false")
 
 
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in _FLAGS:
+        raise ValueError(text)
+    return _FLAGS[text.lower()]
 
 
 def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
     """The consumer that the settings describe. Raises SettingsError naming every setting at fault."""
     read = _Reader(settings)
     read.check(read_log_level)
+    config = _config(read)
+    problems = read.problems + list(_missing(config))
+    if problems:
+        raise SettingsError(_a_line_each(problems))
+    return structs.replace(config, doubts=tuple(_misspelt(settings, read.known)))
+
+
+def _config(read: _Reader) -> ConsumerConfig:
     sink = read.choice("CONSUMER_SINK", SinkKind.COSMOS, SinkKind, "cosmos, sql")
     sql = sink is SinkKind.SQL
-    config = ConsumerConfig(
+    return ConsumerConfig(
         hub=read.text("EVENTHUB_NAME"),
         name=read.text("CONSUMER_NAME", default="consumer"),
         hub_connection="EVENTHUB_CONNSTRING" if read.text("EVENTHUB_CONNSTRING") else "EventHubConnection",
@@ -203,12 +221,7 @@ def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
         cosmos_connection="COSMOS_CONNSTRING" if read.text("COSMOS_CONNSTRING") else "CosmosConnection",
         cosmos_database=read.text("COSMOS_DATABASE"),
         cosmos_container=read.text("COSMOS_CONTAINER"),
-        sql_url=read.text("CONSUMER_SQL_URL"),
-        sql_table=read.text("CONSUMER_SQL_TABLE"),
-        sql_columns=read.value("CONSUMER_SQL_COLUMNS", {}, _columns, "column=$.field, comma-separated"),
-        sql_key=tuple(name.strip() for name in read.text("CONSUMER_SQL_KEY").split(",") if name.strip()),
-        sql_handler=read.text("CONSUMER_SQL_HANDLER"),
-        sql_create_tables=read.value("CONSUMER_SQL_CREATE_TABLES", None, _flag_or_error, "true or false"),
+        sql=_sql(read),
         checkpoints=read.choice(
             "CONSUMER_CHECKPOINTS", StoreKind.SQL if sql else StoreKind.BLOB, StoreKind, "blob, sql"
         ),
@@ -228,17 +241,8 @@ def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
         lease_expiry=read.seconds("CONSUMER_LEASE_EXPIRY", 30.0),
         shutdown=read.seconds("CONSUMER_SHUTDOWN", 25.0),
         shortcut=read.flag("CONSUMER_SHORTCUT", default=True),
-        telemetry_every=read.seconds("CONSUMER_TELEMETRY_EVERY", 5.0),
-        telemetry_folder=read.text("CONSUMER_TELEMETRY_FOLDER"),
-        telemetry_land=read.seconds("CONSUMER_TELEMETRY_LAND", LAND_EVERY),
-        metrics_exporter=read.choice(
-            "CONSUMER_METRICS_EXPORTER", MetricsExporter.NONE, MetricsExporter, "none, azure_monitor"
-        ),
+        telemetry=_telemetry(read),
     )
-    problems = read.problems + list(_missing(config))
-    if problems:
-        raise SettingsError(_a_line_each(problems))
-    return structs.replace(config, doubts=tuple(_misspelt(settings, read.known)))
 
 
 def _a_line_each(problems: Sequence[str]) -> str:
@@ -294,6 +298,29 @@ def _batches(read: _Reader) -> BatchLimits:
     )
 
 
+def _sql(read: _Reader) -> SqlConfig:
+    return SqlConfig(
+        url=read.text("CONSUMER_SQL_URL"),
+        table=read.text("CONSUMER_SQL_TABLE"),
+        columns=read.value("CONSUMER_SQL_COLUMNS", {}, _columns, "column=$.field, comma-separated"),
+        key=tuple(name.strip() for name in read.text("CONSUMER_SQL_KEY").split(",") if name.strip()),
+        handler=read.text("CONSUMER_SQL_HANDLER"),
+        create_tables=read.value("CONSUMER_SQL_CREATE_TABLES", None, _flag, "true or false"),
+    )
+
+
+def _telemetry(read: _Reader) -> TelemetryConfig:
+    standard = TelemetryConfig()
+    return TelemetryConfig(
+        every=read.seconds("CONSUMER_TELEMETRY_EVERY", standard.every),
+        folder=read.text("CONSUMER_TELEMETRY_FOLDER"),
+        land=read.seconds("CONSUMER_TELEMETRY_LAND", standard.land),
+        exporter=read.choice(
+            "CONSUMER_METRICS_EXPORTER", standard.exporter, MetricsExporter, "none, azure_monitor"
+        ),
+    )
+
+
 def _policy(read: _Reader) -> PositionPolicy:
     distrust = "fail, earliest, latest"
     standard = PositionPolicy()
@@ -323,7 +350,7 @@ def _missing(config: ConsumerConfig) -> list[str]:
         ]
     kinds = {str(config.sink), str(config.checkpoints), str(config.letters)}
     if "sql" in kinds:
-        needed.append((config.sql_url, "CONSUMER_SQL_URL", "the database's address, as SQLAlchemy writes it"))
+        needed.append((config.sql.url, "CONSUMER_SQL_URL", "the database's address, as SQLAlchemy writes it"))
     problems = [f"{name} is not set: {meaning}" for value, name, meaning in needed if not value]
     if config.sink is SinkKind.SQL and kinds != {"sql"}:
         problems.append(
@@ -350,12 +377,6 @@ def _columns(text: str) -> Mapping[str, str]:
     if not all(name.strip() and path.strip() for name, _, path in pairs):
         raise ValueError(text)
     return {name.strip(): path.strip() for name, _, path in pairs}
-
-
-def _flag_or_error(text: str) -> bool | None:
-    if text.lower() not in _FLAGS:
-        raise ValueError(text)
-    return _FLAGS[text.lower()]
 
 
 def read_hosting(settings: Mapping[str, str]) -> Hosting:

@@ -113,11 +113,11 @@ class Parts:
     def _target(self) -> Target:
         from consumer.sinks.sql.targets import HandlerTarget, TableTarget, events_target  # noqa: PLC0415
 
-        config = self.config
-        if config.sql_handler:
-            return HandlerTarget(cast("Any", load_transform(config.sql_handler)))
-        if config.sql_table:
-            return TableTarget(config.sql_table, config.sql_columns, key=config.sql_key)
+        sql = self.config.sql
+        if sql.handler:
+            return HandlerTarget(cast("Any", load_transform(sql.handler)))
+        if sql.table:
+            return TableTarget(sql.table, sql.columns, key=sql.key)
         return events_target()
 
     @property
@@ -137,9 +137,9 @@ class Parts:
             from foundation.sql.database import SqlDatabase  # noqa: PLC0415
 
             self._database = SqlDatabase(
-                self.config.sql_url,
+                self.config.sql.url,
                 setting="CONSUMER_SQL_URL",
-                create_tables=self.config.sql_create_tables,
+                create_tables=self.config.sql.create_tables,
                 tables=TABLES,
             )
         return self._database
@@ -166,7 +166,7 @@ def reporter(
     config, settings = parts.config, parts.settings
     identity = Identity(config.name, instance, config.hub, config.consumer_group)
     if config.dry_run:
-        return Reporter(identity, statistics, every=config.telemetry_every)
+        return Reporter(identity, statistics, every=config.telemetry.every)
     stats: TableStatsStore | None = None
     rates: RateFollower | None = None
     try:
@@ -180,18 +180,15 @@ def reporter(
         )
     except ConnectionSettingsError as error:
         log.warning("no row in ConsumerStats and no rate orders: %s", error)
-    monitor = config.metrics_exporter is MetricsExporter.AZURE_MONITOR
+    told = config.telemetry
+    monitor = told.exporter is MetricsExporter.AZURE_MONITOR
     return Reporter(
         identity,
         statistics,
-        every=config.telemetry_every,
+        every=told.every,
         stats=stats,
         rates=rates,
-        landing=(
-            Landing(config.telemetry_folder, instance, rotate=config.telemetry_land)
-            if config.telemetry_folder
-            else None
-        ),
+        landing=Landing(told.folder, instance, rotate=told.land) if told.folder else None,
         metrics=azure_monitor_metrics(identity, settings) if monitor else ConsumerMetrics(identity),
     )
 

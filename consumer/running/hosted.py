@@ -133,7 +133,7 @@ class _Working:
         self.parts = parts
         self.trusted: set[str] = set()
         """Partitions whose stored checkpoint is known to be of this hub."""
-        self._every = parts.config.telemetry_every
+        self._every = parts.config.telemetry.every
         self._sink = parts.sink()
         self.stored = parts.checkpoints() if self._sink.transactional else None
         self._letters = parts.letters()

@@ -8,7 +8,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from consumer.cli import status as cli_status
-from consumer.config import ConsumerConfig
+from consumer.config import ConsumerConfig, TelemetryConfig
 from consumer.running.assembly import Parts
 from consumer.running.assembly import reporter as make_reporter
 from consumer.telemetry.rate_orders import RateOrder
@@ -247,8 +247,7 @@ async def test_a_reporter_of_settings_writes_its_row_and_follows_the_order(azuri
         hub="flights-hub",
         name="wired",
         rate=500.0,
-        telemetry_every=0.05,
-        telemetry_folder=str(tmp_path),
+        telemetry=TelemetryConfig(every=0.05, folder=str(tmp_path)),
     )
     told, rates = asyncio.Event(), []
 
