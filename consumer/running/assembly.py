@@ -13,6 +13,7 @@ from consumer.mapping.transforms import load_transform
 from consumer.ports import CheckpointStore, DeadLetterStore, LeaseStore, Sink
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
 from consumer.running.driver import DriverSettings
+from consumer.running.runtime import RuntimeSettings
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from consumer.stores.blob.dead_letters import BlobDeadLetterStore
@@ -202,4 +203,16 @@ def driver_settings(config: ConsumerConfig) -> DriverSettings:
         config.batches,
         config.rate,
         dry_run=config.dry_run,
+    )
+
+
+def runtime_settings(config: ConsumerConfig, owner: str) -> RuntimeSettings:
+    """What of it is the runtime's."""
+    return RuntimeSettings(
+        owner,
+        config.policy,
+        config.lease_interval,
+        config.lease_expiry,
+        shutdown=config.shutdown,
+        fleet_rate=config.fleet_rate,
     )

@@ -15,9 +15,9 @@ from consumer.core.statistics import PipelineStatistics
 from consumer.leasing.ownership import unique_owner
 from consumer.model import Checkpoint
 from consumer.ports import CheckpointStore, LeaseStore
-from consumer.running.assembly import Parts, driver_settings, reporter
+from consumer.running.assembly import Parts, driver_settings, reporter, runtime_settings
 from consumer.running.driver import Driver
-from consumer.running.runtime import Consumer, RuntimeSettings
+from consumer.running.runtime import Consumer
 from consumer.stores.memory.positions import MemoryCheckpointStore, MemoryLeaseStore
 from foundation.errors import TidemarkError
 from foundation.logs.sdk_logs import quiet_sdks
@@ -52,32 +52,24 @@ class ConsumerProcess:
         self._stored = parts.checkpoints()
         self._letters = parts.letters()
         self._receiver = parts.receiver()
-        checkpoints: CheckpointStore = self._stored
-        leases: LeaseStore = parts.leases()
+        self._checkpoints: CheckpointStore = self._stored
+        self._leases: LeaseStore = parts.leases()
         if config.dry_run:  # nobody else may notice
-            checkpoints, leases = MemoryCheckpointStore(), MemoryLeaseStore()
-        self._checkpoints, self._leases = checkpoints, leases
+            self._checkpoints, self._leases = MemoryCheckpointStore(), MemoryLeaseStore()
         self.driver = Driver(
             structs.replace(driver_settings(config), rate=self._rate),
             self._sink,
-            checkpoints,
+            self._checkpoints,
             self._letters,
             on_checkpoint=lambda checkpoint, left: self._reporter.on_checkpoint(checkpoint, left),  # noqa: PLW0108
             on_fenced=lambda partition, epoch: self.consumer.fenced(partition, epoch),  # noqa: PLW0108 - made below
         )
         self.consumer = Consumer(
-            RuntimeSettings(
-                self.owner,
-                config.policy,
-                config.lease_interval,
-                config.lease_expiry,
-                shutdown=config.shutdown,
-                fleet_rate=config.fleet_rate,
-            ),
+            runtime_settings(config, self.owner),
             self._receiver,
             self.driver,
-            checkpoints,
-            leases,
+            self._checkpoints,
+            self._leases,
             on_stopping=self._stopping,
         )
         self._reporter = reporter(
