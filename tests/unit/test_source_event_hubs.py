@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from consumer.model import PartitionState
 from spark_jobs.errors import InputError
 from spark_jobs.sources.event_hubs.positions import Range, bounded, lost, parse_position, ranges, resolved
-from spark_jobs.sources.event_hubs.source import HubSettings
+from spark_jobs.sources.event_hubs.settings import HubSettings
 
 CONNECTION = "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=c2VjcmV0"
 OPTIONS = {"hub": "flights", "secretConnectionString": CONNECTION}

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -23,18 +22,12 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import EVENTS
-from spark_jobs.sources.capture.avro_container import CorruptFileError, announced_events
-from spark_jobs.sources.capture.decoder import Source, decode_file
-from spark_jobs.sources.capture.layout import DEFAULT, ENDING, CaptureLayout, Place
-from spark_jobs.sources.capture.offsets import CaptureFile
-from spark_jobs.sources.files.input_files import Folder, Quarantine
+from spark_jobs.sources.capture.layout import DEFAULT, ENDING
+from spark_jobs.sources.capture.settings import NAME, CaptureSettings
+from spark_jobs.sources.capture.task import batches_of, read_file
+from spark_jobs.sources.files.input_files import Quarantine
 from spark_jobs.sources.files.spark_files import folder_for_python, read_with_spark, url_for_spark
-from spark_jobs.sources.options import STORAGE, check_secrets, needs_stream_limits, positive
-
-NAME = "eventhubs_capture"
-
-PARTITION_BYTES = 32 << 20
-"""About one second of decoding: enough to outweigh a task's start, little enough to keep all cores busy."""
+from spark_jobs.sources.options import STORAGE, needs_stream_limits
 
 
 def read_capture(
@@ -59,7 +52,7 @@ def read_capture(
     if url is not None:
         if quarantine:
             Quarantine(quarantine, url)
-        task = partial(_read_file, settings=settings, url=url)
+        task = partial(read_file, settings=settings, url=url)
         schema = StructType([EVENTS[column] for column in settings.columns])
         return read_with_spark(spark, url, (ENDING,), task, schema)
     if not settings.files():
@@ -108,77 +101,6 @@ def _given(
     return options
 
 
-@dataclass(frozen=True)
-class CaptureSettings:
-    """The options, parsed. Raises InputError naming the one at fault."""
-
-    path: str
-    layout: str
-    quarantine: str | None
-    columns: tuple[str, ...]
-    storage: dict[str, Any]
-    partition_bytes: int
-    max_files: int | None
-
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> CaptureSettings:
-        check_secrets(options)
-        path = options.get("path")
-        if not path:
-            raise InputError(f'the source "{NAME}" needs a path: the folder of the capture files')
-        storage = options.get(STORAGE)
-        limit = options.get("maxFilesPerTrigger")
-        return cls(
-            path=path,
-            layout=options.get("layout") or DEFAULT,
-            quarantine=options.get("quarantine") or None,
-            columns=_columns(options.get("columns")),
-            storage=json.loads(storage) if storage else {},
-            partition_bytes=positive("partitionBytes", options.get("partitionBytes") or str(PARTITION_BYTES)),
-            max_files=None if limit is None else positive("maxFilesPerTrigger", limit),
-        )
-
-    def folder(self) -> Folder:
-        return Folder(self.path, self.storage)
-
-    def quarantined(self) -> Quarantine | None:
-        return Quarantine(self.quarantine, self.folder(), self.storage) if self.quarantine else None
-
-    def files(self) -> list[CaptureFile]:
-        layout = CaptureLayout(self.layout)
-        return [CaptureFile(*found, layout.place(found.name)) for found in self.folder().find(ENDING)]
-
-    def tasks(self, files: Sequence[CaptureFile]) -> list[Files]:
-        """Files in their order, so many together as make up `partition_bytes`."""
-        tasks: list[list[CaptureFile]] = []
-        size = self.partition_bytes
-        for file in files:
-            if size >= self.partition_bytes:
-                tasks.append([])
-                size = 0
-            tasks[-1].append(file)
-            size += file.size
-        return [Files(task) for task in tasks]
-
-
-def _columns(text: str | None) -> tuple[str, ...]:
-    names = tuple(EVENTS.fieldNames())
-    if not text:
-        return names
-    chosen = {name.strip() for name in text.split(",")}
-    unknown = sorted(chosen - set(names))
-    if unknown:
-        raise InputError(f"columns name {', '.join(unknown)}; accepted: {', '.join(names)}")
-    return tuple(name for name in names if name in chosen)
-
-
-class Files(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, files: Sequence[CaptureFile]) -> None:
-        self.files = tuple(files)
-
-
 class CaptureSource(DataSource):
     """The data source "eventhubs_capture"."""
 
@@ -209,45 +131,3 @@ class CaptureReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return batches_of(self._settings, partition)
-
-
-# -- in a task ---------------------------------------------------------------------------------------------
-
-
-def batches_of(settings: CaptureSettings, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The batches of a task. Nothing is kept between two files but the settings."""
-    if not isinstance(partition, Files):  # Spark's stand-in where there are no files
-        return
-    folder, quarantine = settings.folder(), settings.quarantined()
-    for file in partition.files:
-        try:
-            data = folder.read(file.name)
-        except FileNotFoundError as error:
-            raise InputError(f"the capture file '{file.name}' was deleted before it was read") from error
-        yield from _decoded(file.name, file.place, data, settings, quarantine)
-
-
-def _read_file(
-    name: str, data: memoryview, *, settings: CaptureSettings, url: str
-) -> Iterator[pa.RecordBatch]:
-    quarantine = Quarantine(settings.quarantine, url) if settings.quarantine else None
-    return _decoded(name, CaptureLayout(settings.layout).place(name), data, settings, quarantine)
-
-
-def _decoded(
-    name: str, place: Place, data: memoryview, settings: CaptureSettings, quarantine: Quarantine | None
-) -> Iterator[pa.RecordBatch]:
-    try:
-        batches = decode_file(data, Source(place.hub, place.partition, name), settings.columns)
-        yield from batches if quarantine is None else list(batches)
-    except CorruptFileError as error:
-        if quarantine is None:
-            raise InputError(
-                f"the capture file '{name}' cannot be read: {error}; give a quarantine folder to set such files aside and"
-                " go on"
-            ) from error
-        quarantine.take(name, data, str(error), events=_events(data, error))
-
-
-def _events(data: memoryview, error: CorruptFileError) -> int:
-    return max(error.events, announced_events(data))

@@ -1,4 +1,4 @@
-"""Capture files as a stream; its offsets are those of `capture_offsets`."""
+"""Capture files as a stream; its offsets are those of `offsets`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from spark_jobs.sources.capture.capture import CaptureSettings, batches_of
 from spark_jobs.sources.capture.layout import CaptureLayout
 from spark_jobs.sources.capture.offsets import Offset, check, files_between, latest_offset
+from spark_jobs.sources.capture.settings import CaptureSettings
+from spark_jobs.sources.capture.task import batches_of
 
 
 class CaptureStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

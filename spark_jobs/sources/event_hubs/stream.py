@@ -25,7 +25,8 @@ from spark_jobs.sources.event_hubs.positions import (
     ranges,
     resolved,
 )
-from spark_jobs.sources.event_hubs.source import HubSettings, batches_of
+from spark_jobs.sources.event_hubs.settings import HubSettings
+from spark_jobs.sources.event_hubs.task import batches_of
 
 Offset = dict[str, Any]
 

@@ -1,0 +1,116 @@
+"""The options of the source "eventhubs", and how the hub that they name stands."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql.datasource import InputPartition
+
+from consumer.model import PartitionState
+from consumer.receiving.receiver import HubReceiver
+from foundation.azure.connections import ConnectionSettingsError, event_hubs_endpoint
+from foundation.errors import SettingsError, UnavailableError
+from spark_jobs.errors import InputError
+from spark_jobs.sources.event_hubs.positions import EARLIEST, LATEST, Range, lost, parse_position
+from spark_jobs.sources.options import CONNECTION_STRING, check_secrets, environment, positive
+
+NAME = "eventhubs"
+
+
+log = logging.getLogger("tidemark.spark")
+
+
+@dataclass(frozen=True)
+class HubSettings:
+    """The options, parsed."""
+
+    hub: str
+    connection: str
+    environment: Mapping[str, str]
+    """Settings in which the connection is found."""
+    consumer_group: str
+    start: dict[str, str | int]
+    end: dict[str, str | int]
+    max_events: int | None
+    fail_on_data_loss: bool
+    receive_timeout: int
+
+    def __repr__(self) -> str:
+        return f"HubSettings({self.hub!r} of {self.connection})"  # no secrets
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> HubSettings:
+        """Raises InputError naming the option at fault."""
+        check_secrets(options)
+        hub = options.get("hub")
+        text, connection = options.get(CONNECTION_STRING), options.get("connection")
+        if not hub or not (text or connection):
+            raise InputError(
+                f'the source "{NAME}" needs the options hub, and connection or {CONNECTION_STRING}'
+            )
+        limit, loss = options.get("maxEventsPerTrigger"), options.get("failOnDataLoss", "true").lower()
+        if loss not in {"true", "false"}:
+            raise InputError(f"failOnDataLoss is '{loss}'; accepted are true and false")
+        settings = cls(
+            hub=hub,
+            connection=CONNECTION_STRING if text else str(connection),
+            environment={**environment(options), **({CONNECTION_STRING: text} if text else {})},
+            consumer_group=options.get("consumerGroup") or "$Default",
+            start=parse_position(options.get("startingPosition") or EARLIEST, "startingPosition"),
+            end=parse_position(options.get("endingPosition") or LATEST, "endingPosition"),
+            max_events=None if limit is None else positive("maxEventsPerTrigger", limit),
+            fail_on_data_loss=loss == "true",
+            receive_timeout=positive("receiveTimeout", options.get("receiveTimeout") or "60"),
+        )
+        try:
+            event_hubs_endpoint(settings.environment, settings.connection)
+        except ConnectionSettingsError as error:
+            raise InputError(f'the source "{NAME}": {error}') from error
+        return settings
+
+    def look(self) -> tuple[str, dict[str, PartitionState]]:
+        """When the hub was created, and how its partitions stand now. Raises InputError."""
+        return asyncio.run(self._look())
+
+    async def _look(self) -> tuple[str, dict[str, PartitionState]]:
+        receiver = HubReceiver(self.environment, self.connection, self.hub, self.consumer_group)
+        try:
+            partitions = await receiver.partitions()
+            states = await asyncio.gather(*(receiver.state(partition) for partition in partitions))
+        except (SettingsError, UnavailableError) as error:
+            raise InputError(f'the source "{NAME}": {error}') from error
+        finally:
+            await receiver.close(asyncio.get_running_loop().time() + 5.0)
+        created = f"{receiver.created_at or 0.0:.3f}"
+        return created, {state.partition: state for state in states}
+
+    async def state_of(self, partition: str) -> PartitionState:
+        """How a partition stands now. Raises InputError."""
+        _, states = await self._look()
+        return states[partition]
+
+    def checked(self, wanted: Sequence[Range], states: Mapping[str, PartitionState]) -> list[InputPartition]:
+        """One task for each partition. Raises InputError where events are gone, or logs it, as the settings say."""
+        for each in wanted:
+            story = lost(each, states[each.partition]) if each.partition in states else None
+            if story is not None:
+                self.report_loss(story)
+        return [HubRange(each) for each in wanted]
+
+    def report_loss(self, story: str) -> None:
+        """Raises InputError, or logs."""
+        if self.fail_on_data_loss:
+            raise InputError(
+                f"event hub '{self.hub}': {story}; set failOnDataLoss to false to go on without them"
+            )
+        log.warning("event hub '%s': %s", self.hub, story)
+
+
+class HubRange(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, wanted: Range) -> None:
+        self.wanted = wanted
