@@ -112,7 +112,7 @@ def _told(error: Exception) -> JobError | None:
         return error
     if "pyspark" not in sys.modules:  # some commands do without, and start faster so
         return None
-    from spark_jobs.sources.failures import input_error_of  # noqa: PLC0415
+    from spark_jobs.platform.failures import input_error_of  # noqa: PLC0415
 
     return input_error_of(error)
 

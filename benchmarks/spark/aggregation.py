@@ -127,9 +127,9 @@ def polars_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float,
 
 def tidemark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
     from spark_jobs.platform.session import spark_session
+    from spark_jobs.telemetry_aggregation.gauges import gauges
     from spark_jobs.telemetry_aggregation.minutes.cells import WINDOWS
-    from spark_jobs.telemetry_aggregation.minutes.gauges import gauges
-    from spark_jobs.telemetry_aggregation.minutes.sample_files import states_of_files
+    from spark_jobs.telemetry_aggregation.sample_files import states_of_files
 
     spark = spark_session("benchmark", cores=cores)
     started = cpu_seconds(), time.perf_counter()

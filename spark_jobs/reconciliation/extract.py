@@ -28,12 +28,12 @@ from spark_jobs.platform.executor_settings import for_executors
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import collected
+from spark_jobs.platform.source_options import SETTINGS
 from spark_jobs.reconciliation.keys import META_FIELDS, Mapping, document_keys, event_keys
 from spark_jobs.reconciliation.schemas import LETTERS, SETTLED_RUNS, Identity
 from spark_jobs.reconciliation.transforms import CLOCK_SKEW, distinct_events
 from spark_jobs.sources.cosmos import partition_key_paths, read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
-from spark_jobs.sources.options import SETTINGS
 
 _PATIENCE = 60.0  # seconds for all checkpoints
 _SHOWN = 5  # hubs in an error message

@@ -14,8 +14,8 @@ def register(spark: SparkSession) -> None:
     from spark_jobs.sources.capture.capture import CaptureSource  # noqa: PLC0415
     from spark_jobs.sources.event_hubs.source import EventHubSource  # noqa: PLC0415
     from spark_jobs.sources.records.app_insights import AppInsightsSource  # noqa: PLC0415
+    from spark_jobs.sources.records.tables import TableSource  # noqa: PLC0415
     from spark_jobs.sources.records.telemetry import ConsumerTelemetrySource, ScalingLogSource  # noqa: PLC0415
-    from spark_jobs.sources.tables import TableSource  # noqa: PLC0415
 
     sources = (
         AppInsightsSource,

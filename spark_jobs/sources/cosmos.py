@@ -42,7 +42,7 @@ from foundation.azure.connections import ConnectionSettingsError, network_story
 from foundation.azure.cosmos import cosmos_client
 from foundation.errors import SettingsError
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.sources.options import CONNECTION_STRING, SETTINGS, check_secrets
+from spark_jobs.platform.source_options import CONNECTION_STRING, SETTINGS, check_secrets
 
 DOCUMENTS = StructType(
     [

@@ -25,7 +25,7 @@ from consumer.model import DeadLetter
 from consumer.running.assembly import Parts
 from foundation.errors import SettingsError, TidemarkError
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.sources.options import SETTINGS, check_secrets
+from spark_jobs.platform.source_options import SETTINGS, check_secrets
 
 DEAD_LETTERS = StructType(
     [

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.telemetry_aggregation.capacity import carried, scaling_states
-from spark_jobs.telemetry_aggregation.minutes.gauges import gauge_states
+from spark_jobs.telemetry_aggregation.gauges import gauge_states
 from spark_jobs.telemetry_aggregation.minutes.windows import micros
 from spark_jobs.telemetry_aggregation.transforms import (
     AMOUNTS,

@@ -11,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import InputError
 from spark_jobs.platform.output import has_delta, is_delta, read_parquet_or_delta
+from spark_jobs.platform.source_options import FOR_EVER
 from spark_jobs.schemas import METRICS
-from spark_jobs.sources.options import FOR_EVER
 
 
 @dataclass(frozen=True, slots=True)

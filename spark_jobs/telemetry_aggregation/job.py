@@ -27,6 +27,7 @@ from spark_jobs.reports.report_files import write_report
 from spark_jobs.telemetry_aggregation import page
 from spark_jobs.telemetry_aggregation.capacity import scaling
 from spark_jobs.telemetry_aggregation.datasets import Dataset, States, decisions, metrics, telemetry
+from spark_jobs.telemetry_aggregation.gauges import gauges
 from spark_jobs.telemetry_aggregation.incremental import (
     BEGINNING,
     Incremental,
@@ -36,9 +37,8 @@ from spark_jobs.telemetry_aggregation.incremental import (
 )
 from spark_jobs.telemetry_aggregation.inputs import Inputs, between, read, stream
 from spark_jobs.telemetry_aggregation.minutes.cells import MICROS
-from spark_jobs.telemetry_aggregation.minutes.gauges import gauges
-from spark_jobs.telemetry_aggregation.minutes.sample_files import states_of_files
 from spark_jobs.telemetry_aggregation.minutes.windows import micros
+from spark_jobs.telemetry_aggregation.sample_files import states_of_files
 from spark_jobs.telemetry_aggregation.schemas import QUALITY, TABLES
 from spark_jobs.telemetry_aggregation.transforms import distinct, flows
 

@@ -8,10 +8,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spark_jobs.errors import InputError
+from spark_jobs.platform.failures import input_errors
 from spark_jobs.sources.cosmos import read_documents
 from spark_jobs.sources.dead_letters import read_dead_letters
 from spark_jobs.sources.event_hubs.source import read_event_hub
-from spark_jobs.sources.failures import input_errors
 from spark_jobs.sources.records.telemetry import read_consumer_telemetry, read_decisions
 
 KEY = "VmVyeVNlY3JldEtleVZlcnlTZWNyZXRLZXk="

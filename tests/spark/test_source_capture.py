@@ -7,9 +7,9 @@ import fastavro
 import pytest
 
 from spark_jobs.errors import InputError
+from spark_jobs.platform.failures import input_errors
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.capture import read_capture, stream_capture
-from spark_jobs.sources.failures import input_errors
 from tests.capture_support import SCHEMA, avro, place, record
 from tests.spark.source_support import finished
 

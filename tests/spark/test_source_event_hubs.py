@@ -13,12 +13,12 @@ import pytest
 from azure.eventhub import EventData
 
 from spark_jobs.errors import InputError
+from spark_jobs.platform.failures import input_errors
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.event_hubs.positions import Range
 from spark_jobs.sources.event_hubs.settings import HubRange, HubSettings
 from spark_jobs.sources.event_hubs.source import read_event_hub, stream_event_hub
 from spark_jobs.sources.event_hubs.task import batches_of
-from spark_jobs.sources.failures import input_errors
 from tests.event_hubs_support import HUB, producing, running_server, until
 from tests.spark.source_support import finished
 

@@ -7,10 +7,10 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import InputError
 from spark_jobs.platform.classic import copy_with_spark
+from spark_jobs.platform.failures import input_errors
 from spark_jobs.schemas import APP_EVENTS
 from spark_jobs.sources.capture import capture
 from spark_jobs.sources.capture.capture import read_capture
-from spark_jobs.sources.failures import input_errors
 from spark_jobs.sources.files.input_files import Quarantine
 from spark_jobs.sources.files.spark_files import folder_for_python, url_for_spark
 from spark_jobs.sources.records import record_files

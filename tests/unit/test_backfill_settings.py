@@ -76,7 +76,7 @@ def test_of_a_stack_trace_the_tasks_own_error_is_told():
     trace = """An exception was thrown from the Python worker. Please see the stack trace below.
 Traceback (most recent call last):
   File "replay.py", line 5, in replay
-spark_jobs.sources.capture.avro_container.CorruptFileError: a first cause
+spark_jobs.sources.columns.avro_container.CorruptFileError: a first cause
 During handling of the above exception, another exception occurred:
 consumer.errors.PoisonError: 500 events in a row were rejected
 org.apache.spark.SparkException: Job aborted"""

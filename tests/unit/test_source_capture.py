@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
 from spark_jobs.errors import InputError
 from spark_jobs.sources.capture import decoder as capture_decoder
-from spark_jobs.sources.capture.avro_container import (
+from spark_jobs.sources.capture.decoder import Source, decode_file
+from spark_jobs.sources.capture.layout import CaptureLayout, Place
+from spark_jobs.sources.columns.avro_container import (
     CorruptFileError,
     announced_events,
     blocks,
     read_header,
     read_long,
 )
-from spark_jobs.sources.capture.decoder import Source, decode_file
-from spark_jobs.sources.capture.layout import CaptureLayout, Place
-from spark_jobs.sources.event_columns import instant
+from spark_jobs.sources.columns.event_columns import instant
 from tests.capture_support import SCHEMA, START, avro, record
 
 SOURCE = Source("orders", "3", "a/b.avro")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from spark_jobs.errors import InputError
 from spark_jobs.telemetry_aggregation.minutes import cells, sample_files
 from spark_jobs.telemetry_aggregation.minutes.cells import MINUTE
-from spark_jobs.telemetry_aggregation.minutes.sample_files import (
+from spark_jobs.telemetry_aggregation.sample_files import (
     ALWAYS,
     ROWS_PER_TASK,
     RowGroup,

@@ -12,8 +12,8 @@ from typing import Any
 
 import fastavro
 
-from spark_jobs.sources.capture.avro_container import Block, CorruptFileError
-from spark_jobs.sources.event_columns import EventRow, instant
+from spark_jobs.sources.columns.avro_container import Block, CorruptFileError
+from spark_jobs.sources.columns.event_columns import EventRow, instant
 
 _NEEDED = ("SequenceNumber", "Offset", "EnqueuedTimeUtc", "Body", "Properties", "SystemProperties")
 

@@ -21,13 +21,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
+from spark_jobs.platform.source_options import STORAGE, needs_stream_limits
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING
 from spark_jobs.sources.capture.settings import NAME, CaptureSettings
 from spark_jobs.sources.capture.task import batches_of, read_file
 from spark_jobs.sources.files.input_files import Quarantine
 from spark_jobs.sources.files.spark_files import folder_for_python, read_with_spark, url_for_spark
-from spark_jobs.sources.options import STORAGE, needs_stream_limits
 
 
 def read_capture(

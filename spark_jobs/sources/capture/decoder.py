@@ -17,12 +17,12 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from spark_jobs.sources.capture.avro_container import Block, CorruptFileError, Header, blocks, read_header
 from spark_jobs.sources.capture.avro_records import decode_records
-from spark_jobs.sources.capture.varints import KINDS, PADDING, UNKNOWN, Entries, Ints, Reader, UnprovenError
-from spark_jobs.sources.event_columns import EVENT_COLUMNS, batch_of, constant, instant
-from spark_jobs.sources.event_maps import map_column
-from spark_jobs.sources.slices import slices, text_slices
+from spark_jobs.sources.columns.avro_container import Block, CorruptFileError, Header, blocks, read_header
+from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS, batch_of, constant, instant
+from spark_jobs.sources.columns.event_maps import map_column
+from spark_jobs.sources.columns.slices import slices, text_slices
+from spark_jobs.sources.columns.varints import KINDS, PADDING, UNKNOWN, Entries, Ints, Reader, UnprovenError
 
 GROUP_BYTES = 1 << 20
 """Blocks are decoded together up to so many bytes: what is worked on stays in the processor's cache."""

@@ -10,11 +10,11 @@ from typing import Any
 from pyspark.sql.datasource import InputPartition
 
 from spark_jobs.errors import InputError
+from spark_jobs.platform.source_options import STORAGE, check_secrets, positive
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING, CaptureLayout
 from spark_jobs.sources.capture.offsets import CaptureFile
 from spark_jobs.sources.files.input_files import Folder, Quarantine
-from spark_jobs.sources.options import STORAGE, check_secrets, positive
 
 NAME = "eventhubs_capture"
 

@@ -8,10 +8,10 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import InputPartition
 
 from spark_jobs.errors import InputError
-from spark_jobs.sources.capture.avro_container import CorruptFileError, announced_events
 from spark_jobs.sources.capture.decoder import Source, decode_file
 from spark_jobs.sources.capture.layout import CaptureLayout, Place
 from spark_jobs.sources.capture.settings import CaptureSettings, Files
+from spark_jobs.sources.columns.avro_container import CorruptFileError, announced_events
 from spark_jobs.sources.files.input_files import Quarantine
 
 

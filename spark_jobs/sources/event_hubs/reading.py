@@ -12,7 +12,7 @@ from consumer.model import Event, PartitionState
 from consumer.receiving.link import Link, LinkLostError, LinkOptions, options_of_client
 from foundation.azure.connections import event_hub_client
 from spark_jobs.errors import InputError
-from spark_jobs.sources.event_columns import EVENT_COLUMNS, EventRow, batch_of
+from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS, EventRow, batch_of
 from spark_jobs.sources.event_hubs.positions import Range, begin_of, end_of, gone
 
 _PREFETCH, _BATCH = 3000, 500  # as the consumer's receiver, which says why

@@ -14,8 +14,8 @@ from consumer.receiving.receiver import HubReceiver
 from foundation.azure.connections import ConnectionSettingsError, event_hubs_endpoint
 from foundation.errors import SettingsError, UnavailableError
 from spark_jobs.errors import InputError
+from spark_jobs.platform.source_options import CONNECTION_STRING, check_secrets, environment, positive
 from spark_jobs.sources.event_hubs.positions import EARLIEST, LATEST, Range, lost, parse_position
-from spark_jobs.sources.options import CONNECTION_STRING, check_secrets, environment, positive
 
 NAME = "eventhubs"
 

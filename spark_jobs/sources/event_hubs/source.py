@@ -21,11 +21,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from spark_jobs.platform.source_options import CONNECTION_STRING, carried, needs_stream_limits
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.event_hubs.positions import EARLIEST, LATEST, ranges, resolved
 from spark_jobs.sources.event_hubs.settings import NAME, HubSettings
 from spark_jobs.sources.event_hubs.task import batches_of
-from spark_jobs.sources.options import CONNECTION_STRING, carried, needs_stream_limits
 
 
 def read_event_hub(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:

@@ -1,1 +1,1 @@
-"""Files of records: telemetry, and exports of Application Insights."""
+"""Records: telemetry and the scaling log, from files and tables, and exports of Application Insights."""

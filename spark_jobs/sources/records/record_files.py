@@ -23,9 +23,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
+from spark_jobs.platform.source_options import FOR_EVER, STORAGE, check_secrets, positive
 from spark_jobs.sources.files.input_files import Folder, FoundFile, Quarantine
 from spark_jobs.sources.files.spark_files import folder_for_python, read_with_spark, url_for_spark
-from spark_jobs.sources.options import FOR_EVER, STORAGE, check_secrets, positive
 from spark_jobs.sources.records.records import (
     Parsed,
     ReadRow,

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
-from spark_jobs.sources.capture.avro_container import CorruptFileError
+from spark_jobs.sources.columns.avro_container import CorruptFileError
 
 
 def slices(data: bytes, starts: NDArray[np.int64], sizes: NDArray[np.int64], kind: Any) -> pa.Array:

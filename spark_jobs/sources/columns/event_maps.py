@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from spark_jobs.sources.capture.varints import BYTES, DOUBLE, LONG, NULL, STRING, Entries, Ints
-from spark_jobs.sources.event_columns import text_of, text_of_bytes
-from spark_jobs.sources.slices import checked_text, slices, text_slices
+from spark_jobs.sources.columns.event_columns import text_of, text_of_bytes
+from spark_jobs.sources.columns.slices import checked_text, slices, text_slices
+from spark_jobs.sources.columns.varints import BYTES, DOUBLE, LONG, NULL, STRING, Entries, Ints
 
 
 def map_column(data: bytes, entries: Entries | None, count: int) -> pa.Array:

@@ -1,4 +1,4 @@
-"""What the options of the sources have in common."""
+"""What the options of Python data sources have in common, as Spark shows and hands them on."""
 
 from __future__ import annotations
 

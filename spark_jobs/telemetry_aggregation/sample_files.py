@@ -20,10 +20,10 @@ from pyspark.sql import DataFrame
 
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import METRICS
+from spark_jobs.telemetry_aggregation.gauges import STATES, gauge_states
 from spark_jobs.telemetry_aggregation.inputs import between
 from spark_jobs.telemetry_aggregation.minutes import cells
 from spark_jobs.telemetry_aggregation.minutes.cells import MINUTE
-from spark_jobs.telemetry_aggregation.minutes.gauges import STATES, gauge_states
 from spark_jobs.telemetry_aggregation.transforms import samples_of_metrics
 
 ROWS_PER_TASK = 4_000_000

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from spark_jobs.sources.capture.avro_container import CorruptFileError
+from spark_jobs.sources.columns.avro_container import CorruptFileError
 
 _TEXTS = pa.map_(pa.string(), pa.string())
 TYPES: dict[str, pa.DataType] = {
