@@ -126,7 +126,7 @@ def polars_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float,
 
 
 def tidemark_cell(kind: str, data: Path, result: Path, cores: int) -> tuple[float, float]:
-    from spark_jobs.platform.session import spark_session
+    from spark_jobs.sources.registration import spark_session
     from spark_jobs.telemetry_aggregation.gauges import gauges
     from spark_jobs.telemetry_aggregation.minutes.cells import WINDOWS
     from spark_jobs.telemetry_aggregation.sample_files import states_of_files

@@ -140,7 +140,7 @@ def spark(folder: Path, cores: int) -> Callable[[], object]:
     from spark_jobs.backtest.job import Settings, extract, score
     from spark_jobs.backtest.local import read_settings
     from spark_jobs.backtest.transforms import histories
-    from spark_jobs.platform.session import spark_session
+    from spark_jobs.sources.registration import spark_session
 
     session = spark_session("backtest", cores=cores, memory="1g")
     session.range(1).count()

@@ -29,10 +29,10 @@ from rich.table import Table
 
 from benchmarks.spark.usage import cpu_seconds, peak_megabytes
 from devstack.event_hubs.storage.capture import SCHEMA
-from spark_jobs.platform.session import spark_session
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.capture.decoder import Source, decode_file
 from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS
+from spark_jobs.sources.registration import spark_session
 
 FILES = 8
 PER_SECOND = 1000  # events of a partition: as many as a throughput unit takes in

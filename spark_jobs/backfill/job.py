@@ -31,9 +31,9 @@ from spark_jobs.errors import InputError
 from spark_jobs.option_values import moment
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.session import spark_session
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.capture.capture import read_capture
+from spark_jobs.sources.registration import spark_session
 
 NAME = "backfill"
 PARTITIONS = (

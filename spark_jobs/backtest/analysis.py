@@ -14,7 +14,8 @@ from spark_jobs.backtest.candidates.recommend import Choice, Judged, choose, cho
 from spark_jobs.backtest.candidates.toml_text import changes_text
 from spark_jobs.backtest.candidates.variation import GridError
 from spark_jobs.backtest.replay.history import HistoryError
-from spark_jobs.backtest.work import Comparison, Row, Settings
+from spark_jobs.backtest.replay.score import Row
+from spark_jobs.backtest.work import Comparison, Settings
 
 HOUR, DAY = 3600.0, 86_400.0
 

@@ -36,18 +36,20 @@ from spark_jobs.backtest.candidates.variation import GridError
 from spark_jobs.backtest.local import read_settings
 from spark_jobs.backtest.page import report_of
 from spark_jobs.backtest.replay.history import HistoryError
+from spark_jobs.backtest.replay.score import Row, flat
 from spark_jobs.backtest.schemas import PLANS, RECOMMENDATIONS, SCORES
 from spark_jobs.backtest.tasks import Comparing, Scoring, comparison_of, encoded, rows_of
 from spark_jobs.backtest.transforms import arrivals_as_readings, histories, log_as_readings, replayed
-from spark_jobs.backtest.work import Comparison, Row, flat
+from spark_jobs.backtest.work import Comparison
 from spark_jobs.errors import InputError
 from spark_jobs.platform.output import check_format, is_delta, read_parquet_or_delta
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import cached, collected
-from spark_jobs.platform.session import spark_session, try_setting
+from spark_jobs.platform.session import try_setting
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.records.telemetry import read_decisions
+from spark_jobs.sources.registration import spark_session
 
 NAME = "backtest"
 

@@ -38,7 +38,8 @@ from spark_jobs.backtest.candidates.recommend import VERDICTS
 from spark_jobs.backtest.candidates.variation import GridError
 from spark_jobs.backtest.reading import Readings, merged, read_arrivals, read_log
 from spark_jobs.backtest.replay.history import HistoryError
-from spark_jobs.backtest.work import Comparison, Prepared, Replayer, Row, flat
+from spark_jobs.backtest.replay.score import Row, flat
+from spark_jobs.backtest.work import Comparison, Prepared, Replayer
 from spark_jobs.errors import InputError
 
 console = Console()

@@ -13,7 +13,8 @@ from scaling.policy import PolicySpec
 from spark_jobs.backtest.analysis import block_of
 from spark_jobs.backtest.reading import of_metrics
 from spark_jobs.backtest.replay.history import HistoryError
-from spark_jobs.backtest.work import Comparison, Reading, Replayer, Row, Settings, compare, prepare
+from spark_jobs.backtest.replay.score import Row
+from spark_jobs.backtest.work import Comparison, Reading, Replayer, Settings, compare, prepare
 
 
 class Scoring(Struct, frozen=True, tag="scoring"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -21,10 +20,8 @@ from spark_jobs.backtest.replay.history import (
     from_backlog,
 )
 from spark_jobs.backtest.replay.load import Load, Waiting
-from spark_jobs.backtest.replay.score import Score, scores
+from spark_jobs.backtest.replay.score import Blocks, Row, scores
 from spark_jobs.backtest.replay.simulate import Trajectory, simulate, starting_instances
-
-Part = Literal["training", "held_out"]
 
 PLOTTED = 1500
 """Points of a plotted line: more than a screen has pixels for."""
@@ -46,25 +43,6 @@ class Settings(Struct, frozen=True):
     rules: Rules
     model: Model
     estimate_rate: bool = False
-
-
-class Row(Struct, frozen=True):
-    """The score of one candidate over one part of one target's history."""
-
-    target: str
-    candidate: str
-    part: Part
-    score: Score
-
-
-def flat(row: Row) -> dict[str, Any]:
-    """A row as one line of a table."""
-    return {
-        "target": row.target,
-        "candidate": row.candidate,
-        "part": row.part,
-        **msgspec.structs.asdict(row.score),
-    }
 
 
 class Prepared(Struct, frozen=True):
@@ -159,13 +137,6 @@ class Series(Struct, frozen=True):
     backlog: list[float]
     instances: list[int]
     arrivals: list[float]  # per second
-
-
-class Blocks(Struct, frozen=True):
-    """One replay by blocks of the held-out part: late messages and cost of each."""
-
-    late: list[float]
-    cost: list[float]
 
 
 class Comparison(Struct, frozen=True):

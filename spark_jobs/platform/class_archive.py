@@ -181,11 +181,11 @@ def _remove_old(target: Path, newest: Path) -> None:
 
 def _train(archive: str, scratch: str) -> int:
     """A session that does a little of all that jobs do; its Java writes the archive when it ends. Its exit status."""
-    from spark_jobs.platform.session import spark_session  # noqa: PLC0415 - which takes its options from here
+    from spark_jobs.platform.session import prepared_session  # noqa: PLC0415 - which takes its options from here
 
     options = f'{_class_path()} -XX:TieredStopAtLevel=1 "-XX:ArchiveClassesAtExit={archive}" {_QUIET}'
     extra = {"spark.driver.defaultJavaOptions": options}
-    spark = spark_session("class archive", cores=2, memory="1g", extra=extra)
+    spark = prepared_session("class archive", cores=2, memory="1g", extra=extra)
     _exercise(spark, scratch)
     gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - nothing else knows Java's process
     spark.stop()

@@ -17,7 +17,6 @@ from pyspark.sql import SparkSession
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform import class_archive
 from spark_jobs.platform.java import ensure_java, started_by_spark
-from spark_jobs.sources import register
 
 # Needed for right results or workable speed wherever a job runs; all may be set on a running session.
 TIME_ZONE = "spark.sql.session.timeZone"
@@ -55,13 +54,13 @@ _MANAGED = (
 )
 
 
-def spark_session(
+def prepared_session(
     name: str, *, cores: int | None = None, memory: str = "2g", extra: Mapping[str, str] | None = None
 ) -> SparkSession:
     """The active session, the one that spark-submit or a platform provides, or a local one.
 
     `cores` (default: all of this machine) and `memory` (of the one Java process) apply to local mode. `extra`
-    applies where a session is made. Sets SETTINGS on the session and registers the Python data sources.
+    applies where a session is made. Sets SETTINGS on the session.
 
     Raises InputError for cores below 1, JobError where no Java is found.
     """
@@ -76,10 +75,6 @@ def spark_session(
             raise JobError(
                 f"Spark refuses to set {TIME_ZONE}, which is '{session.conf.get(TIME_ZONE)}'; the jobs need UTC"
             )
-    if hasattr(
-        session, "dataSource"
-    ):  # Spark 3.5 has no Python data sources: jobs on plain tables still run there
-        register(session)
     return session
 
 

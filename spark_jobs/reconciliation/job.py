@@ -29,7 +29,6 @@ from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import collected
-from spark_jobs.platform.session import spark_session
 from spark_jobs.platform.source_options import CONNECTION_STRING
 from spark_jobs.reconciliation import page
 from spark_jobs.reconciliation.extract import Sides, extract, read_consumer
@@ -46,6 +45,7 @@ from spark_jobs.reconciliation.transforms import Due, by_hour, duplicates, gaps,
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.event_hubs.source import read_event_hub
+from spark_jobs.sources.registration import spark_session
 
 JOB = "reconciliation"
 _ORDER = ("partition", "sequence_number")

@@ -24,7 +24,6 @@ from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import cached, collected
-from spark_jobs.platform.session import spark_session
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sampling_report import page
 from spark_jobs.sampling_report.breaks import Break, BreakSettings
@@ -43,6 +42,7 @@ from spark_jobs.sampling_report.transforms import (
 )
 from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Finding, analyse, lost_events
 from spark_jobs.sources.records.app_insights import read_app_insights
+from spark_jobs.sources.registration import spark_session
 
 JOB = "sampling-report"
 DAY = timedelta(days=1)

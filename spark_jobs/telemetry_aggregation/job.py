@@ -22,8 +22,8 @@ from spark_jobs.platform.output import check_folder, check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import cached, collected
-from spark_jobs.platform.session import spark_session
 from spark_jobs.reports.report_files import write_report
+from spark_jobs.sources.registration import spark_session
 from spark_jobs.telemetry_aggregation import page
 from spark_jobs.telemetry_aggregation.capacity import scaling
 from spark_jobs.telemetry_aggregation.datasets import Dataset, States, decisions, metrics, telemetry

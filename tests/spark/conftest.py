@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.platform.session import spark_session
+from spark_jobs.sources.registration import spark_session
 
 SETTINGS = {
     "spark.sql.shuffle.partitions": "1",

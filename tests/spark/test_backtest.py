@@ -15,8 +15,8 @@ from spark_jobs.backtest.candidates.grid import Targets, read_grid
 from spark_jobs.backtest.job import Settings, run
 from spark_jobs.backtest.page import report_of
 from spark_jobs.backtest.reading import merged, read_arrivals, read_log
+from spark_jobs.backtest.replay.score import flat
 from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
-from spark_jobs.backtest.work import flat
 from spark_jobs.errors import InputError
 from tests.spark.result_files import read
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from spark_jobs.platform.output import local_folder, qualified
 from spark_jobs.platform.results import result_table
 from spark_jobs.schemas import METRICS
-from spark_jobs.platform.session import spark_session
+from spark_jobs.sources.registration import spark_session
 from spark_jobs.sampling_report import job as sampling
 from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.inputs import Inputs

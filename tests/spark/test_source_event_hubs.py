@@ -141,7 +141,7 @@ async def test_a_stream_is_bounded_and_goes_on_where_its_checkpoint_stands(spark
 
 STREAM = """
     import sys
-    from spark_jobs.platform.session import spark_session
+    from spark_jobs.sources.registration import spark_session
     from spark_jobs.sources.event_hubs.source import stream_event_hub
     from tests.spark.source_support import finished
 

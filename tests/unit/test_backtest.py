@@ -36,9 +36,9 @@ from spark_jobs.backtest.replay.history import (
 )
 from spark_jobs.backtest.replay.load import Load, Waiting
 from spark_jobs.backtest.replay.quiet import quiet
-from spark_jobs.backtest.replay.score import Score, scores
+from spark_jobs.backtest.replay.score import Blocks, Row, Score, scores
 from spark_jobs.backtest.replay.simulate import simulate
-from spark_jobs.backtest.work import Blocks, Reading, Row
+from spark_jobs.backtest.work import Reading
 from spark_jobs.cli import run_command
 from spark_jobs.errors import InputError
 from tests.runner_support import NOW, THRESHOLD, metric, policy

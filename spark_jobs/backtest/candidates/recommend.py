@@ -9,8 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from spark_jobs.backtest.candidates.grid import BASELINE
-from spark_jobs.backtest.replay.score import Score
-from spark_jobs.backtest.work import Blocks, Row
+from spark_jobs.backtest.replay.score import Blocks, Row, Score
 
 RESAMPLES = 2000
 """Bootstrap samples: the ends of a 95 % interval are then known to about a hundredth of its width."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 
@@ -46,6 +48,35 @@ class Score(Struct, frozen=True):
     def late_share(self) -> float:
         """Of the messages whose fate is known; 0 where there were none."""
         return self.late / self.messages if self.messages else 0.0
+
+
+Part = Literal["training", "held_out"]
+
+
+class Row(Struct, frozen=True):
+    """The score of one candidate over one part of one target's history."""
+
+    target: str
+    candidate: str
+    part: Part
+    score: Score
+
+
+def flat(row: Row) -> dict[str, Any]:
+    """A row as one line of a table."""
+    return {
+        "target": row.target,
+        "candidate": row.candidate,
+        "part": row.part,
+        **msgspec.structs.asdict(row.score),
+    }
+
+
+class Blocks(Struct, frozen=True):
+    """One replay by blocks of the held-out part: late messages and cost of each."""
+
+    late: list[float]
+    cost: list[float]
 
 
 def score(load: Load, waiting: Waiting, run: Trajectory, model: Model, begin: float, end: float) -> Score:
