@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.errors import InputError
-from spark_jobs.telemetry_aggregation.minutes import cells, sample_files
+from spark_jobs.telemetry_aggregation import sample_files
+from spark_jobs.telemetry_aggregation.minutes import cells
 from spark_jobs.telemetry_aggregation.minutes.cells import MINUTE
 from spark_jobs.telemetry_aggregation.sample_files import (
     ALWAYS,
