@@ -164,7 +164,7 @@ def _environment(board: Board) -> None:
 def _packages_and_java(board: Board, level: str) -> None:
     _packages(board, level)
     if level == "test":
-        with board.step("Java and an archive of Spark's classes"):
+        with board.step("Java for Spark"):
             _run([str(PYTHON), "-m", "spark_jobs.platform.java"])
 
 

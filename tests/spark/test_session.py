@@ -1,14 +1,8 @@
 """The session a job gets."""
 
-import os
-from pathlib import Path
-
-import pyarrow as pa
-import pyspark
 import pytest
 
 from spark_jobs.errors import InputError
-from spark_jobs.platform.class_archive import java_options
 from spark_jobs.platform.session import SETTINGS, is_managed
 from spark_jobs.sources.registration import spark_session
 
@@ -22,12 +16,6 @@ def test_an_active_session_is_used_as_it_is_but_for_what_the_jobs_need(spark) ->
     assert spark.sparkContext.master == "local[2]"
     assert {key: spark.conf.get(key) for key in SETTINGS} == SETTINGS
     assert spark.sql("select current_timezone()").first()[0] == "UTC"
-
-
-def test_a_local_session_uses_the_archive_of_its_classes_where_there_is_one(spark) -> None:
-    options = java_options(Path(os.environ["JAVA_HOME"]))
-
-    assert options in spark.conf.get("spark.driver.extraJavaOptions")
 
 
 def test_no_cores_are_an_error(spark) -> None:
@@ -47,13 +35,3 @@ def test_no_cores_are_an_error(spark) -> None:
 )
 def test_the_master_is_ours_only_where_nobody_else_chose_it(environment, managed) -> None:
     assert is_managed(environment) == managed
-
-
-def test_workers_import_pyspark_where_pip_put_it_and_not_from_the_archive_without_bytecode(spark):
-    def where(batches):
-        for _ in batches:
-            yield pa.record_batch({"file": [pyspark.__file__]})
-
-    (row,) = spark.range(1).coalesce(1).mapInArrow(where, "file string").collect()
-
-    assert row.file == pyspark.__file__

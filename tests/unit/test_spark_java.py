@@ -103,25 +103,13 @@ def test_a_java_with_the_module_is_started_as_it_is(monkeypatch, tmp_path) -> No
         assert told(*OPTIONS) == [str(home / "bin/java"), *OPTIONS]
 
 
-def test_the_command_names_the_java_and_the_archive_or_why_there_is_none(
-    monkeypatch, tmp_path, capsys
-) -> None:
+def test_the_command_names_the_java(monkeypatch, tmp_path, capsys) -> None:
     fake_java(tmp_path / "home", "17.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(java.class_archive, "build", lambda home: home / "archive.jsa")
+
     java.main()
 
-    def refuse(home):
-        raise JobError("no archive of Spark's classes: the disk is full")
-
-    monkeypatch.setattr(java.class_archive, "build", refuse)
-    java.main()
-
-    home = tmp_path / "home"
-    assert capsys.readouterr().out.splitlines() == [
-        f"Java: {home}; Spark starts with {home / 'archive.jsa'}",
-        f"Java: {home}; no archive of Spark's classes: the disk is full",
-    ]
+    assert capsys.readouterr().out.splitlines() == [f"Java: {tmp_path / 'home'}"]
 
 
 def test_without_a_java_the_command_fails() -> None:

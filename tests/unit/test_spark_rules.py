@@ -40,8 +40,8 @@ CLASSIC = {"sparkContext", "_jvm", "_jsc", "_gateway", "rdd", "_jdf", "_jsparkSe
 
 @pytest.mark.parametrize("name", sorted(MODULES))
 def test_only_guarded_modules_touch_what_spark_connect_does_not_have(name):
-    """`classic` answers where there is none; `class_archive` starts a Java of its own to make an archive."""
-    if name not in {"spark_jobs.platform.classic", "spark_jobs.platform.class_archive"}:
+    """`classic` answers where there is none."""
+    if name != "spark_jobs.platform.classic":
         touched = {node.attr for node in ast.walk(MODULES[name]) if isinstance(node, ast.Attribute)}
         named = {node.id for node in ast.walk(MODULES[name]) if isinstance(node, ast.Name)}
         imported = {
@@ -62,6 +62,5 @@ def test_there_are_modules_to_look_at():
 
 @pytest.mark.parametrize("name", ON_SPARK)
 def test_only_one_module_collects_rows_since_others_would_get_local_times_for_utc(name):
-    """spark_jobs/platform/class_archive.py throws away what it collects."""
-    if name not in {"spark_jobs.platform.rows", "spark_jobs.platform.class_archive"}:
+    if name != "spark_jobs.platform.rows":
         assert collecting(MODULES[name]) == []
