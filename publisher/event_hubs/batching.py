@@ -12,7 +12,7 @@ from publisher.errors import PublishSettingsError
 _Event = TypeVar("_Event")
 
 
-class BatchLimits(Struct, frozen=True):
+class SetLimits(Struct, frozen=True):
     """A set has at most `max_bytes` and `max_events`; an event waits at most `max_wait` seconds for others."""
 
     max_bytes: int
@@ -61,7 +61,7 @@ class PartitionBuffer(Generic[_Event]):
     is waited for; None: any.
     """
 
-    def __init__(self, limits: BatchLimits, *, first_set: int | None = None) -> None:
+    def __init__(self, limits: SetLimits, *, first_set: int | None = None) -> None:
         self._limits = limits
         self._waiting: deque[_Waiting[_Event]] = deque()
         self._exactly = first_set

@@ -20,7 +20,7 @@ from publisher.errors import (
     PublishSettingsError,
 )
 from publisher.event_hubs.batch import FailedEvent, Published, SentSet, Unpublished
-from publisher.event_hubs.batching import BatchLimits, BufferLimits, PartitionBuffer
+from publisher.event_hubs.batching import BufferLimits, PartitionBuffer, SetLimits
 from publisher.event_hubs.buffered_lane import TOO_LATE, Entry, Lane
 from publisher.event_hubs.core.partition_keys import partition_of_key
 from publisher.event_hubs.ports.links import PublishableEvent
@@ -225,7 +225,7 @@ class BufferedProducer:
                 if partition_id not in self._lanes:
                     size = await self._producer.max_message_size(partition_id)
                     self._require_open()  # nobody would stop the lane
-                    limits = BatchLimits(size, self._limits.max_events or size, self._limits.max_wait)
+                    limits = SetLimits(size, self._limits.max_events or size, self._limits.max_wait)
                     buffer = PartitionBuffer[Entry](limits, first_set=self._first_sets.get(partition_id))
                     self._lanes[partition_id] = Lane(self, partition_id, buffer, size)
         return self._lanes[partition_id]

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, Self
 
 from azure.eventhub import parse_connection_string
 from azure.eventhub.aio import EventHubProducerClient
+from msgspec import Struct
 
 from publisher.errors import (
     ProducerClosedError,
@@ -36,126 +37,78 @@ from publisher.model import (
 )
 
 
-class IdempotentProducer:
-    """Publishes to the partitions of one hub, each on its own. Raises PublishErrors (publisher.errors).
-
-    `partition_options` tell the service a state by partition; without them it decides. With a `state_store`, which the
+class ProducerOptions(Struct, frozen=True):
+    """`partition_options` tell the service a state by partition; without them it decides. With a `state_store`, which the
     producer closes, the state outlives the process: `producer_name` tells several producers of a hub apart.
-    Whether publishing is idempotent is decided here for good. Without `sdk_insides` no private names of the SDK are used,
-    and there is no idempotence. `client_options` go to the SDK's EventHubProducerClient.
-    Use it as a context manager, in one event loop.
+    Without `sdk_insides` no private names of the SDK are used, and there is no idempotence. Raises PublishSettingsError.
     """
 
-    def __init__(
-        self,
-        fully_qualified_namespace: str,
-        eventhub_name: str,
-        credential: Any,
-        *,
-        enable_idempotent_partitions: bool = True,
-        partition_options: Mapping[str, PartitionPublishingOptions] | None = None,
-        state_store: ProducerStateStore | None = None,
-        producer_name: str = "default",
-        retry: RetryPolicy | None = None,
-        sdk_insides: bool = True,
-        **client_options: Any,
-    ) -> None:
-        client = EventHubProducerClient(
-            fully_qualified_namespace, eventhub_name, credential, **client_options
-        )
-        self._set_up(
-            links_of(
-                client,
-                fully_qualified_namespace,
-                idempotent=enable_idempotent_partitions,
-                sdk_insides=sdk_insides,
-            ),
-            partition_options,
-            state_store,
-            producer_name,
-            retry,
-            idempotent=enable_idempotent_partitions,
-        )
+    enable_idempotent_partitions: bool = True
+    partition_options: Mapping[str, PartitionPublishingOptions] | None = None
+    state_store: ProducerStateStore | None = None
+    producer_name: str = "default"
+    retry: RetryPolicy | None = None
+    sdk_insides: bool = True
 
-    @classmethod
-    def from_connection_string(
-        cls,
-        connection: str,
-        eventhub_name: str | None = None,
-        *,
-        enable_idempotent_partitions: bool = True,
-        partition_options: Mapping[str, PartitionPublishingOptions] | None = None,
-        state_store: ProducerStateStore | None = None,
-        producer_name: str = "default",
-        retry: RetryPolicy | None = None,
-        sdk_insides: bool = True,
-        **client_options: Any,
-    ) -> Self:
-        """As the constructor; the hub's name may be in the connection string."""
-        try:
-            client = EventHubProducerClient.from_connection_string(
-                connection, eventhub_name=eventhub_name, **client_options
-            )
-        except ValueError as error:
-            raise PublishSettingsError(f"connection: {error}") from None
-        return cls.over(
-            links_of(
-                client,
-                parse_connection_string(connection).fully_qualified_namespace,
-                idempotent=enable_idempotent_partitions,
-                sdk_insides=sdk_insides,
-            ),
-            enable_idempotent_partitions=enable_idempotent_partitions,
-            partition_options=partition_options,
-            state_store=state_store,
-            producer_name=producer_name,
-            retry=retry,
-        )
-
-    @classmethod
-    def over(
-        cls,
-        links: Links,
-        *,
-        enable_idempotent_partitions: bool = True,
-        partition_options: Mapping[str, PartitionPublishingOptions] | None = None,
-        state_store: ProducerStateStore | None = None,
-        producer_name: str = "default",
-        retry: RetryPolicy | None = None,
-    ) -> Self:
-        """A producer over any Links."""
-        self = cls.__new__(cls)
-        self._set_up(
-            links,
-            partition_options,
-            state_store,
-            producer_name,
-            retry,
-            idempotent=enable_idempotent_partitions,
-        )
-        return self
-
-    def _set_up(
-        self,
-        links: Links,
-        options: Mapping[str, PartitionPublishingOptions] | None,
-        store: ProducerStateStore | None,
-        name: str,
-        retry: RetryPolicy | None,
-        *,
-        idempotent: bool,
-    ) -> None:
-        if not idempotent and (options or store is not None):
+    def __post_init__(self) -> None:
+        if not self.enable_idempotent_partitions and (self.partition_options or self.state_store is not None):
             raise PublishSettingsError(
                 "partition_options and state_store need enable_idempotent_partitions=True: there is no state without it"
             )
+
+    @classmethod
+    def among(cls, given: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
+        """Those among the keyword arguments of a constructor, and the others."""
+        mine = {name: given[name] for name in cls.__struct_fields__ if name in given}
+        return cls(**mine), {name: given[name] for name in given.keys() - mine.keys()}
+
+
+class IdempotentProducer:
+    """Publishes to the partitions of one hub, each on its own. Raises PublishErrors (publisher.errors).
+
+    `options` are those of ProducerOptions, and others, which go to the SDK's EventHubProducerClient. Whether publishing is
+    idempotent is decided here for good. Use it as a context manager, in one event loop.
+    """
+
+    def __init__(
+        self, fully_qualified_namespace: str, eventhub_name: str, credential: Any, **options: Any
+    ) -> None:
+        mine, others = ProducerOptions.among(options)
+        client = EventHubProducerClient(fully_qualified_namespace, eventhub_name, credential, **others)
+        self._set_up(_links(client, fully_qualified_namespace, mine), mine)
+
+    @classmethod
+    def from_connection_string(
+        cls, connection: str, eventhub_name: str | None = None, **options: Any
+    ) -> Self:
+        """As the constructor; the hub's name may be in the connection string."""
+        mine, others = ProducerOptions.among(options)
+        try:
+            client = EventHubProducerClient.from_connection_string(
+                connection, eventhub_name=eventhub_name, **others
+            )
+        except ValueError as error:
+            raise PublishSettingsError(f"connection: {error}") from None
+        self = cls.__new__(cls)
+        self._set_up(
+            _links(client, parse_connection_string(connection).fully_qualified_namespace, mine), mine
+        )
+        return self
+
+    @classmethod
+    def over(cls, links: Links, **options: Any) -> Self:
+        """A producer over any Links. `options` are those of ProducerOptions."""
+        self = cls.__new__(cls)
+        self._set_up(links, ProducerOptions(**options))
+        return self
+
+    def _set_up(self, links: Links, options: ProducerOptions) -> None:
         self._links = links
-        self._idempotent = idempotent
-        self._options = dict(options or {})
-        self._store = store
-        self._name = name
-        self._writer = None if store is None else f"{name}~{uuid.uuid4().hex}"
-        self._retry = retry or RetryPolicy()
+        self._idempotent = options.enable_idempotent_partitions
+        self._options = options
+        self._partition_options = dict(options.partition_options or {})
+        self._writer = None if options.state_store is None else f"{options.producer_name}~{uuid.uuid4().hex}"
+        self._retry = options.retry or RetryPolicy()
         self._partitions: dict[str, PartitionShell] = {}
         self._known_ids: list[str] | None = None
         self._is_closed = False
@@ -293,8 +246,8 @@ class IdempotentProducer:
             )
         finally:
             async with contextlib.AsyncExitStack() as closing:  # each, whatever the ones before it raise
-                if self._store is not None:
-                    closing.push_async_callback(self._store.aclose)
+                if self._options.state_store is not None:
+                    closing.push_async_callback(self._options.state_store.aclose)
                 closing.push_async_callback(self._links.close)
                 for shell in shells:
                     closing.push_async_callback(shell.close)
@@ -320,14 +273,14 @@ class IdempotentProducer:
         if partition_id not in self._partitions:
             publisher = PartitionPublisher(
                 partition_id,
-                self._options.get(partition_id, PartitionPublishingOptions()),
+                self._partition_options.get(partition_id, PartitionPublishingOptions()),
                 self._retry,
                 idempotent=self._idempotent,
                 writer=self._writer,
             )
-            key = StateKey(self._links.namespace, self._links.hub, self._name, partition_id)
+            key = StateKey(self._links.namespace, self._links.hub, self._options.producer_name, partition_id)
             self._partitions[partition_id] = PartitionShell(
-                publisher, self._links, self._retry, self._store, key
+                publisher, self._links, self._retry, self._options.state_store, key
             )
         return self._partitions[partition_id]
 
@@ -354,4 +307,13 @@ def _unsupported(found: str) -> NoReturn:
     raise UnsupportedPublishingError(
         f"{found}; this producer publishes to a partition by its id only, because sequence numbers are of one partition. "
         "BufferedProducer chooses partitions by key or in turn"
+    )
+
+
+def _links(client: EventHubProducerClient, namespace: str, options: ProducerOptions) -> Links:
+    return links_of(
+        client,
+        namespace,
+        idempotent=options.enable_idempotent_partitions,
+        sdk_insides=options.sdk_insides,
     )

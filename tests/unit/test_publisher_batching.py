@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from publisher.errors import PublishSettingsError
-from publisher.event_hubs.batching import BatchLimits, PartitionBuffer
+from publisher.event_hubs.batching import PartitionBuffer, SetLimits
 
-LIMITS = BatchLimits(max_bytes=100, max_events=4, max_wait=1.0)
+LIMITS = SetLimits(max_bytes=100, max_events=4, max_wait=1.0)
 
 
 def buffer(*sizes, limits=LIMITS, first_set=None, now=0.0):
@@ -100,4 +100,4 @@ def test_every_event_is_in_one_set_in_order_and_no_set_is_too_large(sizes, first
 @pytest.mark.parametrize("wrong", [{"max_bytes": 0}, {"max_events": 0}, {"max_wait": -1.0}])
 def test_impossible_limits_are_refused(wrong):
     with pytest.raises(PublishSettingsError, match="accepted: 1 or more"):
-        BatchLimits(**{"max_bytes": 1, "max_events": 1, "max_wait": 0.0, **wrong})
+        SetLimits(**{"max_bytes": 1, "max_events": 1, "max_wait": 0.0, **wrong})
