@@ -225,7 +225,7 @@ def test_a_message_by_public_names_is_the_one_that_is_sent_by_private_ones(messa
     assert found.cost >= expected.cost
     assert found.envelope >= expected.envelope
     sent = message_sizes.encode_payload(
-        bytearray(), message_sizes.PyamqpTransport.to_outgoing_amqp_message(public.message(found))
+        bytearray(), message_sizes.PyamqpTransport.to_outgoing_amqp_message(public.wire(found))
     )
     assert bytes(sent) == bytes(message_sizes.encode_payload(bytearray(), private.wire(expected)))
 

@@ -70,7 +70,7 @@ def reference_of(properties: Mapping[Any, Any] | None) -> Reference | None:
 
     Raises ClaimDamagedError if the marks are incomplete.
     """
-    named = {_text(key): _text(value) for key, value in (properties or {}).items()}
+    named = {text_of(key): text_of(value) for key, value in (properties or {}).items()}
     if BLOB not in named:
         return None
     sha256, size = named.get(SHA256), named.get(SIZE)
@@ -93,5 +93,6 @@ def verified(body: bytes, reference: Reference) -> bytes:
     return body
 
 
-def _text(value: Any) -> Any:
+def text_of(value: Any) -> Any:
+    """The SDK gives texts that it received as bytes."""
     return value.decode() if isinstance(value, bytes) else value

@@ -8,12 +8,10 @@ codec's, byte for byte.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
-from datetime import datetime
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-import msgspec
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus._common.constants import (
     _X_OPT_PARTITION_KEY,
@@ -29,70 +27,28 @@ from azure.servicebus._pyamqp.message import BatchMessage, Message, Properties
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
-from publisher.service_bus.core.claims import ClaimSettings, claim_of, marked
-from publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
-from publisher.service_bus.core.packing import Limits
-from publisher.service_bus.core.plain_message import PlainMessage
+from publisher.service_bus.core.claims import marked, text_of
+from publisher.service_bus.core.plain_message import PlainMessage, plain_of
 from publisher.service_bus.core.send_report import Claim, Outgoing
-
-JSON = "application/json"
+from publisher.service_bus.sdk.encoding import MessageEncoder, annotated
 
 _PROPERTIES, _DATA = b"\x00\x53\x73", b"\x00\x53\x75"
 _NULL = b"\x40"
 _PROPERTY_COUNT = 13
-_ACCEPTED = (
-    "bytes, str, a dict or list (sent as JSON), a PlainMessage, a ServiceBusMessage, a ServiceBusReceivedMessage or an "
-    "AmqpAnnotatedMessage"
-)
 
 
-class Encoder:
-    """Encodes and measures the messages of one call.
+class Encoder(MessageEncoder[Message]):
+    """By the codec of the SDK."""
 
-    A message without a message id gets `<id_prefix>-<index>`: the same in every attempt and every resumption, so that
-    duplicate detection recognises it. `session_id` is for messages that have none. With `schedule_at` the messages
-    are measured for a request that schedules them, of which `request_overhead` bytes are taken.
-    """
-
-    def __init__(
-        self,
-        *,
-        id_prefix: str,
-        session_id: str | None = None,
-        schedule_at: datetime | None = None,
-        request_overhead: int = 0,
-        claims: ClaimSettings | None = None,
-    ) -> None:
-        self._id_prefix = id_prefix
-        self._session_id = session_id
-        self._schedule_at = schedule_at
-        self._request_overhead = request_overhead
-        self._claims = claims
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._traced = bool(is_tracing_enabled())  # type: ignore[no-untyped-call]  # the SDK's
-
-    def measure(self, message: Any, index: int, limits: Limits) -> Outgoing:
-        """The message, encoded; as a claim check if it is too large and there is a place for claims.
-
-        Raises OversizedMessageError or UnsendableMessageError.
-        """
-        try:
-            found = self._encode(message, index)
-        except (TypeError, ValueError, AttributeError, struct.error) as error:
-            raise UnsendableMessageError(index, f"{error}; accepted: {_ACCEPTED}") from error
-        if limits.sendable(found) and not self._always_claimed(found):
-            return found
-        return self._as_claim(found, limits)
-
-    def wire(self, item: Outgoing) -> Message:
-        """The message as the SDK sends it singly."""
-        message = self._message(item.message, item.index)
-        return message if item.claim is None else _claimed(message, item.claim)
 
     def _encode(self, message: Any, index: int) -> Outgoing:
         plain = _plain_of(message)
         if plain is None or self._traced or self._schedule_at is not None:
             return self._outgoing(self._message(message, index), message, index)
-        message_id = plain.message_id or f"{self._id_prefix}-{index:010d}"
+        message_id = plain.message_id or self._generated_id(index)
         session_id = plain.session_id or self._session_id
         encoded = plain_message(plain.body, message_id, session_id, plain.content_type)
         envelope = envelope_size(message_id, session_id, None)
@@ -106,15 +62,15 @@ class Encoder:
             )
             wire = Message(properties=given, data=[plain.body])
         else:
-            wire = PyamqpTransport.to_outgoing_amqp_message(_annotated(message))
+            wire = PyamqpTransport.to_outgoing_amqp_message(annotated(message))
         properties = wire.properties or Properties()
         if isinstance(message, ServiceBusReceivedMessage):
             # The SDK decodes texts as bytes, and would send these two, which may be either, as binary.
             properties = properties._replace(
-                message_id=_text(properties.message_id), correlation_id=_text(properties.correlation_id)
+                message_id=text_of(properties.message_id), correlation_id=text_of(properties.correlation_id)
             )
         if not properties.message_id:
-            properties = properties._replace(message_id=f"{self._id_prefix}-{index:010d}")
+            properties = properties._replace(message_id=self._generated_id(index))
         if not properties.group_id and self._session_id:
             properties = properties._replace(group_id=self._session_id)
         wire = wire._replace(properties=properties)
@@ -129,7 +85,7 @@ class Encoder:
     def _outgoing(self, wire: Message, message: Any, index: int, claim: Claim | None = None) -> Outgoing:
         encoded = encode_payload(bytearray(), wire)
         properties = wire.properties or Properties()
-        message_id, session_id = str(_text(properties.message_id)), _text(properties.group_id)
+        message_id, session_id = str(text_of(properties.message_id)), text_of(properties.group_id)
         partition_key = _partition_key(wire)
         if self._schedule_at is None:
             cost, envelope = framed(len(encoded)), envelope_size(message_id, session_id, partition_key)
@@ -148,29 +104,14 @@ class Encoder:
             claim,
         )
 
-    def _always_claimed(self, found: Outgoing) -> bool:
-        return (
-            self._claims is not None
-            and self._claims.above is not None
-            and found.claim is None
-            and found.size > self._claims.above
-        )
+    def _body(self, wire: Message) -> bytes | None:
+        return b"".join(bytes(part) for part in wire.data) if wire.data else None
 
-    def _as_claim(self, found: Outgoing, limits: Limits) -> Outgoing:
-        limit = max(limits.batch - found.envelope, limits.message) - limits.header
-        if self._claims is None:
-            hint = "set a claim check, which keeps such bodies in a blob, or make the message smaller"
-            raise OversizedMessageError(found.index, found.message_id, found.size, limit, hint)
-        wire = self._message(found.message, found.index)
-        if not wire.data:
-            hint = "its body is no data section, and a claim check keeps only those"
-            raise OversizedMessageError(found.index, found.message_id, found.size, limit, hint)
-        claim = claim_of(b"".join(bytes(part) for part in wire.data), found.message_id, self._claims)
-        small = self._outgoing(_claimed(wire, claim), found.message, found.index, claim)
-        if not limits.sendable(small):
-            hint = f"its properties alone, without the body of {len(claim.body):,} bytes, are too large"
-            raise OversizedMessageError(found.index, found.message_id, small.size, limit, hint)
-        return small
+    def _claimed(self, wire: Message, claim: Claim) -> Message:
+        return wire._replace(
+            data=[b""],
+            application_properties=marked(wire.application_properties or {}, claim),
+        )
 
 
 def framed(size: int) -> int:
@@ -252,19 +193,9 @@ def _size_of(value: Any) -> int:
 
 def _plain_of(message: Any) -> PlainMessage | None:
     """The message as a plain one; None for one with properties that a plain one does not have."""
-    if isinstance(message, PlainMessage):
-        return message
     if type(message) is ServiceBusMessage:
         return _plain_of_sdk(message.raw_amqp_message)
-    if isinstance(message, bytes):
-        return PlainMessage(message)
-    if isinstance(message, str):
-        return PlainMessage(message.encode())
-    if isinstance(message, Mapping | list):
-        return PlainMessage(msgspec.json.encode(message), content_type=JSON)
-    if isinstance(message, bytearray | memoryview):
-        return PlainMessage(bytes(message))
-    return None
+    return plain_of(message)
 
 
 def _plain_of_sdk(raw: AmqpAnnotatedMessage) -> PlainMessage | None:
@@ -289,28 +220,9 @@ def _values(section: Any) -> Iterable[Any]:
     return () if section is None else vars(section).values()
 
 
-def _annotated(message: Any) -> AmqpAnnotatedMessage:
-    if isinstance(message, ServiceBusMessage):
-        return message.raw_amqp_message
-    if isinstance(message, AmqpAnnotatedMessage):
-        return message
-    raise TypeError(f"a {type(message).__name__} is no message")
-
-
-def _claimed(wire: Message, claim: Claim) -> Message:
-    return wire._replace(
-        data=[b""],
-        application_properties=marked(wire.application_properties or {}, claim),
-    )
-
-
 def _partition_key(wire: Message) -> str | None:
     annotations = wire.message_annotations or {}
-    key: str | None = _text(
+    key: str | None = text_of(
         annotations.get(_X_OPT_PARTITION_KEY) or annotations.get(_X_OPT_PARTITION_KEY.decode())
     )
     return key
-
-
-def _text(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else value

@@ -7,12 +7,10 @@ unknown. A sender that the caller made sends again by itself unless its client h
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, cast
 
-import msgspec
-from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch, ServiceBusReceivedMessage
+from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
 from azure.servicebus.exceptions import (
     MessageSizeExceededError,
@@ -24,10 +22,9 @@ from azure.servicebus.exceptions import (
 )
 
 from publisher.cancellation import is_unexpected
-from publisher.service_bus.core.claims import ClaimSettings, claim_of, marked
-from publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
+from publisher.service_bus.core.claims import marked, text_of
 from publisher.service_bus.core.packing import Limits
-from publisher.service_bus.core.plain_message import PlainMessage
+from publisher.service_bus.core.plain_message import plain_of
 from publisher.service_bus.core.send_report import Claim, Outgoing
 from publisher.service_bus.core.send_steps import (
     Accepted,
@@ -38,6 +35,7 @@ from publisher.service_bus.core.send_steps import (
     Transfer,
     Unknown,
 )
+from publisher.service_bus.sdk.encoding import MessageEncoder, annotated
 
 REQUEST_OVERHEAD = 1024
 """Bytes of a request that schedules beside its messages: more than it takes, as it cannot be measured."""
@@ -54,62 +52,20 @@ _NEVER = (
 )
 
 
-class PublicEncoder:
-    """As publisher.service_bus.sdk.message_sizes.Encoder, by what the SDK says that a message takes in a batch."""
-
-    def __init__(
-        self,
-        *,
-        id_prefix: str,
-        session_id: str | None = None,
-        schedule_at: datetime | None = None,
-        request_overhead: int = 0,
-        claims: ClaimSettings | None = None,
-    ) -> None:
-        self._id_prefix = id_prefix
-        self._session_id = session_id
-        self._schedule_at = schedule_at
-        self._request_overhead = request_overhead
-        self._claims = claims
-
-    def measure(self, message: Any, index: int, limits: Limits) -> Outgoing:
-        """Raises OversizedMessageError or UnsendableMessageError."""
-        try:
-            raw = self._annotated(message, index)
-            found = self._outgoing(raw, message, index)
-        except (TypeError, ValueError, AttributeError, MessageSizeExceededError) as error:
-            raise UnsendableMessageError(index, str(error)) from error
-        above = None if self._claims is None else self._claims.above
-        if limits.sendable(found) and (above is None or found.size <= above):
-            return found
-        limit = max(limits.batch - found.envelope, limits.message) - limits.header
-        if self._claims is None or raw.body_type is not AmqpMessageBodyType.DATA:
-            hint = "set a claim check, which keeps bodies of bytes in a blob, or make the message smaller"
-            raise OversizedMessageError(index, found.message_id, found.size, limit, hint)
-        claim = claim_of(b"".join(raw.body), found.message_id, self._claims)
-        small = self._outgoing(_claimed(raw, claim), message, index, claim)
-        if not limits.sendable(small):
-            raise OversizedMessageError(
-                index, small.message_id, small.size, limit, "its properties are too large"
-            )
-        return small
-
-    def message(self, item: Outgoing) -> AmqpAnnotatedMessage:
-        """The message as the SDK sends it."""
-        raw = self._annotated(item.message, item.index)
-        return raw if item.claim is None else _claimed(raw, item.claim)
+class PublicEncoder(MessageEncoder[AmqpAnnotatedMessage]):
+    """By what the SDK says that a message takes in a batch."""
 
     def _outgoing(
-        self, raw: AmqpAnnotatedMessage, message: Any, index: int, claim: Claim | None = None
+        self, wire: AmqpAnnotatedMessage, message: Any, index: int, claim: Claim | None = None
     ) -> Outgoing:
         batch = ServiceBusMessageBatch(max_size_in_bytes=_ANY_SIZE)
         empty = batch.size_in_bytes
-        batch.add_message(raw)
+        batch.add_message(wire)
         size = batch.size_in_bytes - empty
-        properties = raw.properties or AmqpMessageProperties()
-        message_id, session_id = str(_text(properties.message_id)), _text(properties.group_id)
-        annotations = {_text(key): value for key, value in (raw.annotations or {}).items()}
-        key = _text(annotations.get(_PARTITION_KEY))
+        properties = wire.properties or AmqpMessageProperties()
+        message_id, session_id = str(text_of(properties.message_id)), text_of(properties.group_id)
+        annotations = {text_of(key): value for key, value in (wire.annotations or {}).items()}
+        key = text_of(annotations.get(_PARTITION_KEY))
         ids = sum(len(each.encode()) for each in (message_id, session_id or "", key or ""))
         scheduled = self._schedule_at is not None
         return Outgoing(
@@ -124,17 +80,37 @@ class PublicEncoder:
             claim,
         )
 
-    def _annotated(self, message: Any, index: int) -> AmqpAnnotatedMessage:
-        """A message of its own, with the ids that it is to have."""
-        raw = copy.copy(_raw(message))
-        properties = copy.copy(raw.properties) or AmqpMessageProperties()
+    def _message(self, message: Any, index: int) -> AmqpAnnotatedMessage:
+        plain = plain_of(message)
+        if plain is None:
+            raw = copy.copy(annotated(message))
+            properties = copy.copy(raw.properties) or AmqpMessageProperties()
+        else:
+            raw = AmqpAnnotatedMessage(data_body=plain.body)
+            properties = AmqpMessageProperties(
+                message_id=plain.message_id, group_id=plain.session_id, content_type=plain.content_type
+            )
         if isinstance(message, ServiceBusReceivedMessage):  # the SDK decodes texts as bytes
-            properties.message_id = _text(properties.message_id)
-            properties.correlation_id = _text(properties.correlation_id)
-        properties.message_id = properties.message_id or f"{self._id_prefix}-{index:010d}"
+            properties.message_id = text_of(properties.message_id)
+            properties.correlation_id = text_of(properties.correlation_id)
+        properties.message_id = properties.message_id or self._generated_id(index)
         properties.group_id = properties.group_id or self._session_id
         raw.properties = properties
         return raw
+
+    def _body(self, wire: AmqpAnnotatedMessage) -> bytes | None:
+        return b"".join(wire.body) if wire.body_type is AmqpMessageBodyType.DATA else None
+
+    def _claimed(self, wire: AmqpAnnotatedMessage, claim: Claim) -> AmqpAnnotatedMessage:
+        return AmqpAnnotatedMessage(
+            data_body=b"",
+            header=wire.header,
+            properties=wire.properties,
+            application_properties=marked(wire.application_properties or {}, claim),
+            annotations=cast(dict[str, Any] | None, wire.annotations),
+            delivery_annotations=cast(dict[str, Any] | None, wire.delivery_annotations),
+            footer=wire.footer,
+        )
 
 
 class AsyncLink:
@@ -163,7 +139,7 @@ class AsyncLink:
         refused = await self.open()
         if refused is not None:
             return refused
-        messages = [encoder.message(item) for item in effect.items]
+        messages = [encoder.wire(item) for item in effect.items]
         try:
             if schedule_at is not None:
                 return Accepted(
@@ -199,7 +175,7 @@ class SyncLink:
         refused = self.open()
         if refused is not None:
             return refused
-        messages = [encoder.message(item) for item in effect.items]
+        messages = [encoder.wire(item) for item in effect.items]
         try:
             if schedule_at is not None:
                 return Accepted(
@@ -220,38 +196,6 @@ def _outgoing(messages: list[AmqpAnnotatedMessage], effect: Transfer) -> Any:
     return batch
 
 
-def _raw(message: Any) -> AmqpAnnotatedMessage:
-    if isinstance(message, ServiceBusMessage):
-        return message.raw_amqp_message
-    if isinstance(message, AmqpAnnotatedMessage):
-        return message
-    if isinstance(message, PlainMessage):
-        properties = AmqpMessageProperties(
-            message_id=message.message_id, group_id=message.session_id, content_type=message.content_type
-        )
-        return AmqpAnnotatedMessage(data_body=message.body, properties=properties)
-    if isinstance(message, Mapping | list):
-        properties = AmqpMessageProperties(content_type="application/json")
-        return AmqpAnnotatedMessage(data_body=msgspec.json.encode(message), properties=properties)
-    if isinstance(message, str):
-        return AmqpAnnotatedMessage(data_body=message.encode())
-    if isinstance(message, bytes | bytearray | memoryview):
-        return AmqpAnnotatedMessage(data_body=bytes(message))
-    raise TypeError(f"a {type(message).__name__} is no message")
-
-
-def _claimed(raw: AmqpAnnotatedMessage, claim: Claim) -> AmqpAnnotatedMessage:
-    return AmqpAnnotatedMessage(
-        data_body=b"",
-        header=raw.header,
-        properties=raw.properties,
-        application_properties=marked(raw.application_properties or {}, claim),
-        annotations=cast(dict[str, Any] | None, raw.annotations),
-        delivery_annotations=cast(dict[str, Any] | None, raw.delivery_annotations),
-        footer=raw.footer,
-    )
-
-
 def _answer_to(error: BaseException) -> Answer:
     """What an error after the transfer says: only these prove that nothing was accepted."""
     if isinstance(error, MessageSizeExceededError):
@@ -269,7 +213,3 @@ def _not_sent(error: BaseException) -> Answer:
 
 def _story(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
-def _text(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else value

@@ -49,7 +49,7 @@ class SdkWay:
 
 
 class Encoder:
-    """Encodes and measures the messages of one call; see publisher.service_bus.sdk.message_sizes.Encoder."""
+    """Encodes and measures the messages of one call; see publisher.service_bus.sdk.encoding.MessageEncoder."""
 
     def __init__(self, way: SdkWay, **options: Any) -> None:
         self._way = way
