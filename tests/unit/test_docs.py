@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from devstack.local import local_settings
 from foundation.azure import connections
 from foundation.http import callers
+from scaling.analysis.lint import lint
 from scaling.config.policy_file import load_config
 from scaling.decision.lock_step import neighbours
 from scaling.model import REASONS
@@ -156,6 +157,15 @@ def test_the_example_of_two_targets_in_step_is_an_accepted_configuration():
         for policy in config.policies.values()
         for name, neighbour in neighbours(policy).items()
     } == {"wanted": "plan-flights", "throughput": "flights-ru"}
+
+
+def test_the_policy_in_the_readme_is_a_whole_file_without_findings():
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
+
+    config = load_config(text, name="README.md", settings=local_settings(), plug_ins=registry)
+
+    (policy,) = config.policies.values()
+    assert (policy.spec.scaler, lint(policy)) == ("app_service_plan", ())
 
 
 def test_the_consumers_settings_are_the_ones_its_code_reads():
