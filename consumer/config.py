@@ -203,7 +203,7 @@ def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
 
 def _config(read: _Reader) -> ConsumerConfig:
     sink = read.choice("CONSUMER_SINK", SinkKind.COSMOS, SinkKind, "cosmos, sql")
-    sql = sink is SinkKind.SQL
+    kept = "sql" if sink is SinkKind.SQL else "blob"
     return ConsumerConfig(
         hub=read.text("EVENTHUB_NAME"),
         name=read.text("CONSUMER_NAME", default="consumer"),
@@ -222,17 +222,10 @@ def _config(read: _Reader) -> ConsumerConfig:
         cosmos_database=read.text("COSMOS_DATABASE"),
         cosmos_container=read.text("COSMOS_CONTAINER"),
         sql=_sql(read),
-        checkpoints=read.choice(
-            "CONSUMER_CHECKPOINTS", StoreKind.SQL if sql else StoreKind.BLOB, StoreKind, "blob, sql"
-        ),
+        checkpoints=read.choice("CONSUMER_CHECKPOINTS", StoreKind(kept), StoreKind, "blob, sql"),
         storage_connection="BLOB_CONNSTRING" if read.text("BLOB_CONNSTRING") else "AzureWebJobsStorage",
         blob_container=read.text("BLOB_CONTAINER", default="eventhub-checkpoints"),
-        letters=read.choice(
-            "CONSUMER_DEAD_LETTERS",
-            LettersKind.SQL if sql else LettersKind.BLOB,
-            LettersKind,
-            "blob, cosmos, sql",
-        ),
+        letters=read.choice("CONSUMER_DEAD_LETTERS", LettersKind(kept), LettersKind, "blob, cosmos, sql"),
         letters_container=read.text("CONSUMER_DEAD_LETTER_CONTAINER", default="dead-letters"),
         id_from=read.text("CONSUMER_ID", default="field:id"),
         meta=read.flag("CONSUMER_META", default=False),
