@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import msgspec
 
 from consumer.model import DeadLetter, Event, Rejection
+
+_NUMBER = re.compile(r"[0-9]{1,18}")  # what 64 bits hold, whatever somebody types
 
 
 def to_document(letter: DeadLetter) -> dict[str, Any]:
@@ -27,7 +30,7 @@ def to_document(letter: DeadLetter) -> dict[str, Any]:
         "offset": event.offset,
         "enqueued_at": event.enqueued_at,
         "partition_key": clean(event.partition_key),
-        "properties": _properties(event.properties),
+        "properties": plain_properties(event.properties),
         "unreadable": clean(event.unreadable),
         "reason": clean(letter.rejection.reason),
         "detail": clean(letter.rejection.detail),
@@ -70,7 +73,7 @@ def event_of(letter_id: str, hub: str, consumer_group: str) -> tuple[str, int] |
     """Partition and sequence number of a letter of this hub and group; None for an id no such letter can have."""
     head = f"{hub}~{consumer_group}~"
     partition, separator, number = letter_id.removeprefix(head).rpartition("~")
-    if not letter_id.startswith(head) or not separator or not (number.isascii() and number.isdecimal()):
+    if not letter_id.startswith(head) or not separator or not _NUMBER.fullmatch(number):
         return None
     return partition, int(number)
 
@@ -78,6 +81,14 @@ def event_of(letter_id: str, hub: str, consumer_group: str) -> tuple[str, int] |
 def clean(text: str | None) -> str | None:
     """Half of a surrogate pair cannot be encoded."""
     return None if text is None else text.encode(errors="replace").decode()
+
+
+def plain_properties(properties: Mapping[str, Any]) -> Any:
+    """As JSON has them; a letter that cannot be stored would hold up its partition forever."""
+    try:
+        return msgspec.json.decode(msgspec.json.encode(properties, enc_hook=str))
+    except Exception:  # noqa: BLE001 - see above
+        return {str(clean(str(name))): clean(repr(value)) for name, value in properties.items()}
 
 
 def _body(body: bytes) -> dict[str, str]:
@@ -88,11 +99,3 @@ def _body(body: bytes) -> dict[str, str]:
         return {"body_base64": encoded}
     # control characters take six bytes each
     return {"body": text} if len(msgspec.json.encode(text)) <= len(encoded) + 64 else {"body_base64": encoded}
-
-
-def _properties(properties: Mapping[str, Any]) -> Any:
-    """As JSON has them; a letter that cannot be stored would hold up its partition forever."""
-    try:
-        return msgspec.json.decode(msgspec.json.encode(properties, enc_hook=str))
-    except Exception:  # noqa: BLE001 - see above
-        return {str(clean(str(name))): clean(repr(value)) for name, value in properties.items()}

@@ -57,6 +57,7 @@ def test_positions_sort_as_text_by_partition_then_number():
         ("h~g~7", None),
         ("H~g~0~7", None),
         ("h~g~0~²", None),
+        ("h~g~0~" + "9" * 5_000, None),  # more digits than Python reads as a number
         ("", None),
     ],
 )

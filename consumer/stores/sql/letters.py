@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +9,11 @@ import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, delete, insert
 
 from consumer.model import DeadLetter, Event, Rejection
+from consumer.stores.letter_document import clean, event_of, plain_properties
 from consumer.stores.sql.tables import DEAD_LETTERS, Scope
 
 _row = DEAD_LETTERS.c
 _REASON_LENGTH = 100
-_NUMBER = re.compile(r"[0-9]{1,18}")
 _KEYS = ("Topic", "ConsumerGroup", "PartitionID", "SequenceNumber")
 
 _delete = delete(DEAD_LETTERS).where(and_(*(_row[name] == bindparam(f"key_{name}") for name in _KEYS)))
@@ -41,11 +40,8 @@ def remove_one(connection: Connection, key: dict[str, Any]) -> bool:
 
 def key_of(scope: Scope, letter_id: str) -> dict[str, Any] | None:
     """The key columns of a letter; None for an id that no letter of the scope can have."""
-    head = f"{scope.hub}~{scope.consumer_group}~"
-    partition, separator, number = letter_id.removeprefix(head).rpartition("~")
-    if not letter_id.startswith(head) or not separator or not _NUMBER.fullmatch(number):
-        return None
-    return {**scope.keys, "PartitionID": partition, "SequenceNumber": int(number)}
+    found = event_of(letter_id, scope.hub, scope.consumer_group)
+    return None if found is None else {**scope.keys, "PartitionID": found[0], "SequenceNumber": found[1]}
 
 
 def letter_of(scope: Scope, row: Row[Any]) -> DeadLetter:
@@ -77,7 +73,7 @@ def _values(scope: Scope, letter: DeadLetter) -> dict[str, Any]:
         "Offset": event.offset,
         "EnqueuedAt": event.enqueued_at,
         "PartitionKey": _text(event.partition_key),
-        "Properties": _properties(event),
+        "Properties": msgspec.json.encode(plain_properties(event.properties)).decode(),
         "Body": event.body,
         "Unreadable": _text(event.unreadable),
         "Reason": _text(letter.rejection.reason[:_REASON_LENGTH]),
@@ -89,12 +85,4 @@ def _values(scope: Scope, letter: DeadLetter) -> dict[str, Any]:
 
 def _text(value: str | None) -> str | None:
     """What every database takes: PostgreSQL refuses U+0000, and no half of a surrogate pair can be encoded."""
-    return None if value is None else value.replace("\0", "\ufffd").encode(errors="replace").decode()
-
-
-def _properties(event: Event) -> str:
-    try:
-        return msgspec.json.encode(event.properties, enc_hook=str).decode()
-    except Exception:  # noqa: BLE001 - see below
-        # AMQP knows maps of odd keys; a letter that cannot be stored would hold up its partition forever.
-        return msgspec.json.encode({str(k): _text(repr(v)) for k, v in event.properties.items()}).decode()
+    return None if value is None else clean(value.replace("\0", "\ufffd"))
