@@ -14,7 +14,7 @@ from typing import TypeVar
 from msgspec import Struct, structs
 
 from consumer.core.lane import BatchLimits
-from consumer.core.limits import Limits
+from consumer.core.limits import BacklogLimits
 from consumer.leasing.start_position import OnDistrust, OnGap, PositionPolicy
 from foundation.errors import SettingsError
 from foundation.settings_reader import parse_duration, read_log_level
@@ -89,7 +89,7 @@ class ConsumerConfig(Struct, frozen=True):
     fleet_rate: float | None = None
     most_processes: int = 0
     """Worker processes the platform may run of a trigger, in all instances together; 0 is unknown."""
-    limits: Limits = Limits()
+    limits: BacklogLimits = BacklogLimits()
     batches: BatchLimits = BatchLimits()
     policy: PositionPolicy = PositionPolicy()
     sink: SinkKind = SinkKind.COSMOS
@@ -267,9 +267,9 @@ def _misspelt(settings: Mapping[str, str], known: Collection[str]) -> Iterator[s
             yield f"{name} is no setting of the consumer"
 
 
-def _limits(read: _Reader) -> Limits:
-    standard = Limits()
-    return Limits(
+def _limits(read: _Reader) -> BacklogLimits:
+    standard = BacklogLimits()
+    return BacklogLimits(
         backlog_of=read.count("ALLOW_BACKLOG_OF", standard.backlog_of),
         backlog_to=read.seconds("ALLOW_BACKLOG_TO", standard.backlog_to),
         high_count=read.count("CONSUMER_HIGH_EVENTS", standard.high_count),

@@ -11,7 +11,7 @@ from consumer.errors import BacklogError, PoisonError
 LEAST_INTAKE = 100
 
 
-class Limits(Struct, frozen=True):
+class BacklogLimits(Struct, frozen=True):
     """What a pipeline may hold. Events count from receipt to settlement."""
 
     backlog_of: int = 320_000
@@ -48,7 +48,7 @@ class Held(Struct, frozen=True):
     rate: float | None
 
 
-def high_count(limits: Limits, rate: float | None) -> int:
+def high_count(limits: BacklogLimits, rate: float | None) -> int:
     """At how many events receiving pauses."""
     most = min(limits.high_count, max(1, limits.backlog_of // 2))
     if rate is None:
@@ -56,7 +56,7 @@ def high_count(limits: Limits, rate: float | None) -> int:
     return min(most, max(LEAST_INTAKE, math.ceil(rate * limits.intake_seconds)))
 
 
-def pause_reason(limits: Limits, held: Held) -> str | None:
+def pause_reason(limits: BacklogLimits, held: Held) -> str | None:
     """Why receiving must pause, or None."""
     high = high_count(limits, held.rate)
     if held.count >= high:
@@ -70,7 +70,7 @@ def pause_reason(limits: Limits, held: Held) -> str | None:
     return None
 
 
-def may_resume(limits: Limits, held: Held) -> bool:
+def may_resume(limits: BacklogLimits, held: Held) -> bool:
     """Whether a paused consumer is below its low marks."""
     return (
         held.count <= high_count(limits, held.rate) // 2
@@ -79,16 +79,16 @@ def may_resume(limits: Limits, held: Held) -> bool:
     )
 
 
-def poison_error(limits: Limits, rejected: int) -> PoisonError:
+def poison_error(limits: BacklogLimits, rejected: int) -> PoisonError:
     return PoisonError(
         f"{rejected} events in a row were rejected and none was written (POISON_LIMIT is {limits.poison}); the consumer"
         " stops before it drains the hub into the dead letters: see `tidemark dead-letters list`"
     )
 
 
-def count_error(limits: Limits, count: int, story: str) -> BacklogError:
+def count_error(limits: BacklogLimits, count: int, story: str) -> BacklogError:
     return BacklogError(f"{count} events wait, ALLOW_BACKLOG_OF is {limits.backlog_of}; {story}")
 
 
-def age_error(limits: Limits, story: str) -> BacklogError:
+def age_error(limits: BacklogLimits, story: str) -> BacklogError:
     return BacklogError(f"an event waits longer than ALLOW_BACKLOG_TO, {limits.backlog_to:g} s; {story}")

@@ -41,7 +41,7 @@ from consumer.core.effects import (
 from consumer.core.lane import BatchLimits, Work
 from consumer.core.lanes import Lanes
 from consumer.core.limits import (
-    Limits,
+    BacklogLimits,
     age_error,
     count_error,
     high_count,
@@ -62,7 +62,7 @@ class Pipeline:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: BacklogLimits,
         batches: BatchLimits,
         routes: Routes,
         *,

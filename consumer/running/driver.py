@@ -40,7 +40,7 @@ from consumer.core.effects import (
     WriteBatch,
 )
 from consumer.core.lane import BatchLimits
-from consumer.core.limits import Limits
+from consumer.core.limits import BacklogLimits
 from consumer.core.pipeline import Pipeline
 from consumer.core.retry_delay import Chance
 from consumer.core.statistics import PipelineStatistics
@@ -66,7 +66,7 @@ class DriverSettings(Struct, frozen=True):
 
     hub: str
     consumer_group: str
-    limits: Limits = Limits()
+    limits: BacklogLimits = BacklogLimits()
     batches: BatchLimits = BatchLimits()
     rate: float | None = None
     call_timeout: float = 60.0

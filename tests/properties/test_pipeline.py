@@ -30,7 +30,7 @@ from consumer.core.effects import (
     WriteBatch,
 )
 from consumer.core.lane import OPERATION_OVERHEAD, BatchLimits
-from consumer.core.limits import Limits, high_count
+from consumer.core.limits import BacklogLimits, high_count
 from consumer.core.pipeline import Pipeline
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 
@@ -100,7 +100,7 @@ class PipelineMachine(RuleBasedStateMachine):
     def begin(self, transactional, coalesce, rate, operations, size, high, unsaved):
         self.now = 100.0
         self.transactional = transactional
-        self.limits = Limits(10**9, math.inf, high, high_bytes=2_000, unsaved=unsaved, poison=10**9)
+        self.limits = BacklogLimits(10**9, math.inf, high, high_bytes=2_000, unsaved=unsaved, poison=10**9)
         self.batch_limits = BatchLimits(operations, size, coalesce=coalesce)
         self.rate = self.first_rate = rate
         self.first_routes = Routes(by_partition=True) if transactional else ROUTES[0]
@@ -528,7 +528,7 @@ TestPipeline.settings = settings(max_examples=100, stateful_step_count=40, deadl
 def settled_by(pieces, coalesce):
     """Documents, letters and the last checkpoint, with a sink that always writes what it can."""
     pipeline = Pipeline(
-        Limits(), BatchLimits(3, coalesce=coalesce), ROUTES[1], transactional=False, rate=None, now=0.0
+        BacklogLimits(), BatchLimits(3, coalesce=coalesce), ROUTES[1], transactional=False, rate=None, now=0.0
     )
     documents, letters, checkpoints = {}, set(), {}
     inputs = deque([PartitionClaimed(Claim("0", "me", 1))])

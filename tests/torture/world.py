@@ -41,7 +41,7 @@ from consumer.core.effects import (
     WriteBatch,
 )
 from consumer.core.lane import BatchLimits
-from consumer.core.limits import Limits
+from consumer.core.limits import BacklogLimits
 from consumer.core.pipeline import Pipeline
 from consumer.model import Checkpoint, Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 
@@ -174,7 +174,7 @@ class World:
         name = f"c{next(self.names)}"
         share = self.plan.rate
         pipeline = Pipeline(
-            Limits(
+            BacklogLimits(
                 backlog_of=10_000, backlog_to=math.inf, high_count=60, poison=10_000, checkpoint_every=5.0
             ),
             BatchLimits(operations=10, coalesce=self.plan.coalesce),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from consumer.core.lane import BatchLimits
-from consumer.core.limits import Limits
+from consumer.core.limits import BacklogLimits
 from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
@@ -234,7 +234,7 @@ def test_no_more_is_taken_in_than_there_is_room_for_however_many_partitions_wait
     async def main():
         sink = Sink()
         sink.gate.clear()
-        driver = await opened(sink, limits=Limits(high_count=1_000))
+        driver = await opened(sink, limits=BacklogLimits(high_count=1_000))
         for partition in "0123456789":
             driver.claimed(Claim(partition, "me", 1))
         prepare, rooms = sink.prepare, []
@@ -367,7 +367,7 @@ def test_a_failed_driver_tells_everyone_who_waits(run):
     async def main():
         sink = Sink()
         sink.error = ValueError("never")
-        driver = await opened(sink, limits=Limits(backlog_to=10.0))
+        driver = await opened(sink, limits=BacklogLimits(backlog_to=10.0))
         for partition in "01":
             driver.claimed(Claim(partition, "me", 1))
             await driver.receive(partition, 1, events(0, partition=partition))

@@ -7,7 +7,7 @@ from msgspec import structs
 
 from consumer.core.effects import EventsReceived, PartitionClaimed, PauseReceiving
 from consumer.core.lane import BatchLimits, Work
-from consumer.core.limits import Limits
+from consumer.core.limits import BacklogLimits
 from consumer.core.pipeline import Pipeline
 from consumer.core.settled.low_water import WorkList
 from consumer.leasing.start_position import Start
@@ -62,7 +62,7 @@ def test_no_text_or_bytes_go_uncounted(properties, body):
 
 
 def test_receiving_pauses_at_the_bytes_of_properties():
-    limits = Limits(high_bytes=400_000)
+    limits = BacklogLimits(high_bytes=400_000)
     pipeline = Pipeline(limits, BatchLimits(), Routes(), transactional=False, rate=None, now=0.0)
     pipeline.handle(PartitionClaimed(Claim("0", "a", 1)), now=0.0)
     event = structs.replace(SMALL, properties={"x": "a" * 500_000})

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.config import ConsumerConfig
-from consumer.core.limits import Limits
+from consumer.core.limits import BacklogLimits
 from consumer.errors import BacklogError, FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Event, Outcome, WriteResult
@@ -210,7 +210,7 @@ def test_a_batch_that_comes_again_after_it_was_settled_is_written_again(run):
 
 def test_a_batch_above_the_high_mark_is_taken_in_bit_by_bit(run):
     async def main():
-        world = World(limits=Limits(high_count=100))
+        world = World(limits=BacklogLimits(high_count=100))
         await world.invoke(batch(2_000))
         assert world.memory.attempts == names(*range(2_000))
         await world.close()
@@ -271,7 +271,7 @@ def test_a_partition_given_out_again_meanwhile_fails_the_earlier_invocation(run)
 
 def test_a_driver_that_gave_up_fails_its_invocations_and_is_replaced_by_the_next(run):
     async def main():
-        world = World(limits=Limits(backlog_to=20.0))
+        world = World(limits=BacklogLimits(backlog_to=20.0))
         world.memory.refused = {"d1", "d9"}
         loop = asyncio.get_running_loop()
         began = loop.time()

@@ -28,7 +28,7 @@ from consumer.core.effects import (
     WriteBatch,
 )
 from consumer.core.lane import BatchLimits
-from consumer.core.limits import Limits
+from consumer.core.limits import BacklogLimits
 from consumer.core.pipeline import Pipeline
 from consumer.errors import BacklogError, PoisonError
 from consumer.model import (
@@ -65,7 +65,7 @@ class World:
     ):
         self.now = 0.0
         self.pipeline = Pipeline(
-            limits or Limits(),
+            limits or BacklogLimits(),
             batches or BatchLimits(),
             routes or Routes(),
             transactional=transactional,
@@ -145,7 +145,7 @@ def test_a_batch_is_cut_at_its_bytes_and_a_larger_record_travels_alone():
 
 
 def test_the_seeds_table_the_mark_stops_before_the_first_unsettled_event():
-    world = World(batches=BatchLimits(operations=8), limits=Limits(checkpoint_every=5.0))
+    world = World(batches=BatchLimits(operations=8), limits=BacklogLimits(checkpoint_every=5.0))
     world.claim()
     batch = only(world.receive(*range(8)), WriteBatch)
     results = [WRITTEN if n in {0, 1, 2, 5, 6, 7} else UNKNOWN for n in range(8)]
@@ -161,7 +161,7 @@ def test_the_seeds_table_the_mark_stops_before_the_first_unsettled_event():
 
 
 def test_many_settled_events_are_saved_before_their_time_but_not_in_haste():
-    world = World(batches=BatchLimits(operations=1), limits=Limits(checkpoint_after=2))
+    world = World(batches=BatchLimits(operations=1), limits=BacklogLimits(checkpoint_after=2))
     world.claim()
 
     def settle(number, at):
@@ -210,7 +210,7 @@ def test_a_throttled_record_is_tried_again_when_the_service_said_and_only_it():
 
 
 def test_an_unknown_outcome_is_tried_again_for_ever():
-    world = World(batches=BatchLimits(operations=1), limits=Limits(backlog_to=math.inf))
+    world = World(batches=BatchLimits(operations=1), limits=BacklogLimits(backlog_to=math.inf))
     world.claim()
     batch = only(world.receive(0), WriteBatch)
     for wait in [2.0, 4.0, 8.0, *[10.0] * 50]:
@@ -324,7 +324,7 @@ def test_a_transactional_sink_never_waits_for_a_checkpoint_of_ours():
         transactional=True,
         routes=Routes(by_partition=True),
         batches=BatchLimits(operations=2),
-        limits=Limits(unsaved=3),
+        limits=BacklogLimits(unsaved=3),
     )
     world.claim()
 
@@ -383,7 +383,7 @@ def test_partitions_without_events_take_nothing_of_the_rate():
 
 
 def test_receiving_pauses_at_the_high_mark_and_resumes_at_half():
-    world = World(limits=Limits(high_count=10), batches=BatchLimits(operations=10, flush_after=100.0))
+    world = World(limits=BacklogLimits(high_count=10), batches=BatchLimits(operations=10, flush_after=100.0))
     world.claim()
 
     effects = world.receive(*range(10))
@@ -393,14 +393,14 @@ def test_receiving_pauses_at_the_high_mark_and_resumes_at_half():
 
 
 def test_receiving_pauses_at_the_bytes():
-    world = World(limits=Limits(high_bytes=100), batches=BatchLimits(flush_after=100.0))
+    world = World(limits=BacklogLimits(high_bytes=100), batches=BatchLimits(flush_after=100.0))
     world.claim()
 
     assert only(world.receive(record(0, body=b"x" * 60)), PauseReceiving)
 
 
 def test_receiving_pauses_when_no_checkpoint_can_be_saved():
-    world = World(limits=Limits(unsaved=2), batches=BatchLimits(operations=2))
+    world = World(limits=BacklogLimits(unsaved=2), batches=BatchLimits(operations=2))
     world.claim()
     effects = world.answer(only(world.receive(0, 1), WriteBatch), WRITTEN)
     assert "checkpoint store" in only(effects, PauseReceiving).reason
@@ -428,7 +428,7 @@ def test_a_backlog_older_than_allowed_ends_the_process_and_names_the_oldest():
 
 
 def test_a_backlog_larger_than_allowed_ends_the_process():
-    world = World(limits=Limits(backlog_of=3), batches=BatchLimits(flush_after=100.0))
+    world = World(limits=BacklogLimits(backlog_of=3), batches=BatchLimits(flush_after=100.0))
     world.claim()
 
     error = only(world.receive(*range(4)), Fail).error
@@ -437,7 +437,7 @@ def test_a_backlog_larger_than_allowed_ends_the_process():
 
 
 def test_nothing_but_poison_ends_the_process():
-    world = World(limits=Limits(poison=3))
+    world = World(limits=BacklogLimits(poison=3))
     world.claim()
     poison = [record(n, rejection=Rejection("not_json", "no")) for n in range(3)]
     letters = only(world.receive(*poison), StoreLetters)
@@ -665,7 +665,7 @@ def test_a_letter_that_a_transactional_sink_kept_counts_as_one_and_toward_the_br
         transactional=True,
         routes=Routes(by_partition=True),
         batches=BatchLimits(operations=3),
-        limits=Limits(poison=3),
+        limits=BacklogLimits(poison=3),
     )
     world.claim()
     second = only(world.answer(only(world.receive(*range(6)), WriteBatch), KEPT, WRITTEN, KEPT), WriteBatch)
@@ -675,7 +675,7 @@ def test_a_letter_that_a_transactional_sink_kept_counts_as_one_and_toward_the_br
 
 
 def test_poison_does_not_end_the_process_while_the_sink_is_away_and_others_wait():
-    world = World(limits=Limits(poison=3), batches=BatchLimits(operations=1))
+    world = World(limits=BacklogLimits(poison=3), batches=BatchLimits(operations=1))
     world.claim()
     batch = only(world.receive(100, record(101, partition="0")), WriteBatch)
     world.answer(batch, UNKNOWN)
@@ -745,7 +745,7 @@ def test_letters_of_a_lost_claim_are_not_stored_again():
 
 
 def test_what_is_settled_while_a_checkpoint_is_saved_counts_as_unsaved():
-    world = World(limits=Limits(unsaved=3), batches=BatchLimits(operations=1))
+    world = World(limits=BacklogLimits(unsaved=3), batches=BatchLimits(operations=1))
     world.claim()
     batch = only(world.receive(*range(5)), WriteBatch)
     batch = only(world.answer(batch, WRITTEN), WriteBatch)
@@ -758,7 +758,7 @@ def test_what_is_settled_while_a_checkpoint_is_saved_counts_as_unsaved():
 
 
 def test_receiving_pauses_when_too_much_is_settled_beyond_one_event_that_is_not():
-    world = World(limits=Limits(unsaved=3), batches=BatchLimits(operations=4))
+    world = World(limits=BacklogLimits(unsaved=3), batches=BatchLimits(operations=4))
     world.claim()
     effects = world.answer(only(world.receive(0, 1, 2, 3), WriteBatch), UNKNOWN, *[WRITTEN] * 3)
     saved = only(world.tick(5.0), SaveCheckpoint)
@@ -781,7 +781,7 @@ def test_one_that_waited_for_its_key_does_not_wait_for_the_flush_timer_again():
 
 
 def test_receiving_pauses_before_the_backlog_ends_the_process():
-    world = World(limits=Limits(backlog_of=10), batches=BatchLimits(flush_after=100.0))
+    world = World(limits=BacklogLimits(backlog_of=10), batches=BatchLimits(flush_after=100.0))
     world.claim()
 
     assert only(world.receive(*range(5)), PauseReceiving)

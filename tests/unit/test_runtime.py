@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.core.lane import BatchLimits
-from consumer.core.limits import Limits
+from consumer.core.limits import BacklogLimits
 from consumer.errors import BacklogError, FencedError, PoisonError, PositionError, ShutdownError
 from consumer.leasing.start_position import Expired, OnGap, PositionPolicy
 from consumer.mapping.documents import MappingOptions
@@ -101,7 +101,7 @@ class World:
         self.clock = lambda: asyncio.get_running_loop().time() + 1e9
         self.checkpoints = MemoryCheckpointStore(clock=self.clock)
         self.leases = MemoryLeaseStore(clock=self.clock)
-        self.limits = limits or Limits()
+        self.limits = limits or BacklogLimits()
 
     def start(self, owner="a", **settings):
         """A consumer's task and the event that stops it."""
@@ -501,7 +501,7 @@ def test_a_storm_of_429_at_the_start_is_told_every_ten_seconds_and_not_answered_
 
 def test_a_backlog_that_does_not_move_ends_the_consumer(run):
     async def main():
-        world = World(bodies(3), limits=Limits(backlog_to=60.0))
+        world = World(bodies(3), limits=BacklogLimits(backlog_to=60.0))
         world.sink.answer = WriteResult(Outcome.RETRY, 503, "down")
         _, task, _ = world.start(shutdown=5.0)
 
@@ -513,7 +513,7 @@ def test_a_backlog_that_does_not_move_ends_the_consumer(run):
 
 def test_poison_becomes_dead_letters_and_nothing_but_poison_ends_the_consumer(run):
     async def main():
-        world = World([b"poison", *bodies(3)], limits=Limits(poison=5))
+        world = World([b"poison", *bodies(3)], limits=BacklogLimits(poison=5))
         _, task, _ = world.start()
         await world.until(lambda: len(world.sink.documents) == 3)
         letters = [letter async for letter in world.letters.list()]
