@@ -15,7 +15,7 @@ demo-spark: setup  ## All five Spark jobs on larger data
 	@exec $(BIN)/python -m devstack demo-spark
 
 test:  ## Run all tests
-	@$(PYTHON) devstack/environment.py test
+	@$(PYTHON) devstack/setup/environment.py test
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 5
 
 start: setup-demo  ## Start the local stack and the functions (with func where it is on PATH)
@@ -45,10 +45,10 @@ lock: setup  ## Resolve the dependencies anew and write the lock files
 	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --upgrade --extra dev pyproject.toml -o requirements.lock
 
 setup:  ## Install what development needs: Python and Node packages
-	@$(PYTHON) devstack/environment.py dev
+	@$(PYTHON) devstack/setup/environment.py dev
 
 setup-demo:  ## Install what the local stack and the demo need
-	@$(PYTHON) devstack/environment.py demo
+	@$(PYTHON) devstack/setup/environment.py demo
 
 clean:  ## Remove everything the commands above made
 	rm -rf .venv .devstack demo-report spark-output dist devstack/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -23,7 +23,7 @@ from azure.storage.queue import TextBase64DecodePolicy, TextBase64EncodePolicy
 from azure.storage.queue.aio import QueueClient
 
 from devstack.processes.azurite import Azurite
-from devstack.processes.supervisor import ROOT
+from devstack.stack.supervisor import ROOT
 from scaling.model import Capacity, MetricSample, MetricsReport
 from scaling.service.messages import encode_report
 

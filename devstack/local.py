@@ -14,7 +14,7 @@ from rich.console import Console
 from devstack.demo import flights
 from devstack.demo.orders.traffic import Fleet, Ledger, send_messages
 from devstack.processes.child import ProcessError, port_is_free
-from devstack.processes.supervisor import (
+from devstack.stack.supervisor import (
     QUEUE_SUBSCRIPTION,
     ROOT,
     TOPIC,

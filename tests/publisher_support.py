@@ -8,7 +8,7 @@ from azure.eventhub import EventData
 from azure.eventhub._pyamqp._decode import decode_payload
 
 from devstack.event_hubs import Idempotence
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 from publisher.cancellation import settled
 from publisher.event_hubs.core import failures
 from publisher.event_hubs.core.sequencing import following, last_of
@@ -196,7 +196,7 @@ class FakeLink:
 
 
 class World:
-    """What tests of producers see. `fault` is one of devstack.faults of the point `send`."""
+    """What tests of producers see. `fault` is one of devstack.servers.faults of the point `send`."""
 
     def __init__(self):
         self._open = []

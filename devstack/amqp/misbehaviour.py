@@ -8,7 +8,7 @@ from devstack.amqp.ports import Delivery, rejected
 from devstack.amqp.timers import Timers
 from devstack.amqp.wire.errors import DETACH_FORCED, MESSAGE_TOO_LARGE, SERVER_BUSY, AmqpError
 from devstack.amqp.wire.values import Described
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 
 _UNACKNOWLEDGED = {
     "drop_ack": None,

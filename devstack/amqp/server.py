@@ -12,7 +12,7 @@ from aiohttp import web
 from devstack.amqp.connection import Connection
 from devstack.amqp.links import Service
 from devstack.amqp.listener import Listener, Route
-from devstack.processes.certificates import ensure_certificate
+from devstack.servers.certificates import ensure_certificate
 
 KEY_NAME = "RootManageSharedAccessKey"
 

@@ -35,8 +35,8 @@ from devstack.cosmos.service import Answer, Service, Statistics
 from devstack.cosmos.store.account import Account
 from devstack.cosmos.store.container import Container
 from devstack.cosmos.store.throughput import Level, Offer
-from devstack.faults import Fault, FaultRegistry, parse_fault
-from devstack.processes.certificates import Certificate
+from devstack.servers.certificates import Certificate
+from devstack.servers.faults import Fault, FaultRegistry, parse_fault
 
 DEFAULT_KEY = (  # of the public emulator
     "C2y6yDjf5/R+ob0N8A7Cgv30VRDJIWEHLM+4QDU5DE2nQ9nDuVTqobD4b8mGGyPMbIZnqyMsEcaGQy67XIw/Jw=="

@@ -29,7 +29,7 @@ from devstack.demo.streaming.report import StreamOutcome
 from devstack.demo.streaming.run import StreamingRun
 from devstack.demo.streaming.view import StreamingPart
 from devstack.demo.view import DemoView, OrdersPart
-from devstack.processes.supervisor import (
+from devstack.stack.supervisor import (
     ANY_PORTS,
     TOPIC,
     FunctionsProcess,

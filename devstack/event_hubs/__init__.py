@@ -12,7 +12,7 @@
 Left out: geo-replication, schema registry, the Kafka protocol,
 throttling by throughput units, web sockets.
 
-Fault points (see devstack.faults), each followed by the address as the client wrote it, such as
+Fault points (see devstack.servers.faults), each followed by the address as the client wrote it, such as
 "send:flights" (the gateway), "send:flights/Partitions/0" or
 "deliver:flights/ConsumerGroups/$Default/Partitions/0"; "send:*" is all of them:
 

@@ -6,7 +6,7 @@
     {"call": "Expire", "hub": "flights", "partition": "0", "before_sequence": 100}
 
 Answers 200 with the result, 400 for a call that is not understood, 404 for a hub or partition
-that is not there and 409 for what cannot be done now. `/faults` is described in devstack.faults.
+that is not there and 409 for what cannot be done now. `/faults` is described in devstack.servers.faults.
 """
 
 from collections.abc import Awaitable

@@ -8,7 +8,7 @@ from devstack.amqp.timers import Timers
 from devstack.amqp.wire.errors import NOT_FOUND, AmqpError
 from devstack.event_hubs.storage.hubs import Hub, Hubs
 from devstack.event_hubs.storage.log import Clock
-from devstack.faults import FaultRegistry
+from devstack.servers.faults import FaultRegistry
 
 _REFUSED_KEPT = 1000
 

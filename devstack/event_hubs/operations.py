@@ -20,7 +20,7 @@ from devstack.event_hubs.storage.hubs import DEFAULT_GROUP, Hub, Hubs
 from devstack.event_hubs.storage.idempotence import Idempotence, Publishers
 from devstack.event_hubs.storage.log import Clock, PartitionLog, Retention, Stored
 from devstack.event_hubs.storage.readers import Readers
-from devstack.faults import FaultRegistry
+from devstack.servers.faults import FaultRegistry
 
 DEFAULT_KEY = "bG9jYWwtZXZlbnQtaHVicy1rZXktbm90LWEtc2VjcmV0"
 MAX_MESSAGE_SIZE = 1024 * 1024  # bytes; of a batch, too. The limit of the standard tier

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from devstack.amqp.listener import AMQP, ANYTHING_ELSE, TLS_HANDSHAKE, Route
 from devstack.event_hubs.control import add_control_routes
 from devstack.event_hubs.operations import Operations
-from devstack.faults import fault_routes
+from devstack.servers.faults import fault_routes
 
 
 class EventHubsServer(Operations):

@@ -13,7 +13,7 @@ from devstack.event_hubs.storage.events import runtime_annotations, with_deliver
 from devstack.event_hubs.storage.hubs import Hub, Partition
 from devstack.event_hubs.storage.log import Start
 from devstack.event_hubs.storage.readers import Readers
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 
 _EPOCH = "com.microsoft:epoch"
 _RUNTIME_METRIC = "com.microsoft:enable-receiver-runtime-metric"

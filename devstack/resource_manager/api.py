@@ -1,7 +1,7 @@
 """What Resource Manager does, without HTTP: from a method, a path and a document to an Answer.
 
 Paths match whatever their case, as in Azure. Each route is also the name of a fault point
-(`devstack.faults`); the kinds of fault that need knowledge of a plan are handled here (those of throughput in
+(`devstack.servers.faults`); the kinds of fault that need knowledge of a plan are handled here (those of throughput in
 `cosmos`):
 
     arm.put_plan   stuck_operation   accepted, ends after `seconds` as Failed, or never if 0
@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from devstack.faults import Fault
 from devstack.resource_manager.cosmos import CosmosApi
 from devstack.resource_manager.documents import (
     FAILED_MESSAGE,
@@ -41,6 +40,7 @@ from devstack.resource_manager.plans import (
     Status,
 )
 from devstack.resource_manager.skus import find_sku
+from devstack.servers.faults import Fault
 
 API_VERSION = "2025-05-01"  # only written into the links to operations; any version is accepted
 SKU_IS_NULL = "The parameter SKU cannot be null."

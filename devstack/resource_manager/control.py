@@ -2,7 +2,7 @@
 
     GET  /plans                        every plan with its instances and history
     POST /plans/{name}/capacity        {"capacity": n}: somebody changes the plan behind our back
-    GET, POST, DELETE /faults          see devstack.faults
+    GET, POST, DELETE /faults          see devstack.servers.faults
 
 Bad requests are answered with 400 and {"error": what is accepted}.
 """
@@ -13,8 +13,8 @@ from typing import Any
 
 from aiohttp import web
 
-from devstack.faults import FaultRegistry, fault_routes
 from devstack.resource_manager.plans import Plan
+from devstack.servers.faults import FaultRegistry, fault_routes
 
 
 def control_application(plans: Callable[[], Iterable[Plan]], faults: FaultRegistry) -> web.Application:

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from devstack.faults import Fault
 from devstack.resource_manager.plans import Operation, Plan, Refusal, RefusalCode, Status
 from devstack.resource_manager.skus import Sku, selectable
+from devstack.servers.faults import Fault
 
 
 @dataclass(frozen=True, slots=True)

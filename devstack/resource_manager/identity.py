@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from devstack.faults import FaultRegistry
+from devstack.servers.faults import FaultRegistry
 
 TOKEN_LIFETIME = 24 * 3600  # seconds, as for tokens of managed identities
 ENDPOINT_PATH = "/msi/token"

@@ -1,6 +1,6 @@
 """Resource Manager on local sockets: HTTPS for the SDKs, plain HTTP for managed identity and for control.
 
-Fault points (devstack.faults) are the names of the routes in `api.ROUTES` and "identity.token".
+Fault points (devstack.servers.faults) are the names of the routes in `api.ROUTES` and "identity.token".
 At every route:
 
     latency           waits `seconds`, then answers as usual
@@ -20,8 +20,6 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from devstack.faults import Fault, FaultRegistry
-from devstack.processes.certificates import Certificate
 from devstack.resource_manager.api import ResourceManagerApi, find_route
 from devstack.resource_manager.control import control_application
 from devstack.resource_manager.cosmos import PUT_KINDS, CosmosAccount, OfferSource
@@ -30,6 +28,8 @@ from devstack.resource_manager.identity import ENDPOINT_PATH, IdentityEndpoint, 
 from devstack.resource_manager.plans import Clock, Plan
 from devstack.resource_manager.skus import find_sku
 from devstack.resource_manager.throttling import READS, WRITES, BucketSize, Throttle
+from devstack.servers.certificates import Certificate
+from devstack.servers.faults import Fault, FaultRegistry
 
 DROPPED = 0  # the status in the ledger of a request that was not answered
 HOST = "127.0.0.1"

@@ -18,7 +18,7 @@ whatever its status is. A session is locked for as long as its receiver is attac
 asks for any session while none is free is refused at once. A partitioned entity checks what a
 batch holds, and is one queue otherwise.
 
-Fault points (see devstack.faults), each followed by the address of its entity as the client
+Fault points (see devstack.servers.faults), each followed by the address of its entity as the client
 wrote it, such as "send:orders" or "settle:news/Subscriptions/all"; "send:*" is all of them:
 
     put-token   error

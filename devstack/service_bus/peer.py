@@ -14,7 +14,7 @@ from devstack.amqp.timers import Timers
 from devstack.amqp.wire.errors import NOT_ALLOWED, UNAUTHORIZED, AmqpError
 from devstack.amqp.wire.messages import BATCH_FORMAT, Request, batched
 from devstack.amqp.wire.values import Described, Symbol, ULong
-from devstack.faults import FaultRegistry
+from devstack.servers.faults import FaultRegistry
 from devstack.service_bus.broker import Broker
 from devstack.service_bus.management import respond
 from devstack.service_bus.messages.messages import Sent

@@ -1,7 +1,7 @@
 """The server: one port for AMQP, the administration API and the control of faults.
 
 The first byte that a client sends tells what it speaks (devstack.amqp.listener): AMQP, TLS
-(the administration API over HTTPS) or plain HTTP (`/faults`, see devstack.faults).
+(the administration API over HTTPS) or plain HTTP (`/faults`, see devstack.servers.faults).
 """
 
 import time
@@ -11,7 +11,7 @@ from pathlib import Path
 from devstack.amqp.connection import Connection
 from devstack.amqp.listener import AMQP, ANYTHING_ELSE, TLS_HANDSHAKE, Route
 from devstack.amqp.server import KEY_NAME, AmqpServer
-from devstack.faults import FaultRegistry, fault_routes
+from devstack.servers.faults import FaultRegistry, fault_routes
 from devstack.service_bus.admin import Administration
 from devstack.service_bus.broker import Broker, Topic
 from devstack.service_bus.peer import Namespace, Peer

@@ -12,7 +12,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 from azure.storage.queue.aio import QueueClient
 
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 from devstack.service_bus.server import ServiceBusServer
 from scaling.collectors.service_bus import ServiceBusQueueCollector, ServiceBusSubscriptionCollector
 from scaling.collectors.storage_queue import StorageQueueCollector

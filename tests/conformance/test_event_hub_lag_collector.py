@@ -12,7 +12,7 @@ from azure.eventhub.extensions.checkpointstoreblobaio import BlobCheckpointStore
 from azure.storage.blob.aio import ContainerClient
 
 from devstack.event_hubs.server import EventHubsServer
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 from foundation.azure import connections
 from foundation.azure.connections import event_hub_client
 from foundation.settings_reader import parse_params

@@ -7,7 +7,7 @@ import inspect
 
 import pytest
 
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 from publisher.cancellation import SETTLING
 from publisher.errors import (
     AlreadyPublishedError,

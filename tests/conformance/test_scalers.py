@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from devstack.faults import Fault
-from devstack.processes.certificates import ensure_certificate
 from devstack.resource_manager import ResourceManagerServer
+from devstack.servers.certificates import ensure_certificate
+from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler

@@ -9,7 +9,7 @@ from consumer.config import read_config
 from consumer.errors import PositionError
 from consumer.model import Checkpoint
 from consumer.running.process import ConsumerProcess
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 from tests.consumer_faults import Ledger, Stores, blob_port, consumer_process, soon, through, until
 from tests.consumer_support import HUB, consumer_world
 from tests.tcp_proxy import TcpProxy

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 from tests.consumer_faults import (
     QUICK_LEASES,
     Ledger,

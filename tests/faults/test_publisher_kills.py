@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from devstack.event_hubs.storage.partition_keys import partition_of
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 from tests.consumer_faults import until
 from tests.event_hubs_support import HUB, running_server
 from tests.publisher_support import read

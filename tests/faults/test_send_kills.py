@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 
-from devstack.faults import Fault
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.faults import Fault
+from devstack.servers.threaded import running_in_thread
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
 from publisher.cli.resume_file import read_ledger
 

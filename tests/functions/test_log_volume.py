@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from devstack.processes.supervisor import ANY_PORTS, RESOURCE_GROUP, SUBSCRIPTION, Stack
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.threaded import running_in_thread
+from devstack.stack.supervisor import ANY_PORTS, RESOURCE_GROUP, SUBSCRIPTION, Stack
 from scaling.model import Capacity, MetricSample, MetricsReport
 from scaling.service.messages import encode_report
 from tests.consumer_support import consumer_world

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from devstack.faults import Fault
-from devstack.processes.certificates import ensure_certificate
 from devstack.resource_manager import BucketSize, OperationStyle, ResourceManagerServer
+from devstack.servers.certificates import ensure_certificate
+from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.app_service.plan_reader import TargetRefusedError

@@ -8,7 +8,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.storage.blob.aio import ContainerClient
 
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.threaded import running_in_thread
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
 from publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck, restore
 from publisher.service_bus.core.claims import ClaimSettings

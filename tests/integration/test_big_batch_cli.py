@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from typer.testing import CliRunner
 
-from devstack.faults import Fault
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.faults import Fault
+from devstack.servers.threaded import running_in_thread
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages.messages import identity
 from tidemark.__main__ import command_line

@@ -14,9 +14,9 @@ from sqlalchemy import create_engine, text
 from consumer.config import read_config
 from consumer.model import Checkpoint
 from consumer.running.process import ConsumerProcess
-from devstack.faults import Fault
 from devstack.function_host import FunctionHost
 from devstack.function_host.event_hubs import CHECKPOINTS
+from devstack.servers.faults import Fault
 from tests.consumer_support import HUB, consumer_world
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(90)]

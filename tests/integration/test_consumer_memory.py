@@ -7,8 +7,8 @@ import time
 import psutil
 import pytest
 
-from devstack.faults import Fault
 from devstack.processes.child import ChildProcess
+from devstack.servers.faults import Fault
 from tests.consumer_support import consumer_world
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(150)]

@@ -10,8 +10,8 @@ from azure.cosmos.exceptions import CosmosBatchOperationError, CosmosHttpRespons
 
 from devstack.cosmos import CosmosServer
 from devstack.cosmos.batches import MAX_REQUEST
-from devstack.faults import Fault
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.faults import Fault
+from devstack.servers.threaded import running_in_thread
 
 pytestmark = pytest.mark.wire
 

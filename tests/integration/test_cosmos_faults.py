@@ -14,8 +14,8 @@ from azure.cosmos.aio import CosmosClient
 from azure.cosmos.exceptions import CosmosHttpResponseError
 
 from devstack.cosmos import CosmosServer
-from devstack.faults import Fault
-from devstack.processes.certificates import ensure_certificate
+from devstack.servers.certificates import ensure_certificate
+from devstack.servers.faults import Fault
 
 pytestmark = pytest.mark.wire
 

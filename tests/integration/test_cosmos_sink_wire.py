@@ -16,7 +16,7 @@ from consumer.model import Batch, Event, Outcome, Routes
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.sinks.cosmos.client import CosmosContainer, _Exchange
 from devstack.cosmos import CosmosServer
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 from foundation.azure.cosmos import cosmos_client
 from foundation.errors import SettingsError, UnavailableError
 

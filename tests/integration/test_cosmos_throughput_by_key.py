@@ -8,9 +8,9 @@ from azure.cosmos import PartitionKey, ThroughputProperties
 from azure.cosmos.aio import CosmosClient
 
 from devstack.cosmos.server import CosmosServer
-from devstack.faults import Fault
-from devstack.processes.certificates import ensure_certificate
 from devstack.resource_manager import LocalAccount, ResourceManagerServer
+from devstack.servers.certificates import ensure_certificate
+from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.cosmos import planes as cosmos_planes

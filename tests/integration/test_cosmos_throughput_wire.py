@@ -7,9 +7,9 @@ import msgspec
 import pytest
 from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient
 
-from devstack.faults import Fault
-from devstack.processes.certificates import ensure_certificate
 from devstack.resource_manager import ResourceManagerServer, StandaloneAccount
+from devstack.servers.certificates import ensure_certificate
+from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.arm import clients as arm

@@ -8,7 +8,7 @@ import pytest
 from consumer.model import DeadLetter, Event, Rejection
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from devstack.cosmos.server import CosmosServer
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 from tests.blob_support import BlobPlace
 

@@ -15,9 +15,9 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.storage.queue import QueueClient
 from typer.testing import CliRunner
 
-from devstack.faults import Fault
-from devstack.processes.supervisor import ANY_PORTS, FunctionsProcess, Stack
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.faults import Fault
+from devstack.servers.threaded import running_in_thread
+from devstack.stack.supervisor import ANY_PORTS, FunctionsProcess, Stack
 from scaling.cli import app as command_line
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from devstack.demo import flights
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 from tests.event_hubs_support import HUB, running_server
 
 pytestmark = pytest.mark.wire

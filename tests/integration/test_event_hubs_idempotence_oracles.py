@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from devstack.event_hubs.storage.idempotence import EPOCH_STOLEN, OUT_OF_ORDER, Asked, Idempotence
-from devstack.faults import Fault
 from devstack.processes.node import ensure_node, ensure_packages
+from devstack.servers.faults import Fault
 from tests.event_hubs_support import HUB, running_server
 
 ORACLES = Path(__file__).parents[1] / "oracles"

@@ -19,8 +19,8 @@ from azure.eventhub.exceptions import (
 
 from devstack.event_hubs import EventHubsServer, HubExistsError
 from devstack.processes.node import ensure_node, ensure_packages
-from devstack.processes.supervisor import Stack
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.threaded import running_in_thread
+from devstack.stack.supervisor import Stack
 from tests.event_hubs_support import GROUP, HUB, producing, receiving, running_server, until
 
 pytestmark = pytest.mark.wire

@@ -9,8 +9,8 @@ from azure.cosmos.aio import CosmosClient
 from azure.data.tables.aio import TableServiceClient
 
 from devstack.cosmos.server import CosmosServer
-from devstack.processes.certificates import ensure_certificate
 from devstack.resource_manager import LocalAccount, ResourceManagerServer
+from devstack.servers.certificates import ensure_certificate
 from foundation.consumer_stats import ConsumerStats, to_row
 from scaling.service.assembly import assemble
 

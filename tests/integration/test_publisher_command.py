@@ -14,8 +14,8 @@ import typer
 from typer.testing import CliRunner
 
 from devstack.event_hubs import EventHubsServer
-from devstack.faults import Fault
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.faults import Fault
+from devstack.servers.threaded import running_in_thread
 from publisher.cli import publishing_run
 from publisher.cli.publish import publish as command
 from publisher.event_hubs.core.partition_keys import partition_of_key

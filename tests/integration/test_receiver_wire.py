@@ -16,7 +16,7 @@ from consumer.errors import FencedError, PositionError
 from consumer.leasing.start_position import Start
 from consumer.receiving import fast_path as shortcut_module
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 from foundation.errors import SettingsError, UnavailableError
 from tests.event_hubs_support import HUB, producing, running_server, until
 

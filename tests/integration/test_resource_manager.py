@@ -29,9 +29,9 @@ from azure.mgmt.web import WebSiteManagementClient
 from azure.mgmt.web.aio import WebSiteManagementClient as AioWebSiteManagementClient
 from azure.mgmt.web.models import AppServicePlanPatchResource
 
-from devstack.faults import Fault
-from devstack.processes.certificates import ensure_certificate
 from devstack.resource_manager import BucketSize, OperationStyle, ResourceManagerServer, Status
+from devstack.servers.certificates import ensure_certificate
+from devstack.servers.faults import Fault
 
 pytestmark = pytest.mark.wire
 

@@ -13,8 +13,8 @@ from azure.servicebus.aio.management import ServiceBusAdministrationClient as As
 from azure.servicebus.management import EntityStatus, ServiceBusAdministrationClient
 
 from devstack.amqp.wire.messages import DATA, encode_section
-from devstack.faults import Fault
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.faults import Fault
+from devstack.servers.threaded import running_in_thread
 from devstack.service_bus import Counts, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages.messages import Sent
 

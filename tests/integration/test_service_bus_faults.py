@@ -15,7 +15,7 @@ from azure.servicebus.exceptions import (
 )
 
 from devstack.amqp.wire.messages import DATA, encode_section
-from devstack.faults import Fault
+from devstack.servers.faults import Fault
 from devstack.service_bus import Counts, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages.messages import Sent
 

@@ -15,7 +15,7 @@ from azure.servicebus.exceptions import (
 )
 
 from devstack.amqp.wire.messages import DATA, encode_section
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.threaded import running_in_thread
 from devstack.service_bus import Counts, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages.messages import Sent
 

@@ -17,7 +17,7 @@ from azure.servicebus.management import (
 
 from devstack.amqp.wire.messages import Request
 from devstack.amqp.wire.values import Described
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.threaded import running_in_thread
 from devstack.service_bus import ServiceBusServer
 from devstack.service_bus.management import respond
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.threaded import running_in_thread
 from spark_jobs.backfill.job import save
 from spark_jobs.backfill.run import BackfillSettings, Selection, backfill, missing_table
 from spark_jobs.errors import InputError

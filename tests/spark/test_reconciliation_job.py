@@ -20,7 +20,7 @@ from consumer.model import Checkpoint, DeadLetter, Event, Rejection
 from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.threaded import running_in_thread
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.reconciliation.job import OnGap, Settings, main, run
 from spark_jobs.reconciliation.schemas import Status

@@ -10,8 +10,8 @@ from msgspec import UNSET
 from pyspark.errors import PySparkException
 
 from devstack.cosmos import CosmosServer
-from devstack.faults import Fault
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.faults import Fault
+from devstack.servers.threaded import running_in_thread
 from spark_jobs.errors import InputError
 from spark_jobs.sources.cosmos import (
     CosmosDataSource,

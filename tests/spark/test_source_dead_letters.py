@@ -10,7 +10,7 @@ from consumer.config import read_config
 from consumer.model import DeadLetter, Event, Rejection
 from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
-from devstack.processes.threaded import running_in_thread
+from devstack.servers.threaded import running_in_thread
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.sources.dead_letters import DEAD_LETTERS, DeadLetterReader, DeadLetterSource
 

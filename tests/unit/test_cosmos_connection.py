@@ -3,7 +3,7 @@ from aiohttp import web
 from azure.core.exceptions import ServiceRequestError
 from azure.core.pipeline.transport import HttpRequest
 
-from devstack.processes.certificates import ensure_certificate
+from devstack.servers.certificates import ensure_certificate
 from foundation.azure.connections import ConnectionSettingsError, IdentityCredential
 from foundation.azure.cosmos import cosmos_client, cosmos_endpoint
 

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from devstack.processes.child import ProcessError
-from devstack.processes.supervisor import LOOK_EVERY, guard
+from devstack.stack.supervisor import LOOK_EVERY, guard
 from tests.virtual_time import virtual_time
 
 

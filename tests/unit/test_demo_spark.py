@@ -14,7 +14,6 @@ import pytest
 import typer
 from rich.console import Console
 
-from devstack import environment
 from devstack.demo.spark import child as spark_child
 from devstack.demo.spark import jobs as demo_jobs
 from devstack.demo.spark import large as demo_spark
@@ -22,7 +21,8 @@ from devstack.demo.spark import large_data as demo_spark_data
 from devstack.demo.spark.child import JobCall, JobResult, run_jobs
 from devstack.demo.spark.jobs import JobsDone, beside, collect, prepare, run_over, show
 from devstack.processes.child import ProcessError
-from devstack.processes.supervisor import ROOT
+from devstack.setup import environment
+from devstack.stack.supervisor import ROOT
 from spark_jobs import cli
 from spark_jobs.backtest.local import read_settings
 from spark_jobs.backtest.reading import read_arrivals

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from devstack import environment
-from devstack.environment import SetupError, main
+from devstack.setup import environment
+from devstack.setup.environment import SetupError, main
 
 ROOT = Path(__file__).parents[2]
 WORKS = environment._works
@@ -219,7 +219,7 @@ def test_a_failed_command_is_shown_with_its_last_lines():
 
 
 def test_it_runs_on_a_bare_python():
-    program = "import runpy, sys; sys.argv = ['environment.py']; runpy.run_path('devstack/environment.py', run_name='__main__')"
+    program = "import runpy, sys; sys.argv = ['environment.py']; runpy.run_path('devstack/setup/environment.py', run_name='__main__')"
     answer = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -233,7 +233,7 @@ import runpy, sys
 class Interrupted:
     def __getitem__(self, _): raise KeyboardInterrupt
 sys.version_info, sys.argv = Interrupted(), ["environment.py", "demo"]
-runpy.run_path("devstack/environment.py", run_name="__main__")
+runpy.run_path("devstack/setup/environment.py", run_name="__main__")
 """
     answer = subprocess.run(
         [sys.executable, "-I", "-S", "-c", program], cwd=ROOT, capture_output=True, text=True, check=False

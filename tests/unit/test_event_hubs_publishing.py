@@ -31,7 +31,7 @@ from devstack.event_hubs.storage.idempotence import (
     PRODUCER_ID,
     Idempotence,
 )
-from devstack.faults import Fault, FaultRegistry
+from devstack.servers.faults import Fault, FaultRegistry
 
 ACCEPTED, REJECTED = 0x24, 0x25
 

@@ -13,7 +13,8 @@ from msgspec import Struct
 from devstack.demo.functions_api import Entry, FunctionsApi
 from devstack.demo.orders.trace import Trace
 from devstack.demo.orders.traffic import Fleet, Ledger
-from devstack.processes.supervisor import (
+from devstack.resource_manager.plans import Plan
+from devstack.stack.supervisor import (
     PLAN,
     QUEUE_SUBSCRIPTION,
     TOPIC,
@@ -21,7 +22,6 @@ from devstack.processes.supervisor import (
     Stack,
     check_running,
 )
-from devstack.resource_manager.plans import Plan
 
 DRAIN_SECONDS = 40.0  # at the most, after the load has ended
 CONCURRENCY = 16  # messages a worker holds: maxConcurrentCalls of the Functions' Service Bus trigger

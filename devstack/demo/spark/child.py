@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from devstack.processes.child import ChildProcess, ProcessError
-from devstack.processes.supervisor import ROOT
+from devstack.stack.supervisor import ROOT
 
 LOOK_EVERY = 0.2
 

@@ -21,12 +21,12 @@ from msgspec import Struct
 from rich.console import Console
 from rich.markup import escape
 
-from devstack import environment
 from devstack.demo.spark.child import LOOK_EVERY, JobCall, JobResult, run_jobs
 from devstack.demo.streaming.run import TARGET, StreamingRun
 from devstack.event_hubs.storage.capture import CapturedEvent, captured_event, write_capture
 from devstack.event_hubs.storage.hubs import Hub
 from devstack.processes.child import ChildProcess, ProcessError
+from devstack.setup import environment
 
 Result = TypeVar("Result")
 

@@ -25,7 +25,7 @@ from devstack.cosmos.server import DEFAULT_KEY
 from devstack.demo.spark import large_data as data
 from devstack.processes.azurite import Azurite
 from devstack.processes.child import ChildProcess
-from devstack.processes.supervisor import ROOT
+from devstack.stack.supervisor import ROOT
 
 READY_WITHIN = 60.0
 PROVISIONED = 40_000  # RU/s: four physical partitions

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from devstack.demo.streaming.proof import Account, Proof, account
 from devstack.demo.streaming.run import StreamingRun, StreamSample, rates_of
-from devstack.processes.supervisor import REQUEST_UNITS
+from devstack.stack.supervisor import REQUEST_UNITS
 
 _LOOK_BACK = 15  # seconds between a decision and its change, at the most
 

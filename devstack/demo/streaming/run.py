@@ -18,7 +18,7 @@ from devstack.demo import flights
 from devstack.demo.functions_api import Entry, FunctionsApi
 from devstack.demo.streaming.world import Blobs, Position, Sent, Written
 from devstack.processes.child import ChildProcess, ProcessError
-from devstack.processes.supervisor import (
+from devstack.stack.supervisor import (
     CONSUMER_GROUP,
     COSMOS_CONTAINER,
     COSMOS_DATABASE,

@@ -18,9 +18,9 @@ from msgspec import Struct
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs import EventHubsServer
 from devstack.processes.azurite import Azurite
-from devstack.processes.certificates import ensure_certificate
 from devstack.processes.child import ChildProcess, ProcessError, free_ports
 from devstack.resource_manager import ResourceManagerServer
+from devstack.servers.certificates import ensure_certificate
 from devstack.service_bus import ServiceBusServer
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -1,8 +1,8 @@
 """Sets up what the Makefile's commands need, all of it below this folder but Debian's packages.
 
-    python3 devstack/environment.py demo     the local stack and the app; Spark follows while the demo runs
-    python3 devstack/environment.py dev      what style, types, benchmarks and Spark jobs need, too
-    python3 devstack/environment.py test     and what only tests need: a browser, PostgreSQL, a Java
+    python3 devstack/setup/environment.py demo     the local stack and the app; Spark follows while the demo runs
+    python3 devstack/setup/environment.py dev      what style, types, benchmarks and Spark jobs need, too
+    python3 devstack/setup/environment.py test     and what only tests need: a browser, PostgreSQL, a Java
 
 A bare Python runs it, so it imports the standard library only. Each step says what it does, and at its end how much it
 was and how long it took; what is there already is passed over without a word.
@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 LOCK = ROOT / "requirements.lock"
