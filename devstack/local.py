@@ -11,7 +11,7 @@ import time
 from azure.servicebus.aio import ServiceBusClient
 from rich.console import Console
 
-from devstack.demo import flights
+from devstack.demo.common import flights
 from devstack.demo.orders.traffic import Fleet, Ledger, send_messages
 from devstack.processes.child import ProcessError, port_is_free
 from devstack.stack.supervisor import (

@@ -17,6 +17,7 @@ from pathlib import Path
 from msgspec import Struct
 from rich.console import Console
 
+from devstack.demo.common.view import DemoView, OrdersPart
 from devstack.demo.orders import report
 from devstack.demo.orders.run import DemoRun
 from devstack.demo.orders.trace import WORLD_CUP, read_trace
@@ -28,7 +29,6 @@ from devstack.demo.streaming.proof import Proof, prove
 from devstack.demo.streaming.report import StreamOutcome
 from devstack.demo.streaming.run import StreamingRun
 from devstack.demo.streaming.view import StreamingPart
-from devstack.demo.view import DemoView, OrdersPart
 from devstack.stack.supervisor import (
     ANY_PORTS,
     TOPIC,

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from devstack.demo import flights
+from devstack.demo.common import flights
 from devstack.servers.faults import Fault
 from tests.event_hubs_support import HUB, running_server
 

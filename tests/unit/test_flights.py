@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from devstack.demo.flights import bodies, flights, with_poison
+from devstack.demo.common.flights import bodies, flights, with_poison
 from devstack.demo.streaming.world import flight_id
 
 

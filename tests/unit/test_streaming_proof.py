@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from devstack.demo.flights import flights
+from devstack.demo.common.flights import flights
 from devstack.demo.streaming.proof import Account, Proof, account, judge
 from devstack.demo.streaming.report import failures_of
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import aiohttp
 from msgspec import Struct
 
-from devstack.demo.functions_api import Entry, FunctionsApi
+from devstack.demo.common.functions_api import Entry, FunctionsApi
 from devstack.demo.orders.trace import Trace
 from devstack.demo.orders.traffic import Fleet, Ledger
 from devstack.resource_manager.plans import Plan

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from consumer.telemetry.records import IntervalRecord, PartitionRecord
-from devstack.demo import flights
+from devstack.demo.common import flights
 from devstack.demo.orders.trace import WORLD_CUP
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
 

@@ -14,8 +14,8 @@ import aiohttp
 from azure.core.exceptions import AzureError
 from msgspec import Struct
 
-from devstack.demo import flights
-from devstack.demo.functions_api import Entry, FunctionsApi
+from devstack.demo.common import flights
+from devstack.demo.common.functions_api import Entry, FunctionsApi
 from devstack.demo.streaming.world import Blobs, Position, Sent, Written
 from devstack.processes.child import ChildProcess, ProcessError
 from devstack.stack.supervisor import (

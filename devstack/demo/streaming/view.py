@@ -9,8 +9,8 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from devstack.demo.common.view import Row, progress, sparklines
 from devstack.demo.streaming.run import SMOOTHED, Instance, StreamingRun, StreamSample, rates_of
-from devstack.demo.view import Row, progress, sparklines
 
 _STATES = {"running": "green", "killed": "red", "stopped": "dim"}
 

@@ -14,7 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from devstack.demo.functions_api import Entry
+from devstack.demo.common.functions_api import Entry
 from devstack.demo.orders.run import DemoRun
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"

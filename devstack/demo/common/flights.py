@@ -16,7 +16,7 @@ import msgspec
 if TYPE_CHECKING:
     from publisher.event_hubs.producer import IdempotentProducer
 
-FLIGHTS = Path(__file__).parents[1] / "data" / "flights.csv.xz"
+FLIGHTS = Path(__file__).parents[2] / "data" / "flights.csv.xz"
 
 _NUMBERS = {"sched_dep_time", "dep_delay", "arr_delay", "flight", "air_time", "distance"}
 

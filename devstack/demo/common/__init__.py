@@ -1,0 +1,1 @@
+"""What both parts of the demo use: real flights, the functions' API, the live view."""
