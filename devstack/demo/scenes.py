@@ -17,11 +17,12 @@ from pathlib import Path
 from msgspec import Struct
 from rich.console import Console
 
-from devstack.demo.common.view import DemoView, OrdersPart
+from devstack.demo.common.view import DemoView
 from devstack.demo.orders import report
 from devstack.demo.orders.run import DemoRun
 from devstack.demo.orders.trace import WORLD_CUP, read_trace
 from devstack.demo.orders.traffic import send_trace
+from devstack.demo.orders.view import OrdersPart
 from devstack.demo.spark import jobs as demo_jobs
 from devstack.demo.spark.jobs import JobsDone
 from devstack.demo.streaming import report as streaming_report

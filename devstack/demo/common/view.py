@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from devstack.demo.common.functions_api import Entry
-from devstack.demo.orders.run import DemoRun
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _TOLD = 10
@@ -109,32 +108,6 @@ class DemoView:
             Panel(Group(*lines), title="what happened, and why", height=_TOLD + 2),
             Text(run.line or "waiting for the first report", style="dim", overflow="ellipsis", no_wrap=True),
         )
-
-
-class OrdersPart:
-    """The plan and its load."""
-
-    def __init__(self, run: DemoRun) -> None:
-        self.run = run
-
-    def summary(self) -> str:
-        now = self.run.samples[-1]
-        return (
-            f"{now.rate:.0f} messages/s in, backlog {now.backlog}, "
-            f"{now.ready} of {now.capacity} instances ready, {now.done} of {self.run.trace.total} done"
-        )
-
-    def screen(self, width: int) -> RenderableType:
-        samples, trace = self.run.samples, self.run.trace
-        now = samples[-1]
-        rows: list[Row] = [
-            ("messages/s in", f"{now.rate:.0f}", [s.rate for s in samples], "cyan"),
-            ("backlog", f"{now.backlog}", [s.backlog for s in samples], "yellow"),
-            ("instances", f"{now.ready}/{now.capacity}", [s.capacity for s in samples], "green"),
-        ]
-        done = progress(now.done, trace.total, width, f"{now.done} of {trace.total} messages done")
-        title = f"plan-orders: one day of load in {trace.duration:.0f} s, {now.at:.0f} s gone"
-        return Panel(Group(sparklines(rows, width), done), title=title)
 
 
 def sparklines(rows: Sequence[Row], width: int) -> Table:
