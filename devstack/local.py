@@ -44,28 +44,9 @@ async def run(console: Console, *, prefer_func: bool) -> int:
     with console.status("starting the local servers"):
         stack = await Stack(ports, location=ROOT / ".devstack").__aenter__()
     try:
-        arm = stack.resource_manager
-        plan = arm.plan(stack.add_workload(capacity=1, start_delay=START_DELAY))
-        fleet = Fleet(
-            stack.service_bus.connection_string,
-            TOPIC,
-            QUEUE_SUBSCRIPTION,
-            Ledger(),
-            ready=lambda: [i.id for i in plan.instances() if i.ready_at <= time.time()],
-            concurrency=CONCURRENCY,
-            processing=PROCESSING,
-        )
+        fleet = _fleet(stack)
         async with FunctionsProcess(local_settings(), port=PORT, prefer_func=prefer_func) as functions:
-            console.print(
-                f"functions ({functions.host}): {functions.url}\n"
-                f"dashboard: {functions.url}/dashboard\n"
-                f"faults and plans: {arm.control_url}/plans, {arm.control_url}/faults\n"
-                "make a backlog with: .venv/bin/python -m devstack send 2000\n"
-                "send flights with: .venv/bin/python -m devstack flights 20000 --poison 5\n"
-                "write them to Cosmos DB with: .venv/bin/tidemark consume\n"
-                "its documents live as long as this; all else is kept in .devstack. Stop with Ctrl-C",
-                soft_wrap=True,
-            )
+            _tell(console, stack, functions)
             draining = asyncio.create_task(fleet.follow(stop=stop))
             try:
                 while not stop.is_set() and not draining.done():
@@ -78,6 +59,34 @@ async def run(console: Console, *, prefer_func: bool) -> int:
             return 0
     finally:
         await stack.__aexit__(None, None, None)
+
+
+def _fleet(stack: Stack) -> Fleet:
+    """What drains the backlog: a worker for each instance of the plan."""
+    plan = stack.resource_manager.plan(stack.add_workload(capacity=1, start_delay=START_DELAY))
+    return Fleet(
+        stack.service_bus.connection_string,
+        TOPIC,
+        QUEUE_SUBSCRIPTION,
+        Ledger(),
+        ready=lambda: [i.id for i in plan.instances() if i.ready_at <= time.time()],
+        concurrency=CONCURRENCY,
+        processing=PROCESSING,
+    )
+
+
+def _tell(console: Console, stack: Stack, functions: FunctionsProcess) -> None:
+    control = stack.resource_manager.control_url
+    console.print(
+        f"functions ({functions.host}): {functions.url}\n"
+        f"dashboard: {functions.url}/dashboard\n"
+        f"faults and plans: {control}/plans, {control}/faults\n"
+        "make a backlog with: .venv/bin/python -m devstack send 2000\n"
+        "send flights with: .venv/bin/python -m devstack flights 20000 --poison 5\n"
+        "write them to Cosmos DB with: .venv/bin/tidemark consume\n"
+        "its documents live as long as this; all else is kept in .devstack. Stop with Ctrl-C",
+        soft_wrap=True,
+    )
 
 
 def _check_ports(ports: StackPorts) -> None:
