@@ -16,8 +16,9 @@ from msgspec import Struct, structs
 from consumer.core.lane import BatchLimits
 from consumer.core.limits import BacklogLimits
 from consumer.leasing.start_position import OnDistrust, OnGap, PositionPolicy
+from foundation.durations import parse_duration
 from foundation.errors import SettingsError
-from foundation.settings_reader import parse_duration, read_log_level
+from foundation.settings_reader import read_log_level
 
 _T = TypeVar("_T")
 

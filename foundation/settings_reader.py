@@ -10,13 +10,11 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from foundation.durations import duration
 from foundation.sanitize import one_line, secret_in, without_secrets
 from foundation.wording import count_text
 
 _SETTING = re.compile(r"%([A-Za-z_][A-Za-z0-9_]*)%")
-_DURATION = re.compile(
-    r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?"
-)
 _PERCENT = re.compile(r"(\d+(?:\.\d+)?) ?%")
 _HEADER = re.compile(r"^\s*(\[\[?)\s*([^\]#]+?)\s*\]\]?\s*(?:#.*)?$")
 _ASSIGNMENT = re.compile(r"^\s*([A-Za-z0-9_\-\"'.]+)\s*=")
@@ -43,34 +41,6 @@ class ConfigError(Exception):
         )
         count = count_text(len(self.problems), "problem")
         super().__init__(f"{count} in the configuration:\n" + "\n".join(f"  {p}" for p in self.problems))
-
-
-def parse_duration(value: object) -> float:
-    """Seconds of `90s`, `10m`, `1h30m`, `2d`, or of a bare number of seconds. Raises ValueError."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = float(value)
-    else:
-        text = str(value).strip().replace(" ", "")
-        match = _DURATION.fullmatch(text)
-        if not text or match is None or not any(match.groups()):
-            raise ValueError(f"found {value!r}; accepted are durations such as '90s', '10m', '1h30m', '2d'")
-        factors = (86_400, 3_600, 60, 1)
-        seconds = sum(
-            float(part) * factor for part, factor in zip(match.groups(), factors, strict=True) if part
-        )
-    if not 0 <= seconds < 1e9:
-        raise ValueError(f"found {value!r}; a duration is 0 or more")
-    return seconds
-
-
-def duration(value: object) -> float:
-    """`parse_duration` for a file that people write: 3 may be meant as minutes, so a number needs its unit."""
-    seconds = parse_duration(value)
-    if seconds and not isinstance(value, str):
-        raise ValueError(
-            f"found {value!r}, a number without a unit; accepted are '{value}s', '{value}m', '{value}h'"
-        )
-    return seconds
 
 
 def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -300,14 +270,6 @@ class Shared:
             raise ValueError(f"app setting '{name}' (written %{name}%) is not set")
         self._used[name] = self.settings[name]
         return self.settings[name]
-
-
-def positive_duration(value: object) -> float:
-    """Like `duration`, and above 0."""
-    seconds = duration(value)
-    if not seconds:
-        raise ValueError(f"found {value!r}; the duration must be above 0")
-    return seconds
 
 
 def as_text(value: Any) -> str:

@@ -16,9 +16,10 @@ from rich.table import Table
 
 from foundation import app_settings
 from foundation.app_settings import ROOT
+from foundation.durations import parse_duration
 from foundation.errors import StoreUnavailableError
 from foundation.sanitize import one_line, without_secrets
-from foundation.settings_reader import ConfigError, parse_duration
+from foundation.settings_reader import ConfigError
 from foundation.wording import count_text, duration_text, number_text, time_text
 from scaling.analysis.lint import lint
 from scaling.analysis.replay import ReplayError, comparison, decode_inputs, replay, same

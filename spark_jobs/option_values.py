@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from foundation.settings_reader import parse_duration
+from foundation.durations import parse_duration
 from spark_jobs.errors import InputError
 
 

@@ -32,8 +32,8 @@ from consumer.ports import DeadLetterStore, Sink
 from consumer.running.replaying import Replay
 from consumer.stores.letter_document import to_document
 from foundation.app_settings import ROOT
+from foundation.durations import parse_duration
 from foundation.errors import TidemarkError
-from foundation.settings_reader import parse_duration
 from foundation.wording import time_text
 
 CHUNK = 50

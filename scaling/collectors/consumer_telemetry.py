@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 import msgspec
 
 from foundation.consumer_stats import TABLE, fresh_filter, from_row, totals
-from foundation.settings_reader import parse_duration
+from foundation.durations import parse_duration
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
 from scaling.ports import CollectError
 

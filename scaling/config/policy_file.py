@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
+from foundation.durations import parse_duration, positive_duration
 from foundation.sanitize import told
 from foundation.settings_reader import (
     ConfigError,
@@ -28,9 +29,7 @@ from foundation.settings_reader import (
     in_words_of_the_file,
     locate,
     one_of,
-    parse_duration,
     parse_params,
-    positive_duration,
     share,
     whole,
 )

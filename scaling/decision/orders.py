@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from foundation.durations import parse_duration
 from foundation.errors import OrderError
-from foundation.settings_reader import parse_duration
 from foundation.wording import duration_text
 from scaling.model import Controls, Direction, Override, Pause
 from scaling.policy import Policy

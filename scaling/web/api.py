@@ -9,11 +9,11 @@ from typing import Any
 
 from msgspec import Struct
 
+from foundation.durations import parse_duration
 from foundation.errors import ConflictError
 from foundation.http.answers import HTML, Response, error_response, json_fields, json_response
 from foundation.http.callers import NOBODY, Caller, named
 from foundation.sanitize import leaving, one_line
-from foundation.settings_reader import parse_duration
 from foundation.version import VERSION
 from scaling.decision.orders import ORDERS
 from scaling.model import NO_CONTROLS, LogEntry, LogKind

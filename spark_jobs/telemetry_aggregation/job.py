@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.streaming.query import StreamingQuery
 
-from foundation.settings_reader import parse_duration
+from foundation.durations import parse_duration
 from spark_jobs import cli
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.output import check_folder, check_format

@@ -5,7 +5,8 @@ from typing import Literal
 import msgspec
 import pytest
 
-from foundation.settings_reader import ConfigError, locate, parse_duration
+from foundation.durations import parse_duration
+from foundation.settings_reader import ConfigError, locate
 from scaling.config.policy_file import decoded, load_config
 from scaling.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit
 

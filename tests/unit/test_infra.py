@@ -15,7 +15,7 @@ from packaging.specifiers import SpecifierSet
 
 from consumer.config import read_slice
 from foundation.azure import connections
-from foundation.settings_reader import parse_duration
+from foundation.durations import parse_duration
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.arm import clients as arm
 from scaling.schedules.ncrontab import NcrontabSchedule

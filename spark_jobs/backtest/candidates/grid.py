@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from foundation.durations import parse_duration, positive_duration
 from foundation.settings_reader import (
     ConfigError,
     Problem,
@@ -21,8 +22,6 @@ from foundation.settings_reader import (
     as_text,
     locate,
     merged,
-    parse_duration,
-    positive_duration,
     share,
     whole,
 )

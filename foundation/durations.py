@@ -1,0 +1,45 @@
+"""Durations as people write them, in seconds. Pure."""
+
+from __future__ import annotations
+
+import re
+
+_DURATION = re.compile(
+    r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?"
+)
+
+
+def parse_duration(value: object) -> float:
+    """Seconds of `90s`, `10m`, `1h30m`, `2d`, or of a bare number of seconds. Raises ValueError."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        seconds = float(value)
+    else:
+        text = str(value).strip().replace(" ", "")
+        match = _DURATION.fullmatch(text)
+        if not text or match is None or not any(match.groups()):
+            raise ValueError(f"found {value!r}; accepted are durations such as '90s', '10m', '1h30m', '2d'")
+        factors = (86_400, 3_600, 60, 1)
+        seconds = sum(
+            float(part) * factor for part, factor in zip(match.groups(), factors, strict=True) if part
+        )
+    if not 0 <= seconds < 1e9:
+        raise ValueError(f"found {value!r}; a duration is 0 or more")
+    return seconds
+
+
+def duration(value: object) -> float:
+    """`parse_duration` for a file that people write: 3 may be meant as minutes, so a number needs its unit."""
+    seconds = parse_duration(value)
+    if seconds and not isinstance(value, str):
+        raise ValueError(
+            f"found {value!r}, a number without a unit; accepted are '{value}s', '{value}m', '{value}h'"
+        )
+    return seconds
+
+
+def positive_duration(value: object) -> float:
+    """Like `duration`, and above 0."""
+    seconds = duration(value)
+    if not seconds:
+        raise ValueError(f"found {value!r}; the duration must be above 0")
+    return seconds
