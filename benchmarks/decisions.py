@@ -14,17 +14,11 @@ import statistics
 import time
 from collections.abc import Callable
 
+from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb, advance
-from scaling.model import (
-    NO_CONTROLS,
-    Capacity,
-    EffectRecord,
-    MetricSample,
-    MetricsReport,
-    TargetState,
-    decision_id,
-)
+from scaling.log_entry import decision_id
+from scaling.model import Capacity, EffectRecord, MetricSample, MetricsReport, TargetState
 from scaling.policy import HPA_IN, HPA_OUT, MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.window import Window, WindowSpec
 

@@ -25,7 +25,7 @@ from scaling.analysis.lint import lint
 from scaling.analysis.replay import ReplayError, comparison, decode_inputs, replay, same
 from scaling.config.findings import Severity
 from scaling.decision import explain
-from scaling.model import LogEntry, LogKind, parse_decision_id
+from scaling.log_entry import LogEntry, LogKind, parse_decision_id
 from scaling.rules import RuleError
 from scaling.service.assembly import assemble, read_config
 from scaling.service.autoscaler import Autoscaler

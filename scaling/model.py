@@ -7,16 +7,9 @@ I/O. The same types travel through the queues and are validated when decoded (`s
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from enum import StrEnum
-from typing import NewType
 
 from msgspec import Struct
-
-TargetName = NewType("TargetName", str)
-MetricName = NewType("MetricName", str)
-DecisionId = NewType("DecisionId", str)
-"""`<target>@<UTC time of the report, to the millisecond>`; so an id finds its log row without a search."""
 
 
 class Reason(StrEnum):
@@ -364,81 +357,3 @@ class TargetState(Struct, frozen=True):
     pending_accepted: float | None = None
     refused: Refused | None = None
     delivery: Delivery | None = None
-
-
-class Pause(Struct, frozen=True):
-    """No change in `direction` (both when None) until `until` (for good when None)."""
-
-    by: str
-    at: float
-    direction: Direction | None = None
-    until: float | None = None
-
-
-class Override(Struct, frozen=True):
-    """Hold the target at `capacity` until `until`."""
-
-    capacity: int
-    by: str
-    at: float
-    until: float
-
-
-class Controls(Struct, frozen=True):
-    """What operators have ordered for one target (one table row, written over HTTP)."""
-
-    pauses: tuple[Pause, ...] = ()
-    override: Override | None = None
-    dry_run: bool | None = None  # None: as configured
-    foreign_cleared_at: float | None = None  # resume also ends a foreign-hand hold
-
-
-NO_CONTROLS = Controls()
-
-
-class LogKind(StrEnum):
-    DECISION = "decision"
-    EFFECT = "effect"
-    CONTROL = "control"
-    VERIFY = "verify"
-
-
-class LogEntry(Struct, frozen=True):
-    """One row of the scaling log. `inputs` (decisions only) replays the decision: see `scaling.analysis.replay`."""
-
-    target: str
-    at: float
-    kind: LogKind
-    key: str  # unique per target and time; writing an entry again with the same key replaces it
-    line: str
-    reason: str
-    current: int | None = None
-    desired: int | None = None
-    recommendation: Recommendation | None = None
-    effect: Effect | None = None
-    by: str | None = None
-    metrics: dict[str, float] = {}
-    inputs: bytes | None = None
-
-
-def decision_id(target: str, at: float) -> DecisionId:
-    """The id of the decision about the report of `target` made at `at`, for example
-    `plan-orders@20261121T045000.000Z`.
-    """
-    text = datetime.fromtimestamp(round(at, 3), UTC).isoformat(timespec="milliseconds")
-    return DecisionId(f"{target}@{text[:10].replace('-', '')}T{text[11:23].replace(':', '')}Z")
-
-
-def parse_decision_id(text: str) -> tuple[str, float]:
-    """Target and report time of a decision id. Raises ValueError naming the form accepted."""
-    target, separator, stamp = text.rpartition("@")
-    try:
-        if not separator or not target:
-            raise ValueError(text)
-        moment = datetime.strptime(stamp, "%Y%m%dT%H%M%S.%fZ").replace(tzinfo=UTC)
-    except ValueError as error:
-        raise ValueError(
-            f"'{text}' is not a decision id; expected <target>@<YYYYMMDDThhmmss.mmmZ>, "
-            "for example plan-orders@20261121T045000.000Z"
-        ) from error
-    return target, moment.timestamp()

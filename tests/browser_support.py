@@ -16,22 +16,21 @@ from aiohttp import web
 from consumer.web import api as consumer_api
 from foundation.consumer_stats import ConsumerStats, PartitionStats
 from foundation.errors import OrderError
+from scaling.controls import Controls
 from scaling.decision import explain
 from scaling.decision.decide import decide
+from scaling.decision.effects import record_effect
 from scaling.decision.orders import ORDERS
-from scaling.decision.transitions import absorb, advance, record_effect
+from scaling.decision.transitions import absorb, advance
+from scaling.log_entry import LogEntry, LogKind, decision_id
 from scaling.model import (
     Capacity,
-    Controls,
     Effect,
     EffectOutcome,
-    LogEntry,
-    LogKind,
     MetricFailure,
     MetricSample,
     MetricsReport,
     TargetState,
-    decision_id,
 )
 from scaling.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.ports import LogPage, Snapshot

@@ -10,7 +10,9 @@ from itertools import count
 
 from foundation.errors import ConflictError
 from foundation.keys import after, key_of
-from scaling.model import NO_CONTROLS, Controls, LogEntry, TargetState
+from scaling.controls import NO_CONTROLS, Controls
+from scaling.log_entry import LogEntry
+from scaling.model import TargetState
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.storage.decision_log import (
     Position,

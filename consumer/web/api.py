@@ -16,7 +16,7 @@ from foundation.azure.connections import Settings
 from foundation.http.answers import Response, error_response, json_fields, json_response
 from foundation.http.callers import MAX_NAME, NOBODY, Caller, named
 from foundation.sanitize import one_line
-from scaling.model import LogEntry, LogKind
+from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import DecisionLog
 from scaling.storage.audit import carried_out, order_key
 from scaling.storage.decision_log import TableDecisionLog

@@ -19,8 +19,9 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
+from scaling.controls import Controls
 from scaling.decision.decide import decide
-from scaling.model import Controls, Recommendation, TargetState
+from scaling.model import Recommendation, TargetState
 from scaling.policy import Policy, PolicySpec
 from scaling.window import Window
 

@@ -10,7 +10,8 @@ import msgspec
 from foundation.durations import parse_duration
 from foundation.errors import OrderError
 from foundation.wording import duration_text
-from scaling.model import Controls, Direction, Override, Pause
+from scaling.controls import Controls, Override, Pause
+from scaling.model import Direction
 from scaling.policy import Policy
 
 DEFAULT_OVERRIDE = 3600.0

@@ -30,16 +30,10 @@ from scaling.config.findings import Finding, Severity
 from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision.decide import decide
-from scaling.decision.transitions import absorb, advance, already_evaluated, pursue, review, under_way
-from scaling.model import (
-    Capacity,
-    LogEntry,
-    LogKind,
-    MetricsReport,
-    ScaleAction,
-    TargetState,
-    decision_id,
-)
+from scaling.decision.pending_action import pursue, under_way
+from scaling.decision.transitions import absorb, advance, already_evaluated, review
+from scaling.log_entry import LogEntry, LogKind, decision_id
+from scaling.model import Capacity, MetricsReport, ScaleAction, TargetState
 from scaling.policy import Policy
 from scaling.ports import CollectError, Collector, Reading, Scaler, Snapshot
 from scaling.service import messages as codec

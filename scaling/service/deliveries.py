@@ -17,17 +17,14 @@ from foundation.errors import ConflictError
 from foundation.sanitize import leaving, told
 from scaling.config.policy_file import Config
 from scaling.decision import explain
+from scaling.decision.effects import STILL_OPEN, as_ours, record_effect, without_change
 from scaling.decision.lock_step import as_seen, neighbours, objection
-from scaling.decision.transitions import (
-    STILL_OPEN,
-    as_ours,
+from scaling.decision.pending_action import (
     being_carried_out,
     handed_back,
     perhaps_accepted,
-    record_effect,
     refusal,
     under_way_until,
-    without_change,
 )
 from scaling.model import Delivery, Effect, EffectOutcome, ScaleAction, TargetState
 from scaling.policy import Policy

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from scaling.decision import explain
-from scaling.decision.transitions import Review
-from scaling.model import Effect, LogEntry, LogKind, MetricsReport, Recommendation
+from scaling.decision.pending_action import Review
+from scaling.log_entry import LogEntry, LogKind
+from scaling.model import Effect, MetricsReport, Recommendation
 
 
 def decision_entry(

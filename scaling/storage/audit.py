@@ -9,7 +9,7 @@ from uuid import uuid4
 import msgspec
 
 from foundation.errors import ConflictError, StoreUnavailableError
-from scaling.model import LogEntry
+from scaling.log_entry import LogEntry
 from scaling.ports import DecisionLog
 
 

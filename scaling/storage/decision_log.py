@@ -28,7 +28,7 @@ from foundation.azure.tables import Row, RowStream, Table
 from foundation.errors import ConflictError
 from foundation.gathering import gather
 from foundation.keys import after, key_of
-from scaling.model import LogEntry
+from scaling.log_entry import LogEntry
 from scaling.ports import LogPage
 from scaling.storage.rows import (
     LOG_COLUMNS,

@@ -7,7 +7,7 @@ from typing import Any
 from foundation.azure.connections import Settings
 from foundation.azure.tables import Table, etag_of
 from foundation.keys import key_of
-from scaling.model import NO_CONTROLS, Controls
+from scaling.controls import NO_CONTROLS, Controls
 from scaling.storage.rows import CorruptRowError, controls_row, read_controls
 from scaling.storage.states import TABLE, entity, set_aside
 

@@ -20,7 +20,9 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from foundation.keys import _MAX_MICROSECONDS, STRING_CHARS, TooLargeError, inverted, key_of
-from scaling.model import Controls, LogEntry, LogKind, MetricFailure, TargetState
+from scaling.controls import Controls
+from scaling.log_entry import LogEntry, LogKind
+from scaling.model import MetricFailure, TargetState
 from scaling.ports import NewerStateError
 from scaling.window import Window
 

@@ -16,7 +16,8 @@ from azure.data.tables import TableEntity
 from foundation.azure.connections import Settings
 from foundation.azure.tables import Table, etag_of
 from foundation.keys import inverted, key_of
-from scaling.model import Controls, TargetState
+from scaling.controls import Controls
+from scaling.model import TargetState
 from scaling.ports import Snapshot
 from scaling.storage.rows import CorruptRowError, Properties, read_controls, read_target, target_row
 from scaling.window import Window

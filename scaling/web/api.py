@@ -15,8 +15,9 @@ from foundation.http.answers import HTML, Response, error_response, json_fields,
 from foundation.http.callers import NOBODY, Caller, named
 from foundation.sanitize import leaving, one_line
 from foundation.version import VERSION
+from scaling.controls import NO_CONTROLS
 from scaling.decision.orders import ORDERS
-from scaling.model import NO_CONTROLS, LogEntry, LogKind
+from scaling.log_entry import LogEntry, LogKind
 from scaling.policy import Policy
 from scaling.service.autoscaler import ATTEMPTS, Autoscaler
 from scaling.storage.audit import carried_out, order_key

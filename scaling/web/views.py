@@ -16,7 +16,8 @@ from foundation.version import VERSION
 from foundation.wording import time_text
 from scaling.decision import explain
 from scaling.decision import pacing as pace
-from scaling.model import REASONS, Direction, Evidence, LogEntry, Recommendation, TargetState
+from scaling.log_entry import LogEntry
+from scaling.model import REASONS, Direction, Evidence, Recommendation, TargetState
 from scaling.policy import MetricSpec, Policy
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.rules.combine import levels_of

@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from scaling.model import LogEntry, LogKind, Reason
+from scaling.log_entry import LogEntry, LogKind
+from scaling.model import Reason
 from spark_jobs.backtest.work import Reading
 from spark_jobs.errors import InputError
 

@@ -13,15 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foundation.errors import StoreUnavailableError
-from scaling.model import (
-    Effect,
-    EffectOutcome,
-    Evidence,
-    LogEntry,
-    LogKind,
-    Reason,
-    Recommendation,
-)
+from scaling.log_entry import LogEntry, LogKind
+from scaling.model import Effect, EffectOutcome, Evidence, Reason, Recommendation
 from scaling.storage.decision_log import Position, TableDecisionLog, decode_position, encode_position
 from scaling.storage.rows import ENTITY_BYTES, log_row, log_row_key, read_log_row, size_of
 from tests.fakes import MemoryDecisionLog

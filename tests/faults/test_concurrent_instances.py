@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from scaling.analysis.replay import decode_inputs, replay, same
-from scaling.model import Controls, LogKind, Pause
+from scaling.controls import Controls, Pause
+from scaling.log_entry import LogKind
 from tests.runner_support import MINUTE, NOW, World, metric, policy
 
 PORT_CALLS = ("load", "append", "save", "apply", "current")

@@ -3,7 +3,7 @@
 import pytest
 
 from scaling.analysis.replay import decode_inputs, replay, same
-from scaling.model import LogKind
+from scaling.log_entry import LogKind
 from scaling.policy import Pace
 from tests.runner_support import MINUTE, Crash, World, metric, policy
 

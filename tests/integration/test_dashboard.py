@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from scaling.model import LogEntry, LogKind
+from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import PoisonMessage
 from tests.browser_support import (
     CONTRASTS,

@@ -13,19 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
+from scaling.decision.effects import record_effect, without_change
 from scaling.decision.lock_step import as_seen, capacities, objection
-from scaling.decision.transitions import (
-    absorb,
-    advance,
-    already_evaluated,
-    record_effect,
-    refusal,
-    review,
-    without_change,
-)
+from scaling.decision.pending_action import refusal
+from scaling.decision.transitions import absorb, advance, already_evaluated, review
 from scaling.model import (
-    NO_CONTROLS,
     Capacity,
     Effect,
     EffectOutcome,

@@ -10,7 +10,7 @@ import pytest
 from consumer.telemetry.stats_store import TableStatsStore
 from devstack.processes.azurite import Azurite
 from foundation.consumer_stats import ConsumerStats, PartitionStats
-from scaling.model import LogEntry, LogKind
+from scaling.log_entry import LogEntry, LogKind
 from scaling.storage.decision_log import TableDecisionLog
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import APP_EVENTS, CONSUMER_STATS, DECISIONS, METRICS, TELEMETRY

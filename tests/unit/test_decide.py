@@ -2,12 +2,11 @@
 
 import pytest
 
+from scaling.controls import NO_CONTROLS, Controls, Override, Pause
 from scaling.decision import explain
 from scaling.decision.decide import decide
 from scaling.model import (
-    NO_CONTROLS,
     Capacity,
-    Controls,
     Delivery,
     Direction,
     EffectRecord,
@@ -16,8 +15,6 @@ from scaling.model import (
     ForeignHand,
     Limit,
     MetricFailure,
-    Override,
-    Pause,
     Reason,
     Refused,
     ScaleAction,

@@ -5,21 +5,13 @@ from contextlib import suppress
 import msgspec
 import pytest
 
+from scaling.controls import NO_CONTROLS, Controls, Override
 from scaling.decision.blockers import REFUSAL_REMEMBERED
 from scaling.decision.decide import decide
-from scaling.decision.transitions import absorb, being_carried_out, handed_back, record_effect, review
-from scaling.model import (
-    NO_CONTROLS,
-    Capacity,
-    Controls,
-    Effect,
-    EffectOutcome,
-    Override,
-    Reason,
-    Refused,
-    ScaleAction,
-    TargetState,
-)
+from scaling.decision.effects import record_effect
+from scaling.decision.pending_action import being_carried_out, handed_back
+from scaling.decision.transitions import absorb, review
+from scaling.model import Capacity, Effect, EffectOutcome, Reason, Refused, ScaleAction, TargetState
 from scaling.policy import Pace, RuleSpec
 from scaling.ports import ScalerError
 from scaling.service.messages import encode_action

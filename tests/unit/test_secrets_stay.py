@@ -8,8 +8,9 @@ import pytest
 from foundation.http.answers import error_response
 from foundation.logs.secret_filter import hide_secrets, keep_secrets_from_logs
 from foundation.sanitize import HiddenError, raising_no_secrets
-from scaling.decision.transitions import without_change
-from scaling.model import Capacity, EffectOutcome, LogKind
+from scaling.decision.effects import without_change
+from scaling.log_entry import LogKind
+from scaling.model import Capacity, EffectOutcome
 from scaling.ports import CollectError, ScalerError
 from scaling.rules.combine import safe_evaluate
 from scaling.service.reading import MetricSource, make_report, read_capacity, read_metrics

@@ -9,17 +9,10 @@ import time
 import pytest
 
 from foundation.errors import ConflictError
+from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb, advance
-from scaling.model import (
-    NO_CONTROLS,
-    Direction,
-    EffectOutcome,
-    EffectRecord,
-    MetricSample,
-    MetricsReport,
-    Reason,
-)
+from scaling.model import Direction, EffectOutcome, EffectRecord, MetricSample, MetricsReport, Reason
 from scaling.policy import Pace, RuleSpec
 from scaling.window import EMPTY, observe
 from tests.fakes_azure import FakePlatform

@@ -3,20 +3,19 @@
 import msgspec
 import pytest
 
+from scaling.controls import NO_CONTROLS, Controls
 from scaling.decision.decide import decide
+from scaling.decision.effects import record_effect
 from scaling.decision.transitions import (
     REPORTS_REMEMBERED,
     absorb,
     advance,
     already_evaluated,
     believe,
-    record_effect,
     review,
 )
 from scaling.model import (
-    NO_CONTROLS,
     Capacity,
-    Controls,
     Effect,
     EffectOutcome,
     EffectRecord,

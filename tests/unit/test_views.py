@@ -3,21 +3,18 @@
 import msgspec
 import pytest
 
+from scaling.controls import Controls, Override, Pause
 from scaling.decision.decide import decide
+from scaling.log_entry import LogEntry, LogKind
 from scaling.model import (
     Capacity,
-    Controls,
     Direction,
     Effect,
     EffectOutcome,
     EffectRecord,
     Evidence,
     ForeignHand,
-    LogEntry,
-    LogKind,
     MetricFailure,
-    Override,
-    Pause,
     Reason,
     ScaleAction,
     TargetState,

@@ -11,10 +11,12 @@ from math import ceil, inf, isnan
 import msgspec
 from msgspec import Struct
 
+from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
-from scaling.decision.transitions import RECOMMENDATIONS_KEPT, absorb, advance, record_effect
+from scaling.decision.effects import record_effect
+from scaling.decision.transitions import RECOMMENDATIONS_KEPT, absorb, advance
+from scaling.log_entry import decision_id
 from scaling.model import (
-    NO_CONTROLS,
     Capacity,
     Effect,
     EffectOutcome,
@@ -24,7 +26,6 @@ from scaling.model import (
     Recommendation,
     ScaleAction,
     TargetState,
-    decision_id,
 )
 from scaling.policy import Policy
 from scaling.window import Window

@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from consumer.telemetry.records import CheckpointRecord, IntervalRecord
 from foundation.consumer_stats import ConsumerStats
 from scaling.analysis.replay import ReplayError, decode_inputs
-from scaling.model import LogEntry
+from scaling.log_entry import LogEntry
 from spark_jobs.sources.records.records import RejectedError
 
 Row = dict[str, Any]
