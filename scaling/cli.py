@@ -24,9 +24,9 @@ from foundation.wording import count_text, duration_text, number_text, time_text
 from scaling.analysis.lint import lint
 from scaling.analysis.replay import ReplayError, comparison, decode_inputs, replay, same
 from scaling.config.findings import Severity
+from scaling.config.rule_registry import RuleError
 from scaling.decision import explain
 from scaling.log_entry import LogEntry, LogKind, parse_decision_id
-from scaling.rules import RuleError
 from scaling.service.assembly import assemble, read_config
 from scaling.service.autoscaler import Autoscaler
 from scaling.web.views import PoisonView, StatusView, orders_text, status_view, target_view

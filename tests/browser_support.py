@@ -16,6 +16,7 @@ from aiohttp import web
 from consumer.web import api as consumer_api
 from foundation.consumer_stats import ConsumerStats, PartitionStats
 from foundation.errors import OrderError
+from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.controls import Controls
 from scaling.decision import explain
 from scaling.decision.decide import decide
@@ -32,7 +33,6 @@ from scaling.model import (
     MetricsReport,
     TargetState,
 )
-from scaling.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.ports import LogPage, Snapshot
 from scaling.web.dashboard import page
 from scaling.web.views import log_view, status_view, target_view

@@ -14,6 +14,17 @@ from random import Random
 import msgspec
 
 from scaling.analysis import replay
+from scaling.config.policy import (
+    HPA_IN,
+    HPA_OUT,
+    Fallback,
+    Pace,
+    Plateau,
+    Policy,
+    PolicySpec,
+    RateLimit,
+    RuleSpec,
+)
 from scaling.controls import NO_CONTROLS, Controls, Override, Pause
 from scaling.decision.decide import decide
 from scaling.decision.effects import record_effect
@@ -30,7 +41,6 @@ from scaling.model import (
     Recommendation,
     TargetState,
 )
-from scaling.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, Policy, PolicySpec, RateLimit, RuleSpec
 from tests.runner_support import MINUTE, NOW, THRESHOLD, metric
 
 DATA = Path(__file__).parent / "data"

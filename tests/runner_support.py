@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import msgspec
 
+from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.model import Capacity, Effect, MetricSample, MetricsReport, ScaleAction, TargetState
-from scaling.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.ports import Reading
 from scaling.service.autoscaler import Autoscaler, Ports
 from scaling.service.reading import MetricSource

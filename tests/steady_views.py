@@ -1,7 +1,8 @@
 """Views and policies for tests of rules: every metric's window is complete unless said otherwise."""
 
-from scaling.policy import MetricSpec, Policy, PolicySpec, RuleSpec
-from scaling.rules import MetricsView, build_rule
+from scaling.config.policy import MetricSpec, Policy, PolicySpec, RuleSpec
+from scaling.config.rule_registry import build_rule
+from scaling.rules import MetricsView
 from scaling.window import Window, WindowSpec
 
 NOW = 1_800_000_000.0

@@ -108,7 +108,7 @@ def naive(folder: Path) -> Callable[[], object]:
 
 
 def bare(folder: Path, *, every_tick: bool = False) -> Callable[[], object]:
-    from scaling.policy import Policy
+    from scaling.config.policy import Policy
     from spark_jobs.backtest.analysis import plan_job
     from spark_jobs.backtest.local import read_settings
     from spark_jobs.backtest.reading import read_arrivals

@@ -22,8 +22,8 @@ from foundation.sanitize import told
 from foundation.wording import duration_text, number_text
 from scaling.analysis.steady import Piece, Steps, failure
 from scaling.config.findings import Finding, Severity
+from scaling.config.policy import EFFECTS_KEPT, Policy
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT
-from scaling.policy import EFFECTS_KEPT, Policy
 from scaling.rules.combine import levels_of, metrics_of
 from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
 from scaling.window import MAX_VALUE

@@ -19,10 +19,10 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
+from scaling.config.policy import Policy, PolicySpec
 from scaling.controls import Controls
 from scaling.decision.decide import decide
 from scaling.model import Recommendation, TargetState
-from scaling.policy import Policy, PolicySpec
 from scaling.window import Window
 
 VERSION = 2

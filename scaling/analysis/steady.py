@@ -15,10 +15,10 @@ from math import inf, isfinite
 
 from msgspec import Struct
 
+from scaling.config.policy import Policy
+from scaling.config.rule_registry import CompositeRule
 from scaling.decision import pacing as pace
 from scaling.model import Reason, Verdict
-from scaling.policy import Policy
-from scaling.rules import CompositeRule
 from scaling.rules.combine import combine, safe_evaluate
 from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.view import LevelLine, MetricsView, Rule

@@ -1,1 +1,1 @@
-"""tidemark.toml: from text to typed policies, with every problem told at once."""
+"""tidemark.toml: policies, the rules they name, and the way from text to both, with every problem told at once."""

@@ -9,7 +9,7 @@ from typing import Any
 from foundation.sanitize import one_line, secret_in
 from foundation.settings_reader import Reader, Shared
 from scaling.config.findings import Finding, Severity
-from scaling.policy import TARGET_CAPACITY, Policy
+from scaling.config.policy import TARGET_CAPACITY, Policy
 from scaling.rules.combine import metrics_of
 from scaling.rules.request_units.within import WithinRequestUnitsRule
 

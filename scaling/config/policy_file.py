@@ -35,7 +35,7 @@ from foundation.settings_reader import (
 )
 from scaling.config.checks import missing_connections, no_circle, one_target_each
 from scaling.config.findings import Finding
-from scaling.policy import (
+from scaling.config.policy import (
     HPA_IN,
     HPA_OUT,
     Fallback,
@@ -47,7 +47,7 @@ from scaling.policy import (
     RateLimit,
     RuleSpec,
 )
-from scaling.rules import RuleError, build_rule
+from scaling.config.rule_registry import RuleError, build_rule
 from scaling.rules.combine import metrics_of
 from scaling.rules.expression import CAPACITY_NAMES
 from scaling.schedules.timetable import Timetable

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scaling.config.policy import Policy
 from scaling.controls import Controls, Override, Pause
 from scaling.decision import pacing as pace
 from scaling.decision.missing import first_missing, missing_flips
 from scaling.decision.orders import active_pause
 from scaling.model import Direction, Flip, Limit, Reason, Refused, ScaleAction, TargetState, Verdict
-from scaling.policy import Policy
 from scaling.rules.combine import PROBLEMS, combine
 from scaling.rules.view import MetricsView
 

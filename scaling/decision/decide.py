@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scaling.config.policy import Policy
 from scaling.controls import NO_CONTROLS, Controls
 from scaling.decision import pacing as pace
 from scaling.decision.blockers import (
@@ -37,7 +38,6 @@ from scaling.decision.blockers import (
 from scaling.decision.missing import first_missing, missing_flips, verdicts_of
 from scaling.decision.orders import active_pause
 from scaling.model import Direction, Evidence, Flip, Limit, Reason, Recommendation, ScaleAction, TargetState
-from scaling.policy import Policy
 from scaling.rules.combine import PROBLEMS
 from scaling.rules.view import MetricsView
 from scaling.window import Window

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from scaling.config.policy import EFFECTS_KEPT
 from scaling.model import (
     MOVED,
     Capacity,
@@ -15,7 +16,6 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
-from scaling.policy import EFFECTS_KEPT
 
 STILL_OPEN = frozenset({EffectOutcome.FAILED, EffectOutcome.ACCEPTED})
 """Outcomes after which an action stays pending."""

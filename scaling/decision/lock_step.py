@@ -13,8 +13,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
+from scaling.config.policy import TARGET_CAPACITY, Policy
 from scaling.model import Capacity, MetricFailure, Reason, ScaleAction, TargetState
-from scaling.policy import TARGET_CAPACITY, Policy
 from scaling.rules.combine import objection_of
 from scaling.rules.view import MetricsView
 from scaling.window import Window

@@ -9,8 +9,8 @@ from typing import Literal
 from msgspec import structs
 
 from foundation.wording import count_text
+from scaling.config.policy import Policy
 from scaling.model import Flip, Reason, Verdict
-from scaling.policy import Policy
 from scaling.rules.combine import combine, safe_evaluate
 from scaling.rules.view import MetricsView
 from scaling.window import COVERAGE_SLACK, Summary, WindowSpec

@@ -10,9 +10,9 @@ import msgspec
 from foundation.durations import parse_duration
 from foundation.errors import OrderError
 from foundation.wording import duration_text
+from scaling.config.policy import Policy
 from scaling.controls import Controls, Override, Pause
 from scaling.model import Direction
-from scaling.policy import Policy
 
 DEFAULT_OVERRIDE = 3600.0
 """Seconds an override lasts when the order does not say; an override never lasts for good."""

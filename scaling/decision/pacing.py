@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil, inf
 
+from scaling.config.policy import Pace, Plateau
 from scaling.model import Direction, EffectRecord, Limit, Reason
-from scaling.policy import Pace, Plateau
 
 TICK = 0.001
 """Added to the moment something leaves a window, so that rounding of large epoch times cannot keep it in."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from scaling.config.policy import Policy
 from scaling.controls import Controls
 from scaling.decision.effects import asked_since, found_effect, record_effect, without_change
 from scaling.decision.orders import active_pause
@@ -18,7 +19,6 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
-from scaling.policy import Policy
 
 
 def being_carried_out(state: TargetState, *, now: float, until: float) -> TargetState:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from scaling.config.policy import Policy
 from scaling.controls import Controls
 from scaling.decision.effects import asked_since, found_effect, leads_to, record_effect
 from scaling.decision.pending_action import Review, pursue
@@ -27,7 +28,6 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
-from scaling.policy import Policy
 from scaling.window import EMPTY, Window, observe
 
 REPORTS_REMEMBERED = 32

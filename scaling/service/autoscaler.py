@@ -27,6 +27,7 @@ from foundation.sanitize import told
 from scaling.analysis.lint import lint
 from scaling.analysis.replay import encode_inputs, inputs_of, same
 from scaling.config.findings import Finding, Severity
+from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision.decide import decide
@@ -34,7 +35,6 @@ from scaling.decision.pending_action import pursue, under_way
 from scaling.decision.transitions import absorb, advance, already_evaluated, review
 from scaling.log_entry import LogEntry, LogKind, decision_id
 from scaling.model import Capacity, MetricsReport, ScaleAction, TargetState
-from scaling.policy import Policy
 from scaling.ports import CollectError, Collector, Reading, Scaler, Snapshot
 from scaling.service import messages as codec
 from scaling.service.deliveries import Deliveries

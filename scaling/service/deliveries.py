@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from foundation.errors import ConflictError
 from foundation.sanitize import leaving, told
+from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision.effects import STILL_OPEN, as_ours, record_effect, without_change
@@ -27,7 +28,6 @@ from scaling.decision.pending_action import (
     under_way_until,
 )
 from scaling.model import Delivery, Effect, EffectOutcome, ScaleAction, TargetState
-from scaling.policy import Policy
 from scaling.ports import Scaler, ScalerError, Snapshot
 from scaling.service import messages as codec
 from scaling.service.entries import effect_entry

@@ -15,10 +15,10 @@ from foundation.http.answers import HTML, Response, error_response, json_fields,
 from foundation.http.callers import NOBODY, Caller, named
 from foundation.sanitize import leaving, one_line
 from foundation.version import VERSION
+from scaling.config.policy import Policy
 from scaling.controls import NO_CONTROLS
 from scaling.decision.orders import ORDERS
 from scaling.log_entry import LogEntry, LogKind
-from scaling.policy import Policy
 from scaling.service.autoscaler import ATTEMPTS, Autoscaler
 from scaling.storage.audit import carried_out, order_key
 from scaling.web import views

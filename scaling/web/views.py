@@ -14,11 +14,11 @@ from msgspec import Struct
 
 from foundation.version import VERSION
 from foundation.wording import time_text
+from scaling.config.policy import MetricSpec, Policy
 from scaling.decision import explain
 from scaling.decision import pacing as pace
 from scaling.log_entry import LogEntry
 from scaling.model import REASONS, Direction, Evidence, Recommendation, TargetState
-from scaling.policy import MetricSpec, Policy
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.rules.combine import levels_of
 from scaling.window import EMPTY, Summary, Window, summarize

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from msgspec import Struct
 
-from scaling.policy import PolicySpec
+from scaling.config.policy import PolicySpec
 from spark_jobs.backtest.candidates.grid import BASELINE, Candidate, Plan, Targets, metric_of
 from spark_jobs.backtest.candidates.recommend import Choice, Judged, choose, choose_for_all, judge, judge_all
 from spark_jobs.backtest.candidates.toml_text import changes_text

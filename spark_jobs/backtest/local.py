@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from foundation.settings_reader import ConfigError
-from scaling.policy import PolicySpec
+from scaling.config.policy import PolicySpec
 from scaling.service import registry
 from spark_jobs.backtest import work
 from spark_jobs.backtest.analysis import (

@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import Struct
 
-from scaling.policy import PolicySpec
+from scaling.config.policy import PolicySpec
 from spark_jobs.backtest.analysis import block_of
 from spark_jobs.backtest.reading import of_metrics
 from spark_jobs.backtest.replay.history import HistoryError

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
-from scaling.policy import Policy, PolicySpec
+from scaling.config.policy import Policy, PolicySpec
 from spark_jobs.backtest.candidates.grid import Rules
 from spark_jobs.backtest.replay.fleet import Model
 from spark_jobs.backtest.replay.history import (

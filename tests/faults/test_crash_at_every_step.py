@@ -3,8 +3,8 @@
 import pytest
 
 from scaling.analysis.replay import decode_inputs, replay, same
+from scaling.config.policy import Pace
 from scaling.log_entry import LogKind
-from scaling.policy import Pace
 from tests.runner_support import MINUTE, Crash, World, metric, policy
 
 LOAD = (300.0, 300.0, 900.0, 900.0, 300.0, 300.0, 20.0, 20.0, 20.0, 300.0)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from scaling.config.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit, RuleSpec
 from scaling.model import Effect, EffectOutcome
-from scaling.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit, RuleSpec
 from spark_jobs.backtest.replay.fleet import Model
 from spark_jobs.backtest.replay.history import History
 from spark_jobs.backtest.replay.load import Load, Waiting

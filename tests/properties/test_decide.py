@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.analysis.replay import decode_inputs, encode_inputs, replay, same
+from scaling.config.policy import Fallback, Pace, Plateau, RateLimit, RuleSpec
 from scaling.controls import NO_CONTROLS, Controls, Override, Pause
 from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb
@@ -20,7 +21,6 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
-from scaling.policy import Fallback, Pace, Plateau, RateLimit, RuleSpec
 from scaling.window import Window, summarize
 from tests.runner_support import MINUTE, NOW, THRESHOLD, at, metric, policy
 

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from scaling.config.policy import Fallback, Pace, Plateau, Policy, RateLimit, RuleSpec
 from scaling.controls import Controls, Override, Pause
 from scaling.decision.decide import decide
 from scaling.decision.explain import line
@@ -21,7 +22,6 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
-from scaling.policy import Fallback, Pace, Plateau, Policy, RateLimit, RuleSpec
 from scaling.window import Window
 from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
 

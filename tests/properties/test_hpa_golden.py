@@ -4,9 +4,9 @@ import itertools
 import random
 from functools import lru_cache
 
+from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RateLimit, RuleSpec
 from scaling.decision.decide import decide
 from scaling.model import Capacity, EffectRecord, TargetState
-from scaling.policy import MetricSpec, Pace, Policy, PolicySpec, RateLimit, RuleSpec
 from scaling.window import Window, WindowSpec
 from tests.oracles import hpa
 

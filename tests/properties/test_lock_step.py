@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
 from scaling.decision.effects import record_effect, without_change
@@ -30,7 +31,6 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
-from scaling.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.window import Window, WindowSpec
 
 START = 1_700_000_000.0

@@ -5,9 +5,9 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.config.policy import Pace, RateLimit
 from scaling.decision.pacing import rate_bound, rate_free_at, reduced, stabilized
 from scaling.model import EffectRecord
-from scaling.policy import Pace, RateLimit
 
 NOW = 100_000.0
 counts = st.integers(0, 60)

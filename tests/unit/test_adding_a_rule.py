@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from scaling.analysis.lint import lint
+from scaling.config.policy import MetricSpec, Policy, PolicySpec, RuleSpec
+from scaling.config.rule_registry import RuleError, build_rule
 from scaling.model import Reason
-from scaling.policy import MetricSpec, Policy, PolicySpec, RuleSpec
-from scaling.rules import MetricsView, RuleError, build_rule
+from scaling.rules import MetricsView
 from scaling.window import Window, WindowSpec
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "adding-a-rule.md"

@@ -9,10 +9,10 @@ import pytest
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.http.answers import json_response
 from foundation.http.callers import Caller
+from scaling.config.policy import MetricSpec, Policy, PolicySpec, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogKind
 from scaling.model import Capacity, MetricSample, MetricsReport, TargetState
-from scaling.policy import MetricSpec, Policy, PolicySpec, RuleSpec
 from scaling.service.autoscaler import ATTEMPTS, Autoscaler, Ports
 from scaling.service.messages import encode_report
 from scaling.web import api

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from foundation.settings_reader import ConfigError
+from scaling.config.policy import Pace, RuleSpec
 from scaling.model import Reason
-from scaling.policy import Pace, RuleSpec
 from scaling.service import registry
 from spark_jobs.backtest import local
 from spark_jobs.backtest.candidates.grid import BASELINE, Targets, metric_of, read_grid

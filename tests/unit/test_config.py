@@ -7,8 +7,8 @@ import pytest
 
 from foundation.durations import parse_duration
 from foundation.settings_reader import ConfigError, locate
+from scaling.config.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit
 from scaling.config.policy_file import decoded, load_config
-from scaling.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit
 
 
 class Queue:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from scaling.config.policy import Fallback, Pace, Plateau, RateLimit, RuleSpec
 from scaling.controls import NO_CONTROLS, Controls, Override, Pause
 from scaling.decision import explain
 from scaling.decision.decide import decide
@@ -21,7 +22,6 @@ from scaling.model import (
     TargetState,
     Verdict,
 )
-from scaling.policy import Fallback, Pace, Plateau, RateLimit, RuleSpec
 from scaling.window import Window
 from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
 

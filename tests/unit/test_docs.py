@@ -13,9 +13,9 @@ from foundation.azure import connections
 from foundation.http import callers
 from scaling.analysis.lint import lint
 from scaling.config.policy_file import load_config
+from scaling.config.rule_registry import RULES
 from scaling.decision.lock_step import neighbours
 from scaling.model import REASONS
-from scaling.rules import RULES
 from scaling.scalers.arm import clients as arm
 from scaling.service import registry
 from scaling.service.registry import COLLECTORS, collector_class

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from foundation.wording import duration_text, number_text
+from scaling.config.policy import RuleSpec
 from scaling.decision.decide import decide
 from scaling.decision.explain import effect_line, evidence_text, flip_text, limit_text, line
 from scaling.model import (
@@ -19,7 +20,6 @@ from scaling.model import (
     Reason,
     Recommendation,
 )
-from scaling.policy import RuleSpec
 from scaling.window import Window
 from tests.runner_support import NOW, THRESHOLD, at, full, metric, policy
 

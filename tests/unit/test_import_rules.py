@@ -22,7 +22,7 @@ PARTS = {
 OPEN = {
     # Orders about a consumer stand in the scaling log.
     "consumer.web": {
-        "scaling.model",
+        "scaling.log_entry",
         "scaling.ports",
         "scaling.storage.audit",
         "scaling.storage.decision_log",
@@ -34,10 +34,15 @@ ON_TOP = {"__main__", "cli", "entry_point", "environment", "local"}
 """Modules beside a part's folders that stand above them: its commands. All others beside them stand below."""
 PURE_FOLDERS = (
     *("consumer.core", "consumer.mapping", "publisher.event_hubs.core", "publisher.service_bus.core"),
-    *("scaling.analysis", "scaling.config", "scaling.decision", "scaling.rules"),
+    *("scaling.analysis", "scaling.config", "scaling.decision", "scaling.rules", "scaling.schedules"),
 )
 PURE_MODULES = {
-    *("foundation.settings_reader", "scaling.model", "scaling.policy", "scaling.window", "scaling.web.views"),
+    *(
+        "foundation.settings_reader",
+        "scaling.model",
+        "scaling.window",
+        "scaling.web.views",
+    ),
     *("scaling.service.messages", "scaling.storage.rows", "scaling.collectors.event_hub.lag"),
     *(
         "scaling.collectors.event_hub.checkpoint_layouts",

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from scaling.analysis.lint import lint
 from scaling.analysis.steady import step
 from scaling.config.findings import Severity
+from scaling.config.policy import HPA_IN, HPA_OUT, Pace, RateLimit, RuleSpec
 from scaling.model import Reason, Verdict
-from scaling.policy import HPA_IN, HPA_OUT, Pace, RateLimit, RuleSpec
 from scaling.rules.view import LevelLine
 from scaling.window import WindowSpec
 from tests.steady_views import policy

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from scaling.config.policy import Pace, Plateau, RateLimit
 from scaling.decision.pacing import (
     cooldown_until,
     describe_rates,
@@ -14,7 +15,6 @@ from scaling.decision.pacing import (
     stabilized,
 )
 from scaling.model import Direction, EffectRecord, Reason
-from scaling.policy import Pace, Plateau, RateLimit
 
 NOW = 10_000.0
 FREE = Pace()

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from scaling.config.rule_registry import RuleError
 from scaling.model import Evidence, Flip, Reason, Verdict
-from scaling.rules import RuleError
 from scaling.rules.combine import PROBLEMS, combine, direction_reason, safe_evaluate
 from tests.steady_views import rule, view, window
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from scaling.config.rule_registry import RuleError
 from scaling.model import Evidence, Flip, Reason
-from scaling.rules import RuleError
 from scaling.rules.view import LevelLine
 from tests.steady_views import rule, view, window
 

@@ -5,8 +5,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from scaling.config.rule_registry import RuleError
 from scaling.model import Reason
-from scaling.rules import RuleError
 from tests.steady_views import rule, view
 
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from scaling.config.rule_registry import RuleError
 from scaling.model import Flip, Reason, Verdict
-from scaling.rules import RuleError
 from scaling.rules.view import LevelLine
 from tests.steady_views import rule, view, window
 

@@ -6,8 +6,8 @@ from types import ModuleType
 import msgspec
 import pytest
 
+from scaling.config.rule_registry import RULES, RuleError, build_rule
 from scaling.model import Reason, Verdict
-from scaling.rules import RULES, RuleError, build_rule
 from scaling.rules.combine import metrics_of
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from scaling.config.rule_registry import RuleError
 from scaling.model import Flip, Reason
-from scaling.rules import RuleError
 from tests.steady_views import rule, view, window
 
 NUMBERS = {"rate": 1000, "ru_per_record": 6, "headroom": 1}

@@ -8,11 +8,11 @@ import pytest
 
 from foundation.errors import ConflictError, StoreUnavailableError
 from scaling.analysis.lint import lint
+from scaling.config.policy import Fallback, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.controls import Controls, Override, Pause
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Capacity, EffectOutcome, Reason, ScaleAction
-from scaling.policy import Fallback, RuleSpec
 from scaling.ports import CollectError, Reading, ScalerError
 from scaling.service import autoscaler as runner
 from scaling.service import reading

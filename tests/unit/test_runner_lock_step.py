@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
+from scaling.config.policy import Policy, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.model import Capacity, EffectOutcome, Reason, ScaleAction, TargetState, Verdict
-from scaling.policy import Policy, RuleSpec
 from scaling.service import messages as codec
 from scaling.service.autoscaler import Autoscaler, Ports
 from tests.fakes import MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore

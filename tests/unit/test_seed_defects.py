@@ -9,11 +9,11 @@ import time
 import pytest
 
 from foundation.errors import ConflictError
+from scaling.config.policy import Pace, RuleSpec
 from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb, advance
 from scaling.model import Direction, EffectOutcome, EffectRecord, MetricSample, MetricsReport, Reason
-from scaling.policy import Pace, RuleSpec
 from scaling.window import EMPTY, observe
 from tests.fakes_azure import FakePlatform
 from tests.runner_support import MINUTE, NOW, THRESHOLD, World, at, full, metric, policy, report

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from consumer.telemetry.records import CheckpointRecord, IntervalRecord, PartitionRecord
 from scaling.analysis.replay import encode_inputs
+from scaling.config.policy import Policy, PolicySpec
 from scaling.controls import Controls
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Effect, EffectOutcome, Reason, Recommendation, TargetState
-from scaling.policy import Policy, PolicySpec
 from scaling.window import Window
 from spark_jobs.sources.records.app_insights_rows import app_event_records, app_event_row, event_time
 from spark_jobs.sources.records.records import RejectedError, parsed, records, unpacked

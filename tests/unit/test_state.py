@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from scaling.config.policy import EFFECTS_KEPT, Fallback, Pace
 from scaling.controls import NO_CONTROLS, Controls
 from scaling.decision.decide import decide
 from scaling.decision.effects import record_effect
@@ -24,7 +25,6 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
-from scaling.policy import EFFECTS_KEPT, Fallback, Pace
 from tests.runner_support import MINUTE, NOW, at, full, policy, report
 
 ACTION = ScaleAction("plan@1", "plan", 3, 4, NOW - 60, NOW + 540, Reason.SCALE_OUT)

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.controls import Controls, Override, Pause
 from scaling.decision.decide import decide
 from scaling.log_entry import LogEntry, LogKind
@@ -19,7 +20,6 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
-from scaling.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.web.views import MAX_POINTS, LevelView, log_view, status_view, target_view
 from scaling.window import Window, WindowSpec

@@ -25,8 +25,8 @@ from foundation.settings_reader import (
     share,
     whole,
 )
+from scaling.config.policy import PolicySpec
 from scaling.config.policy_file import PlugIns, build_config
-from scaling.policy import PolicySpec
 from spark_jobs.backtest.candidates.variation import (
     MAX_CANDIDATES,
     SETTING,

@@ -13,14 +13,14 @@ from math import ceil, inf
 
 from msgspec import Struct
 
+from scaling.config.policy import Policy
+from scaling.config.rule_registry import CompositeRule
 from scaling.decision.pacing import cooldown_until
 from scaling.model import Direction, Statistic, TargetState
-from scaling.policy import Policy
-from scaling.rules import CompositeRule, Rule
 from scaling.rules.guard import GuardRule
 from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.threshold import ThresholdRule
-from scaling.rules.view import LevelLine
+from scaling.rules.view import LevelLine, Rule
 from scaling.window import Window, WindowSpec, summarize
 from spark_jobs.backtest.replay.load import Load
 

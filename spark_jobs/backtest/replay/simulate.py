@@ -11,6 +11,7 @@ from math import ceil, inf, isnan
 import msgspec
 from msgspec import Struct
 
+from scaling.config.policy import Policy
 from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
 from scaling.decision.effects import record_effect
@@ -27,7 +28,6 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
-from scaling.policy import Policy
 from scaling.window import Window
 from spark_jobs.backtest.replay.fleet import Fleet, Model
 from spark_jobs.backtest.replay.history import HistoryError
