@@ -35,7 +35,8 @@ from scaling.model import (
 )
 from scaling.ports import LogPage, Snapshot
 from scaling.web.dashboard import page
-from scaling.web.views import log_view, status_view, target_view
+from scaling.web.log_views import log_view
+from scaling.web.views import status_view, target_view
 from scaling.window import WindowSpec
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
 from tests.fakes import MemoryDecisionLog

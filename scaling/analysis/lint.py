@@ -11,25 +11,20 @@ a grid: what is found there is certain for the load named, but other loads may f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from math import ceil, floor, inf
-from typing import Any
 
 from msgspec import structs
 
 from foundation.sanitize import told
 from foundation.wording import duration_text, number_text
-from scaling.analysis.steady import Piece, Steps, failure
+from scaling.analysis.flapping import flapping, span_text
+from scaling.analysis.subject import Subject, counts_text
 from scaling.config.findings import Finding, Severity
 from scaling.config.policy import EFFECTS_KEPT, Policy
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT
-from scaling.rules.combine import levels_of, metrics_of
-from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
+from scaling.rules.combine import levels_of
 from scaling.window import MAX_VALUE
-
-MAX_COUNTS = 1_000
-"""Capacities tried one by one. Request units, of which there may be a hundred thousand, are not."""
 
 
 def lint(policy: Policy) -> tuple[Finding, ...]:
@@ -77,7 +72,7 @@ def _broken(policy: Policy, what: str, error: Exception) -> Finding:
 
 
 def _checked(policy: Policy) -> tuple[Finding, ...]:
-    subject = _Subject(policy)
+    subject = Subject(policy)
     found = [
         Finding(severity, kind, policy.target, f"targets.{policy.target}: {text}")
         for kind, (severity, check) in _CHECKS.items()
@@ -87,152 +82,13 @@ def _checked(policy: Policy) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.severity)))
 
 
-class _Subject:
-    """A policy with the steps its rules make under every kind of load, worked out once."""
-
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
-        self.rules = policy.flat_rules
-        sizes = any(isinstance(rule, RequestUnitsForRateRule) for rule in self.rules)
-        self.tried = not sizes and policy.maximum - policy.minimum < MAX_COUNTS
-        counts = range(policy.minimum, policy.maximum + 1) if self.tried else ()
-        self.failures = {count: note for count in counts if (note := failure(policy, count)) is not None}
-        self.levels = {count: levels_of(policy.rules, count) for count in counts}
-        self.read = dict.fromkeys(name for rule in self.rules for name in metrics_of(rule))
-        singles = [(name,) for name in self.read if name in policy.windows]
-        together = [
-            names
-            for names in map(metrics_of, self.rules)
-            if len(names) > 1 and all(name in policy.windows for name in names)
-        ]
-        self.loads = {
-            names: Steps(policy, names, self.levels) for names in dict.fromkeys((*singles, *together))
-        }
-
-    def moves(self, sign: int) -> bool:
-        """True when some count goes up (sign 1) or down (-1) under some load."""
-        return any(
-            any((after - count) * sign > 0 for after in row)
-            for steps in self.loads.values()
-            for count, row in steps.rows.items()
-        )
-
-    def options(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Name and options of every rule of a kind, nested ones included."""
-        pending = [(rule.type, rule.name, rule.options) for rule in self.policy.spec.rules]
-        while pending:
-            found, name, options = pending.pop(0)
-            if found == kind:
-                yield name, options
-            inner = options.get("rules", ()) if found == "composite" else ()
-            pending += [(rule["type"], rule.get("name", name), rule) for rule in inner]
-
-
-def _failing(subject: _Subject) -> Iterator[str]:
+def _failing(subject: Subject) -> Iterator[str]:
     for note in dict.fromkeys(subject.failures.values()):
         counts = [count for count, text in subject.failures.items() if text == note]
-        yield f"a rule fails at {_counts(counts)}: {note}"
+        yield f"a rule fails at {counts_text(counts)}: {note}"
 
 
-def _flapping(subject: _Subject) -> Iterator[str]:
-    shown: set[str] = set()
-    for names, steps in subject.loads.items():
-        if len(names) > 1 and shown & set(names):
-            continue  # the same flapping, seen with several metrics at once
-        rings: dict[tuple[int, ...], list[Piece]] = defaultdict(list)
-        for piece, ring in steps.cycles():
-            rings[ring].append(piece)
-        if rings:
-            shown.update(names)
-            yield from _flaps(subject, names, steps, rings)
-
-
-def _flaps(
-    subject: _Subject,
-    names: tuple[str, ...],
-    steps: Steps,
-    rings: Mapping[tuple[int, ...], Sequence[Piece]],
-) -> Iterator[str]:
-    """One text for every group of rings of the same shape at consecutive counts."""
-    metric = " and ".join(names)
-    groups: list[list[tuple[int, ...]]] = []
-    for ring in sorted(rings):
-        before = groups[-1][-1] if groups else ()
-        if len(ring) == len(before) and all(a == b + 1 for a, b in zip(ring, before, strict=True)):
-            groups[-1].append(ring)
-        else:
-            groups.append([ring])
-    for group in groups:
-        first, last = group[0], group[-1]
-        low, high = min(first), max(last)
-        head = f"between {low} and {high} instances"
-        if len(group) == 1:
-            yield f"{head} {metric} {_flap(subject, metric, steps, first, rings[first])}"
-        else:
-            ends = "; ".join(_flap(subject, metric, steps, ring, rings[ring]) for ring in (first, last))
-            yield f"{head} {metric} flaps at each count from {min(first)} to {min(last)}: {ends}"
-
-
-def _flap(
-    subject: _Subject, metric: str, steps: Steps, ring: tuple[int, ...], pieces: Sequence[Piece]
-) -> str:
-    """`from 301 to 399 scales out at 3 and back in at 4 (out above 300 at 3, in below 400 at 4)`."""
-    low, high = ring[0], max(ring)
-    if not steps.exact:
-        piece = pieces[len(pieces) // 2]
-        loads = f"of {number_text(steps.value_at(piece.sample, low))}, for example,"
-    else:
-        loads = _span(pieces, low if steps.per_instance else None)
-    at = f" at {low}" if steps.per_instance else ""
-    way = f"scales out at {low} and back in at {high}"
-    if len(ring) > 2:
-        way = f"goes round {' -> '.join(map(str, (*ring, low)))}"
-    levels = [
-        *(f"out above {value} at {low}" for value in _levels(subject, metric, low, "out")),
-        *(f"in below {value} at {high}" for value in _levels(subject, metric, high, "in")),
-    ]
-    shown = f" ({', '.join(levels)})" if levels else ""
-    return f"{loads}{at} {way}{shown}"
-
-
-def _span(pieces: Sequence[Piece], count: int | None) -> str:
-    """The first unbroken run of pieces as metric values: in whole numbers where the load is a number of
-    messages, at `count` instances where it is shared among them.
-    """
-    last = 0
-    while last + 1 < len(pieces) and pieces[last + 1].low == pieces[last].high:
-        last += 1
-    low, high = pieces[0].low, pieces[last].high
-    closed_low, closed_high = pieces[0].low == pieces[0].high, pieces[last].low == pieces[last].high
-    if count is None:
-        least = ceil(low) if closed_low else floor(low) + 1
-        most = inf if high == inf else floor(high) if closed_high else ceil(high) - 1
-        if least == most:
-            return f"of {least}"
-        if least < most:
-            return f"from {least}" + ("" if most == inf else f" to {most}")
-    share = max(count or 1, 1)
-    begin = f"{'from' if closed_low else 'above'} {number_text(low / share)}"
-    if high == inf:
-        return begin
-    return f"{begin} {'to' if closed_high else 'and below'} {number_text(high / share)}"
-
-
-def _levels(subject: _Subject, metric: str, count: int, direction: str) -> Iterator[str]:
-    for line in subject.levels[count]:
-        combined = line.metric not in subject.policy.windows
-        if line.direction == direction and (line.metric == metric or combined):
-            yield number_text(line.value)
-
-
-def _counts(counts: Sequence[int]) -> str:
-    """`3 instances`, `2 to 5 instances`, `1, 4, 9 instances`."""
-    if len(counts) > 2 and counts[-1] - counts[0] == len(counts) - 1:
-        return f"{counts[0]} to {counts[-1]} instances"
-    return f"{', '.join(map(str, counts))} instance{'' if tuple(counts) == (1,) else 's'}"
-
-
-def _pointless_thresholds(subject: _Subject) -> Iterator[str]:
+def _pointless_thresholds(subject: Subject) -> Iterator[str]:
     """Per rule: a scale-in level that leaves no value to stay at, or that no value can be below."""
     policy = subject.policy
     for rule in subject.rules:
@@ -246,12 +102,12 @@ def _pointless_thresholds(subject: _Subject) -> Iterator[str]:
                     overlapping[metric].append(count)
         for metric, counts in overlapping.items():
             yield (
-                f"scaling in of {metric} begins above where scaling out begins at {_counts(counts)}: "
+                f"scaling in of {metric} begins above where scaling out begins at {counts_text(counts)}: "
                 "values between the two scale out, and no value keeps the count"
             )
 
 
-def _unreachable_levels(subject: _Subject) -> Iterator[str]:
+def _unreachable_levels(subject: Subject) -> Iterator[str]:
     policy = subject.policy
     counts: dict[tuple[str, str], list[int]] = defaultdict(list)
     for count, lines in subject.levels.items():
@@ -263,15 +119,15 @@ def _unreachable_levels(subject: _Subject) -> Iterator[str]:
     constant_target = _constant_target_metrics(subject)
     for (metric, level), found in counts.items():
         if metric not in constant_target:
-            yield f"{metric} {level} can never be met, at {_counts(found)}: values are 0 to {MAX_VALUE:g}"
+            yield f"{metric} {level} can never be met, at {counts_text(found)}: values are 0 to {MAX_VALUE:g}"
 
 
-def _constant_target_metrics(subject: _Subject) -> frozenset[str]:
+def _constant_target_metrics(subject: Subject) -> frozenset[str]:
     """Metrics kept at a target: at one unit their level for less is 0, which is the formula's, not a slip."""
     return frozenset(str(options.get("metric")) for _, options in subject.options("target_per_unit"))
 
 
-def _one_way(subject: _Subject) -> Iterator[str]:
+def _one_way(subject: Subject) -> Iterator[str]:
     policy = subject.policy
     if policy.minimum == policy.maximum or subject.failures:
         return
@@ -285,7 +141,7 @@ def _one_way(subject: _Subject) -> Iterator[str]:
             yield f"no rule ever scales {way}, at any count and under any load"
 
 
-def _stuck_at_zero(subject: _Subject) -> Iterator[str]:
+def _stuck_at_zero(subject: Subject) -> Iterator[str]:
     """Loads that never start a first instance (KEDA calls the level for that the activation value)."""
     if subject.policy.minimum > 0 or subject.failures:
         return
@@ -295,10 +151,10 @@ def _stuck_at_zero(subject: _Subject) -> Iterator[str]:
         row = steps.rows[0]
         idle = [p for p, after in zip(steps.pieces, row, strict=True) if p.high > 0 and after == 0]
         if idle and max(row) > 0:
-            yield f"at 0 instances {names[0]} {_span(idle, None)} starts no instance and stays unprocessed"
+            yield f"at 0 instances {names[0]} {span_text(idle, None)} starts no instance and stays unprocessed"
 
 
-def _runaway(subject: _Subject) -> Iterator[str]:
+def _runaway(subject: Subject) -> Iterator[str]:
     for name, options in subject.options("target_per_unit"):
         metric = subject.policy.spec.metrics.get(options.get("metric", ""))
         if options.get("mode") == "value" and metric is not None and not metric.per_instance:
@@ -309,7 +165,7 @@ def _runaway(subject: _Subject) -> Iterator[str]:
             )
 
 
-def _large_steps(subject: _Subject) -> Iterator[str]:
+def _large_steps(subject: Subject) -> Iterator[str]:
     policy = subject.policy
     room = policy.maximum - policy.minimum
     if not room:
@@ -328,13 +184,13 @@ def _large_steps(subject: _Subject) -> Iterator[str]:
             )
 
 
-def _fixed(subject: _Subject) -> Iterator[str]:
+def _fixed(subject: Subject) -> Iterator[str]:
     policy = subject.policy
     if policy.minimum == policy.maximum:
         yield f"minimum and maximum are both {policy.minimum}: nothing can ever be scaled"
 
 
-def _unused(subject: _Subject) -> Iterator[str]:
+def _unused(subject: Subject) -> Iterator[str]:
     policy = subject.policy
     plateau = policy.spec.plateau.metric if policy.spec.plateau else None
     for name in policy.windows:
@@ -342,7 +198,7 @@ def _unused(subject: _Subject) -> Iterator[str]:
             yield f"metric {name} is collected, but no rule reads it"
 
 
-def _short_cooldowns(subject: _Subject) -> Iterator[str]:
+def _short_cooldowns(subject: Subject) -> Iterator[str]:
     policy = subject.policy
     interval = min((window.interval for window in policy.windows.values()), default=0.0)
     for way, pace in (("out", policy.spec.out), ("in", policy.spec.inward)):
@@ -353,7 +209,7 @@ def _short_cooldowns(subject: _Subject) -> Iterator[str]:
             )
 
 
-def _short_memory(subject: _Subject) -> Iterator[str]:
+def _short_memory(subject: Subject) -> Iterator[str]:
     """Limits that look back further than is remembered, at one change or decision per collection."""
     policy = subject.policy
     interval = min((window.interval for window in policy.windows.values()), default=0.0)
@@ -371,7 +227,7 @@ def _short_memory(subject: _Subject) -> Iterator[str]:
             )
 
 
-def _sent_once(subject: _Subject) -> Iterator[str]:
+def _sent_once(subject: Subject) -> Iterator[str]:
     """Pending actions are looked after with every evaluation: rare ones may come too late for a lost message."""
     spec = subject.policy.spec
     interval = max((window.interval for window in subject.policy.windows.values()), default=0.0)
@@ -383,7 +239,7 @@ def _sent_once(subject: _Subject) -> Iterator[str]:
         )
 
 
-def _old_evidence(subject: _Subject) -> Iterator[str]:
+def _old_evidence(subject: Subject) -> Iterator[str]:
     """A window longer than the cooldown still holds samples from before the last change."""
     policy = subject.policy
     cooldown = policy.spec.out.cooldown
@@ -401,14 +257,14 @@ def _old_evidence(subject: _Subject) -> Iterator[str]:
 _OUT_BY_MEAN = ("out", "average")
 
 
-def _not_tried(subject: _Subject) -> Iterator[str]:
+def _not_tried(subject: Subject) -> Iterator[str]:
     if not subject.tried:
         yield "its capacities are request units, or too many to be tried one by one for flapping"
 
 
-_CHECKS: dict[str, tuple[Severity, Callable[[_Subject], Iterator[str]]]] = {
+_CHECKS: dict[str, tuple[Severity, Callable[[Subject], Iterator[str]]]] = {
     "rule_fails": (Severity.ERROR, _failing),
-    "must_flap": (Severity.ERROR, _flapping),
+    "must_flap": (Severity.ERROR, flapping),
     "overlapping_thresholds": (Severity.WARNING, _pointless_thresholds),
     "unreachable_threshold": (Severity.WARNING, _unreachable_levels),
     "one_way": (Severity.WARNING, _one_way),

@@ -23,6 +23,7 @@ from scaling.service.autoscaler import ATTEMPTS, Autoscaler
 from scaling.storage.audit import carried_out, order_key
 from scaling.web import views
 from scaling.web.dashboard import page
+from scaling.web.log_views import log_view
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 100
@@ -112,7 +113,7 @@ async def log(autoscaler: Autoscaler, parameters: Mapping[str, str]) -> Response
         )
     except ValueError as error:
         return error_response(400, str(error))
-    return json_response(views.log_view(page_))
+    return json_response(log_view(page_))
 
 
 def _since(text: str | None, now: float) -> float | None:

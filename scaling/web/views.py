@@ -1,4 +1,4 @@
-"""What the HTTP API shows: status of targets and pages of the scaling log, as typed JSON. Pure.
+"""What the HTTP API shows of targets: their status, as typed JSON. Pure.
 
 Times are seconds since the epoch, durations seconds. A number that is not known is null, never NaN.
 """
@@ -15,12 +15,13 @@ from msgspec import Struct
 from foundation.version import VERSION
 from foundation.wording import time_text
 from scaling.config.policy import MetricSpec, Policy
+from scaling.controls import Controls
 from scaling.decision import explain
 from scaling.decision import pacing as pace
-from scaling.log_entry import LogEntry
-from scaling.model import REASONS, Direction, Evidence, Recommendation, TargetState
-from scaling.ports import LogPage, PoisonMessage, Snapshot
+from scaling.model import REASONS, Direction, TargetState
+from scaling.ports import PoisonMessage, Snapshot
 from scaling.rules.combine import levels_of
+from scaling.web.log_views import finite, flips_of, limits_of
 from scaling.window import EMPTY, Summary, Window, summarize
 
 MAX_POINTS = 240
@@ -143,54 +144,6 @@ class StatusView(Struct, frozen=True):
     problems: tuple[str, ...]
 
 
-class EvidenceView(Struct, frozen=True):
-    text: str
-    rule: str
-    metric: str
-    statistic: str
-    value: float | None
-    comparator: str
-    threshold: float | None
-    span: float
-    samples: int
-
-
-class EffectView(Struct, frozen=True):
-    outcome: str
-    reached: int | None
-    detail: str
-
-
-class EntryView(Struct, frozen=True):
-    """One row of the scaling log. (`target`, `at`, `kind`, `key`) identify it; a row seen again replaces."""
-
-    target: str
-    at: float
-    kind: str
-    key: str
-    line: str
-    reason: str
-    current: int | None
-    desired: int | None
-    by: str | None
-    metrics: dict[str, float]
-    decision_id: str | None
-    proposed: int | None
-    minimum: int | None
-    maximum: int | None
-    evidence: tuple[EvidenceView, ...]
-    flips: tuple[str, ...]
-    limits: tuple[str, ...]
-    effect: EffectView | None
-
-
-class LogView(Struct, frozen=True):
-    """Newest first; `continuation` is null at the end."""
-
-    entries: tuple[EntryView, ...]
-    continuation: str | None
-
-
 def status_view(
     targets: Sequence[TargetView],
     *,
@@ -210,8 +163,7 @@ def status_view(
 def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView:
     """The state, windows and orders of one target as of `now`. Expired orders and cooldowns are left out."""
     state, controls, last = snapshot.state, snapshot.controls, snapshot.state.last
-    capacity, override = state.capacity, controls.override
-    current = _current(state)
+    capacity, current = state.capacity, _current(state)
     dry_run = policy.spec.dry_run if controls.dry_run is None else controls.dry_run
     return TargetView(
         target=policy.target,
@@ -229,21 +181,15 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
         line=explain.line(last) if last else None,
         decision_id=last.decision_id if last else None,
         decided_at=last.at if last else None,
-        flips=_flips(last),
-        limits=_limits(last),
+        flips=flips_of(last),
+        limits=limits_of(last),
         metrics=tuple(
             _metric(name, spec, snapshot.windows.get(name, EMPTY), now)
             for name, spec in policy.spec.metrics.items()
         ),
         levels=_levels(policy, current),
-        pauses=tuple(
-            PauseView(p.direction, p.by, p.at, p.until)
-            for p in controls.pauses
-            if p.until is None or now < p.until
-        ),
-        override=OverrideView(override.capacity, override.by, override.at, override.until)
-        if override is not None and now < override.until
-        else None,
+        pauses=_pauses(controls, now),
+        override=_override(controls, now),
         dry_run=dry_run,
         foreign=ForeignView(state.foreign.seen, state.foreign.expected, state.foreign.at)
         if state.foreign is not None
@@ -283,6 +229,18 @@ def _pending(state: TargetState, now: float) -> PendingView | None:
     )
 
 
+def _pauses(controls: Controls, now: float) -> tuple[PauseView, ...]:
+    standing = (p for p in controls.pauses if p.until is None or now < p.until)
+    return tuple(PauseView(p.direction, p.by, p.at, p.until) for p in standing)
+
+
+def _override(controls: Controls, now: float) -> OverrideView | None:
+    found = controls.override
+    if found is None or now >= found.until:
+        return None
+    return OverrideView(found.capacity, found.by, found.at, found.until)
+
+
 def _cooldown(policy: Policy, state: TargetState, direction: Direction, now: float) -> float | None:
     until = pace.cooldown_until(state.effects, direction, policy.spec.out, policy.spec.inward)
     return until if until is not None and now < until else None
@@ -293,14 +251,14 @@ def _metric(name: str, spec: MetricSpec, window: Window, now: float) -> MetricVi
     return MetricView(
         name=name,
         unit=spec.unit,
-        latest=_finite(summary.latest),
-        average=_finite(summary.average),
-        maximum=_finite(summary.maximum),
+        latest=finite(summary.latest),
+        average=finite(summary.average),
+        maximum=finite(summary.maximum),
         count=summary.count,
         min_samples=spec.window.min_samples,
         covered=summary.covered,
         span=spec.window.span,
-        age=_finite(summary.age),
+        age=finite(summary.age),
         quality=_quality(summary),
         failure=window.failure.message if window.failure else None,
         samples=_thinned(window),
@@ -368,58 +326,3 @@ def orders_text(view: TargetView) -> tuple[str, ...]:
     if view.dry_run:
         found.append("dry-run: decisions are logged, and nothing is changed")
     return tuple(found)
-
-
-def log_view(page: LogPage) -> LogView:
-    """A page of the log as JSON."""
-    return LogView(tuple(_entry(entry) for entry in page.entries), page.continuation)
-
-
-def _entry(entry: LogEntry) -> EntryView:
-    decided, effect = entry.recommendation, entry.effect
-    return EntryView(
-        target=entry.target,
-        at=entry.at,
-        kind=entry.kind,
-        key=entry.key,
-        line=entry.line,
-        reason=entry.reason,
-        current=entry.current,
-        desired=entry.desired,
-        by=entry.by,
-        metrics={name: value for name, value in entry.metrics.items() if isfinite(value)},
-        decision_id=decided.decision_id if decided else effect.action_id if effect else None,
-        proposed=decided.proposed if decided else None,
-        minimum=decided.minimum if decided else None,
-        maximum=decided.maximum if decided else None,
-        evidence=tuple(_evidence(e) for e in decided.evidence) if decided else (),
-        flips=_flips(decided),
-        limits=_limits(decided),
-        effect=EffectView(effect.outcome, effect.reached, effect.detail) if effect else None,
-    )
-
-
-def _evidence(evidence: Evidence) -> EvidenceView:
-    return EvidenceView(
-        explain.evidence_text(evidence),
-        evidence.rule,
-        evidence.metric,
-        evidence.statistic,
-        _finite(evidence.value),
-        evidence.comparator,
-        _finite(evidence.threshold),
-        evidence.span,
-        evidence.samples,
-    )
-
-
-def _flips(decided: Recommendation | None) -> tuple[str, ...]:
-    return tuple(explain.flip_text(flip) for flip in decided.flips) if decided else ()
-
-
-def _limits(decided: Recommendation | None) -> tuple[str, ...]:
-    return tuple(explain.limit_text(limit) for limit in decided.limits) if decided else ()
-
-
-def _finite(value: float) -> float | None:
-    return value if isfinite(value) else None

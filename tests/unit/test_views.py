@@ -21,7 +21,8 @@ from scaling.model import (
     TargetState,
 )
 from scaling.ports import LogPage, PoisonMessage, Snapshot
-from scaling.web.views import MAX_POINTS, LevelView, log_view, status_view, target_view
+from scaling.web.log_views import log_view
+from scaling.web.views import MAX_POINTS, LevelView, status_view, target_view
 from scaling.window import Window, WindowSpec
 
 NOW = 1_760_000_000.0
