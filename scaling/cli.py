@@ -251,15 +251,8 @@ def replay_command(
         _fail(str(error))
     equal, told = same(entry.recommendation, again), comparison(inputs, entry.recommendation, again)
     if json_:
-        _print_json(
-            {
-                "same": equal,
-                "told": told,
-                "recorded": entry.recommendation,
-                "replayed": again,
-                "inputs": inputs,
-            }
-        )
+        recorded = {"recorded": entry.recommendation, "replayed": again, "inputs": inputs}
+        _print_json({"same": equal, "told": told, **recorded})
     else:
         console.print(f"recorded  {escape(explain.line(entry.recommendation))}", soft_wrap=True)
         console.print(f"replayed  {escape(explain.line(again))}", soft_wrap=True)

@@ -14,13 +14,7 @@ from scaling.controls import NO_CONTROLS, Controls
 from scaling.log_entry import LogEntry
 from scaling.model import TargetState
 from scaling.ports import LogPage, PoisonMessage, Snapshot
-from scaling.storage.decision_log import (
-    Position,
-    check_limit,
-    decode_position,
-    encode_position,
-    rows_after,
-)
+from scaling.storage.decision_log import Position, check_limit, decode_position, encode_position, rows_after
 from scaling.storage.poison_queues import shown
 from scaling.storage.rows import (
     CorruptRowError,

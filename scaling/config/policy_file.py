@@ -6,77 +6,28 @@ Messages show the file's own text, never a resolved setting, so secrets stay out
 
 from __future__ import annotations
 
-import keyword
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from foundation.durations import parse_duration, positive_duration
+from foundation.durations import parse_duration
 from foundation.sanitize import told
-from foundation.settings_reader import (
-    ConfigError,
-    Options,
-    Problem,
-    Reader,
-    Shared,
-    as_bool,
-    as_text,
-    in_words_of_the_file,
-    locate,
-    one_of,
-    parse_params,
-    share,
-    whole,
-)
-from scaling.config.checks import missing_connections, no_circle, one_target_each
+from foundation.settings_reader import ConfigError, Problem, Reader, Shared, locate, whole
+from scaling.config.checks import no_circle, one_target_each
 from scaling.config.findings import Finding
-from scaling.config.policy import (
-    HPA_IN,
-    HPA_OUT,
-    Fallback,
-    MetricSpec,
-    Pace,
-    Plateau,
-    Policy,
-    PolicySpec,
-    RateLimit,
-    RuleSpec,
-)
-from scaling.config.rule_registry import RuleError, build_rule
-from scaling.rules.combine import metrics_of
-from scaling.rules.expression import CAPACITY_NAMES
+from scaling.config.policy import Policy, PolicySpec
+from scaling.config.rule_registry import RuleError
+from scaling.config.target_table import PlugIns, TargetTable
 from scaling.schedules.timetable import Timetable
-from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, WindowSpec
-
-MAX_METRICS = 90
-"""Metrics per target: if all fail with the longest message, a report takes 37 of the 48 KiB of a queue message."""
 
 _AT_LINE = re.compile(r"at line (\d+)")
 
 DEFAULT_SCHEDULE = "0 * * * * *"  # every minute, as the seed's collector
-DEFAULT_WINDOW = 600.0  # ten minutes, the seed's window
-DEFAULT_COOLDOWN = 600.0  # ten minutes, the seed's cooldown
-DEFAULT_ACTION_TTL = 600.0
-DEFAULT_EFFECT_TIMEOUT = 120.0
 DEFAULT_RETENTION = 30 * 86_400.0
-SAMPLES_PER_MISSING = 20  # one in twenty may be missing by default: docs/adr/0015
-
-
-class PlugIns(Protocol):
-    """Looks up collector and scaler classes by registered name or `module:Class`."""
-
-    def collector_class(self, kind: str) -> type[Any]:
-        """Raises ValueError naming what is accepted."""
-        ...
-
-    def scaler_class(self, kind: str) -> type[Any]:
-        """Raises ValueError naming what is accepted."""
-        ...
 
 
 class Config(Struct, frozen=True):
@@ -137,7 +88,7 @@ def build_config(tree: Mapping[str, Any], shared: Shared, *, plug_ins: PlugIns) 
         for target in targets.names():
             reader = targets.table(target, defaults=defaults)
             if reader is not None:
-                read = _Target(reader, target, collecting, plug_ins)
+                read = TargetTable(reader, target, collecting, plug_ins)
                 specs[target] = read.read()
                 findings += read.findings
                 if read.resource:
@@ -188,285 +139,3 @@ def _compiled(specs: Mapping[str, PolicySpec]) -> dict[str, Policy]:
         with suppress(RuleError):  # noted rule by rule while reading
             policies[name] = Policy(spec)
     return policies
-
-
-def _judged(kind: str, name: str, options: Mapping[str, Any]) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """What is wrong with a rule's options, and the metrics it reads where nothing is."""
-    try:
-        return {}, metrics_of(build_rule(kind, options, name=name))
-    except RuleError as error:
-        return error.problems, ()
-
-
-class _Target:
-    """Reads one `[targets.NAME]` table."""
-
-    def __init__(self, reader: Reader, name: str, collecting: Timetable, plug_ins: PlugIns) -> None:
-        self._reader = reader
-        self._name = name
-        self._collecting = collecting
-        self._plug_ins = plug_ins
-        self.resource: str | None = None
-        """What is scaled, as its scaler knows it; None where that is not known."""
-        self.findings: list[Finding] = []
-
-    def read(self) -> PolicySpec:
-        reader = self._reader
-        if len(self._name) > 200 or any(ord(c) < 32 or c in "/\\#?@" for c in self._name):
-            reader.problem("", "target names have at most 200 characters and none of / \\ # ? @")
-        minimum = reader.take("minimum", 1, whole(0))
-        maximum = reader.require("maximum", max(minimum, 1), whole(1))
-        if minimum > maximum:
-            reader.problem("minimum", f"found {minimum}, above the maximum {maximum}")
-        out, inward = self._paces()
-        metrics = self._metrics()
-        plateau, fallback = self._plateau(metrics), self._fallback(minimum, maximum)
-        rules = self._rules(metrics)
-        action_ttl = reader.take("action_ttl", DEFAULT_ACTION_TTL, positive_duration)
-        spec = PolicySpec(
-            target=self._name,
-            scaler=reader.require("scaler", "", as_text),
-            scaler_options={},
-            minimum=minimum,
-            maximum=maximum,
-            metrics=metrics,
-            rules=rules,
-            out=out,
-            inward=inward,
-            plateau=plateau,
-            fallback=fallback,
-            dry_run=reader.take("dry_run", False, as_bool),  # noqa: FBT003 - a default
-            action_ttl=action_ttl,
-            effect_timeout=self._effect_timeout(action_ttl),
-            foreign_hold=reader.duration("foreign_hold", 900.0),
-        )
-        return msgspec.structs.replace(spec, scaler_options=self._scaler_options(spec.scaler))
-
-    def _effect_timeout(self, action_ttl: float) -> float:
-        """An action whose message is lost has to be sent again while it lives."""
-        default = min(DEFAULT_EFFECT_TIMEOUT, action_ttl / 2)
-        timeout = self._reader.take("effect_timeout", default, positive_duration)
-        if timeout >= action_ttl:
-            self._reader.problem(
-                "effect_timeout",
-                f"found {timeout:g} s, not below action_ttl ({action_ttl:g} s): an action would be given up "
-                "before it is ever sent again",
-            )
-        return timeout
-
-    def _scaler_options(self, scaler: str) -> dict[str, Any]:
-        """What is left in the target's table belongs to its scaler."""
-        reader = self._reader
-        if not scaler:
-            return {}
-        try:
-            cls = self._plug_ins.scaler_class(scaler)
-        except ValueError as error:
-            reader.problem("scaler", str(error))
-            return {}
-        options = reader.options()
-        params = self._check_params(reader, cls, scaler, options)
-        identify = getattr(cls, "resource", None) if ":" not in scaler else None
-        if params is not None and identify is not None:
-            with suppress(ValueError):  # a connection that does not exist, which is told elsewhere
-                self.resource = f"{scaler} {identify(params, reader.shared.settings)}"
-        return options.values
-
-    def _check_params(self, reader: Reader, cls: type[Any], kind: str, options: Options) -> Any:
-        """The parameters, or None where they have a problem, which is noted."""
-        if ":" not in kind:
-            self.findings += missing_connections(reader, self._name, options.values)
-
-        def check(values: Mapping[str, Any]) -> dict[str, str]:
-            return parse_params(cls.Params, values, beside=options.beside)[1]
-
-        again = in_words_of_the_file(check(options.values), options, check)
-        for option, text in again.items():
-            reader.problem(option, text)
-        return parse_params(cls.Params, options.values, beside=options.beside)[0] if not again else None
-
-    def _paces(self) -> tuple[Pace, Pace]:
-        reader = self._reader
-        preset = reader.take("behavior", "", one_of(("hpa",)))
-        out, inward = (
-            (HPA_OUT, HPA_IN)
-            if preset
-            else (
-                Pace(cooldown=DEFAULT_COOLDOWN),
-                Pace(cooldown=DEFAULT_COOLDOWN),
-            )
-        )
-        return self._pace("out", out), self._pace("in", inward)
-
-    def _pace(self, key: str, default: Pace) -> Pace:
-        reader = self._reader.table(key)
-        if reader is None:
-            return default
-        step: int | None = reader.take("step", default.step, whole(1))
-        pace = Pace(
-            cooldown=reader.duration("cooldown", default.cooldown),
-            stabilization=reader.duration("stabilization", default.stabilization),
-            step=step,
-            rates=tuple(self._rate(rate) for rate in reader.tables("rates"))
-            if reader.has("rates")
-            else default.rates,
-            select=reader.take("select", default.select, one_of(("max", "min", "disabled"))),  # type: ignore[arg-type]
-        )
-        reader.finish()
-        return pace
-
-    def _rate(self, reader: Reader) -> RateLimit:
-        if reader.has("units") == reader.has("percent"):
-            reader.problem("", "give either 'units' or 'percent'")
-        kind = "percent" if reader.has("percent") else "units"
-        rate = RateLimit(
-            kind=kind,  # type: ignore[arg-type]
-            amount=reader.take(kind, 1, whole(1)),
-            period=reader.require("per", 60.0, positive_duration),
-        )
-        for other in ("units", "percent"):
-            reader.take(other, 1, whole(1))
-        reader.finish()
-        return rate
-
-    def _plateau(self, metrics: Collection[str]) -> Plateau | None:
-        reader = self._reader.table("plateau")
-        if reader is None:
-            return None
-        plateau = Plateau(
-            metric=reader.require("metric", "", as_text),
-            effects=reader.take("effects", 3, whole(1, 32)),
-            fall=reader.take("fall", 0.05, share),
-            hold=reader.duration("hold", 1800.0),
-        )
-        if plateau.metric and plateau.metric not in metrics:
-            reader.problem(
-                "metric", f"found '{plateau.metric}'; the target has {', '.join(metrics) or 'none'}"
-            )
-        reader.finish()
-        return plateau
-
-    def _fallback(self, minimum: int, maximum: int) -> Fallback | None:
-        reader = self._reader.table("fallback")
-        if reader is None:
-            return None
-        fallback = Fallback(
-            capacity=reader.require("capacity", minimum, whole(minimum, max(maximum, minimum))),
-            after=reader.duration("after", 300.0),
-        )
-        reader.finish()
-        return fallback
-
-    def _metrics(self) -> dict[str, MetricSpec]:
-        table = self._reader.table("metrics")
-        if table is None:
-            return {}
-        names = table.names()
-        if len(names) > MAX_METRICS:
-            table.problem("", f"found {len(names)} metrics; at most {MAX_METRICS} are accepted per target")
-        found: dict[str, MetricSpec] = {}
-        for name in names:
-            if not name.isidentifier() or keyword.iskeyword(name) or name in CAPACITY_NAMES:
-                table.problem(
-                    name,
-                    "metric names are words of letters, digits and _, for expressions; not a word of the "
-                    f"language ('and', 'if', ...), nor {', '.join(CAPACITY_NAMES)}",
-                )
-            reader = table.table(name)
-            if reader is not None:
-                found[name] = self._metric(reader)
-        # A window beyond its own limit is reported there.
-        samples = sum(min(m.window.span / m.window.interval, MAX_SAMPLES) for m in found.values())
-        if samples > MAX_TARGET_SAMPLES:
-            table.problem(
-                "",
-                f"their windows hold {samples:.0f} samples together; a target stores at most {MAX_TARGET_SAMPLES}",
-            )
-        return found
-
-    def _metric(self, reader: Reader) -> MetricSpec:
-        kind = reader.require("collector", "", as_text)
-        window = self._window(reader)
-        unit = reader.take("unit", "messages", as_text)
-        per_instance = reader.take("per_instance", False, as_bool)  # noqa: FBT003 - a default
-        count = reader.take("count", "", as_text)
-        options = reader.options()
-        if kind:
-            count = self._check_collector(reader, kind, count, options)
-        return MetricSpec(
-            collector=kind,
-            options=options.values,
-            count=count,
-            window=window,
-            unit=unit,
-            per_instance=per_instance,
-        )
-
-    def _check_collector(self, reader: Reader, kind: str, count: str, options: Options) -> str:
-        try:
-            cls = self._plug_ins.collector_class(kind)
-        except ValueError as error:
-            reader.problem("collector", str(error))
-            return count
-        self._check_params(reader, cls, kind, options)
-        if count and count not in cls.COUNTS:
-            reader.problem("count", f"found '{count}'; '{kind}' has {', '.join(cls.COUNTS)}")
-        return count or str(cls.DEFAULT_COUNT)
-
-    def _window(self, reader: Reader) -> WindowSpec:
-        collecting = self._collecting
-        interval = collecting.interval
-        span = reader.duration("window", DEFAULT_WINDOW)
-        if span < interval:
-            reader.problem(
-                "window",
-                f"found {span:g} s, below the collection interval of {interval:g} s (COLLECT_SCHEDULE)",
-            )
-        if span / interval > MAX_SAMPLES:
-            reader.problem(
-                "window",
-                f"{span:g} s at one sample every {interval:g} s are {span / interval:.0f} samples; "
-                f"a window holds at most {MAX_SAMPLES}",
-            )
-        fewest, most = collecting.samples(span)
-        # Five points, as the seed; fewer where the window cannot hold five.
-        samples = reader.take("min_samples", min(5, fewest), whole(1))
-        if samples > most:
-            reader.problem("min_samples", f"found {samples}; a window of {span:g} s holds {most} samples")
-        missing = reader.take("missing_allowed", fewest // SAMPLES_PER_MISSING, whole(0))
-        if missing * 2 > fewest:
-            reader.problem("missing_allowed", f"found {missing}; at most half of the {fewest} samples may be")
-        return WindowSpec(
-            span=span,
-            interval=interval,
-            min_samples=samples,
-            max_age=reader.duration("max_age", 0.0),
-            schedule=collecting.uneven,
-            time_zone=collecting.time_zone if collecting.uneven else "UTC",
-            missing_allowed=missing,
-            missing_in_a_row=reader.take("missing_in_a_row", 1, whole(1)),
-        )
-
-    def _rules(self, metrics: Collection[str]) -> tuple[RuleSpec, ...]:
-        found = []
-        for index, reader in enumerate(self._reader.tables("rules")):
-            kind = reader.require("type", "", as_text)
-            name = reader.take("name", kind.partition(":")[2] or kind or f"rule {index}", as_text)
-            options = reader.options()
-            if not kind:
-                continue
-            problems, read = _judged(kind, name, options.values)
-            told_of = in_words_of_the_file(problems, options, lambda values: _judged(kind, name, values)[0])  # noqa: B023 - called at once
-            for option, text in told_of.items():
-                reader.problem(option, text)
-            for metric in read:
-                if metric not in metrics:
-                    reader.problem(
-                        "", f"names metric '{metric}'; the target has {', '.join(metrics) or 'none'}"
-                    )
-            found.append(RuleSpec(type=kind, name=name, options=options.values))
-        if not found:
-            self._reader.problem(
-                "rules", 'no rule is configured; add a table such as [[...rules]] type = "threshold"'
-            )
-        return tuple(found)

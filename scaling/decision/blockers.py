@@ -73,13 +73,17 @@ class Situation:
         self.controls = controls
         self.view = view
         self.verdicts = verdicts
-        self.verdict = verdict = combine(verdicts, view.current)
+        self.verdict = combine(verdicts, view.current)
         self.now = now
         self.decision_id = decision_id
-        self.proposed = verdict.desired
-        if verdict.desired is None and verdict.reason not in PROBLEMS:
+        self.proposed = self.verdict.desired
+        if self.proposed is None and self.verdict.reason not in PROBLEMS:
             self.proposed = view.current
-        capacity = state.capacity
+        self._bound()
+
+    def _bound(self) -> None:
+        """The narrowest of the bounds of policy, schedule and platform; a floor of the platform holds above them all."""
+        policy, view, verdict, capacity = self.policy, self.view, self.verdict, self.state.capacity
         low, high, self.low_is, self.high_is = policy.minimum, policy.maximum, "minimum", "maximum"
         if verdict.ceiling is not None and verdict.ceiling < high:
             high, self.high_is = verdict.ceiling, "ceiling of the schedule"

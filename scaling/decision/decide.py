@@ -216,24 +216,9 @@ class _Case(Situation):
         wanted, exact = self.stepped(wanted), wanted
         if self.turned(exact, wanted):
             return self._between_steps(exact, ())
-        recommendations = self.state.recommendations
-        stable = pace.stabilized(wanted, current, recommendations, spec.out, spec.inward, self.now)
+        stable = pace.stabilized(wanted, current, self.state.recommendations, spec.out, spec.inward, self.now)
         if stable == current:
-            until = pace.stable_until(wanted, current, recommendations, spec.out, spec.inward)
-            out = wanted > current
-            return self._hold(
-                Reason.STABILIZING,
-                (time_flip(until, Reason.SCALE_OUT if out else Reason.SCALE_IN),),
-                self.verdict.note,
-                limits=(
-                    Limit(
-                        Reason.STABILIZING,
-                        wanted,
-                        current,
-                        f"the {'lowest' if out else 'highest'} recommendation of the window",
-                    ),
-                ),
-            )
+            return self._stabilizing(wanted)
         direction = Direction.OUT if stable > current else Direction.IN
         blockers = blockers_of(self, direction, stable)
         if blockers:
@@ -244,6 +229,14 @@ class _Case(Situation):
                 limits=tuple(limit for limit, _ in blockers),
             )
         return self._reduced(wanted, stable, direction, reason)
+
+    def _stabilizing(self, wanted: int) -> Recommendation:
+        current, spec = self.view.current, self.policy.spec
+        until = pace.stable_until(wanted, current, self.state.recommendations, spec.out, spec.inward)
+        text = f"the {'lowest' if wanted > current else 'highest'} recommendation of the window"
+        limit = Limit(Reason.STABILIZING, wanted, current, text)
+        flip = time_flip(until, self._reason_of(wanted))
+        return self._hold(Reason.STABILIZING, (flip,), self.verdict.note, limits=(limit,))
 
     def _wanted(self) -> tuple[int | None, Reason]:
         """What the rules ask for, or the fallback when metrics have been missing for long."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from foundation.azure.connections import ConnectionSettingsError
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.keys import TooLargeError, key_of
-from scaling.config.policy_file import MAX_METRICS
+from scaling.config.target_table import MAX_METRICS
 from scaling.controls import Controls, Pause
 from scaling.model import (
     Capacity,

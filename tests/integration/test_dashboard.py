@@ -7,15 +7,7 @@ import pytest
 
 from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import PoisonMessage
-from tests.browser_support import (
-    CONTRASTS,
-    KEY,
-    PHONE,
-    SimulatedTarget,
-    eventually,
-    steady,
-    threshold_policy,
-)
+from tests.browser_support import CONTRASTS, KEY, PHONE, SimulatedTarget, eventually, steady, threshold_policy
 
 pytestmark = [pytest.mark.browser, pytest.mark.wire, pytest.mark.asyncio(loop_scope="module")]
 

@@ -26,7 +26,8 @@ from foundation.settings_reader import (
     whole,
 )
 from scaling.config.policy import PolicySpec
-from scaling.config.policy_file import PlugIns, build_config
+from scaling.config.policy_file import build_config
+from scaling.config.target_table import PlugIns
 from spark_jobs.backtest.candidates.variation import (
     MAX_CANDIDATES,
     SETTING,
