@@ -32,41 +32,19 @@ from scaling.scalers.app_service.plan_reader import (
     advice,
 )
 from scaling.scalers.arm.errors import Failure, Kind, classify
+from scaling.scalers.carrying_out import FIRST_WAIT, Order, Wait, carry_out
 
 if TYPE_CHECKING:
     from azure.mgmt.web.models import AppServicePlan
 
-PATIENCE = 20.0
-"""Seconds one delivery waits in all for a platform that is busy or throttles: it takes a place in the queue's batch,
-and is sent again when the platform asked for it.
-"""
-
-FIRST_WAIT = 5.0
-"""Seconds to the second try when the platform is busy and does not say how long; doubles each time."""
-
 WRITER = "the 'Web Plan Contributor' role on the plan"
 
 
-class _Wait(msgspec.Struct, frozen=True):
-    """Try again after `seconds`."""
+class _Order(Order):
+    """A refusal taught `cap` in the words of `lesson`."""
 
-    seconds: float
-    story: str
-
-
-class _Order(msgspec.Struct):
-    """One call of `apply`. A refusal taught `cap` in the words of `lesson`; `limit` is why less is asked."""
-
-    action: ScaleAction
-    now: float
-    started: float  # of the monotonic clock, as `until`
-    until: float
-    waited: float = 0.0
-    asked: bool = False  # a PUT was sent, so a capacity found there later is ours
-    waits: int = 0
     cap: int | None = None
     lesson: str = ""
-    limit: str = ""
 
 
 class AppServicePlanScaler:
@@ -137,24 +115,16 @@ class AppServicePlanScaler:
 
     async def apply(self, action: ScaleAction, *, now: float) -> Effect:
         """Carries out `action` within the deadline. Raises ScalerError where a later delivery may succeed."""
-        started = self._monotonic()
-        order = _Order(action, now, started, started + self._params.deadline_seconds)
-        while True:
-            step = await self._try(order)
-            if isinstance(step, Effect):
-                return step
-            order.waited += step.seconds
-            if order.waited > PATIENCE or self._monotonic() + step.seconds > order.until:
-                raise ScalerError(f"plan '{self._plan.name}': {step.story}", retry_after=step.seconds)
-            await self._sleep(step.seconds)
+        order = _Order(action, now, self._params.deadline_seconds, self._monotonic)
+        return await carry_out(order, self._try, label=f"plan '{self._plan.name}'", sleep=self._sleep)
 
     # -- carrying out -----------------------------------------------------------------------------
 
-    async def _try(self, order: _Order) -> Effect | _Wait:
+    async def _try(self, order: _Order) -> Effect | Wait:
         try:
             plan, facts = await self._reader.read(order.now)
         except (TargetRefusedError, TargetUnreadableError) as error:
-            return self._effect(order, EffectOutcome.REFUSED, None, str(error))
+            return order.effect(EffectOutcome.REFUSED, None, str(error))
         settled = await self._settle(order, facts)
         if isinstance(settled, Effect):
             return settled
@@ -165,21 +135,21 @@ class AppServicePlanScaler:
         action, here = order.action, facts.capacity
         if here == action.to_capacity:
             outcome = EffectOutcome.APPLIED if order.asked else EffectOutcome.ALREADY_THERE
-            return self._effect(order, outcome, here, "")
+            return order.effect(outcome, here, "")
         wanted = self._clamp(order, facts)
         if facts.target in {action.to_capacity, wanted}:  # an earlier delivery is being carried out
             return self._accepted(order, facts)
         holder = await self._reader.holder(order.now, age=0.0)
         if holder is not None:
             text = f"the Azure Monitor autoscale setting '{holder}' moves this plan; disable one of the two"
-            return self._effect(order, EffectOutcome.FOREIGN_HAND, here, text)
+            return order.effect(EffectOutcome.FOREIGN_HAND, here, text)
         if here != action.from_capacity:
             if here == wanted:  # an earlier delivery got this far
-                return self._effect(order, EffectOutcome.LIMITED, here, order.limit)
+                return order.effect(EffectOutcome.LIMITED, here, order.limit)
             text = f"found {here} instances where the decision saw {action.from_capacity}"
-            return self._effect(order, EffectOutcome.FOREIGN_HAND, here, text)
+            return order.effect(EffectOutcome.FOREIGN_HAND, here, text)
         if wanted == here:
-            return self._effect(order, EffectOutcome.REFUSED, here, order.limit)
+            return order.effect(EffectOutcome.REFUSED, here, order.limit)
         return wanted
 
     def _clamp(self, order: _Order, facts: PlanFacts) -> int:
@@ -192,9 +162,7 @@ class AppServicePlanScaler:
             wanted, order.limit = order.cap, order.lesson
         return wanted
 
-    async def _put(
-        self, order: _Order, plan: AppServicePlan, facts: PlanFacts, wanted: int
-    ) -> Effect | _Wait:
+    async def _put(self, order: _Order, plan: AppServicePlan, facts: PlanFacts, wanted: int) -> Effect | Wait:
         assert plan.sku is not None  # noqa: S101 - the reader refuses plans without a SKU
         plan.sku.capacity = wanted
         plans = (await self._reader.clients()).web.app_service_plans
@@ -226,26 +194,26 @@ class AppServicePlanScaler:
 
     def _refused(
         self, order: _Order, facts: PlanFacts, wanted: int, failure: Failure
-    ) -> Effect | _Wait | None:
+    ) -> Effect | Wait | None:
         """What to do about a PUT that was not accepted; None when it may have been."""
         match failure.kind:
             case Kind.UNKNOWN:
                 return None
             case Kind.BUSY | Kind.THROTTLED:
-                return self._wait(order, failure)
+                return Wait(max(order.back_off(failure.retry_after), 1.0), failure.story)
             case Kind.OVER_MAXIMUM | Kind.NO_SERVERS:
                 less = self._obtainable(facts, wanted, failure)
                 if order.cap is None and less is not None:
                     order.cap, order.lesson = less, failure.story
-                    return _Wait(0.0, failure.story)
+                    return Wait(0.0, failure.story)
                 if failure.kind is Kind.OVER_MAXIMUM and not order.lesson:
                     order.lesson = failure.story  # the plan, read again, may tell a lower maximum
-                    return _Wait(0.0, failure.story)
+                    return Wait(0.0, failure.story)
             case Kind.NO_IDENTITY:
                 raise ScalerError(f"plan '{self._plan.name}': {advice(failure, WRITER)}")
             case _:
                 pass
-        return self._effect(order, EffectOutcome.REFUSED, facts.capacity, advice(failure, WRITER))
+        return order.effect(EffectOutcome.REFUSED, facts.capacity, advice(failure, WRITER))
 
     def _obtainable(self, facts: PlanFacts, wanted: int, failure: Failure) -> int | None:
         """A capacity between the present one and `wanted` that the refusal leaves open."""
@@ -254,11 +222,6 @@ class AppServicePlanScaler:
         else:
             less = failure.number or 0
         return less if min(facts.capacity, wanted) < less < max(facts.capacity, wanted) else None
-
-    def _wait(self, order: _Order, failure: Failure) -> _Wait:
-        seconds = failure.retry_after if failure.retry_after is not None else FIRST_WAIT * 2**order.waits
-        order.waits += 1
-        return _Wait(max(seconds, 1.0), failure.story)
 
     async def _read_back(
         self, order: _Order, wanted: int, failure: Failure | None, *, accepted: bool
@@ -279,7 +242,7 @@ class AppServicePlanScaler:
                     raise ScalerError(
                         f"plan '{self._plan.name}': {text}", retry_after=FIRST_WAIT, unknown=True
                     )
-                return self._effect(order, EffectOutcome.ACCEPTED, facts.capacity, text)
+                return order.effect(EffectOutcome.ACCEPTED, facts.capacity, text)
             await self._sleep(self._params.poll_interval_seconds)
         if failure is not None and not accepted and not moved and facts.target != wanted:
             raise ScalerError(
@@ -303,29 +266,16 @@ class AppServicePlanScaler:
         action, reached = order.action, facts.capacity
         if reached == action.to_capacity:
             detail = f"read back after: {story}" if story else ""
-            return self._effect(order, EffectOutcome.APPLIED, reached, detail)
+            return order.effect(EffectOutcome.APPLIED, reached, detail)
         if facts.pending:
             return self._accepted(order, facts)
         if reached == action.from_capacity:
             text = story or f"the platform accepted {wanted} instances, but has {reached}"
-            return self._effect(order, EffectOutcome.FAILED, reached, text)
+            return order.effect(EffectOutcome.FAILED, reached, text)
         text = order.limit if reached == wanted else f"asked for {wanted}, the platform has {reached}"
-        return self._effect(order, EffectOutcome.LIMITED, reached, text)
+        return order.effect(EffectOutcome.LIMITED, reached, text)
 
     def _accepted(self, order: _Order, facts: PlanFacts) -> Effect:
         """The action stays pending: the checks find its effect once the platform is done, or has given up."""
         text = f"the platform has {facts.capacity} of {order.action.to_capacity} and is still changing"
-        return self._effect(order, EffectOutcome.ACCEPTED, facts.capacity, text)
-
-    def _effect(self, order: _Order, outcome: EffectOutcome, reached: int | None, detail: str) -> Effect:
-        action = order.action
-        return Effect(
-            action_id=action.action_id,
-            target=action.target,
-            outcome=outcome,
-            from_capacity=action.from_capacity,
-            to_capacity=action.to_capacity,
-            reached=reached,
-            at=order.now + self._monotonic() - order.started,
-            detail=detail,
-        )
+        return order.effect(EffectOutcome.ACCEPTED, facts.capacity, text)

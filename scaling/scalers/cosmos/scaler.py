@@ -30,6 +30,7 @@ from foundation.sanitize import told
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.arm.errors import Failure, Kind
+from scaling.scalers.carrying_out import Order, Wait, carry_out
 from scaling.scalers.cosmos.errors import NoThroughputError, Range, accepted_range, classify
 from scaling.scalers.cosmos.planes import NO_OFFER, DataPlane, ManagementPlane, Plane
 from scaling.scalers.cosmos.throughput import Throughput, ThroughputId, budget_of
@@ -37,36 +38,11 @@ from scaling.scalers.cosmos.throughput import Throughput, ThroughputId, budget_o
 READ_DEADLINE = 20.0
 """Seconds for one reading."""
 
-PATIENCE = 20.0
-"""Seconds one delivery waits in all for a platform that is busy or throttles: it takes a place in the queue's batch,
-and is sent again when the platform asked for it.
-"""
 
-FIRST_WAIT = 5.0
-"""Seconds to the second try when the platform is busy and does not say how long; doubles each time."""
+class _Order(Order):
+    """A refusal taught `bounds` in the words of `limit`."""
 
-Name = Annotated[str, msgspec.Meta(min_length=1)]
-
-
-class _Wait(msgspec.Struct, frozen=True):
-    """Try again after `seconds`."""
-
-    seconds: float
-    story: str
-
-
-class _Order(msgspec.Struct):
-    """One call of `apply`. A refusal taught `bounds` in the words of `limit`, which is why less is asked."""
-
-    action: ScaleAction
-    now: float
-    started: float  # of the monotonic clock, as `until`
-    until: float
-    waited: float = 0.0
-    asked: bool = False  # an update was sent, so a value found there later is ours
-    waits: int = 0
     bounds: Range | None = None
-    limit: str = ""
 
 
 class CosmosThroughputScaler:
@@ -148,16 +124,8 @@ class CosmosThroughputScaler:
 
     async def apply(self, action: ScaleAction, *, now: float) -> Effect:
         """Carries out `action` within the deadline. Raises ScalerError where a later delivery may succeed."""
-        started = self._monotonic()
-        order = _Order(action, now, started, started + self._params.deadline_seconds)
-        while True:
-            step = await self._try(order)
-            if isinstance(step, Effect):
-                return step
-            order.waited += step.seconds
-            if order.waited > PATIENCE or self._monotonic() + step.seconds > order.until:
-                raise ScalerError(f"{self._plane.label}: {step.story}", retry_after=step.seconds)
-            await self._sleep(step.seconds)
+        order = _Order(action, now, self._params.deadline_seconds, self._monotonic)
+        return await carry_out(order, self._try, label=self._plane.label, sleep=self._sleep)
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -197,17 +165,17 @@ class CosmosThroughputScaler:
 
     # -- carrying out -----------------------------------------------------------------------------
 
-    async def _try(self, order: _Order) -> Effect | _Wait:
+    async def _try(self, order: _Order) -> Effect | Wait:
         try:
             seen = await self._read(order.now)
         except NoThroughputError as error:
-            return self._effect(order, EffectOutcome.REFUSED, None, str(error))
+            return order.effect(EffectOutcome.REFUSED, None, str(error))
         settled = self._settle(order, seen)
         if isinstance(settled, Effect):
             return settled
         wait = self._budget.take(self._monotonic())
         if wait:
-            return _Wait(wait, f"the account allows 25 throughput updates in 5 minutes; next in {wait:.0f} s")
+            return Wait(wait, f"the account allows 25 throughput updates in 5 minutes; next in {wait:.0f} s")
         return await self._update(order, seen, settled)
 
     def _settle(self, order: _Order, seen: Throughput) -> Effect | int:
@@ -217,16 +185,16 @@ class CosmosThroughputScaler:
             return self._pending(order, seen)
         if here == action.to_capacity:
             outcome = EffectOutcome.APPLIED if order.asked else EffectOutcome.ALREADY_THERE
-            return self._effect(order, outcome, here, "")
+            return order.effect(outcome, here, "")
         wanted = self._clamp(order, seen)
         if here != action.from_capacity:
             if here == wanted:  # an earlier delivery got this far
-                return self._effect(order, EffectOutcome.LIMITED, here, order.limit)
+                return order.effect(EffectOutcome.LIMITED, here, order.limit)
             text = f"found {here} RU/s where the decision saw {action.from_capacity}"
-            return self._effect(order, EffectOutcome.FOREIGN_HAND, here, text)
+            return order.effect(EffectOutcome.FOREIGN_HAND, here, text)
         # Limits may turn an increase into less than there is, or the other way round: then nothing is asked.
         if wanted == here or (wanted > here) != (action.to_capacity > here):
-            return self._effect(order, EffectOutcome.REFUSED, here, order.limit)
+            return order.effect(EffectOutcome.REFUSED, here, order.limit)
         return wanted
 
     def _clamp(self, order: _Order, seen: Throughput) -> int:
@@ -247,20 +215,20 @@ class CosmosThroughputScaler:
             order.limit = f"the platform accepts {order.bounds.floor} to {order.bounds.ceiling} RU/s"
         return wanted
 
-    async def _update(self, order: _Order, seen: Throughput, wanted: int) -> Effect | _Wait:
+    async def _update(self, order: _Order, seen: Throughput, wanted: int) -> Effect | Wait:
         order.asked = True
         try:
             async with asyncio.timeout(max(order.until - self._monotonic(), 1.0)):
                 await self._plane.write(wanted, seen)
         except NoThroughputError as error:
-            return self._effect(order, EffectOutcome.REFUSED, None, str(error))
+            return order.effect(EffectOutcome.REFUSED, None, str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, the order may have left: it is read back
             failure = classify(error)
             refused = self._refused(order, seen, failure)
             return refused if refused is not None else await self._read_back(order, wanted, failure)
         return await self._read_back(order, wanted, None)
 
-    def _refused(self, order: _Order, seen: Throughput, failure: Failure) -> Effect | _Wait | None:
+    def _refused(self, order: _Order, seen: Throughput, failure: Failure) -> Effect | Wait | None:
         """What to do about an update that was not accepted; None when it may have been."""
         if failure.kind is Kind.UNKNOWN:
             return None
@@ -269,19 +237,18 @@ class CosmosThroughputScaler:
         bounds = accepted_range(failure.story)
         if bounds is not None and order.bounds is None:
             order.bounds = bounds
-            return _Wait(0.0, failure.story)
+            return Wait(0.0, failure.story)
         if failure.kind is Kind.NO_IDENTITY:
             raise ScalerError(f"{self._plane.label}: {self._advice(failure)}")
-        return self._effect(order, EffectOutcome.REFUSED, seen.value, self._advice(failure))
+        return order.effect(EffectOutcome.REFUSED, seen.value, self._advice(failure))
 
-    def _wait(self, order: _Order, seen: Throughput, failure: Failure) -> Effect | _Wait:
+    def _wait(self, order: _Order, seen: Throughput, failure: Failure) -> Effect | Wait:
         """A wait beyond the life of the action is a refusal: a scale-in may be put off for hours."""
-        seconds = failure.retry_after if failure.retry_after is not None else FIRST_WAIT * 2**order.waits
-        order.waits += 1
-        if self._time(order) + seconds >= order.action.expires_at:
+        seconds = order.back_off(failure.retry_after)
+        if order.time + seconds >= order.action.expires_at:
             text = f"{failure.story}; not before {seconds:.0f} s from now"
-            return self._effect(order, EffectOutcome.REFUSED, seen.value, text)
-        return _Wait(max(seconds, 1.0), failure.story)
+            return order.effect(EffectOutcome.REFUSED, seen.value, text)
+        return Wait(max(seconds, 1.0), failure.story)
 
     async def _read_back(self, order: _Order, wanted: int, failure: Failure | None) -> Effect:
         """The effect as the throughput shows it. Raises ScalerError while that cannot be told."""
@@ -295,37 +262,21 @@ class CosmosThroughputScaler:
         action, story = order.action, "" if failure is None else failure.story
         if seen.value == action.to_capacity:
             detail = f"read back after: {story}" if story else ""
-            return self._effect(order, EffectOutcome.APPLIED, seen.value, detail)
+            return order.effect(EffectOutcome.APPLIED, seen.value, detail)
         if seen.value == wanted:
-            return self._effect(order, EffectOutcome.LIMITED, seen.value, order.limit)
+            return order.effect(EffectOutcome.LIMITED, seen.value, order.limit)
         if seen.value != action.from_capacity:
             text = f"asked for {wanted} RU/s, found {seen.value}: somebody else set it at the same time"
-            return self._effect(order, EffectOutcome.FOREIGN_HAND, seen.value, text)
+            return order.effect(EffectOutcome.FOREIGN_HAND, seen.value, text)
         if failure is not None:
             text = f"{self._plane.label}: nothing was changed: {story}"
             raise ScalerError(text, retry_after=failure.retry_after, unknown=True)
         text = f"the platform accepted {wanted} RU/s, but has {seen.value}"
-        return self._effect(order, EffectOutcome.FAILED, seen.value, text)
+        return order.effect(EffectOutcome.FAILED, seen.value, text)
 
     def _pending(self, order: _Order, seen: Throughput) -> Effect:
         """The action stays pending, too: the checks find its effect once the platform is done."""
         towards = f" to {seen.target} RU/s" if seen.target not in {None, seen.value} else ""
         asked = "accepted" if order.asked else "not asked"
         text = f"{asked}; a change{towards} is still being carried out, for hours where partitions are split"
-        return self._effect(order, EffectOutcome.ACCEPTED, seen.effective, text)
-
-    def _time(self, order: _Order) -> float:
-        return order.now + self._monotonic() - order.started
-
-    def _effect(self, order: _Order, outcome: EffectOutcome, reached: int | None, detail: str) -> Effect:
-        action = order.action
-        return Effect(
-            action_id=action.action_id,
-            target=action.target,
-            outcome=outcome,
-            from_capacity=action.from_capacity,
-            to_capacity=action.to_capacity,
-            reached=reached,
-            at=self._time(order),
-            detail=detail,
-        )
+        return order.effect(EffectOutcome.ACCEPTED, seen.effective, text)

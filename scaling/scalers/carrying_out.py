@@ -1,0 +1,93 @@
+"""How every scaler carries out an action: tries until it is settled, waits as told, and says what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from msgspec import Struct
+
+from scaling.model import Effect, EffectOutcome, ScaleAction
+from scaling.ports import ScalerError
+
+PATIENCE = 20.0
+"""Seconds one delivery waits in all for a platform that is busy or throttles: it takes a place in the queue's batch,
+and is sent again when the platform asked for it.
+"""
+
+FIRST_WAIT = 5.0
+"""Seconds to the second try when the platform is busy and does not say how long; doubles each time."""
+
+
+class Wait(Struct, frozen=True):
+    """Try again after `seconds`."""
+
+    seconds: float
+    story: str
+
+
+class Order(Struct):
+    """One call of `apply`, which has `deadline` seconds. `limit` is why less is asked than the action says.
+
+    `started` and `until` are times of the monotonic clock.
+    """
+
+    action: ScaleAction
+    now: float
+    deadline: float
+    monotonic: Callable[[], float]
+    started: float = 0.0
+    until: float = 0.0
+    waited: float = 0.0
+    waits: int = 0
+    asked: bool = False  # the platform was asked, so a capacity found there later is ours
+    limit: str = ""
+
+    def __post_init__(self) -> None:
+        self.started = self.monotonic()
+        self.until = self.started + self.deadline
+
+    @property
+    def time(self) -> float:
+        """The time now, by the clock of `now`."""
+        return self.now + self.monotonic() - self.started
+
+    def back_off(self, retry_after: float | None) -> float:
+        """Seconds to the next try: as the platform asks, or longer each time."""
+        seconds = retry_after if retry_after is not None else FIRST_WAIT * 2**self.waits
+        self.waits += 1
+        return seconds
+
+    def effect(self, outcome: EffectOutcome, reached: int | None, detail: str) -> Effect:
+        action = self.action
+        return Effect(
+            action_id=action.action_id,
+            target=action.target,
+            outcome=outcome,
+            from_capacity=action.from_capacity,
+            to_capacity=action.to_capacity,
+            reached=reached,
+            at=self.time,
+            detail=detail,
+        )
+
+
+_Order = TypeVar("_Order", bound=Order)
+
+
+async def carry_out(
+    order: _Order,
+    attempt: Callable[[_Order], Awaitable[Effect | Wait]],
+    *,
+    label: str,
+    sleep: Callable[[float], Awaitable[None]],
+) -> Effect:
+    """Attempts until there is an effect. Raises ScalerError, with `label`, where a later delivery may succeed."""
+    while True:
+        step = await attempt(order)
+        if isinstance(step, Effect):
+            return step
+        order.waited += step.seconds
+        if order.waited > PATIENCE or order.monotonic() + step.seconds > order.until:
+            raise ScalerError(f"{label}: {step.story}", retry_after=step.seconds)
+        await sleep(step.seconds)
