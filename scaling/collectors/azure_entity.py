@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
+from msgspec import Meta
 
 from foundation.sanitize import words_of
 from scaling.ports import CollectError, Reading
+
+Name = Annotated[str, Meta(min_length=1)]  # an option that names something
 
 DEADLINE = 20.0
 """Seconds for one read with all its requests and retries: a third of the one-minute tick."""

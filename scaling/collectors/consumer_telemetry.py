@@ -8,19 +8,17 @@ nothing is known, and the read fails: a consumer that is down is not a consumer 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
 from foundation.consumer_stats import TABLE, fresh_filter, from_row, totals
 from foundation.durations import parse_duration
-from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
+from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.ports import CollectError
 
 if TYPE_CHECKING:
     from azure.data.tables.aio import TableServiceClient
-
-Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class ConsumerTelemetryCollector(AzureEntityCollector["TableServiceClient"]):

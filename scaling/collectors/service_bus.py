@@ -11,18 +11,17 @@ ones: reading the counters more often than about once a minute can throttle a wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 
-from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
+from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.model import Reason
 from scaling.ports import CollectError
 
 if TYPE_CHECKING:
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 # An entity that does not hand out messages cannot be drained by more instances. SendDisabled can.
 _STOPS_RECEIVING = frozenset({"disabled", "receivedisabled"})

@@ -9,19 +9,17 @@ KEDA's `visibleonly`), and `invisible` is not known: the reading does not hold i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
-from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
+from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 
 if TYPE_CHECKING:
     from azure.storage.queue.aio import QueueClient
 
 PEEK_LIMIT = 32
 """Messages per peek, the service's maximum."""
-
-Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class StorageQueueCollector(AzureEntityCollector["QueueClient"]):

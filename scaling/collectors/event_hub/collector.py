@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from foundation.gathering import gather
-from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector
+from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
 from scaling.collectors.event_hub.checkpoint_layouts import (
     CheckpointError,
     Consumer,
@@ -57,7 +57,6 @@ PARALLEL = 16
 
 _BLOB_ROLE = "the 'Storage Blob Data Reader' role, or a connection string"
 
-Name = Annotated[str, msgspec.Meta(min_length=1)]
 Whole = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[float, msgspec.Meta(gt=0)]
 

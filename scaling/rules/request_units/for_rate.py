@@ -7,12 +7,12 @@ are raised before consumers are added, and lowered after they are gone (docs/adr
 from __future__ import annotations
 
 from math import ceil
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
 from scaling.model import Evidence, Flip, Reason, Verdict
-from scaling.rules.request_units.sizing import Demand, Source, Unit, Unknown
+from scaling.rules.request_units.sizing import DemandParams, Unit, Unknown
 from scaling.rules.view import MetricsView
 
 
@@ -24,15 +24,10 @@ class RequestUnitsForRateRule:
     does not lower before a whole window without throttling has passed.
     """
 
-    class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    class Params(DemandParams, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """`consumers`: a number, a metric, or several metrics of which the highest counts."""
 
         consumers: float | str | tuple[str, ...]
-        rate: Source
-        ru_per_record: Source
-        first_ru_per_record: float | None = None
-        headroom: float = 1.2  # partitions are never loaded evenly
-        statistic: Literal["average", "maximum", "latest"] = "maximum"
         tolerance: Annotated[float, Meta(ge=0, lt=1)] = 0.1  # as the HPA's
         step: Annotated[int, Meta(ge=1)] = 100  # of manual throughput; autoscale has 1,000
         throttled_share: str | None = None
@@ -41,7 +36,7 @@ class RequestUnitsForRateRule:
 
         def problems(self) -> dict[str, str]:
             """Cross-field errors by option name."""
-            found = _demand(self).problems()
+            found = self.demand().problems()
             if isinstance(self.consumers, float | int) and self.consumers <= 0:
                 found["consumers"] = f"found {self.consumers:g}; a number above 0, or metrics, are accepted"
             if self.consumers in ("", ()):
@@ -51,7 +46,7 @@ class RequestUnitsForRateRule:
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name
         self._params = params
-        self._demand = _demand(params)
+        self._demand = params.demand()
         consumers = params.consumers
         self._counted = (consumers,) if isinstance(consumers, str) else consumers
 
@@ -187,13 +182,3 @@ class _Throttling(Struct, frozen=True):
     lately: bool
     gap: bool
     evidence: tuple[Evidence, ...]
-
-
-def _demand(params: RequestUnitsForRateRule.Params) -> Demand:
-    return Demand(
-        rate=params.rate,
-        charge=params.ru_per_record,
-        first=params.first_ru_per_record,
-        headroom=params.headroom,
-        statistic=params.statistic,
-    )

@@ -101,3 +101,26 @@ class Demand(Struct, frozen=True, kw_only=True):
         rate, charge = numbers
         each = rate * charge * self.headroom
         return Unit(each, rate, charge, self.headroom, gap, tuple(evidence))
+
+
+class DemandParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The options both rules have."""
+
+    rate: Source
+    ru_per_record: Source
+    first_ru_per_record: float | None = None
+    headroom: float = 1.2  # partitions are never loaded evenly
+    statistic: Literal["average", "maximum", "latest"] = "maximum"
+
+    def demand(self) -> Demand:
+        return Demand(
+            rate=self.rate,
+            charge=self.ru_per_record,
+            first=self.first_ru_per_record,
+            headroom=self.headroom,
+            statistic=self.statistic,
+        )
+
+    def problems(self) -> dict[str, str]:
+        """Cross-field errors by option name."""
+        return self.demand().problems()

@@ -6,36 +6,23 @@ are wanted; when it is there, they may come (docs/adr/0007).
 
 from __future__ import annotations
 
-from typing import Literal
-
-from msgspec import Struct
-
 from scaling.model import Evidence, Flip, Reason, Verdict
-from scaling.rules.request_units.sizing import Demand, Source, Unknown
+from scaling.rules.request_units.sizing import DemandParams, Unknown
 from scaling.rules.view import LevelLine, MetricsView
 
 
 class WithinRequestUnitsRule:
     """Bounds scaling out; never asks for a change itself, and never for less than there is."""
 
-    class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    class Params(DemandParams, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """`request_units`: the metric of what is reached, RU/s. The rest as in `request_units_for_rate`."""
 
         request_units: str
-        rate: Source
-        ru_per_record: Source
-        first_ru_per_record: float | None = None
-        headroom: float = 1.2
-        statistic: Literal["average", "maximum", "latest"] = "maximum"
-
-        def problems(self) -> dict[str, str]:
-            """Cross-field errors by option name."""
-            return _demand(self).problems()
 
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name
         self._metric = params.request_units
-        self._demand = _demand(params)
+        self._demand = params.demand()
 
     def metrics(self) -> tuple[str, ...]:
         return (self._metric, *self._demand.metrics())
@@ -76,13 +63,3 @@ class WithinRequestUnitsRule:
         if capacity <= unit.affordable(summary.latest):
             return None
         return f"{capacity} x {unit.text} = {unit.needed(capacity)} RU/s are needed, {summary.latest:g} are there"
-
-
-def _demand(params: WithinRequestUnitsRule.Params) -> Demand:
-    return Demand(
-        rate=params.rate,
-        charge=params.ru_per_record,
-        first=params.first_ru_per_record,
-        headroom=params.headroom,
-        statistic=params.statistic,
-    )
