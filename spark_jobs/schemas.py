@@ -7,6 +7,8 @@ are empty rather than null: a record without them is refused by its source.
 
 from __future__ import annotations
 
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -20,6 +22,12 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """What a task gives Spark for the schema."""
+    return to_arrow_schema(schema, timezone="UTC")
+
 
 _TEXT, _LONG, _DOUBLE, _TIME = StringType(), LongType(), DoubleType(), TimestampType()
 _FLAG, _BYTES = BooleanType(), BinaryType()

@@ -59,11 +59,6 @@ SCORES = StructType(
 )
 """As `score.Score`, by target, candidate and part ("training" or "held_out")."""
 
-OUTCOMES = StructType(
-    [StructField("target", _TEXT), StructField("result", BinaryType()), StructField("problem", _TEXT)]
-)
-"""What a task gave, or why it could not be done."""
-
 RECOMMENDATIONS = StructType(
     [
         StructField("target", _TEXT),

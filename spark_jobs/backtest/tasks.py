@@ -44,8 +44,8 @@ _work = msgspec.msgpack.Decoder(Work)
 rows_of: Callable[[bytes], list[Row]] = msgspec.msgpack.Decoder(list[Row]).decode
 comparison_of: Callable[[bytes], Comparison] = msgspec.msgpack.Decoder(Comparison).decode
 
-ARROW = pa.schema([("target", pa.string()), ("result", pa.binary()), ("problem", pa.string())])
-"""`schemas.OUTCOMES`."""
+OUTCOMES = pa.schema([("target", pa.string()), ("result", pa.binary()), ("problem", pa.string())])
+"""What a task gave, or why it could not be done."""
 
 
 def encoded(work: Work) -> bytes:
@@ -56,7 +56,7 @@ def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For mapInArrow: TASKS in, OUTCOMES out. What is wrong with a history becomes a problem, not a failed task."""
     for batch in batches:
         for task in batch.to_pylist():
-            yield pa.RecordBatch.from_pylist([_outcome(task)], schema=ARROW)
+            yield pa.RecordBatch.from_pylist([_outcome(task)], schema=OUTCOMES)
 
 
 def _outcome(task: Mapping[str, Any]) -> dict[str, Any]:

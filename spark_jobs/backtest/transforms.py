@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_jobs.backtest.reading import TIME_COLUMNS, UNREAD
-from spark_jobs.backtest.schemas import HISTORIES, OUTCOMES, PLANS, READINGS, TASKS
-from spark_jobs.backtest.tasks import outcomes
+from spark_jobs.backtest.schemas import HISTORIES, PLANS, READINGS, TASKS
+from spark_jobs.backtest.tasks import OUTCOMES, outcomes
 from spark_jobs.errors import InputError
 
 
@@ -66,4 +67,4 @@ def replayed(histories: DataFrame, plans: DataFrame, *, partitions: int) -> Data
     planned = plans.select(*PLANS.fieldNames())
     tasks = histories.join(planned, on="target", how="inner").select(*TASKS.fieldNames())
     spread = tasks.repartition(partitions)
-    return spread.mapInArrow(outcomes, OUTCOMES).select(*OUTCOMES.fieldNames())
+    return spread.mapInArrow(outcomes, from_arrow_schema(OUTCOMES)).select(*OUTCOMES.names)

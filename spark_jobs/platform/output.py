@@ -8,9 +8,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from urllib.parse import unquote
 
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +23,8 @@ from spark_jobs.platform.rows import collected
 
 Mode = Literal["overwrite", "append"]
 FORMATS = ("parquet", "delta")
+
+_Value = TypeVar("_Value")
 
 _NOWHERE = "tidemark-no-such-file"
 _ABSENT = "PATH_NOT_FOUND"
@@ -99,6 +102,17 @@ def read_line(spark: SparkSession, path: str) -> str | None:
     except SPARK_ERRORS as error:
         raise JobError(f"{path} cannot be read: {_line(error)}") from error
     return None if not rows else str(rows[0].value)
+
+
+def read_json(spark: SparkSession, path: str, kind: type[_Value], *, what: str, advice: str) -> _Value | None:
+    """The value that `write_line` wrote as JSON; None where nothing is. Raises JobError with the advice for what is none."""
+    line = read_line(spark, path)
+    if line is None:
+        return None
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except msgspec.DecodeError as error:
+        raise JobError(f"{path} is no {what}: {error}; {advice}") from error
 
 
 # -- tables

@@ -26,7 +26,7 @@ from spark_jobs.platform.output import (
     check_folder,
     check_format,
     delta_version,
-    read_line,
+    read_json,
     read_table,
     write_line,
     write_table,
@@ -65,22 +65,17 @@ class Manifest(Struct, frozen=True):
 
 def manifest_of(spark: SparkSession, folder: str) -> Manifest | None:
     """What the last finished run left in the folder; None where none has finished. Raises JobError for what is none."""
-    found = [
-        each for place in PLACES if (each := _manifest(spark, f"{folder}/{MANIFEST}/{place}")) is not None
-    ]
-    return max(found, key=lambda each: each.run, default=None)
-
-
-def _manifest(spark: SparkSession, path: str) -> Manifest | None:
-    line = read_line(spark, path)
-    if line is None:
-        return None
-    try:
-        return msgspec.json.decode(line, type=Manifest)
-    except msgspec.DecodeError as error:
-        raise JobError(
-            f"{path} is no manifest of a run: {error}; give another --output, or empty it"
-        ) from error
+    read = (
+        read_json(
+            spark,
+            f"{folder}/{MANIFEST}/{place}",
+            Manifest,
+            what="manifest of a run",
+            advice="give another --output, or empty it",
+        )
+        for place in PLACES
+    )
+    return max((each for each in read if each is not None), key=lambda each: each.run, default=None)
 
 
 def result_table(spark: SparkSession, folder: str, name: str) -> DataFrame:

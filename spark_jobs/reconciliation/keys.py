@@ -19,22 +19,13 @@ from consumer.mapping.documents import DocumentMapper, MappingOptions
 from consumer.mapping.transforms import load_transform
 from consumer.model import Event
 from spark_jobs.reconciliation.schemas import DOCUMENT_KEYS, EVENT_KEYS, Identity
+from spark_jobs.schemas import arrow_schema
 from spark_jobs.sources.cosmos import canonical_key
 
 META_FIELDS = "partition=/_tm/partition, sequence_number=/_tm/sequence_number, enqueued_at=/_tm/enqueued_at"
 """The fields to read of documents whose writer keeps positions."""
 
-_ARROW = pa.schema(
-    [
-        ("partition", pa.string()),
-        ("sequence_number", pa.int64()),
-        ("enqueued_at", pa.timestamp("us", tz="UTC")),
-        ("file", pa.string()),
-        ("document_id", pa.string()),
-        ("partition_key", pa.string()),
-        ("rejection", pa.string()),
-    ]
-)
+_ARROW = arrow_schema(EVENT_KEYS)
 _META = "partition string, sequence_number bigint, enqueued_at double"
 
 

@@ -43,6 +43,7 @@ from foundation.azure.cosmos import cosmos_client
 from foundation.errors import SettingsError
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.source_options import CONNECTION_STRING, SETTINGS, check_secrets
+from spark_jobs.schemas import arrow_schema
 
 DOCUMENTS = StructType(
     [
@@ -61,14 +62,7 @@ PATIENCE = 300.0
 """Seconds without a single page after which a partition gives up."""
 _PAGE = 1000
 _RETRY = 1.0  # seconds, where the service names none
-_SCHEMA = pa.schema(
-    [
-        ("id", pa.string()),
-        ("partition_key", pa.string()),
-        ("modified_at", pa.timestamp("us", tz="UTC")),
-        ("fields", pa.string()),
-    ]
-)
+_SCHEMA = arrow_schema(DOCUMENTS)
 _TRANSIENT = frozenset({408, 410, 429, 449, 500, 502, 503})
 _NO_NUMBER = -1
 

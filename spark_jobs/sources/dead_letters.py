@@ -26,6 +26,7 @@ from consumer.running.assembly import Parts
 from foundation.errors import SettingsError, TidemarkError
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.source_options import SETTINGS, check_secrets
+from spark_jobs.schemas import arrow_schema
 
 DEAD_LETTERS = StructType(
     [
@@ -45,22 +46,7 @@ DEAD_LETTERS = StructType(
 """One row per letter; `size` is of the body, in bytes. (`hub`, `partition`, `sequence_number`) identify the event."""
 
 _AT_ONCE = 1000  # letters in a batch handed to Spark
-_TIME = pa.timestamp("us", tz="UTC")
-_SCHEMA = pa.schema(
-    [
-        ("hub", pa.string()),
-        ("consumer_group", pa.string()),
-        ("partition", pa.string()),
-        ("sequence_number", pa.int64()),
-        ("offset", pa.string()),
-        ("enqueued_at", _TIME),
-        ("reason", pa.string()),
-        ("detail", pa.string()),
-        ("attempts", pa.int32()),
-        ("failed_at", _TIME),
-        ("size", pa.int64()),
-    ]
-)
+_SCHEMA = arrow_schema(DEAD_LETTERS)
 
 
 class DeadLetterSource(DataSource):

@@ -25,7 +25,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import JobError
-from spark_jobs.platform.output import read_line, read_table, write_line, write_table
+from spark_jobs.platform.output import read_json, read_table, write_line, write_table
 from spark_jobs.platform.rows import cached, collected
 from spark_jobs.telemetry_aggregation.datasets import Dataset
 from spark_jobs.telemetry_aggregation.minutes.cells import MINUTE
@@ -143,7 +143,7 @@ class Incremental:
         """Raises JobError where the batch before left no mark."""
         if number == 0:
             return Mark()
-        mark = _mark(spark, _mark_path(self._folder, number - 1))
+        mark = _mark(spark, self._folder, number - 1)
         if mark is None or mark.number != number - 1:
             raise JobError(
                 f"{self._folder} lacks the mark of batch {number - 1}, found "
@@ -200,7 +200,7 @@ class Incremental:
 
 def latest_mark(spark: SparkSession, folder: str, dataset: Dataset) -> Mark:
     """How the dataset stands; the mark of a stream without a batch is Mark()."""
-    marks = (_mark(spark, _mark_path(f"{folder}/{dataset.name}", place)) for place in (0, 1))
+    marks = (_mark(spark, f"{folder}/{dataset.name}", place) for place in (0, 1))
     return max((mark for mark in marks if mark is not None), key=lambda mark: mark.number, default=Mark())
 
 
@@ -232,20 +232,18 @@ def _seen(rows: DataFrame, valid: Column, is_late: Column, is_ahead: Column) -> 
     return _Seen(row["read"], row["late"], row["ahead"], row["invalid"], newest)
 
 
+def _mark(spark: SparkSession, folder: str, number: int) -> Mark | None:
+    return read_json(
+        spark,
+        _mark_path(folder, number),
+        Mark,
+        what="mark of a batch",
+        advice="begin with a new --checkpoint, which reads all files again",
+    )
+
+
 def _mark_path(folder: str, number: int) -> str:
     return f"{folder}/marks/{number % 2}"
-
-
-def _mark(spark: SparkSession, path: str) -> Mark | None:
-    line = read_line(spark, path)
-    if line is None:
-        return None
-    try:
-        return msgspec.json.decode(line, type=Mark)
-    except msgspec.DecodeError as error:
-        raise JobError(
-            f"{path} is no mark of a batch: {error}; begin with a new --checkpoint, which reads all files again"
-        ) from error
 
 
 def _day(moment: int) -> str:

@@ -7,12 +7,15 @@ least p percent of the samples do not exceed). Everything else is exact, sums of
 
 from __future__ import annotations
 
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
-from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
+from spark_jobs.telemetry_aggregation.minutes.buckets import PERCENTS, RELATIVE_ERROR
+from spark_jobs.telemetry_aggregation.minutes.cells import ROWS
 
 _TEXT, _LONG, _DOUBLE, _TIME = StringType(), LongType(), DoubleType(), TimestampType()
 _BOUND = {"relative_error": RELATIVE_ERROR}
+_PERCENTILES = {f"p{percent}" for percent in PERCENTS}
 _WINDOW = [StructField("window", _TEXT), StructField("window_start", _TIME)]
 
 SAMPLES = StructType(
@@ -28,23 +31,8 @@ SAMPLES = StructType(
 
 GAUGES = StructType(
     [
-        *_WINDOW,
-        StructField("subject", _TEXT),
-        StructField("part", _TEXT),
-        StructField("metric", _TEXT),
-        StructField("samples", _LONG),
-        StructField("mean", _DOUBLE),
-        StructField("min", _DOUBLE),
-        StructField("p50", _DOUBLE, metadata=_BOUND),
-        StructField("p95", _DOUBLE, metadata=_BOUND),
-        StructField("p99", _DOUBLE, metadata=_BOUND),
-        StructField("max", _DOUBLE),
-        StructField("first_at", _TIME),
-        StructField("first", _DOUBLE),
-        StructField("last_at", _TIME),
-        StructField("last", _DOUBLE),
-        StructField("drain_per_s", _DOUBLE),
-        StructField("time_to_drain_s", _DOUBLE),
+        StructField(field.name, field.dataType, metadata=_BOUND if field.name in _PERCENTILES else None)
+        for field in from_arrow_schema(ROWS)
     ]
 )
 """`drain_per_s` is how fast the gauge fell from the first to the last sample (negative: it rose), null with fewer than

@@ -14,7 +14,7 @@ from spark_jobs.platform.source_options import STORAGE, check_secrets, positive
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING, CaptureLayout
 from spark_jobs.sources.capture.offsets import CaptureFile
-from spark_jobs.sources.files.input_files import Folder, Quarantine
+from spark_jobs.sources.files.input_files import Folder, Quarantine, packed
 
 NAME = "eventhubs_capture"
 
@@ -64,16 +64,7 @@ class CaptureSettings:
         return [CaptureFile(*found, layout.place(found.name)) for found in self.folder().find(ENDING)]
 
     def tasks(self, files: Sequence[CaptureFile]) -> list[Files]:
-        """Files in their order, so many together as make up `partition_bytes`."""
-        tasks: list[list[CaptureFile]] = []
-        size = self.partition_bytes
-        for file in files:
-            if size >= self.partition_bytes:
-                tasks.append([])
-                size = 0
-            tasks[-1].append(file)
-            size += file.size
-        return [Files(task) for task in tasks]
+        return [Files(task) for task in packed(files, self.partition_bytes)]
 
 
 def _columns(text: str | None) -> tuple[str, ...]:

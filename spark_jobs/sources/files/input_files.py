@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
@@ -19,11 +19,32 @@ LOCAL = {"file", "local"}
 REASON = ".reason.json"
 
 
+class _Sized(Protocol):
+    @property
+    def size(self) -> int: ...
+
+
+_File = TypeVar("_File", bound=_Sized)
+
+
 class FoundFile(NamedTuple):
     """`name` is the path as the file system has it, without a scheme."""
 
     name: str
     size: int
+
+
+def packed(files: Iterable[_File], size: int) -> list[list[_File]]:
+    """Files in their order, so many together as make up `size` bytes."""
+    tasks: list[list[_File]] = []
+    filled = size
+    for file in files:
+        if filled >= size:
+            tasks.append([])
+            filled = 0
+        tasks[-1].append(file)
+        filled += file.size
+    return tasks
 
 
 class Folder:

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from spark_jobs.schemas import APP_EVENTS
+from spark_jobs.schemas import APP_EVENTS, arrow_schema
 from spark_jobs.sources.records.app_insights_rows import app_event_records, app_event_row
-from spark_jobs.sources.records.record_files import RecordSource, arrow_schema, read_records
+from spark_jobs.sources.records.record_files import RecordSource, read_records
 from spark_jobs.sources.records.records import Parsed, parsed
 
 _KINDS = (".json", ".jsonl", ".ndjson", ".csv", ".blob")

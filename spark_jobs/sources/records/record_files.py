@@ -19,12 +19,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
 from spark_jobs.platform.source_options import FOR_EVER, STORAGE, check_secrets, positive
-from spark_jobs.sources.files.input_files import Folder, FoundFile, Quarantine
+from spark_jobs.schemas import arrow_schema
+from spark_jobs.sources.files.input_files import Folder, FoundFile, Quarantine, packed
 from spark_jobs.sources.files.spark_files import folder_for_python, read_with_spark, url_for_spark
 from spark_jobs.sources.records.records import (
     Parsed,
@@ -40,10 +40,6 @@ PARTITION_BYTES = 16 << 20
 """JSON of so many bytes takes a task a second or more."""
 
 _REASONS_KEPT = 1000  # in one reason file; the records are all kept
-
-
-def arrow_schema(schema: StructType) -> pa.Schema:
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 class RecordSettings(NamedTuple):
@@ -124,15 +120,8 @@ class RecordReader(DataSourceReader):
         self._parse = parse
 
     def partitions(self) -> Sequence[InputPartition]:
-        tasks: list[list[str]] = []
-        size = self._settings.partition_bytes
-        for file in self._settings.files():
-            if size >= self._settings.partition_bytes:
-                tasks.append([])
-                size = 0
-            tasks[-1].append(file.name)
-            size += file.size
-        return [RecordFiles(task) for task in tasks]
+        tasks = packed(self._settings.files(), self._settings.partition_bytes)
+        return [RecordFiles([file.name for file in task]) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, RecordFiles):

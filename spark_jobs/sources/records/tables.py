@@ -31,8 +31,7 @@ from scaling.storage import decision_log
 from scaling.storage.rows import read_log_row
 from spark_jobs.errors import InputError
 from spark_jobs.platform.source_options import carried, environment
-from spark_jobs.schemas import CONSUMER_STATS, DECISIONS
-from spark_jobs.sources.records.record_files import arrow_schema
+from spark_jobs.schemas import CONSUMER_STATS, DECISIONS, arrow_schema
 from spark_jobs.sources.records.records import RejectedError
 from spark_jobs.sources.records.telemetry_rows import Row, entry_row, stats_row
 

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
-from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY
+from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY, arrow_schema
 from spark_jobs.sources.records import tables
-from spark_jobs.sources.records.record_files import RecordSource, arrow_schema, read_records, stream_lines
+from spark_jobs.sources.records.record_files import RecordSource, read_records, stream_lines
 from spark_jobs.sources.records.records import Parsed, RejectedError, parsed, records
 from spark_jobs.sources.records.telemetry_rows import decision_row, samples_of, telemetry_row
 
