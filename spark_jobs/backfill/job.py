@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -99,6 +99,22 @@ def command(
     check_format(fmt)
     spark = spark_session("tidemark backfill", cores=cores, memory=memory)
     folder = output or default_output(NAME)
+    for line in run(spark, capture, selection, settings, environment, folder, quarantine=quarantine, fmt=fmt):
+        typer.echo(line)
+
+
+def run(
+    spark: SparkSession,
+    capture: str,
+    selection: Selection,
+    settings: BackfillSettings,
+    environment: Mapping[str, str],
+    folder: str,
+    *,
+    quarantine: str | None = None,
+    fmt: str = "parquet",
+) -> Sequence[str]:
+    """Backfills, and reports into `folder`; returns what to tell. Raises JobError."""
     Results.begin(
         spark, folder, job=NAME, fmt=fmt
     )  # what is wrong with it is told before anything is written
@@ -106,11 +122,8 @@ def command(
     events = read_capture(spark, capture, quarantine=quarantine)
     done = backfill(events, selection, settings, environment, positions=positions)
     if done is None:
-        typer.echo(f"{missing} lists no missing events of this hub: nothing to do")
-        return
-    page = save(spark, done, folder, fmt)
-    for line in (*done.lines, f"report: {page}"):
-        typer.echo(line)
+        return (f"{selection.only_missing} lists no missing events of this hub: nothing to do",)
+    return (*done.lines, f"report: {save(spark, done, folder, fmt)}")
 
 
 def save(spark: SparkSession, done: Backfilled, folder: str, fmt: str = "parquet") -> str:

@@ -91,16 +91,7 @@ def backfill(
     """
     shares, config = settings.shares(), read_target(environment)
     spark = captured.sparkSession
-    if spark.conf.get("spark.speculation", "false") == "true":
-        raise InputError(
-            "spark.speculation is true; accepted: false, for a second attempt at a partition would end the first"
-        )
-    if not is_classic(spark):
-        raise InputError(
-            "the tasks of a backfill ask this program for their share of the rate, which executors cannot reach over Spark"
-            " Connect (serverless compute, standard access mode); accepted: a session of spark-submit, local mode or"
-            " dedicated access mode"
-        )
+    _check_session(spark)
     missing = None if selection.only_missing is None else _missing(spark, selection.only_missing, config.hub)
     if missing is not None and missing.isEmpty():
         return None
@@ -127,6 +118,20 @@ def backfill(
     return Backfilled(
         config.hub, target, settings.mode, settings.unit, shares.budget, plans, counts, history, absent
     )
+
+
+def _check_session(spark: SparkSession) -> None:
+    """Raises InputError for a session whose tasks could not keep to the rate, or would end one another."""
+    if spark.conf.get("spark.speculation", "false") == "true":
+        raise InputError(
+            "spark.speculation is true; accepted: false, for a second attempt at a partition would end the first"
+        )
+    if not is_classic(spark):
+        raise InputError(
+            "the tasks of a backfill ask this program for their share of the rate, which executors cannot reach over Spark"
+            " Connect (serverless compute, standard access mode); accepted: a session of spark-submit, local mode or"
+            " dedicated access mode"
+        )
 
 
 def _plan(

@@ -9,6 +9,7 @@ from spark_jobs.backtest.analysis import Analysis, changes_of
 from spark_jobs.backtest.candidates.grid import BASELINE
 from spark_jobs.backtest.candidates.recommend import VERDICTS, Choice, Difference, Judged, Verdict
 from spark_jobs.backtest.replay.score import Score
+from spark_jobs.backtest.work import Comparison
 from spark_jobs.reports.report import Report
 
 BEST = 12
@@ -55,26 +56,33 @@ def report_of(found: Analysis) -> Report:
         )
     drawn = [c for c in found.comparisons.values() if c.series is not None]
     for number, comparison in enumerate(drawn):
-        choice = found.choices[comparison.target]
-        report.heading(comparison.target)
-        _told(report, choice, found.judged[comparison.target], found, blocks="blocks of an hour or a day")
-        for note in comparison.notes:
-            report.text(f"Assumed: {note}.")
-        caption = "Each dot is a candidate; larger ones change the capacity more often."
-        report.figure(
-            charts.pareto(choice, budget=rules.late_budget), caption=caption, name=f"pareto-{number}"
-        )
-        report.figure(
-            charts.over_time(comparison, service_rate=comparison.service_rate),
-            caption="Replayed with the running and with the recommended policy; the queue answers what each decides.",
-            name=f"over-time-{number}",
-        )
-        report.table(
-            HEADERS, _best(choice), caption=f"The best {BEST} on the training part, and the running policy"
-        )
+        _show_target(report, found, comparison, number)
     report.heading("What this rests on")
     report.text(_assumptions(found))
     return report
+
+
+def _show_target(report: Report, found: Analysis, comparison: Comparison, number: int) -> None:
+    """One target: its candidates, and both policies over time. `number` tells the names of its pictures apart."""
+    choice = found.choices[comparison.target]
+    report.heading(comparison.target)
+    _told(report, choice, found.judged[comparison.target], found, blocks="blocks of an hour or a day")
+    for note in comparison.notes:
+        report.text(f"Assumed: {note}.")
+    caption = "Each dot is a candidate; larger ones change the capacity more often."
+    report.figure(
+        charts.pareto(choice, budget=found.job.settings.rules.late_budget),
+        caption=caption,
+        name=f"pareto-{number}",
+    )
+    report.figure(
+        charts.over_time(comparison, service_rate=comparison.service_rate),
+        caption="Replayed with the running and with the recommended policy; the queue answers what each decides.",
+        name=f"over-time-{number}",
+    )
+    report.table(
+        HEADERS, _best(choice), caption=f"The best {BEST} on the training part, and the running policy"
+    )
 
 
 def _subtitle(found: Analysis) -> str:

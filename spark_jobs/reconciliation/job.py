@@ -283,6 +283,12 @@ def command(
             memory=memory,
         )
     )
+    _tell(summary)
+    if summary.closed:
+        raise typer.Exit(GATE_CLOSED)
+
+
+def _tell(summary: Summary) -> None:
     console = Console()
     told = ", ".join(
         f"{count:,} {status.replace('_', ' ')}" for status, count in sorted(summary.counts.items())
@@ -298,8 +304,6 @@ def command(
         "gate closed" if summary.closed else "gate open", style="bold red" if summary.closed else "bold green"
     )
     console.print(f"report: {summary.report}", markup=False, highlight=False, soft_wrap=True)
-    if summary.closed:
-        raise typer.Exit(GATE_CLOSED)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -341,6 +341,10 @@ def command(
             memory=memory,
         )
     )
+    _tell(summary)
+
+
+def _tell(summary: Summary) -> None:
     console = Console()
     for finding in summary.findings:
         style = "bold red" if finding.kind in LOSSES else "bold"

@@ -113,18 +113,7 @@ def from_backlog(
     slots = _slots(target, observations, step)
     if len(slots) < 2:
         raise HistoryError(f"{target}: {len(slots)} readings of the backlog; at least two are needed")
-    bins: list[float] = []
-    idle = 0
-    for before, after in pairwise(slots):
-        if before is None or after is None or before.instances is None:
-            bins.append(nan)
-            continue
-        served = before.instances * service_rate * step
-        old, new = before.backlog or 0.0, after.backlog or 0.0
-        if not (old and new):
-            idle += 1
-            served = min(served, max(old - new, served * (idle_utilization or 0.0)))
-        bins.append(max(new - old + served, 0.0))
+    bins, idle = _arrivals(slots, step, service_rate, idle_utilization or 0.0)
     if idle and idle_utilization is None:
         raise HistoryError(
             f"{target}: nothing waited in {idle} of {len(bins)} bins, and how busy the instances were then is not in a "
@@ -145,6 +134,25 @@ def from_backlog(
         others,
         _notes(len(bins), idle, service_rate, idle_utilization),
     )
+
+
+def _arrivals(
+    slots: Sequence[Observation | None], step: float, service_rate: float, idle_utilization: float
+) -> tuple[list[float], int]:
+    """Arrivals between neighbouring readings; and in how many of these bins nothing waited at one of the ends."""
+    bins: list[float] = []
+    idle = 0
+    for before, after in pairwise(slots):
+        if before is None or after is None or before.instances is None:
+            bins.append(nan)
+            continue
+        served = before.instances * service_rate * step
+        old, new = before.backlog or 0.0, after.backlog or 0.0
+        if not (old and new):
+            idle += 1
+            served = min(served, max(old - new, served * idle_utilization))
+        bins.append(max(new - old + served, 0.0))
+    return bins, idle
 
 
 def _notes(bins: int, idle: int, service_rate: float, idle_utilization: float | None) -> tuple[str, ...]:
