@@ -5,13 +5,11 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from spark_jobs import option_values
 from spark_jobs.errors import InputError, JobError
 
 JOBS: dict[str, str] = {
@@ -74,11 +72,6 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-
-
-def moment(text: str | None, option: str) -> datetime | None:
-    """The time of --from or --to, in UTC. Raises InputError."""
-    return option_values.moment(option, text)
 
 
 def mount(parent: typer.Typer) -> None:

@@ -21,9 +21,20 @@ def moment(option: str, text: str | None) -> datetime | None:
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
 
 
+def check_span(since: datetime | None, until: datetime | None) -> None:
+    """Raises InputError where --to is not after --from."""
+    if since is not None and until is not None and until <= since:
+        raise InputError(f"--to ({until}) must be after --from ({since})")
+
+
 def duration(option: str, text: str) -> timedelta:
     """A length such as 90s, 15m, 6h, 1d. Raises InputError naming the option."""
+    return timedelta(seconds=seconds(option, text))
+
+
+def seconds(option: str, text: str) -> float:
+    """As `duration`."""
     try:
-        return timedelta(seconds=parse_duration(text))
+        return parse_duration(text)
     except ValueError as error:
         raise InputError(f"{option}: {error}") from None

@@ -18,6 +18,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from spark_jobs.platform.rows import between
+
 POSITION = ("hub", "partition", "sequence_number")
 
 PLAN = StructType(
@@ -58,11 +60,7 @@ def of_hub(
     partitions: Sequence[str] = (),
 ) -> DataFrame:
     """EVENTS of a hub (its name in any case, as the service has it), enqueued from `since` on and before `until`."""
-    found = events.where(F.lower("hub") == hub.lower())
-    if since is not None:
-        found = found.where(F.col("enqueued_at") >= F.lit(since))
-    if until is not None:
-        found = found.where(F.col("enqueued_at") < F.lit(until))
+    found = between(events.where(F.lower("hub") == hub.lower()), "enqueued_at", since, until)
     if partitions:
         found = found.where(F.col("partition").isin(list(partitions)))
     return found.select(*events.columns)

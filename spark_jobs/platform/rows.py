@@ -1,4 +1,4 @@
-"""Rows of a frame, brought to the driver: times with their zone. Frames that are used more than once.
+"""Rows of a frame, brought to the driver: times with their zone. Frames of a stretch of time, or used more than once.
 
 `DataFrame.collect` gives times as the driver's local clock would show them, without a zone. On a driver in Berlin noon in
 UTC comes as 13:00, and in autumn an hour comes twice. So jobs collect with the functions here.
@@ -42,6 +42,13 @@ def collected(frame: DataFrame) -> list[Row]:
 def first_of(frame: DataFrame) -> Row | None:
     """The first row as `collected` gives it; None where there is none."""
     return next(iter(collected(frame.limit(1))), None)
+
+
+def between(frame: DataFrame, time: str, since: datetime | None, until: datetime | None) -> DataFrame:
+    """The rows whose column `time` is from `since` on and before `until`; None does not bound."""
+    if since is not None:
+        frame = frame.where(F.col(time) >= F.lit(since))
+    return frame if until is None else frame.where(F.col(time) < F.lit(until))
 
 
 def cached(frame: DataFrame) -> DataFrame:

@@ -7,6 +7,8 @@ import os
 from collections.abc import Mapping
 from importlib.util import find_spec
 
+import msgspec
+
 from spark_jobs.errors import InputError
 
 # Plans, the event log and the history server show options. Spark redacts those whose names have "secret" in them
@@ -39,6 +41,14 @@ def check_secrets(options: Mapping[str, str]) -> None:
             raise InputError(
                 f"the option {name} would show its keys in Spark's plans and event log; name it {_SHOWN[name.lower()]}"
             )
+
+
+def settings_in(source: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The app settings that the options, by names in lower case, carry. Raises InputError."""
+    try:
+        return msgspec.json.decode(options.get(SETTINGS.lower(), "{}"), type=dict[str, str])
+    except msgspec.DecodeError:
+        raise InputError(f"{source}: option {SETTINGS} is no JSON object of texts") from None
 
 
 def carried(settings: Mapping[str, str], connection: str) -> dict[str, str]:

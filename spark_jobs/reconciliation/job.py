@@ -24,11 +24,11 @@ from consumer.config import ConsumerConfig
 from foundation.azure.connections import connection_string
 from spark_jobs import cli
 from spark_jobs.errors import GATE_CLOSED, InputError
-from spark_jobs.option_values import duration, moment
+from spark_jobs.option_values import check_span, duration, moment
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import collected
+from spark_jobs.platform.rows import between, collected
 from spark_jobs.platform.source_options import CONNECTION_STRING
 from spark_jobs.reconciliation import page
 from spark_jobs.reconciliation.extract import Sides, extract, read_consumer
@@ -81,8 +81,7 @@ class Settings(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_format(self.fmt)
-        if self.since is not None and self.until is not None and self.until <= self.since:
-            raise InputError(f"--to ({self.until}) must be after --from ({self.since})")
+        check_span(self.since, self.until)
         if self.request_units is not None and not self.request_units > 0:
             raise InputError(f"--ru is {self.request_units}; accepted: above 0")
 
@@ -111,7 +110,7 @@ def run(settings: Settings, spark: SparkSession | None = None) -> Summary:
     now = settings.now or datetime.now(UTC)
     config = read_consumer(settings.consumer)
     session = spark or spark_session(JOB, cores=settings.cores, memory=settings.memory)
-    events = _in_time(_events(session, settings, config), settings)
+    events = between(_events(session, settings, config), "enqueued_at", settings.since, settings.until)
     results = Results.begin(session, settings.output, job=JOB, fmt=settings.fmt, about={"hub": config.hub})
     sides = extract(
         session,
@@ -148,14 +147,6 @@ def _events(spark: SparkSession, settings: Settings, config: ConsumerConfig) -> 
     if text := connection_string(settings.consumer, config.hub_connection):
         options[CONNECTION_STRING] = text
     return read_event_hub(spark, options)
-
-
-def _in_time(events: DataFrame, settings: Settings) -> DataFrame:
-    if settings.since is not None:
-        events = events.where(F.col("enqueued_at") >= F.lit(settings.since))
-    if settings.until is not None:
-        events = events.where(F.col("enqueued_at") < F.lit(settings.until))
-    return events
 
 
 class _Tables(Struct, frozen=True):

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError
-from spark_jobs.option_values import duration, moment
+from spark_jobs.option_values import check_span, duration, moment
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
@@ -88,8 +88,7 @@ class Settings(Struct, frozen=True):
         check_format(self.fmt)
         if self.bin < timedelta(seconds=1) or self.bin % timedelta(seconds=1):
             raise InputError(f"--bin is {self.bin}; accepted: whole seconds, from 1 s")
-        if self.since is not None and self.until is not None and self.until <= self.since:
-            raise InputError(f"--to ({self.until}) must be after --from ({self.since})")
+        check_span(self.since, self.until)
 
 
 class Summary(Struct, frozen=True):

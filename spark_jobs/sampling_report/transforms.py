@@ -17,6 +17,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
+from spark_jobs.platform.rows import between
+
 BINS = StructType(
     [
         StructField("bin_start", TimestampType()),
@@ -81,12 +83,7 @@ def names(events: DataFrame) -> DataFrame:
 
 def chosen(events: DataFrame, scope: Scope) -> DataFrame:
     """The events in scope, as they come."""
-    kept = events.where(F.col("name") == scope.event)
-    if scope.since is not None:
-        kept = kept.where(F.col("timestamp") >= F.lit(scope.since))
-    if scope.until is not None:
-        kept = kept.where(F.col("timestamp") < F.lit(scope.until))
-    return kept
+    return between(events.where(F.col("name") == scope.event), "timestamp", scope.since, scope.until)
 
 
 def once(events: DataFrame) -> DataFrame:

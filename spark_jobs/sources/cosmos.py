@@ -42,7 +42,7 @@ from foundation.azure.connections import ConnectionSettingsError, network_story
 from foundation.azure.cosmos import cosmos_client
 from foundation.errors import SettingsError
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.platform.source_options import CONNECTION_STRING, SETTINGS, check_secrets
+from spark_jobs.platform.source_options import CONNECTION_STRING, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema
 
 DOCUMENTS = StructType(
@@ -280,11 +280,7 @@ def _connection(options: Mapping[str, str]) -> tuple[dict[str, str], str]:
     check_secrets(options)
     if text := options.get(CONNECTION_STRING.lower()):
         return {CONNECTION: text}, CONNECTION
-    try:
-        settings = msgspec.json.decode(options.get(SETTINGS.lower(), "{}"), type=dict[str, str])
-    except msgspec.DecodeError:
-        raise InputError(f"cosmos: option {SETTINGS} is no JSON object of texts") from None
-    return settings, options.get("connection", CONNECTION)
+    return settings_in("cosmos", options), options.get("connection", CONNECTION)
 
 
 def _needed(options: Mapping[str, str], name: str) -> str:

@@ -25,7 +25,7 @@ from consumer.model import DeadLetter
 from consumer.running.assembly import Parts
 from foundation.errors import SettingsError, TidemarkError
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.platform.source_options import SETTINGS, check_secrets
+from spark_jobs.platform.source_options import SETTINGS, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema
 
 DEAD_LETTERS = StructType(
@@ -68,12 +68,10 @@ class DeadLetterReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str]) -> None:
         check_secrets(options)
-        given = {name.lower(): value for name, value in options.items()}.get(SETTINGS.lower(), "{}")
+        lowered = {name.lower(): value for name, value in options.items()}
+        self._settings = settings_in("dead_letters", lowered)
         try:
-            self._settings = msgspec.json.decode(given, type=dict[str, str])
             self._config = read_config(self._settings)
-        except msgspec.DecodeError:
-            raise InputError(f"dead_letters: option {SETTINGS} is no JSON object of texts") from None
         except SettingsError as error:
             raise InputError(str(error)) from None
         self._wanted = [part.strip() for part in options.get("partitions", "").split(",") if part.strip()]

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import InputError
 from spark_jobs.platform.output import has_delta, is_delta, read_parquet_or_delta
@@ -70,13 +68,6 @@ def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
     return telemetry.stream_decisions(
         spark, _path(inputs.decisions), quarantine=inputs.quarantine, max_files_per_trigger=most
     )
-
-
-def between(frame: DataFrame, since: datetime | None, until: datetime | None) -> DataFrame:
-    """The records from `since` on and before `until`; None does not bound."""
-    if since is not None:
-        frame = frame.where(F.col("at") >= F.lit(since))
-    return frame if until is None else frame.where(F.col("at") < F.lit(until))
 
 
 def _path(path: str | None) -> str:

@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.streaming.query import StreamingQuery
 
-from foundation.durations import parse_duration
 from spark_jobs import cli
 from spark_jobs.errors import InputError, JobError
+from spark_jobs.option_values import moment, seconds
 from spark_jobs.platform.output import check_folder, check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
-from spark_jobs.platform.rows import cached, collected
+from spark_jobs.platform.rows import between, cached, collected
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.registration import spark_session
 from spark_jobs.telemetry_aggregation import page
@@ -35,7 +35,7 @@ from spark_jobs.telemetry_aggregation.incremental import (
     latest_mark,
     states_of_days,
 )
-from spark_jobs.telemetry_aggregation.inputs import Inputs, between, read, stream
+from spark_jobs.telemetry_aggregation.inputs import Inputs, read, stream
 from spark_jobs.telemetry_aggregation.minutes.cells import MICROS
 from spark_jobs.telemetry_aggregation.minutes.windows import micros
 from spark_jobs.telemetry_aggregation.sample_files import states_of_files
@@ -119,7 +119,7 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
                 kept, counts = _kept_samples(frame, settings)
                 states: States = {"gauges": kept}
             else:
-                given = between(frame, settings.since, settings.until)
+                given = between(frame, "at", settings.since, settings.until)
                 kept, newest, counts = _kept(dataset, given, latest(settings))
                 states = dataset.states(kept, F.lit(BEGINNING), F.lit(newest))
         used.append(kept)
@@ -166,7 +166,7 @@ def _kept_samples(frame: DataFrame, settings: Settings) -> tuple[DataFrame, Coun
     until = limit if settings.until is None else min(settings.until, limit)
     states = cached(states_of_files(frame, settings.since, until))
     # Files tell the times they hold, so there is next to nothing to read for this.
-    ahead = between(frame, max(settings.since or limit, limit), settings.until).count()
+    ahead = between(frame, "at", max(settings.since or limit, limit), settings.until).count()
     [row] = collected(states.agg(*(F.sum(name).alias(name) for name in ("samples", "copies", "invalid"))))
     if not row.samples:
         raise InputError("--metrics holds no valid record in the time asked for")
@@ -349,25 +349,18 @@ def command(
         inputs=Inputs(telemetry, decisions, metrics, quarantine, files_per_batch, cli.app_settings(root)),
         output=output or cli.default_output(NAME),
         fmt=check_format(format_),
-        since=cli.moment(since, "--from"),
-        until=cli.moment(until, "--to"),
+        since=moment("--from", since),
+        until=moment("--to", until),
         checkpoint=checkpoint,
-        late=_seconds(late, "--late"),
-        hold=_seconds(hold, "--hold"),
-        clock_skew=_seconds(clock_skew, "--clock-skew"),
+        late=seconds("--late", late),
+        hold=seconds("--hold", hold),
+        clock_skew=seconds("--clock-skew", clock_skew),
         prices=dict(_price(text) for text in price or ()),
         request_unit_targets=frozenset(ru_target or ()),
         currency=currency,
     )
     spark = spark_session(NAME, cores=cores, memory=memory)
     typer.echo(run(spark, settings))
-
-
-def _seconds(text: str, option: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise InputError(f"{option}: {error}") from None
 
 
 def _price(text: str) -> tuple[str, float]:

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 
 from spark_jobs.errors import InputError
+from spark_jobs.platform.rows import between
 from spark_jobs.schemas import METRICS
 from spark_jobs.telemetry_aggregation.gauges import STATES, gauge_states
-from spark_jobs.telemetry_aggregation.inputs import between
 from spark_jobs.telemetry_aggregation.minutes import cells
 from spark_jobs.telemetry_aggregation.minutes.cells import MINUTE
 from spark_jobs.telemetry_aggregation.transforms import samples_of_metrics
@@ -70,7 +70,7 @@ def states_of_files(
     groups = _row_groups_of(frame)
     tasks = None if groups is None else tasks_of(groups, bounds)
     if not tasks:
-        return gauge_states(samples_of_metrics(between(frame, since, until)), distinct=True)
+        return gauge_states(samples_of_metrics(between(frame, "at", since, until)), distinct=True)
     numbers = frame.sparkSession.range(0, len(tasks), 1, len(tasks))
     return numbers.mapInArrow(partial(_read, tasks=tasks), STATES)
 

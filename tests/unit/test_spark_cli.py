@@ -10,7 +10,7 @@ import pytest
 import typer
 from pyspark.errors import PySparkException
 
-from spark_jobs import cli
+from spark_jobs import cli, option_values
 from spark_jobs.errors import InputError
 from spark_jobs.telemetry_aggregation import inputs
 
@@ -102,13 +102,13 @@ def test_a_format_comes_from_the_environment_where_no_option_names_it(monkeypatc
 
 
 def test_times_are_utc_unless_they_say_otherwise() -> None:
-    assert cli.moment(None, "--from") is None
-    assert cli.moment("2026-11-21", "--from") == datetime(2026, 11, 21, tzinfo=UTC)
-    assert cli.moment("2026-11-21T08:00:00Z", "--to") == datetime(2026, 11, 21, 8, tzinfo=UTC)
-    east = cli.moment("2026-11-21T08:00:00+02:00", "--to")
+    assert option_values.moment("--from", None) is None
+    assert option_values.moment("--from", "2026-11-21") == datetime(2026, 11, 21, tzinfo=UTC)
+    assert option_values.moment("--to", "2026-11-21T08:00:00Z") == datetime(2026, 11, 21, 8, tzinfo=UTC)
+    east = option_values.moment("--to", "2026-11-21T08:00:00+02:00")
     assert east == datetime(2026, 11, 21, 8, tzinfo=timezone(timedelta(hours=2)))
     with pytest.raises(InputError, match="--from is 'noon'; accepted: ISO 8601"):
-        cli.moment("noon", "--from")
+        option_values.moment("--from", "noon")
 
 
 def test_the_apps_settings_come_from_the_root_and_the_environment_wins(tmp_path, monkeypatch):
