@@ -5,7 +5,7 @@ where the one before ends. But every record has its time as text, "11/21/2026 8:
 that all places that look like one are found at once. From each the record's end follows, for all records together;
 when every record ends exactly where the next begins, and the last where its block ends, then by induction the places
 were right, and nothing was guessed. Where that does not hold, or the file's schema is another, the records are read one
-by one (`capture_records`).
+by one (`avro_records`).
 """
 
 from __future__ import annotations
