@@ -33,7 +33,10 @@ async def settled(work: Coroutine[Any, Any, _Result], grace: float = SETTLING) -
 
 def cancellations() -> int:
     """How often the running task was asked to end, and has not said yet that it will not."""
-    task = asyncio.current_task()
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs here
+        return 0
     return 0 if task is None else task.cancelling()
 
 

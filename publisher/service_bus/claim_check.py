@@ -28,6 +28,7 @@ from publisher.errors import PublishSettingsError
 from publisher.service_bus.core.claims import ClaimSettings, Reference, reference_of, verified
 from publisher.service_bus.core.errors import ClaimCheckError, ClaimMissingError
 from publisher.service_bus.core.send_report import Claim
+from publisher.service_bus.sdk.blocking import came, without_waiting
 
 _REFUSED = frozenset({400, 401, 403, 404, 411, 413, 415})
 
@@ -35,8 +36,10 @@ _REFUSED = frozenset({400, 401, 403, 404, 411, 413, 415})
 class ClaimCheck:
     """A container of claims, for asynchronous code. The caller closes the container's client, or uses `async with`."""
 
-    def __init__(self, container: AsyncContainerClient, settings: ClaimSettings | None = None) -> None:
-        self._container = container
+    def __init__(
+        self, container: AsyncContainerClient | ContainerClient, settings: ClaimSettings | None = None
+    ) -> None:
+        self._container: Any = container
         self.settings = settings or ClaimSettings()
 
     @classmethod
@@ -52,12 +55,12 @@ class ClaimCheck:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._container.close()
+        await came(self._container.close())
 
     async def ensure_container(self) -> None:
         """Create the container unless it exists."""
         try:
-            await self._container.create_container()
+            await came(self._container.create_container())
         except ResourceExistsError:
             return
         except Exception as error:
@@ -68,7 +71,7 @@ class ClaimCheck:
         blob = self._container.get_blob_client(claim.blob)
         metadata = {"sha256": claim.sha256}
         try:
-            await blob.upload_blob(claim.body, metadata=metadata)
+            await came(blob.upload_blob(claim.body, metadata=metadata))
         except ResourceExistsError:
             await self._refresh(blob, claim, metadata)
         except Exception as error:
@@ -77,7 +80,7 @@ class ClaimCheck:
     async def _refresh(self, blob: Any, claim: Claim, metadata: dict[str, str]) -> None:
         """The blob is there already, from an earlier attempt or an equal body: make it young for lifecycle rules."""
         try:
-            await blob.set_blob_metadata(metadata)
+            await came(blob.set_blob_metadata(metadata))
         except Exception as error:
             raise _failed(f"storing claim {claim.blob}", error) from error
 
@@ -90,25 +93,27 @@ class ClaimCheck:
         if reference is None:
             return body_of(message)
         try:
-            stream = await self._container.download_blob(reference.blob)
-            body = await stream.readall()
+            stream = await came(self._container.download_blob(reference.blob))
+            body = await came(stream.readall())
         except ResourceNotFoundError as error:
             raise _missing(reference) from error
         except Exception as error:
             raise _failed(f"reading claim {reference.blob}", error) from error
         return verified(body, reference)
 
-    async def complete(self, receiver: AsyncServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:
+    async def complete(
+        self, receiver: AsyncServiceBusReceiver | ServiceBusReceiver, message: ServiceBusReceivedMessage
+    ) -> None:
         """Complete the message, then delete its blob if that is its own.
 
         Not for topics with several subscriptions: each of them has a copy of the message, all have one blob.
         """
-        await receiver.complete_message(message)
+        await came(receiver.complete_message(message))
         reference = reference_of(message.application_properties)
         if reference is None or not _own_blob(self.settings, reference):
             return
         try:
-            await self._container.delete_blob(reference.blob)
+            await came(self._container.delete_blob(reference.blob))
         except ResourceNotFoundError:
             return
         except Exception as error:
@@ -116,11 +121,11 @@ class ClaimCheck:
 
 
 class SyncClaimCheck:
-    """The same for code that blocks."""
+    """The same for code that blocks, over a blocking client."""
 
     def __init__(self, container: ContainerClient, settings: ClaimSettings | None = None) -> None:
-        self._container = container
-        self.settings = settings or ClaimSettings()
+        self.over_blocking = ClaimCheck(container, settings)
+        """For a sender over a blocking client."""
 
     @classmethod
     def from_connection_string(
@@ -135,54 +140,24 @@ class SyncClaimCheck:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._container.close()
+        without_waiting(self.over_blocking.__aexit__(kind, error, trace))
+
+    @property
+    def settings(self) -> ClaimSettings:
+        return self.over_blocking.settings
 
     def ensure_container(self) -> None:
-        """Create the container unless it exists."""
-        try:
-            self._container.create_container()
-        except ResourceExistsError:
-            return
-        except Exception as error:
-            raise _failed("creating the container of the claim checks", error) from error
+        """See ClaimCheck.ensure_container, as for what follows."""
+        without_waiting(self.over_blocking.ensure_container())
 
     def store(self, claim: Claim) -> None:
-        """Write the body; again is the same. Raises ClaimCheckError, or PublishSettingsError for a refusal."""
-        blob = self._container.get_blob_client(claim.blob)
-        metadata = {"sha256": claim.sha256}
-        try:
-            try:
-                blob.upload_blob(claim.body, metadata=metadata)
-            except ResourceExistsError:
-                blob.set_blob_metadata(metadata)  # see ClaimCheck._refresh
-        except Exception as error:
-            raise _failed(f"storing claim {claim.blob}", error) from error
+        without_waiting(self.over_blocking.store(claim))
 
     def restore(self, message: ServiceBusReceivedMessage) -> bytes:
-        """The body of a received message; see ClaimCheck.restore."""
-        reference = reference_of(message.application_properties)
-        if reference is None:
-            return body_of(message)
-        try:
-            body = self._container.download_blob(reference.blob).readall()
-        except ResourceNotFoundError as error:
-            raise _missing(reference) from error
-        except Exception as error:
-            raise _failed(f"reading claim {reference.blob}", error) from error
-        return verified(body, reference)
+        return without_waiting(self.over_blocking.restore(message))
 
     def complete(self, receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:
-        """Complete the message, then delete its blob if that is its own; see ClaimCheck.complete."""
-        receiver.complete_message(message)
-        reference = reference_of(message.application_properties)
-        if reference is None or not _own_blob(self.settings, reference):
-            return
-        try:
-            self._container.delete_blob(reference.blob)
-        except ResourceNotFoundError:
-            return
-        except Exception as error:
-            raise _failed(f"deleting claim {reference.blob}", error) from error
+        without_waiting(self.over_blocking.complete(receiver, message))
 
 
 async def restore(message: ServiceBusReceivedMessage, claim_check: ClaimCheck) -> bytes:

@@ -4,7 +4,7 @@
         report = await sender.send(messages)
 
 `publisher.service_bus.sync_sender` has the same for code that blocks. What is sent when, and what an error means, is
-decided in `publisher.service_bus.core.sending` for both.
+decided in `publisher.service_bus.core.sending`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime
 from itertools import islice
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
 from azure.core.credentials_async import AsyncTokenCredential
+from azure.servicebus import ServiceBusSender as BlockingSender
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from publisher.cancellation import cancellations
@@ -40,7 +41,8 @@ from publisher.service_bus.core.send_steps import (
     Transfer,
 )
 from publisher.service_bus.core.sending import Sending, SendPolicy
-from publisher.service_bus.sdk.sdk_way import AsyncLink, Encoder, SdkWay
+from publisher.service_bus.sdk.blocking import came
+from publisher.service_bus.sdk.sdk_way import Encoder, Link, SdkWay
 from publisher.service_bus.sdk.send_call import (
     DEFAULT_TIMEOUT,
     Call,
@@ -56,7 +58,7 @@ from publisher.service_bus.sdk.send_call import (
     remaining,
 )
 
-Credential = AsyncTokenCredential | AzureSasCredential | AzureNamedKeyCredential
+Credential = AsyncTokenCredential | TokenCredential | AzureSasCredential | AzureNamedKeyCredential
 
 _NO_RETRIES: dict[str, Any] = {"retry_total": 0}  # the SDK's would send again what may have been accepted
 _CANCEL_AT_ONCE = 1000  # sequence numbers in one request: 9 KB
@@ -101,9 +103,11 @@ class BigBatchSender:
     wait for it.
     """
 
+    _client: ClassVar[Any] = ServiceBusClient
+
     def __init__(
         self,
-        sender: ServiceBusSender,
+        sender: ServiceBusSender | BlockingSender,
         *,
         claim_check: ClaimCheck | None = None,
         policy: SendPolicy | None = None,
@@ -113,12 +117,12 @@ class BigBatchSender:
         sdk_insides: bool = True,
     ) -> None:
         self._way = SdkWay(sdk_insides=sdk_insides)
-        self._link = AsyncLink(self._way, sender, timeout)
+        self._link = Link(self._way, sender, timeout)
         self._claim_check = claim_check
         self._policy = policy or SendPolicy()
         self._learned = LearnedLimits(limit)
         self._journal = journal
-        self._lock = asyncio.Lock()
+        self._lock: AbstractAsyncContextManager[None] = asyncio.Lock()
         self._closing = AsyncExitStack()
         self.last_report: SendReport | None = None
 
@@ -134,7 +138,7 @@ class BigBatchSender:
     ) -> Self:
         """A sender with a client of its own. `options` are the constructor's, `client_options` the SDK client's."""
         return cls._with(
-            ServiceBusClient.from_connection_string(connection, **{**_NO_RETRIES, **(client_options or {})}),
+            cls._client.from_connection_string(connection, **{**_NO_RETRIES, **(client_options or {})}),
             entity_options(queue_name, topic_name),
             options,
         )
@@ -152,20 +156,18 @@ class BigBatchSender:
     ) -> Self:
         """The same with an identity instead of a connection string; the credential stays the caller's."""
         return cls._with(
-            ServiceBusClient(
-                fully_qualified_namespace, credential, **{**_NO_RETRIES, **(client_options or {})}
-            ),
+            cls._client(fully_qualified_namespace, credential, **{**_NO_RETRIES, **(client_options or {})}),
             entity_options(queue_name, topic_name),
             options,
         )
 
     @classmethod
-    def _with(cls, client: ServiceBusClient, entity: tuple[str, str], options: dict[str, Any]) -> Self:
+    def _with(cls, client: Any, entity: tuple[str, str], options: dict[str, Any]) -> Self:
         kind, name = entity
         sender = client.get_queue_sender(name) if kind == "queue" else client.get_topic_sender(name)
         created = cls(sender, **options)
-        created._closing.push_async_callback(client.close)
-        created._closing.push_async_callback(sender.close)
+        for each in (client, sender):
+            created._closing.push_async_callback(_closed, each)
         return created
 
     async def __aenter__(self) -> Self:
@@ -211,7 +213,7 @@ class BigBatchSender:
             if isinstance(messages, Collection):
                 for part in parts_of(messages):
                     call.sending.measure_ahead(part)
-                    await asyncio.sleep(0)  # other tasks have their turn
+                    await self._pause(0)  # other tasks have their turn
                 source = Source(remaining(messages, call.sending.next_index))
             elif isinstance(messages, AsyncIterable):
                 source = Source(aiter(messages))
@@ -236,7 +238,8 @@ class BigBatchSender:
         numbers = list(report.sequence_numbers.values())
         async with self._lock:
             for start in range(0, len(numbers), _CANCEL_AT_ONCE):
-                await self._link.sender.cancel_scheduled_messages(numbers[start : start + _CANCEL_AT_ONCE])
+                some = numbers[start : start + _CANCEL_AT_ONCE]
+                await came(self._link.sender.cancel_scheduled_messages(some))
 
     async def _call(self, before: SendReport, *, resend_unknown: bool = False) -> Call:
         await self._open()
@@ -268,7 +271,7 @@ class BigBatchSender:
             if not isinstance(refused, Busy) or attempt == self._policy.attempts:
                 sender = self._link.sender
                 raise not_opened(refused, sender.entity_name, sender.fully_qualified_namespace, attempt)
-            await asyncio.sleep(self._policy.wait(refused.retry_after, random.random))
+            await self._pause(self._policy.wait(refused.retry_after, random.random))
 
     async def _carry_out(self, call: Call, source: Source, on_progress: OnProgress | None) -> SendReport:
         sending, performing = call.sending, None
@@ -301,8 +304,11 @@ class BigBatchSender:
             case Store():
                 return await self._store(effect)
             case Pause(seconds):
-                await asyncio.sleep(seconds)
+                await self._pause(seconds)
                 return None
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     async def _transfer(self, effect: Transfer, call: Call) -> Answer:
         if self._journal is not None:
@@ -321,6 +327,10 @@ class BigBatchSender:
         except Exception as error:  # noqa: BLE001 - nothing was sent, and a blob may be stored again
             return Busy(str(error) if isinstance(error, ClaimCheckError) else f"storing a claim: {error!r}")
         return Accepted()
+
+
+async def _closed(owned: Any) -> None:
+    await came(owned.close())
 
 
 def _raise_if_swallowed(before: int) -> None:

@@ -3,162 +3,75 @@
     with SyncBigBatchSender.from_connection_string(connection, queue_name="orders") as sender:
         report = sender.send(messages)
 
-It carries out what `publisher.service_bus.core.sending` decides, as `publisher.service_bus.sender` does, where the contracts are told.
+It is the sender of `publisher.service_bus.sender`, where the contracts are told, over a blocking client of the SDK.
 """
 
 from __future__ import annotations
 
-import random
+import contextlib
 import threading
 import time
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterable, Iterable
 from datetime import datetime
-from itertools import islice
 from types import TracebackType
 from typing import Any, Self
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 
-from publisher.errors import PublishSettingsError
 from publisher.service_bus.claim_check import SyncClaimCheck
-from publisher.service_bus.core.errors import ClaimCheckError
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import SendReport
-from publisher.service_bus.core.send_steps import (
-    Accepted,
-    Answer,
-    Busy,
-    Effect,
-    Pause,
-    Read,
-    Rejected,
-    Store,
-    Transfer,
-)
-from publisher.service_bus.core.sending import Sending, SendPolicy
-from publisher.service_bus.sdk.sdk_way import Encoder, SdkWay, SyncLink
-from publisher.service_bus.sdk.send_call import (
-    DEFAULT_TIMEOUT,
-    Call,
-    Journal,
-    LearnedLimits,
-    OnProgress,
-    check_iterable,
-    entity_options,
-    finished,
-    new_report,
-    not_opened,
-    parts_of,
-    remaining,
-)
+from publisher.service_bus.sdk.blocking import without_waiting
+from publisher.service_bus.sdk.send_call import OnProgress
+from publisher.service_bus.sender import BigBatchSender
 
 Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
 
-_NO_RETRIES: dict[str, Any] = {"retry_total": 0}  # the SDK's would send again what may have been accepted
-_CANCEL_AT_ONCE = 1000  # sequence numbers in one request: 9 KB
 
+class _OverBlocking(BigBatchSender):
+    """Never waits, so that there is no need of an event loop. Not for several threads."""
 
-class Source:
-    """An iterable as it is read bit by bit."""
+    _client = ServiceBusClient
 
-    def __init__(self, iterator: Iterator[Any]) -> None:
-        self._iterator = iterator
-        self._pushed_back: list[Any] = []
+    def __init__(
+        self, sender: ServiceBusSender, *, claim_check: SyncClaimCheck | None = None, **options: Any
+    ) -> None:
+        claims = None if claim_check is None else claim_check.over_blocking
+        super().__init__(sender, claim_check=claims, **options)
+        self._lock = (
+            contextlib.nullcontext()
+        )  # one of asyncio would stay locked after an interrupt at its release
 
-    def read(self, count: int) -> list[Any]:
-        """Up to `count` messages; fewer at the end. Raises what the iterable raises."""
-        got = self._pushed_back[:count]
-        del self._pushed_back[:count]
-        try:
-            # One by one: what was read before an error must not be lost.
-            for message in islice(self._iterator, count - len(got)):
-                got.append(message)
-        except BaseException:
-            self.push_back(got)
-            raise
-        return got
-
-    def push_back(self, messages: list[Any]) -> None:
-        self._pushed_back[:0] = messages
+    async def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - there is no loop that it would hold up
 
 
 class SyncBigBatchSender:
-    """Sends to one queue or topic; reuse it, for it remembers what the service's refusals taught.
+    """A BigBatchSender whose methods block. Arguments, reports and errors are the same; the SDK's sender is a blocking one,
+    the claim check a SyncClaimCheck. Several threads may use it: one call runs at a time, others wait for it.
 
-    `sender` is the SDK's, and this object's own from now on: its retries are switched off. `limit` in bytes makes
-    batches smaller than the entity takes. `timeout` in seconds is for one transfer. The `journal` is told of every
-    transfer before and after. Without `sdk_insides` no private names of the SDK are used. One call runs at a time; others
-    wait for it.
+    An interrupt (KeyboardInterrupt) ends the call that it hits, as a cancellation does; `last_report` says how far it went.
     """
 
-    def __init__(
-        self,
-        sender: ServiceBusSender,
-        *,
-        claim_check: SyncClaimCheck | None = None,
-        policy: SendPolicy | None = None,
-        limit: int | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
-        journal: Journal | None = None,
-        sdk_insides: bool = True,
-    ) -> None:
-        self._way = SdkWay(sdk_insides=sdk_insides)
-        self._link = SyncLink(self._way, sender, timeout)
-        self._claim_check = claim_check
-        self._policy = policy or SendPolicy()
-        self._learned = LearnedLimits(limit)
-        self._journal = journal
+    def __init__(self, sender: ServiceBusSender, **options: Any) -> None:
+        self._over(_OverBlocking(sender, **options))
+
+    @classmethod
+    def from_connection_string(cls, connection: str, **options: Any) -> Self:
+        self = cls.__new__(cls)
+        self._over(_OverBlocking.from_connection_string(connection, **options))
+        return self
+
+    @classmethod
+    def from_namespace(cls, fully_qualified_namespace: str, credential: Credential, **options: Any) -> Self:
+        self = cls.__new__(cls)
+        self._over(_OverBlocking.from_namespace(fully_qualified_namespace, credential, **options))
+        return self
+
+    def _over(self, sender: BigBatchSender) -> None:
+        self._sender = sender
         self._lock = threading.Lock()
-        self._closing = ExitStack()
-        self.last_report: SendReport | None = None
-
-    @classmethod
-    def from_connection_string(
-        cls,
-        connection: str,
-        *,
-        queue_name: str | None = None,
-        topic_name: str | None = None,
-        client_options: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> Self:
-        """A sender with a client of its own. `options` are the constructor's, `client_options` the SDK client's."""
-        return cls._with(
-            ServiceBusClient.from_connection_string(connection, **{**_NO_RETRIES, **(client_options or {})}),
-            entity_options(queue_name, topic_name),
-            options,
-        )
-
-    @classmethod
-    def from_namespace(
-        cls,
-        fully_qualified_namespace: str,
-        credential: Credential,
-        *,
-        queue_name: str | None = None,
-        topic_name: str | None = None,
-        client_options: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> Self:
-        """The same with an identity instead of a connection string; the credential stays the caller's."""
-        return cls._with(
-            ServiceBusClient(
-                fully_qualified_namespace, credential, **{**_NO_RETRIES, **(client_options or {})}
-            ),
-            entity_options(queue_name, topic_name),
-            options,
-        )
-
-    @classmethod
-    def _with(cls, client: ServiceBusClient, entity: tuple[str, str], options: dict[str, Any]) -> Self:
-        kind, name = entity
-        sender = client.get_queue_sender(name) if kind == "queue" else client.get_topic_sender(name)
-        created = cls(sender, **options)
-        created._closing.callback(client.close)
-        created._closing.callback(sender.close)
-        return created
 
     def __enter__(self) -> Self:
         return self
@@ -169,13 +82,15 @@ class SyncBigBatchSender:
         self.close()
 
     def close(self) -> None:
-        """Close what `from_connection_string` or `from_namespace` opened. A running call fails."""
-        self._closing.close()
+        without_waiting(self._sender.close())
 
     @property
     def limits(self) -> Limits | None:
-        """For batches, as announced and as learned; None before the first call."""
-        return self._learned.current
+        return self._sender.limits
+
+    @property
+    def last_report(self) -> SendReport | None:
+        return self._sender.last_report
 
     def send(
         self,
@@ -186,125 +101,27 @@ class SyncBigBatchSender:
         id_prefix: str | None = None,
         on_progress: OnProgress | None = None,
     ) -> SendReport:
-        """Send all messages, or at `schedule_at` have the service send them.
-
-        A collection (list, tuple, set, ...) is measured whole before anything is sent; of any other iterable as much
-        as the policy's `look_ahead`. `session_id` is for messages that have none. A message without an id gets
-        `<id_prefix>-<index>`; the prefix is random unless given.
-
-        Raises OversizedMessageError or UnsendableMessageError with nothing sent, PartiallySentError otherwise, and
-        PublishUnavailableError or PublishRefusedError if the entity cannot be opened. What the iterable itself
-        raises passes through; `last_report` then says how far it went, as it does after a cancellation.
-        """
-        check_iterable(messages)
-        before = new_report(session_id, schedule_at, id_prefix)
+        if isinstance(messages, AsyncIterable):
+            messages = iter(messages)  # TypeError unless it is another iterable as well
         with self._lock:
-            call = self._call(before)
-            if isinstance(messages, Collection):
-                for part in parts_of(messages):
-                    call.sending.measure_ahead(part)
-                source = Source(remaining(messages, call.sending.next_index))
-            else:
-                source = Source(iter(messages))
-            return self._carry_out(call, source, on_progress)
+            return without_waiting(
+                self._sender.send(
+                    messages,
+                    session_id=session_id,
+                    schedule_at=schedule_at,
+                    id_prefix=id_prefix,
+                    on_progress=on_progress,
+                )
+            )
 
     def resume(
         self, report: SendReport, *, resend_unknown: bool = False, on_progress: OnProgress | None = None
     ) -> SendReport:
-        """Send what a report says was not sent, and read on from its iterable.
-
-        What is unknown is sent again only if asked for: it doubles messages unless the entity detects duplicates.
-        Raises what `send` raises; the report is of both calls together.
-        """
         with self._lock:
-            call = self._call(report, resend_unknown=resend_unknown)
-            return self._carry_out(call, report.rest or Source(iter(())), on_progress)
+            return without_waiting(
+                self._sender.resume(report, resend_unknown=resend_unknown, on_progress=on_progress)
+            )
 
     def cancel_scheduled(self, report: SendReport) -> None:
-        """Cancel the messages that a call scheduled. Raises ServiceBusError if one of them was enqueued already."""
-        numbers = list(report.sequence_numbers.values())
         with self._lock:
-            for start in range(0, len(numbers), _CANCEL_AT_ONCE):
-                self._link.sender.cancel_scheduled_messages(numbers[start : start + _CANCEL_AT_ONCE])
-
-    def _call(self, before: SendReport, *, resend_unknown: bool = False) -> Call:
-        self._open()
-        scheduled = before.schedule_at is not None
-        limits = self._learned.begin(self._link.limits, scheduled=scheduled)
-        encoder = Encoder(
-            self._way,
-            id_prefix=before.id_prefix,
-            session_id=before.session_id,
-            schedule_at=before.schedule_at,
-            request_overhead=self._link.request_overhead() if scheduled else 0,
-            claims=None if self._claim_check is None else self._claim_check.settings,
-        )
-        sending = Sending(
-            encoder.measure,
-            limits,
-            self._policy,
-            before=before,
-            resend_unknown=resend_unknown,
-            chance=random.random,
-        )
-        return Call(sending, encoder, before.schedule_at)
-
-    def _open(self) -> None:
-        for attempt in range(1, self._policy.attempts + 1):
-            refused = self._link.open()
-            if refused is None:
-                return
-            if not isinstance(refused, Busy) or attempt == self._policy.attempts:
-                sender = self._link.sender
-                raise not_opened(refused, sender.entity_name, sender.fully_qualified_namespace, attempt)
-            time.sleep(self._policy.wait(refused.retry_after, random.random))
-
-    def _carry_out(self, call: Call, source: Source, on_progress: OnProgress | None) -> SendReport:
-        sending, performing = call.sending, None
-        try:
-            effect = sending.next()
-            while effect is not None:
-                performing = effect
-                answer = self._perform(effect, call, source)
-                performing = None
-                effect = sending.next(answer)
-                if on_progress is not None and isinstance(answer, Accepted):
-                    on_progress(sending.progress())
-        except BaseException as error:
-            sending.abandon(f"given up: {type(error).__name__}", performing)
-            raise
-        finally:
-            self._learned.remember(sending.limits, scheduled=call.schedule_at is not None)
-            source.push_back(sending.give_back())
-            self.last_report = sending.report(source)
-        return finished(sending, self.last_report)
-
-    def _perform(self, effect: Effect, call: Call, source: Source) -> Any:
-        match effect:
-            case Read(count):
-                return source.read(count)
-            case Transfer():
-                return self._transfer(effect, call)
-            case Store():
-                return self._store(effect)
-            case Pause(seconds):
-                time.sleep(seconds)
-                return None
-
-    def _transfer(self, effect: Transfer, call: Call) -> Answer:
-        if self._journal is not None:
-            self._journal.sending(effect.items)
-        answer = self._link.transfer(effect, call.encoder, call.schedule_at)
-        if self._journal is not None:
-            self._journal.answered(answer)
-        return answer
-
-    def _store(self, effect: Store) -> Answer:
-        assert self._claim_check is not None and effect.item.claim is not None  # noqa: PT018, S101 - the encoder has both or none
-        try:
-            self._claim_check.store(effect.item.claim)
-        except PublishSettingsError as error:
-            return Rejected(str(error))
-        except Exception as error:  # noqa: BLE001 - nothing was sent, and a blob may be stored again
-            return Busy(str(error) if isinstance(error, ClaimCheckError) else f"storing a claim: {error!r}")
-        return Accepted()
+            without_waiting(self._sender.cancel_scheduled(report))

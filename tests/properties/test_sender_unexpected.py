@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from collections import Counter
 from types import SimpleNamespace
 
@@ -156,6 +157,75 @@ def test_after_an_error_that_nobody_thought_of_the_link_is_attached_anew():
     sender.send(iter([PlainMessage(b"002", "2")]))
 
     assert (stub.closed, stub.stored) == (1, ["002"])
+
+
+class InterruptedSender(StubSender):
+    """An interrupt hits while the second batch is being sent."""
+
+    def __init__(self):
+        super().__init__(Chaos([OSError], 0, 0.0))
+        self.calls = 0
+
+    def send_messages(self, batch, *, timeout):
+        self.calls += 1
+        super().send_messages(batch, timeout=timeout)
+        if self.calls == 2:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupt_in_the_middle_leaves_a_report_to_go_on_with():
+    stub = InterruptedSender()
+    sender = SyncBigBatchSender(stub, policy=POLICY)
+    with pytest.raises(KeyboardInterrupt):
+        sender.send(iter([PlainMessage(b"%03d" % number, str(number)) for number in range(40)]))
+    report = sender.last_report
+    assert report.reason == "given up: KeyboardInterrupt"
+    assert report.unknown
+    assert [
+        f"{number:03d}" for number in (*report.sent, *(item.index for item in report.unknown))
+    ] == stub.stored
+
+    resumed = sender.resume(report)
+
+    assert resumed.unknown == report.unknown
+    assert len(resumed.sent) + len(resumed.unknown) == len(stub.stored) == 40
+
+
+def test_the_blocking_sender_reads_in_the_thread_that_called_it_and_within_a_loop_too():
+    threads = set()
+
+    def messages():
+        for number in range(40):
+            threads.add(threading.get_ident())
+            yield PlainMessage(b"%03d" % number, str(number))
+
+    async def main():
+        return SyncBigBatchSender(StubSender(Chaos([OSError], 0, 0.0)), policy=POLICY).send(messages())
+
+    assert asyncio.run(main()).complete
+    assert threads == {threading.get_ident()}
+
+
+def test_an_asynchronous_client_or_iterable_is_refused_by_the_blocking_sender():
+    async def messages():
+        yield b"x"
+
+    stub = AsyncStubSender(Chaos([OSError], 0, 0.0))
+    with pytest.raises(TypeError, match="not iterable"):
+        SyncBigBatchSender(stub).send(messages())
+
+    async def waiting(*_, **__):
+        await asyncio.get_running_loop().create_future()
+
+    stub.send_messages = waiting
+    sender = SyncBigBatchSender(stub, policy=POLICY)
+
+    async def main():
+        with pytest.raises(RuntimeError, match="asynchronous client where a blocking one belongs"):
+            sender.send([b"x"])
+
+    asyncio.run(main())
+    assert not sender.last_report.sent
 
 
 @pytest.mark.parametrize("error", [IndexError("x"), KeyError("x"), OSError("x")])

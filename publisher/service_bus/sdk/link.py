@@ -53,6 +53,7 @@ from publisher.service_bus.core.send_steps import (
     Transfer,
     Unknown,
 )
+from publisher.service_bus.sdk.blocking import came
 from publisher.service_bus.sdk.message_sizes import Encoder, batch_envelope, scheduling_entry
 
 _SIZE = re.compile(r"size:\s*(\d+) bytes")
@@ -92,11 +93,11 @@ class _Anything(Protocol):
     _max_batch_size_on_link: int
 
 
-class AsyncLink:
-    """One transfer at a time over an asynchronous sender of the SDK, which is its own from now on."""
+class Link:
+    """One transfer at a time over a sender of the SDK, asynchronous or blocking, which is its own from now on."""
 
-    def __init__(self, sender: AsyncServiceBusSender, timeout: float) -> None:
-        self.sender = sender
+    def __init__(self, sender: AsyncServiceBusSender | ServiceBusSender, timeout: float) -> None:
+        self.sender: Any = sender
         self._timeout = timeout
         self.limits = Limits(1, 0)
         self.failure: BaseException | None = None
@@ -108,8 +109,9 @@ class AsyncLink:
         """Attach the link unless it is attached; None if that went well."""
         try:
             if self._is_suspect or _gone(self.sender):
-                await self.sender._close_handler()  # type: ignore[no-untyped-call]  # the SDK's
-            await self.sender.__aenter__()
+                await came(self.sender._close_handler())
+            enter = getattr(self.sender, "__aenter__", None) or self.sender.__enter__
+            await came(enter())
             self.limits = announced(self.sender)
         except ServiceBusError as error:
             return not_sent(error)
@@ -131,72 +133,21 @@ class AsyncLink:
             return Busy(_unexpected(self, error))
         try:
             if batch is not None:
-                await self.sender.send_messages(batch, timeout=self._timeout)
+                await came(self.sender.send_messages(batch, timeout=self._timeout))
                 return Accepted()
-            numbers = await self.sender._mgmt_request_response_with_retry(
-                REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
-                scheduling_request(effect.items),
-                mgmt_handlers.schedule_op,
-                timeout=self._timeout,
+            numbers = await came(
+                self.sender._mgmt_request_response_with_retry(
+                    REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+                    scheduling_request(effect.items),
+                    mgmt_handlers.schedule_op,
+                    timeout=self._timeout,
+                )
             )
         except ServiceBusError as error:
             return answer_to(error)
         except BaseException as error:
             if not is_unexpected(error):
                 raise
-            self._is_suspect = True
-            return Unknown(_unexpected(self, error))
-        return Accepted(tuple(numbers))
-
-
-class SyncLink:
-    """The same over a blocking sender of the SDK."""
-
-    def __init__(self, sender: ServiceBusSender, timeout: float) -> None:
-        self.sender = sender
-        self._timeout = timeout
-        self.limits = Limits(1, 0)
-        self.failure: BaseException | None = None
-        """Of a private name of the SDK."""
-        self._is_suspect = False  # after an error that nobody thought of, the link is attached anew
-        _take_over(sender)
-
-    def open(self) -> Answer | None:
-        """Attach the link unless it is attached; None if that went well."""
-        try:
-            if self._is_suspect or _gone(self.sender):
-                self.sender._close_handler()  # type: ignore[no-untyped-call]  # the SDK's
-            self.sender.__enter__()
-            self.limits = announced(self.sender)
-        except ServiceBusError as error:
-            return not_sent(error)
-        except Exception as error:  # noqa: BLE001 - one that nobody thought of; nothing was sent
-            return Busy(_unexpected(self, error))
-        self._is_suspect = False
-        return None
-
-    def transfer(self, effect: Transfer, encoder: Encoder, schedule_at: datetime | None) -> Answer:
-        """Send it once, and say what came of it."""
-        refused = self.open()
-        if refused is not None:
-            return refused
-        try:
-            batch = None if schedule_at is not None else outgoing(self.sender, effect, encoder)
-        except Exception as error:  # noqa: BLE001 - of putting together what was encoded; nothing was sent
-            return Busy(_unexpected(self, error))
-        try:
-            if batch is not None:
-                self.sender.send_messages(batch, timeout=self._timeout)
-                return Accepted()
-            numbers = self.sender._mgmt_request_response_with_retry(
-                REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
-                scheduling_request(effect.items),
-                mgmt_handlers.schedule_op,
-                timeout=self._timeout,
-            )
-        except ServiceBusError as error:
-            return answer_to(error)
-        except Exception as error:  # noqa: BLE001 - one that nobody thought of says nothing of what was sent
             self._is_suspect = True
             return Unknown(_unexpected(self, error))
         return Accepted(tuple(numbers))
@@ -270,7 +221,7 @@ def not_sent(error: ServiceBusError) -> Answer:
     return Busy(story, _seconds(story))
 
 
-def _unexpected(link: AsyncLink | SyncLink, error: BaseException) -> str:
+def _unexpected(link: Link, error: BaseException) -> str:
     if isinstance(error, CHANGED):
         link.failure = error
     return f"unexpected {type(error).__name__}: {error}"

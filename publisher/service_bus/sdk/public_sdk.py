@@ -35,6 +35,7 @@ from publisher.service_bus.core.send_steps import (
     Transfer,
     Unknown,
 )
+from publisher.service_bus.sdk.blocking import came
 from publisher.service_bus.sdk.encoding import MessageEncoder, annotated
 
 REQUEST_OVERHEAD = 1024
@@ -113,8 +114,8 @@ class PublicEncoder(MessageEncoder[AmqpAnnotatedMessage]):
         )
 
 
-class AsyncLink:
-    """One transfer at a time over an asynchronous sender of the SDK."""
+class Link:
+    """One transfer at a time over a sender of the SDK, asynchronous or blocking."""
 
     def __init__(self, sender: Any, timeout: float) -> None:
         self.sender = sender
@@ -124,7 +125,7 @@ class AsyncLink:
     async def open(self) -> Answer | None:
         """Attach the link unless it is attached; None if that went well."""
         try:
-            size = (await self.sender.create_message_batch()).max_size_in_bytes
+            size = (await came(self.sender.create_message_batch())).max_size_in_bytes
         except BaseException as error:
             if not is_unexpected(error):
                 raise
@@ -142,47 +143,12 @@ class AsyncLink:
         messages = [encoder.wire(item) for item in effect.items]
         try:
             if schedule_at is not None:
-                return Accepted(
-                    tuple(await self.sender.schedule_messages(messages, schedule_at, timeout=self._timeout))
-                )
-            await self.sender.send_messages(_outgoing(messages, effect), timeout=self._timeout)
+                scheduling = self.sender.schedule_messages(messages, schedule_at, timeout=self._timeout)
+                return Accepted(tuple(await came(scheduling)))
+            await came(self.sender.send_messages(_outgoing(messages, effect), timeout=self._timeout))
         except BaseException as error:
             if not is_unexpected(error):
                 raise
-            return _answer_to(error)
-        return Accepted()
-
-
-class SyncLink:
-    """The same over a blocking sender of the SDK."""
-
-    def __init__(self, sender: Any, timeout: float) -> None:
-        self.sender = sender
-        self.limits = Limits(1, 0)
-        self._timeout = timeout
-
-    def open(self) -> Answer | None:
-        """Attach the link unless it is attached; None if that went well."""
-        try:
-            size = self.sender.create_message_batch().max_size_in_bytes
-        except Exception as error:  # noqa: BLE001 - nothing was sent
-            return _not_sent(error)
-        self.limits = Limits(batch=size, message=size)
-        return None
-
-    def transfer(self, effect: Transfer, encoder: PublicEncoder, schedule_at: datetime | None) -> Answer:
-        """Send it once, and say what came of it."""
-        refused = self.open()
-        if refused is not None:
-            return refused
-        messages = [encoder.wire(item) for item in effect.items]
-        try:
-            if schedule_at is not None:
-                return Accepted(
-                    tuple(self.sender.schedule_messages(messages, schedule_at, timeout=self._timeout))
-                )
-            self.sender.send_messages(_outgoing(messages, effect), timeout=self._timeout)
-        except Exception as error:  # noqa: BLE001 - told apart below
             return _answer_to(error)
         return Accepted()
 

@@ -75,16 +75,18 @@ class Encoder:
         return found
 
 
-class _Link:
-    def __init__(self, way: SdkWay, name: str, sender: Any, timeout: float) -> None:
+class Link:
+    """One transfer at a time over a sender of the SDK, asynchronous or blocking, which is its own from now on."""
+
+    def __init__(self, way: SdkWay, sender: Any, timeout: float) -> None:
         self.sender = sender
         self._way = way
         self._timeout = timeout
-        self._public: Any = getattr(public_sdk, name)(sender, timeout)
+        self._public: Any = public_sdk.Link(sender, timeout)
         self._private: Any = None
         if way.is_private:
             try:
-                self._private = getattr(way.links, name)(sender, timeout)
+                self._private = way.links.Link(sender, timeout)
             except CHANGED as error:
                 way.drop(error)
 
@@ -110,13 +112,6 @@ class _Link:
             self._way.drop(self._private.failure)
         return not self._way.is_private
 
-
-class AsyncLink(_Link):
-    """One transfer at a time over an asynchronous sender of the SDK, which is its own from now on."""
-
-    def __init__(self, way: SdkWay, sender: Any, timeout: float) -> None:
-        super().__init__(way, "AsyncLink", sender, timeout)
-
     async def open(self) -> Answer | None:
         """Attach the link unless it is attached; None if that went well."""
         answer: Answer | None = await self._private.open() if self._way.is_private else None
@@ -132,28 +127,4 @@ class AsyncLink(_Link):
             self._is_dropped()
         else:
             answer = await self._public.transfer(effect, encoder.public, schedule_at)
-        return answer
-
-
-class SyncLink(_Link):
-    """The same over a blocking sender of the SDK."""
-
-    def __init__(self, way: SdkWay, sender: Any, timeout: float) -> None:
-        super().__init__(way, "SyncLink", sender, timeout)
-
-    def open(self) -> Answer | None:
-        """Attach the link unless it is attached; None if that went well."""
-        answer: Answer | None = self._private.open() if self._way.is_private else None
-        if not self._way.is_private or self._is_dropped():
-            answer = self._public.open()
-        return answer
-
-    def transfer(self, effect: Transfer, encoder: Encoder, schedule_at: datetime | None) -> Answer:
-        """Send it once, and say what came of it."""
-        answer: Answer
-        if self._way.is_private:
-            answer = self._private.transfer(effect, encoder.private, schedule_at)
-            self._is_dropped()
-        else:
-            answer = self._public.transfer(effect, encoder.public, schedule_at)
         return answer
