@@ -13,9 +13,7 @@ from typing import TypeVar
 
 from msgspec import Struct, structs
 
-from consumer.core.lane import BatchLimits
-from consumer.core.limits import BacklogLimits
-from consumer.leasing.start_position import OnDistrust, OnGap, PositionPolicy
+from consumer.options import BacklogLimits, BatchLimits, OnDistrust, OnGap, PositionPolicy
 from foundation.durations import parse_duration
 from foundation.errors import SettingsError
 from foundation.settings_reader import read_log_level

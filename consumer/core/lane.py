@@ -23,24 +23,12 @@ from msgspec import Struct
 
 from consumer.core.settled.low_water import WorkList
 from consumer.model import Outcome, Record, WriteResult
+from consumer.options import BatchLimits
 
 _LEAST = 2  # records in a batch, however much is throttled: one that is tried again, and one that is not
 
 OPERATION_OVERHEAD = 64
 """Bytes around a document in a bulk request: operation type, field names, braces."""
-
-
-class BatchLimits(Struct, frozen=True):
-    """How batches are cut."""
-
-    operations: int = 100
-    """The service takes up to 100 operations per request."""
-    bytes: int = 220_201
-    """As the .NET, Java and JavaScript SDKs cut their bulk requests; a larger record travels alone."""
-    flush_after: float = 1.0
-    concurrency: int = 20
-    """Batches at once per lane; JavaScript's limit (.NET: 50)."""
-    coalesce: bool = False
 
 
 class Work(Struct, eq=False, gc=False):

@@ -21,10 +21,11 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import count
 
-from consumer.core.lane import BatchLimits, Lane, Take, Work
+from consumer.core.lane import Lane, Take, Work
 from consumer.core.retry_delay import Chance, delay
 from consumer.core.settled.low_water import WorkList
 from consumer.model import Batch, Outcome, Routes, WriteResult
+from consumer.options import BatchLimits
 
 
 class Lanes:

@@ -7,33 +7,9 @@ import math
 from msgspec import Struct
 
 from consumer.errors import BacklogError, PoisonError
+from consumer.options import BacklogLimits
 
 LEAST_INTAKE = 100
-
-
-class BacklogLimits(Struct, frozen=True):
-    """What a pipeline may hold. Events count from receipt to settlement."""
-
-    backlog_of: int = 320_000
-    """ALLOW_BACKLOG_OF of the seed: more unsettled events than this end the process."""
-    backlog_to: float = 600.0
-    """ALLOW_BACKLOG_TO of the seed: an event whose first attempt is older than this ends the process."""
-    high_count: int = 50_000
-    """Receiving pauses at so many events, or at half of `backlog_of` if that is less, and resumes at half."""
-    high_bytes: int = 256 * 1024 * 1024
-    """Receiving pauses at so many bytes of events (body, key, properties) and documents, and resumes at half."""
-    intake_seconds: float = 10.0
-    """With a rate, no more than this many seconds of work is taken in: what waits could be somebody else's."""
-    checkpoint_every: float = 5.0
-    checkpoint_after: int = 500
-    """So many settled events of a partition are saved before their time, but no sooner than a tenth of it after the
-    last save: a killed process writes about that many again, one in a hundred of the high mark.
-    """
-    unsaved: int = 100_000
-    """Receiving pauses when so many settled events of a partition are in no saved checkpoint (its store is down), or
-    beyond one event that is not settled: each is held in memory, and could be written again."""
-    poison: int = 500
-    """So many events rejected in a row, with none written between, end the process."""
 
 
 class Held(Struct, frozen=True):

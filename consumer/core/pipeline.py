@@ -38,22 +38,15 @@ from consumer.core.effects import (
     WakeAt,
     WriteBatch,
 )
-from consumer.core.lane import BatchLimits, Work
+from consumer.core.lane import Work
 from consumer.core.lanes import Lanes
-from consumer.core.limits import (
-    BacklogLimits,
-    age_error,
-    count_error,
-    high_count,
-    may_resume,
-    pause_reason,
-    poison_error,
-)
+from consumer.core.limits import age_error, count_error, high_count, may_resume, pause_reason, poison_error
 from consumer.core.rate_limiter import RateLimiter
 from consumer.core.rejected_queue import RejectedQueue
 from consumer.core.retry_delay import Backoff, Chance
 from consumer.core.statistics import PipelineStatistics, Totals
 from consumer.model import Outcome, Rejection, Routes, WriteResult
+from consumer.options import BacklogLimits, BatchLimits
 from foundation.errors import TidemarkError
 
 

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
-from consumer.leasing.start_position import PositionPolicy, Start, start
+from consumer.leasing.start_position import Start, start
 from consumer.model import NOTHING_SETTLED, Checkpoint, Claim, PartitionState
+from consumer.options import PositionPolicy
 from consumer.ports import CheckpointStore
 from foundation.calls import PATIENCE, answered
 from foundation.errors import UnavailableError

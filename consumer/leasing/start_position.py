@@ -8,49 +8,16 @@ for being the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
-from math import isfinite
 
 from msgspec import Struct
 
 from consumer.errors import PositionError
 from consumer.model import NOTHING_SETTLED, Checkpoint, PartitionState
-from foundation.errors import SettingsError
+from consumer.options import OnDistrust, OnGap, PositionPolicy
 
 CLOCK_TOLERANCE = 300.0
 """Seconds by which the hub must be younger than a checkpoint before the checkpoint is called foreign: the two
 times are told by different clocks."""
-
-
-class OnGap(StrEnum):
-    CONTINUE = "continue"
-    FAIL = "fail"
-
-
-class OnDistrust(StrEnum):
-    FAIL = "fail"
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
-class PositionPolicy(Struct, frozen=True):
-    """`start` is for a partition without a checkpoint: "earliest", "latest" or a time in epoch seconds.
-
-    Never "latest" by default: what was sent before the first start would be lost in silence.
-    """
-
-    start: str | float = "earliest"
-    on_retention_gap: OnGap = OnGap.CONTINUE
-    on_foreign_checkpoint: OnDistrust = OnDistrust.FAIL
-    on_unreadable_checkpoint: OnDistrust = OnDistrust.FAIL
-
-    def __post_init__(self) -> None:
-        """Raises SettingsError for a start that is none."""
-        known = self.start in {"earliest", "latest"} if isinstance(self.start, str) else isfinite(self.start)
-        if not known:
-            raise SettingsError(
-                f"start is {self.start!r}; accepted: 'earliest', 'latest', or a time in epoch seconds"
-            )
 
 
 class Start(Struct, frozen=True):

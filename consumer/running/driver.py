@@ -39,14 +39,13 @@ from consumer.core.effects import (
     WakeAt,
     WriteBatch,
 )
-from consumer.core.lane import BatchLimits
-from consumer.core.limits import BacklogLimits
 from consumer.core.pipeline import Pipeline
 from consumer.core.retry_delay import Chance
 from consumer.core.statistics import PipelineStatistics
 from consumer.errors import FencedError
 from consumer.mapping.documents import prepared
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, Routes, WriteResult
+from consumer.options import BacklogLimits, BatchLimits
 from consumer.ports import CheckpointStore, DeadLetterStore, Sink, TransactionalSink
 from foundation.calls import PATIENCE, answered
 from foundation.errors import TidemarkError

@@ -20,8 +20,9 @@ from consumer.leasing.balance import split
 from consumer.leasing.claiming import Partitions, claim_partition
 from consumer.leasing.fleet_share import FleetShare
 from consumer.leasing.ownership import Ownership
-from consumer.leasing.start_position import Expired, PositionPolicy, Start, refuse_gap
+from consumer.leasing.start_position import Expired, Start, refuse_gap
 from consumer.model import Claim, Event
+from consumer.options import PositionPolicy
 from consumer.ports import CheckpointStore, LeaseStore
 from consumer.running.driver import Driver
 from foundation.calls import answered

@@ -29,10 +29,11 @@ from consumer.core.effects import (
     WakeAt,
     WriteBatch,
 )
-from consumer.core.lane import OPERATION_OVERHEAD, BatchLimits
-from consumer.core.limits import BacklogLimits, high_count
+from consumer.core.lane import OPERATION_OVERHEAD
+from consumer.core.limits import high_count
 from consumer.core.pipeline import Pipeline
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
+from consumer.options import BacklogLimits, BatchLimits
 
 PARTITIONS = ("0", "1")
 ROUTES = (

@@ -40,10 +40,9 @@ from consumer.core.effects import (
     WakeAt,
     WriteBatch,
 )
-from consumer.core.lane import BatchLimits
-from consumer.core.limits import BacklogLimits
 from consumer.core.pipeline import Pipeline
 from consumer.model import Checkpoint, Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
+from consumer.options import BacklogLimits, BatchLimits
 
 TWO_LANES = Routes(("", "8"), ("low", "high"))
 FOUR_LANES = Routes(("", "4", "8", "c"), ("low-1", "low-2", "high-1", "high-2"))

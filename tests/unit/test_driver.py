@@ -6,11 +6,10 @@ import itertools
 import pytest
 from hypothesis import given
 
-from consumer.core.lane import BatchLimits
-from consumer.core.limits import BacklogLimits
 from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
+from consumer.options import BacklogLimits, BatchLimits
 from consumer.running.driver import PREPARED_BYTES, Driver, DriverSettings
 from consumer.sinks.memory import MemorySink
 from consumer.stores.memory.dead_letters import MemoryDeadLetterStore

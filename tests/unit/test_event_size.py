@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from consumer.core.effects import EventsReceived, PartitionClaimed, PauseReceiving
-from consumer.core.lane import BatchLimits, Work
-from consumer.core.limits import BacklogLimits
+from consumer.core.lane import Work
 from consumer.core.pipeline import Pipeline
 from consumer.core.settled.low_water import WorkList
 from consumer.leasing.start_position import Start
 from consumer.model import Claim, Event, Record, Routes
+from consumer.options import BacklogLimits, BatchLimits
 from consumer.receiving.progress import Progress
 
 SMALL = Event("0", 1, "o1", 0.0, b"{  }")

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.config import ConsumerConfig
-from consumer.core.limits import BacklogLimits
 from consumer.errors import BacklogError, FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Event, Outcome, WriteResult
+from consumer.options import BacklogLimits
 from consumer.running.hosted import HostedConsumer, share_of
 from consumer.sinks.memory import MemorySink
 from consumer.stores.memory.dead_letters import MemoryDeadLetterStore

@@ -9,10 +9,10 @@ from collections import defaultdict
 import msgspec
 import pytest
 
-from consumer.core.lane import BatchLimits
 from consumer.errors import ShutdownError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Event, PartitionState, Routes
+from consumer.options import BatchLimits
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.sinks.memory import MemorySink

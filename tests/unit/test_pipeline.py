@@ -27,8 +27,6 @@ from consumer.core.effects import (
     WakeAt,
     WriteBatch,
 )
-from consumer.core.lane import BatchLimits
-from consumer.core.limits import BacklogLimits
 from consumer.core.pipeline import Pipeline
 from consumer.errors import BacklogError, PoisonError
 from consumer.model import (
@@ -41,6 +39,7 @@ from consumer.model import (
     Routes,
     WriteResult,
 )
+from consumer.options import BacklogLimits, BatchLimits
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 201, request_units=6.0)
 THROTTLED = WriteResult(Outcome.RETRY, 429, "too many requests", retry_after=0.3)

@@ -3,8 +3,9 @@
 import pytest
 
 from consumer.errors import PositionError
-from consumer.leasing.start_position import OnDistrust, OnGap, PositionPolicy, Start, start
+from consumer.leasing.start_position import Start, start
 from consumer.model import Checkpoint, PartitionState
+from consumer.options import OnDistrust, OnGap, PositionPolicy
 from foundation.errors import SettingsError
 
 DEFAULT = PositionPolicy()

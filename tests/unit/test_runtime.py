@@ -9,12 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from consumer.core.lane import BatchLimits
-from consumer.core.limits import BacklogLimits
 from consumer.errors import BacklogError, FencedError, PoisonError, PositionError, ShutdownError
-from consumer.leasing.start_position import Expired, OnGap, PositionPolicy
+from consumer.leasing.start_position import Expired
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Checkpoint, Event, Outcome, PartitionState, WriteResult
+from consumer.options import BacklogLimits, BatchLimits, OnGap, PositionPolicy
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.sinks.memory import MemorySink
