@@ -22,7 +22,7 @@ from consumer.model import (
 
 
 class Sink(Protocol):
-    """Writes records. `prepare` is CPU only and never raises: what cannot be prepared carries a rejection."""
+    """Writes records. `prepare` is CPU only and raises nothing but MemoryError: what cannot be prepared carries a rejection."""
 
     transactional: bool
     """True: `write` stores rows, dead letters and the checkpoint together; see TransactionalSink."""

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+LEAST_DELAY = (
+    0.05  # also for a service that asks for none: whoever refuses for ever is not asked without a pause
+)
 RETRY_DELAY = 2.0  # the seed's: "retries wait for 2 seconds between attempts and they will continue forever"
 LONGEST_DELAY = 10.0  # short enough that a drain, which has 20 s, still meets a service that is back
 JITTER = 0.25  # so that the records of one outage come back over half a second, not in one instant
@@ -17,15 +20,18 @@ Chance = Callable[[], float]
 """A number in [0, 1)."""
 
 
-def delay(retry_after: float | None, failures: int = 1, chance: Chance | None = None) -> float:
-    """Seconds until the next attempt: what the service asked for, else 2, 4, 8, 10 by the `failures` in a row.
+def delay(
+    retry_after: float | None, failures: int = 1, chance: Chance | None = None, *, least: float = LEAST_DELAY
+) -> float:
+    """Seconds until the next attempt: what the service asked for, else 2, 4, 8, 10 by the `failures` in a row; `least`
+    in any case.
 
     By `chance` up to a quarter is added: never less than the service asked for.
     """
     if retry_after is None:
         wanted = min(LONGEST_DELAY, RETRY_DELAY * 2.0 ** min(max(0, failures - 1), 10))
     else:
-        wanted = max(0.0, retry_after)
+        wanted = max(least, retry_after)
     return wanted if chance is None else wanted * (1.0 + JITTER * chance())
 
 

@@ -98,10 +98,13 @@ class MappingOptions(Struct, frozen=True):
 
 def prepared(prepare: Callable[[Event], Record], event: Event) -> Record:
     """What `prepare` makes of an event. Whatever it raises rejects this event, as preparing is nothing but arithmetic
-    on it: the next attempt would end in the same way, and all behind it would wait for ever.
+    on it: the next attempt would end in the same way, and all behind it would wait for ever. But for a MemoryError, which
+    speaks of the machine: it is raised.
     """
     try:
         return prepare(event)
+    except MemoryError:
+        raise
     except Exception as error:  # noqa: BLE001 - see above
         where = extract_tb(error.__traceback__)[-1]
         story = f"preparing the event raised {type(error).__name__}: {error} (in {where.name}, line {where.lineno})"
@@ -129,7 +132,7 @@ class DocumentMapper:
         self._effective_key = effective_key
 
     def prepare(self, event: Event) -> Record:
-        """The event as a record; one that cannot be written carries its rejection. Never raises."""
+        """The event as a record; one that cannot be written carries its rejection. Raises nothing but MemoryError."""
         document = read_object(event)
         if self._transform is not None and not isinstance(document, Rejection):
             document = _transformed(self._transform, document, event)
@@ -227,6 +230,8 @@ def _transformed(transform: Transform, document: dict[str, Any], event: Event) -
         found = transform(document, event)
         if isinstance(found, Mapping):
             return found if isinstance(found, dict) else dict(found)
+    except MemoryError:  # of the machine, not of the event
+        raise
     except Exception as error:  # noqa: BLE001 - the user's code may raise anything, and prepare never does
         return Rejection("transform", f"the transform raised {type(error).__name__}: {error}")
     return Rejection("transform", f"the transform returned {_kind(found)}; expected a mapping")

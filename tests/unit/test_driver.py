@@ -6,6 +6,7 @@ import itertools
 import pytest
 from hypothesis import given
 
+from consumer.core.retry_delay import LEAST_DELAY
 from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
@@ -262,7 +263,7 @@ def test_no_more_is_taken_in_than_there_is_room_for_however_many_partitions_wait
     run(main())
 
 
-@given(failure=exceptions())
+@given(failure=exceptions().filter(lambda failure: not isinstance(failure, MemoryError)))
 def test_whatever_preparing_one_event_raises_it_is_a_dead_letter_and_its_neighbours_are_written(failure):
     class Poisoned(Sink):
         def prepare(self, event):
@@ -284,6 +285,43 @@ def test_whatever_preparing_one_event_raises_it_is_a_dead_letter_and_its_neighbo
 
     with virtual_time() as run:
         run(main())
+
+
+def test_a_machine_out_of_memory_while_an_event_is_prepared_makes_no_dead_letter(run):
+    class Starved(Sink):
+        def prepare(self, event):
+            raise MemoryError
+
+    async def main():
+        driver = await opened(Starved())
+        driver.claimed(Claim("0", "me", 1))
+        with pytest.raises(MemoryError):
+            await driver.receive("0", 1, events(0))
+        await driver.aclose()
+
+        assert [each async for each in driver._letters.list()] == []
+        assert driver.pipeline.unsettled("0", 1) == 0  # it was never taken in, so it comes again
+
+    run(main())
+
+
+def test_a_sink_that_says_try_at_once_for_ever_is_not_asked_without_a_pause(run):
+    class Refusing(Sink):
+        async def write(self, batch, *, deadline):
+            self.prepared.append(batch)
+            return [WriteResult(Outcome.RETRY, 424, retry_after=0.0)] * len(batch.records)
+
+    async def main():
+        driver = await opened(Refusing())
+        driver.claimed(Claim("0", "me", 1))
+        await driver.receive("0", 1, events(0))
+        del driver._sink.prepared[:]
+        await asyncio.sleep(10.0)
+        await driver.aclose()
+
+        assert 10 <= len(driver._sink.prepared) <= 10.0 / LEAST_DELAY + 1
+
+    run(main())
 
 
 def test_the_loop_gets_a_turn_after_a_megabyte(run):

@@ -190,6 +190,14 @@ def refuse(document, event):
     raise ValueError("no such airport")
 
 
+def test_a_transform_for_which_memory_does_not_suffice_rejects_nothing():
+    def starve(document, event):
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        prepared({"id": "1"}, transform=starve)
+
+
 @pytest.mark.parametrize("transform", [refuse, lambda *_: None, lambda *_: [{"id": "1"}], dict])
 def test_a_transform_that_fails_or_returns_no_mapping_rejects_the_event(transform):
     assert reason({"id": "1"}, transform=transform) == "transform"

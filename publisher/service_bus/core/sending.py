@@ -69,7 +69,7 @@ class SendPolicy:
 
     def wait(self, retry_after: float | None, chance: Callable[[], float] | None) -> float:
         """Seconds until the next attempt: what the service asked for, else `retry_delay`; `chance` adds to it."""
-        return delay(self.retry_delay if retry_after is None else retry_after, chance=chance)
+        return delay(self.retry_delay if retry_after is None else retry_after, chance=chance, least=0.0)
 
 
 @dataclass(frozen=True, slots=True)
