@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
-
 from consumer.core.statistics import PipelineStatistics, Totals
 
 LAGS_TOLD = 8
 """Partitions a line names; of more than that the ones furthest behind."""
 
 
-class Interval(Struct, frozen=True):
-    """Counts of `seconds` seconds, and the rates that follow. `failures` are events that became dead letters."""
+class Interval(Totals, kw_only=True):
+    """What the totals grew by in `seconds`, and the rates that follow."""
 
     seconds: float
-    received: int = 0
-    expired: int = 0
-    """Taken by retention before they were received."""
-    successes: int = 0
-    failures: int = 0
-    retries: int = 0
-    attempts: int = 0
-    throttled: int = 0
-    checkpoints: int = 0
-    checkpoints_failed: int = 0
-    request_units: float = 0.0
-    written_units: float = 0.0
 
     @property
     def received_per_s(self) -> float:
@@ -33,11 +19,11 @@ class Interval(Struct, frozen=True):
 
     @property
     def written_per_s(self) -> float:
-        return self._rate(self.successes)
+        return self._rate(self.written)
 
     @property
     def retried_per_s(self) -> float:
-        return self._rate(self.retries)
+        return self._rate(self.retried)
 
     @property
     def request_units_per_s(self) -> float:
@@ -51,7 +37,7 @@ class Interval(Struct, frozen=True):
     @property
     def request_units_per_record(self) -> float | None:
         """The average charge of a record written, without the charges of refused attempts; None when none was."""
-        return self.written_units / self.successes if self.successes else None
+        return self.written_units / self.written if self.written else None
 
     def _rate(self, amount: float) -> float:
         return amount / self.seconds if self.seconds > 0 else 0.0
@@ -59,27 +45,18 @@ class Interval(Struct, frozen=True):
 
 def between(earlier: Totals, later: Totals, seconds: float) -> Interval:
     """The interval from one to the other, `seconds` long. Counters never fall: the later ones are at least as high."""
-    return Interval(
-        seconds=seconds,
-        received=later.received - earlier.received,
-        expired=later.expired - earlier.expired,
-        successes=later.written - earlier.written,
-        failures=later.dead_letters - earlier.dead_letters,
-        retries=later.retried - earlier.retried,
-        attempts=later.attempts - earlier.attempts,
-        throttled=later.throttled - earlier.throttled,
-        checkpoints=later.checkpoints - earlier.checkpoints,
-        checkpoints_failed=later.checkpoints_failed - earlier.checkpoints_failed,
-        request_units=max(0.0, later.request_units - earlier.request_units),
-        written_units=max(0.0, later.written_units - earlier.written_units),
-    )
+    grown = {name: getattr(later, name) - getattr(earlier, name) for name in Totals.__struct_fields__}
+    charged = {name: max(0.0, grown[name]) for name in ("request_units", "written_units")}
+    return Interval(seconds=seconds, **{**grown, **charged})
 
 
 def line(interval: Interval, statistics: PipelineStatistics) -> str:
     """One line for people, in the seed's order: successes, failures, retries, elapsed, RU, backlog; rates, lag."""
     charge = interval.request_units_per_record
     limit = statistics.rate_limit
-    counts = f"{interval.successes:,} successes, {interval.failures:,} failures, {interval.retries:,} retries"
+    counts = (
+        f"{interval.written:,} successes, {interval.dead_letters:,} failures, {interval.retried:,} retries"
+    )
     parts = [
         f"{counts} in {interval.seconds:.1f} s",
         "no RU charged" if charge is None else f"avg {charge:.2f} RU",

@@ -9,12 +9,13 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from enum import StrEnum
+from operator import attrgetter
+from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
 
-from consumer.core.statistics import PartitionStatistics, PipelineStatistics
+from consumer.core.statistics import PipelineStatistics
 from consumer.telemetry.interval import Interval
 from consumer.telemetry.records import Identity
 from foundation.errors import SettingsError
@@ -26,132 +27,83 @@ EXPORT_TIMEOUT_MS = 10_000.0
 CONNECTION = "APPLICATIONINSIGHTS_CONNECTION_STRING"
 
 
-class Kind(StrEnum):
-    COUNTER = "counter"
-    GAUGE = "gauge"
-
-
 class Instrument(Struct, frozen=True):
-    """One metric. Counters take what an interval adds, gauges what a picture shows; exactly one of them is set."""
+    """One metric. Counters add up what fields of an interval say, gauges show fields of a picture or its partitions."""
 
     name: str
+    kind: str
     unit: str
     description: str
-    added: Callable[[Interval], float] | None = None
-    shown: Callable[[PipelineStatistics], float | None] | None = None
-    by_partition: Callable[[PartitionStatistics], float | None] | None = None
+    read: Callable[[Any], Any]
 
-    @property
-    def kind(self) -> Kind:
-        return Kind.COUNTER if self.added is not None else Kind.GAUGE
 
+def _counter(name: str, unit: str, field: str, description: str) -> Instrument:
+    return Instrument(f"consumer.{name}", "counter", f"{{{unit}}}", description, attrgetter(field))
+
+
+def _gauge(name: str, unit: str, field: str, description: str) -> Instrument:
+    return Instrument(f"consumer.{name}", "gauge", unit, description, attrgetter(field))
+
+
+def _by_partition(name: str, field: str, description: str) -> Instrument:
+    return Instrument(f"consumer.{name}", BY_PARTITION, "{event}", description, attrgetter(field))
+
+
+BY_PARTITION = "gauge by partition"
 
 INSTRUMENTS: tuple[Instrument, ...] = (
-    Instrument(
-        "consumer.events.received",
-        "{event}",
+    _counter(
+        *("events.received", "event", "received"),
         "Events taken from the hub, those skipped because they were settled before included",
-        added=lambda i: i.received,
     ),
-    Instrument(
-        "consumer.events.expired",
-        "{event}",
+    _counter(
+        *("events.expired", "event", "expired"),
         "Events that retention took before they were received: the consumer is slower than the hub forgets",
-        added=lambda i: i.expired,
     ),
-    Instrument(
-        "consumer.records.written",
-        "{record}",
-        "Records written: successes",
-        added=lambda i: i.successes,
-    ),
-    Instrument(
-        "consumer.records.attempted",
-        "{record}",
-        "Records sent to the sink, each retry again",
-        added=lambda i: i.attempts,
-    ),
-    Instrument(
-        "consumer.records.retried",
-        "{record}",
+    _counter("records.written", "record", "written", "Records written: successes"),
+    _counter("records.attempted", "record", "attempts", "Records sent to the sink, each retry again"),
+    _counter(
+        *("records.retried", "record", "retried"),
         "Records to be sent again: throttled, transient or unknown outcomes",
-        added=lambda i: i.retries,
     ),
-    Instrument(
-        "consumer.records.throttled",
-        "{record}",
-        "Those of the retried that were answered 429",
-        added=lambda i: i.throttled,
-    ),
-    Instrument(
-        "consumer.events.dead_lettered",
-        "{event}",
+    _counter("records.throttled", "record", "throttled", "Those of the retried that were answered 429"),
+    _counter(
+        *("events.dead_lettered", "event", "dead_letters"),
         "Events rejected or unreadable whose dead letter was stored: failures",
-        added=lambda i: i.failures,
     ),
-    Instrument(
-        "consumer.request_units",
-        "{RU}",
-        "Request units charged, for refused attempts too",
-        added=lambda i: i.request_units,
-    ),
-    Instrument(
-        "consumer.request_units.written",
-        "{RU}",
+    _counter("request_units", "RU", "request_units", "Request units charged, for refused attempts too"),
+    _counter(
+        *("request_units.written", "RU", "written_units"),
         "Request units charged for records written; divided by consumer.records.written the RU per record",
-        added=lambda i: i.written_units,
     ),
-    Instrument("consumer.checkpoints", "{checkpoint}", "Checkpoints saved", added=lambda i: i.checkpoints),
-    Instrument(
-        "consumer.checkpoints.failed",
-        "{checkpoint}",
+    _counter("checkpoints", "checkpoint", "checkpoints", "Checkpoints saved"),
+    _counter(
+        *("checkpoints.failed", "checkpoint", "checkpoints_failed"),
         "Checkpoints that could not be saved; saved again with the next ones",
-        added=lambda i: i.checkpoints_failed,
     ),
-    Instrument(
-        "consumer.backlog",
-        "{event}",
+    _gauge(
+        *("backlog", "{event}", "backlog_count"),
         "Events received and not settled; ALLOW_BACKLOG_OF is the limit",
-        shown=lambda s: s.backlog_count,
     ),
-    Instrument(
-        "consumer.backlog.size",
-        "By",
-        "Bytes of bodies and documents of the backlog",
-        shown=lambda s: s.backlog_bytes,
-    ),
-    Instrument(
-        "consumer.oldest_age",
-        "s",
+    _gauge("backlog.size", "By", "backlog_bytes", "Bytes of bodies and documents of the backlog"),
+    _gauge(
+        *("oldest_age", "s", "oldest_age"),
         "Time since the first attempt of the oldest event begun and not settled; ALLOW_BACKLOG_TO is the limit",
-        shown=lambda s: s.oldest_age,
     ),
-    Instrument(
-        "consumer.rate_limit",
-        "{record}/s",
+    _gauge(
+        *("rate_limit", "{record}/s", "rate_limit"),
         "Records per second that may begin; missing without a limit",
-        shown=lambda s: s.rate_limit,
     ),
-    Instrument("consumer.batches", "{batch}", "Batches being written", shown=lambda s: s.in_flight_batches),
+    _gauge("batches", "{batch}", "in_flight_batches", "Batches being written"),
+    _gauge("paused", "1", "paused", "1 while receiving is paused by back-pressure, else 0"),
     Instrument(
-        "consumer.paused",
-        "1",
-        "1 while receiving is paused by back-pressure, else 0",
-        shown=lambda s: s.paused,
+        "consumer.partitions", "gauge", "{partition}", "Partitions owned", lambda s: len(s.partitions)
     ),
-    Instrument("consumer.partitions", "{partition}", "Partitions owned", shown=lambda s: len(s.partitions)),
-    Instrument(
-        "consumer.lag",
-        "{event}",
+    _by_partition(
+        *("lag", "lag"),
         "Events of a partition not settled, up to the newest in the hub; missing while that is unknown",
-        by_partition=lambda p: p.lag,
     ),
-    Instrument(
-        "consumer.in_flight",
-        "{event}",
-        "Events of a partition received and not settled",
-        by_partition=lambda p: p.unsettled,
-    ),
+    _by_partition("in_flight", "unsettled", "Events of a partition received and not settled"),
 )
 
 
@@ -169,27 +121,22 @@ class ConsumerMetrics:
         called at the end with the milliseconds it may take, on a thread.
         """
         self._shutdown = shutdown
-        self._attributes = {
-            "consumer": identity.consumer,
-            "instance": identity.instance,
-            "hub": identity.hub,
-            "consumer_group": identity.consumer_group,
-        }
+        self._attributes: dict[str, str] = structs.asdict(identity)
         self._shown: PipelineStatistics | None = None
         meter = (provider or get_meter_provider()).get_meter(METER)
         self._counters = []
         for each in INSTRUMENTS:
-            if each.added is not None:
+            if each.kind == "counter":
                 counter = meter.create_counter(each.name, each.unit, each.description)
-                self._counters.append((each.added, counter))
+                self._counters.append((each.read, counter))
             else:
                 meter.create_observable_gauge(each.name, [self._observer(each)], each.unit, each.description)
 
     def record(self, interval: Interval, statistics: PipelineStatistics) -> None:
         """Adds an interval; gauges show `statistics` until the next one."""
         self._shown = statistics
-        for added, counter in self._counters:
-            counter.add(added(interval), self._attributes)
+        for read, counter in self._counters:
+            counter.add(read(interval), self._attributes)
 
     async def aclose(self, deadline: float) -> None:
         """Sends what is left, until `deadline` (of the loop's clock). Never raises."""
@@ -205,21 +152,15 @@ class ConsumerMetrics:
         def observe(_: CallbackOptions) -> Iterator[Observation]:
             if self._shown is None:
                 return
-            for attributes, value in _values(instrument, self._shown):
+            shown: list[tuple[dict[str, str], Any]] = [({}, self._shown)]
+            if instrument.kind == BY_PARTITION:
+                shown = [({"partition": each.partition}, each) for each in self._shown.partitions]
+            for attributes, picture in shown:
+                value = instrument.read(picture)
                 if value is not None:
                     yield Observation(value, {**self._attributes, **attributes})
 
         return observe
-
-
-def _values(
-    instrument: Instrument, statistics: PipelineStatistics
-) -> Iterator[tuple[dict[str, str], float | None]]:
-    if instrument.shown is not None:
-        yield {}, instrument.shown(statistics)
-    if instrument.by_partition is not None:
-        for each in statistics.partitions:
-            yield {"partition": each.partition}, instrument.by_partition(each)
 
 
 def azure_monitor_metrics(identity: Identity, settings: Mapping[str, str]) -> ConsumerMetrics:
@@ -271,10 +212,9 @@ stands in [consuming](consuming.md#the-consumers-telemetry).
 
 def document() -> str:
     """docs/metrics.md."""
-    lines = []
-    for each in INSTRUMENTS:
-        kind = f"{each.kind} by partition" if each.by_partition is not None else str(each.kind)
-        lines.append(f"| `{each.name}` | {kind} | `{each.unit}` | {each.description} |\n")
+    lines = (
+        f"| `{each.name}` | {each.kind} | `{each.unit}` | {each.description} |\n" for each in INSTRUMENTS
+    )
     return HEAD + "".join(lines)
 
 

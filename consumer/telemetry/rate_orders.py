@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Struct
@@ -34,6 +34,11 @@ class RateOrder(Struct, frozen=True):
     by: str = ""
     at: float = 0.0
 
+    @property
+    def holds(self) -> bool:
+        """Whether it changes anything; else it lifts what was ordered before."""
+        return self.rate is not None or self.fleet_rate is not None
+
 
 class Rates(Struct, frozen=True):
     """What is to hold: None is no limit. With a fleet's rate each instance takes its share of that."""
@@ -46,36 +51,20 @@ class RateOrderError(ValueError):
     """A stored order cannot be read."""
 
 
-class RateStore(Protocol):
-    """Orders by consumer name."""
-
-    async def load(self, consumer: str) -> RateOrder | None:
-        """Raises RateOrderError, StoreUnavailableError."""
-        ...
-
-    async def load_all(self) -> dict[str, RateOrder]:
-        """Those that can be read. Raises StoreUnavailableError."""
-        ...
-
-    async def save(self, consumer: str, order: RateOrder) -> None:
-        """Replaces what was there. Raises StoreUnavailableError."""
-        ...
-
-    async def aclose(self) -> None: ...
-
-
 class TableRateStore:
-    """Orders in Table Storage. Raises ConnectionSettingsError."""
+    """Orders in Table Storage. All raise StoreUnavailableError."""
 
     def __init__(self, settings: Settings, connection: str, *, table: str = TABLE, **options: Any) -> None:
-        """`options` go to the SDK's client."""
+        """`options` go to the SDK's client. Raises ConnectionSettingsError."""
         self._table = Table(settings, connection, table, **options)
 
     async def load(self, consumer: str) -> RateOrder | None:
+        """Raises RateOrderError for what cannot be read."""
         row = await self._table.get(key_of(consumer), "rate")
         return None if row is None else _read(row)
 
     async def load_all(self) -> dict[str, RateOrder]:
+        """Those that can be read, by consumer."""
         orders: dict[str, RateOrder] = {}
         for row in await self._table.rows("RowKey eq 'rate'"):
             try:
@@ -85,6 +74,7 @@ class TableRateStore:
         return orders
 
     async def save(self, consumer: str, order: RateOrder) -> None:
+        """Replaces what was there."""
         row: dict[str, Any] = {
             "PartitionKey": key_of(consumer),
             "RowKey": "rate",
@@ -116,7 +106,7 @@ def _read(row: Any) -> RateOrder:
 
 def effective(order: RateOrder | None, configured: Rates) -> Rates:
     """What holds under an order: a rate for each instance replaces a configured one of the fleet, and the reverse."""
-    if order is None or (order.rate is None and order.fleet_rate is None):
+    if order is None or not order.holds:
         return configured
     if order.fleet_rate is not None:
         return Rates(fleet_rate=order.fleet_rate or None)
@@ -128,7 +118,7 @@ class RateFollower:
 
     def __init__(
         self,
-        store: RateStore,
+        store: TableRateStore,
         consumer: str,
         configured: Rates,
         *,

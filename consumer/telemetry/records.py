@@ -5,12 +5,16 @@ Telemetry records are JSON, one a line, of two kinds that share their first colu
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 from msgspec import Struct
 
 from consumer.core.statistics import PartitionStatistics, PipelineStatistics
 from consumer.model import NOTHING_SETTLED, Checkpoint
 from consumer.telemetry.interval import Interval
 from foundation.consumer_stats import ConsumerStats, PartitionStats
+
+_T = TypeVar("_T", bound=Struct)
 
 
 class Identity(Struct, frozen=True):
@@ -77,62 +81,40 @@ class CheckpointRecord(Struct, frozen=True, tag_field="kind", tag="checkpoint", 
     left: int
 
 
+def shared(kind: type[_T], *sources: Struct, **own: Any) -> _T:
+    """A struct of the fields that it has by name from the sources, the last one first, and of its own."""
+    found = {
+        name: getattr(source, name)
+        for source in sources
+        for name in kind.__struct_fields__
+        if hasattr(source, name)
+    }
+    return kind(**{**found, **own})
+
+
 def interval_record(
     identity: Identity, interval: Interval, statistics: PipelineStatistics, *, at: float, stopping: bool
 ) -> IntervalRecord:
-    return IntervalRecord(
+    rounded = {
+        name: round(getattr(interval, name), 3) for name in ("seconds", "request_units", "written_units")
+    }
+    return shared(
+        IntervalRecord,
+        identity,
+        interval,
+        statistics,
+        **rounded,
         at=at,
-        consumer=identity.consumer,
-        instance=identity.instance,
-        hub=identity.hub,
-        consumer_group=identity.consumer_group,
-        seconds=round(interval.seconds, 3),
-        received=interval.received,
-        written=interval.successes,
-        dead_letters=interval.failures,
-        retried=interval.retries,
-        attempts=interval.attempts,
-        throttled=interval.throttled,
-        checkpoints=interval.checkpoints,
-        checkpoints_failed=interval.checkpoints_failed,
-        request_units=round(interval.request_units, 3),
-        written_units=round(interval.written_units, 3),
-        rate_limit=statistics.rate_limit,
-        backlog_count=statistics.backlog_count,
-        backlog_bytes=statistics.backlog_bytes,
         oldest_age_s=round(statistics.oldest_age, 3),
-        in_flight_batches=statistics.in_flight_batches,
-        paused=statistics.paused,
         stopping=stopping,
-        partitions=tuple(
-            PartitionRecord(
-                each.partition,
-                each.last_enqueued,
-                _known(each.received),
-                _known(each.low_water),
-                each.lag,
-                each.unsettled,
-            )
-            for each in statistics.partitions
-        ),
+        partitions=tuple(shared(PartitionRecord, _partition(each)) for each in statistics.partitions),
     )
 
 
 def checkpoint_record(
     identity: Identity, checkpoint: Checkpoint, left: int, *, at: float
 ) -> CheckpointRecord:
-    return CheckpointRecord(
-        at=at,
-        consumer=identity.consumer,
-        instance=identity.instance,
-        hub=identity.hub,
-        consumer_group=identity.consumer_group,
-        partition=checkpoint.partition,
-        sequence_number=checkpoint.sequence_number,
-        offset=checkpoint.offset,
-        epoch=checkpoint.epoch,
-        left=left,
-    )
+    return shared(CheckpointRecord, identity, checkpoint, left=left, at=at)
 
 
 def consumer_stats(
@@ -146,22 +128,16 @@ def consumer_stats(
 ) -> ConsumerStats:
     """The instance's row. `last_charge` is the newest RU per record known before this interval."""
     totals, charge = statistics.totals, interval.request_units_per_record
-    return ConsumerStats(
-        consumer=identity.consumer,
-        instance=identity.instance,
+    return shared(
+        ConsumerStats,
+        identity,
+        interval,
+        statistics,
         at=at,
-        hub=identity.hub,
-        consumer_group=identity.consumer_group,
         rate_limit=statistics.rate_limit or 0.0,
-        received_per_s=interval.received_per_s,
-        written_per_s=interval.written_per_s,
-        retried_per_s=interval.retried_per_s,
-        throttled_share=interval.throttled_share,
         ru_per_record=charge,
         last_ru_per_record=last_charge if charge is None else charge,
         ru_per_s=interval.request_units_per_s,
-        backlog_count=statistics.backlog_count,
-        backlog_bytes=statistics.backlog_bytes,
         oldest_age_s=max(0.0, statistics.oldest_age),
         dead_letters_total=totals.dead_letters,
         written_total=totals.written,
@@ -169,7 +145,6 @@ def consumer_stats(
         retried_total=totals.retried,
         throttled_total=totals.throttled,
         lag=tuple(_partition(each) for each in statistics.partitions),
-        paused=statistics.paused,
         stopping=stopping,
     )
 

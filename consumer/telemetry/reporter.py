@@ -19,7 +19,7 @@ from consumer.telemetry.landing import Landing
 from consumer.telemetry.metrics import ConsumerMetrics
 from consumer.telemetry.rate_orders import RateFollower, RateOrderError
 from consumer.telemetry.records import Identity, checkpoint_record, consumer_stats, interval_record
-from consumer.telemetry.stats_store import KEPT, StatsStore
+from consumer.telemetry.stats_store import KEPT, TableStatsStore
 from foundation.consumer_stats import ConsumerStats
 from foundation.errors import StoreUnavailableError
 
@@ -65,7 +65,7 @@ class Reporter:
         statistics: Callable[[], PipelineStatistics | None],
         *,
         every: float = 5.0,
-        stats: StatsStore | None = None,
+        stats: TableStatsStore | None = None,
         rates: RateFollower | None = None,
         landing: Landing | None = None,
         metrics: ConsumerMetrics | None = None,
@@ -194,7 +194,7 @@ class Reporter:
             calls.append(self._following.watch(self._rates.poll(), within=CALL_TIMEOUT))
         return calls
 
-    async def _put(self, stats: StatsStore, row: ConsumerStats) -> None:
+    async def _put(self, stats: TableStatsStore, row: ConsumerStats) -> None:
         await stats.put(row)
         if not self._pruned:
             self._pruned = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, Protocol
+from typing import Any
 
 from foundation.azure.connections import Settings
 from foundation.azure.tables import Table
@@ -19,37 +19,19 @@ PRUNED_AT_ONCE = 100  # rows of one transaction
 log = logging.getLogger("tidemark.consumer")
 
 
-class StatsStore(Protocol):
-    """Rows of instances."""
-
-    async def put(self, stats: ConsumerStats) -> None:
-        """Replaces the instance's row. Raises StoreUnavailableError."""
-        ...
-
-    async def load_all(self, since: float) -> list[ConsumerStats]:
-        """Rows written at `since` (epoch seconds) or later, of all consumers. Raises StoreUnavailableError."""
-        ...
-
-    async def prune(self, consumer: str, before: float) -> None:
-        """Deletes some rows of the consumer last written before then: instances have names of their own, and come
-        and go. Raises StoreUnavailableError.
-        """
-        ...
-
-    async def aclose(self) -> None: ...
-
-
 class TableStatsStore:
-    """Raises ConnectionSettingsError."""
+    """Rows of instances. All raise StoreUnavailableError."""
 
     def __init__(self, settings: Settings, connection: str, *, table: str = TABLE, **options: Any) -> None:
-        """`options` go to the SDK's client."""
+        """`options` go to the SDK's client. Raises ConnectionSettingsError."""
         self._table = Table(settings, connection, table, **options)
 
     async def put(self, stats: ConsumerStats) -> None:
+        """Replaces the instance's row."""
         await self._table.put([to_row(stats)])
 
     async def load_all(self, since: float) -> list[ConsumerStats]:
+        """Rows written at `since` (epoch seconds) or later, of all consumers."""
         found: list[ConsumerStats] = []
         for row in await self._table.rows(f"at ge {since:.3f}"):
             try:
@@ -59,6 +41,9 @@ class TableStatsStore:
         return found
 
     async def prune(self, consumer: str, before: float) -> None:
+        """Deletes some rows of the consumer last written before then: instances have names of their own, and come
+        and go.
+        """
         query = f"PartitionKey eq '{key_of(consumer)}' and at lt {before:.3f}"
         rows = await self._table.rows(query, select=["PartitionKey", "RowKey"], limit=PRUNED_AT_ONCE)
         if not rows:

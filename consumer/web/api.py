@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from consumer.telemetry.rate_orders import RateOrder, Rates, RateStore, TableRateStore, effective, rates_text
-from consumer.telemetry.stats_store import KEPT, StatsStore, TableStatsStore
+from consumer.telemetry.rate_orders import RateOrder, Rates, TableRateStore, effective, rates_text
+from consumer.telemetry.records import shared
+from consumer.telemetry.stats_store import KEPT, TableStatsStore
 from consumer.web.views import ConsumersView, RateOrderView, consumers_view
 from foundation.azure.connections import Settings
 from foundation.http.answers import Response, error_response, json_fields, json_response
@@ -28,8 +29,8 @@ STORAGE = "AzureWebJobsStorage"
 class ConsumerTables(Struct, frozen=True):
     """What the API works with."""
 
-    stats: StatsStore
-    rates: RateStore
+    stats: TableStatsStore
+    rates: TableRateStore
     log: DecisionLog
     clock: Callable[[], float]
 
@@ -69,8 +70,7 @@ async def order_rate(tables: ConsumerTables, consumer: str, order: RateOrder, to
     """
     await _require_known(tables, consumer)
     rates = effective(order, Rates())
-    lifted = order.rate is None and order.fleet_rate is None
-    text = "the rate is as configured again" if lifted else f"the rate is {rates_text(rates)}"
+    text = f"the rate is {rates_text(rates)}" if order.holds else "the rate is as configured again"
     line = f"control consumer {consumer}: {text}, by {told or order.by}"
     target = f"consumer {consumer}"
     entry = LogEntry(target, order.at, LogKind.CONTROL, order_key("rate"), line, "rate", by=order.by)
@@ -109,7 +109,7 @@ async def set_rate(tables: ConsumerTables, consumer: str, body: bytes, caller: C
         return error_response(404, str(error))
     except ValueError as error:
         return error_response(400, str(error))
-    return json_response(RateOrderView(order.rate, order.fleet_rate, order.by, order.at))
+    return json_response(shared(RateOrderView, order))
 
 
 def rate_order(fields: Mapping[str, Any], *, by: str, at: float) -> RateOrder:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 
 from msgspec import Struct
 
 from consumer.telemetry.rate_orders import RateOrder
-from foundation.consumer_stats import ConsumerStats, PartitionStats, totals
+from consumer.telemetry.records import shared
+from foundation.consumer_stats import ConsumerStats, totals
 from foundation.version import VERSION
 
 STALE_AFTER = 60.0
@@ -96,35 +98,23 @@ class ConsumersView(Struct, frozen=True):
     consumers: tuple[ConsumerView, ...]
 
 
+_SUMS = ("rate_limit", "written_per_s", "throttled_share", "ru_per_record", "ru_per_s")
+
+
 def consumers_view(
-    rows: Sequence[ConsumerStats],
-    orders: Mapping[str, RateOrder],
-    *,
-    now: float,
-    stale_after: float = STALE_AFTER,
+    rows: Sequence[ConsumerStats], orders: Mapping[str, RateOrder], *, now: float
 ) -> ConsumersView:
     """All consumers that have rows or orders, by name."""
-    by_name = {name: list(group) for name, group in groupby(sorted(rows, key=_name), key=_name)}
-    names = sorted(by_name.keys() | {name for name, order in orders.items() if _holds(order)})
-    consumers = tuple(
-        _consumer(name, by_name.get(name, []), orders.get(name), now, stale_after) for name in names
-    )
-    return ConsumersView(now, VERSION, stale_after, consumers)
+    by_consumer = attrgetter("consumer")
+    by_name = {name: list(group) for name, group in groupby(sorted(rows, key=by_consumer), key=by_consumer)}
+    names = sorted(by_name.keys() | {name for name, order in orders.items() if order.holds})
+    consumers = tuple(_consumer(name, by_name.get(name, []), orders.get(name), now) for name in names)
+    return ConsumersView(now, VERSION, STALE_AFTER, consumers)
 
 
-def _name(stats: ConsumerStats) -> str:
-    return stats.consumer
-
-
-def _holds(order: RateOrder) -> bool:
-    return order.rate is not None or order.fleet_rate is not None
-
-
-def _consumer(
-    name: str, rows: list[ConsumerStats], order: RateOrder | None, now: float, stale_after: float
-) -> ConsumerView:
+def _consumer(name: str, rows: list[ConsumerStats], order: RateOrder | None, now: float) -> ConsumerView:
     rows = sorted(rows, key=lambda stats: (-stats.at, stats.instance))
-    instances = tuple(_instance(stats, now, stale_after) for stats in rows)
+    instances = tuple(_instance(stats, now) for stats in rows)
     live = [
         stats for stats, view in zip(rows, instances, strict=True) if view.state not in {"stale", "stopped"}
     ]
@@ -134,51 +124,33 @@ def _consumer(
     return ConsumerView(
         consumer=name,
         live=len(live),
-        rate_limit=sums.get("rate_limit"),
-        written_per_s=sums.get("written_per_s"),
-        throttled_share=sums.get("throttled_share"),
-        ru_per_record=sums.get("ru_per_record"),
-        ru_per_s=sums.get("ru_per_s"),
+        **{name: sums.get(name) for name in _SUMS},
         backlog_count=sum(stats.backlog_count for stats in live),
         oldest_age_s=sums.get("oldest_age"),
         dead_letters_total=sum(stats.dead_letters_total for stats in rows),
         lag=sum(lag for lag in lags if lag is not None) if lags and None not in lags else None,
-        order=RateOrderView(order.rate, order.fleet_rate, order.by, order.at) if order else None,
+        order=shared(RateOrderView, order) if order else None,
         instances=instances,
         partitions=partitions,
     )
 
 
-def _instance(stats: ConsumerStats, now: float, stale_after: float) -> InstanceView:
-    return InstanceView(
-        instance=stats.instance,
-        state=_state(stats, now, stale_after),
-        at=stats.at,
+def _instance(stats: ConsumerStats, now: float) -> InstanceView:
+    return shared(
+        InstanceView,
+        stats,
+        state=_state(stats, now),
         age=max(0.0, now - stats.at),
-        hub=stats.hub,
-        consumer_group=stats.consumer_group,
         partitions=tuple(each.partition for each in stats.lag),
         rate_limit=stats.rate_limit or None,
-        received_per_s=stats.received_per_s,
-        written_per_s=stats.written_per_s,
-        retried_per_s=stats.retried_per_s,
-        throttled_share=stats.throttled_share,
         ru_per_record=stats.last_ru_per_record if stats.ru_per_record is None else stats.ru_per_record,
-        ru_per_s=stats.ru_per_s,
-        backlog_count=stats.backlog_count,
-        backlog_bytes=stats.backlog_bytes,
-        oldest_age_s=stats.oldest_age_s,
-        written_total=stats.written_total,
-        retried_total=stats.retried_total,
-        throttled_total=stats.throttled_total,
-        dead_letters_total=stats.dead_letters_total,
     )
 
 
-def _state(stats: ConsumerStats, now: float, stale_after: float) -> str:
+def _state(stats: ConsumerStats, now: float) -> str:
     if stats.stopping:  # its last row, or one of the seconds before that
         return "stopped"
-    if now - stats.at > stale_after:
+    if now - stats.at > STALE_AFTER:
         return "stale"
     return "paused" if stats.paused else "alive"
 
@@ -189,23 +161,10 @@ def _partitions(rows: list[ConsumerStats], live: list[ConsumerStats]) -> tuple[P
     for stats, alive in [(stats, True) for stats in live] + [(stats, False) for stats in rows]:
         for each in stats.lag:
             if each.partition not in found:
-                found[each.partition] = _partition(each, stats.instance, live=alive)
+                found[each.partition] = shared(PartitionView, each, instance=stats.instance, live=alive)
     return tuple(sorted(found.values(), key=_order))
 
 
 def _order(view: PartitionView) -> tuple[int, str]:
     """Numbers as numbers."""
     return (int(view.partition) if view.partition.isdecimal() else 0, view.partition)
-
-
-def _partition(each: PartitionStats, instance: str, *, live: bool) -> PartitionView:
-    return PartitionView(
-        partition=each.partition,
-        instance=instance,
-        live=live,
-        last_enqueued=each.last_enqueued,
-        received=each.received,
-        low_water=each.low_water,
-        lag=each.lag,
-        in_flight=each.in_flight,
-    )

@@ -96,7 +96,7 @@ def test_an_interval_is_the_difference_of_two_pictures():
     found = between(before, after, 5.0)
 
     assert (found.received_per_s, found.written_per_s, found.retried_per_s) == (20.0, 18.0, 8.0)
-    assert (found.successes, found.failures, found.retries, found.checkpoints) == (90, 3, 40, 2)
+    assert (found.written, found.dead_letters, found.retried, found.checkpoints) == (90, 3, 40, 2)
     assert found.throttled_share == 35 / 130
     assert found.request_units_per_record == 5.0
     assert found.request_units_per_s == 130.0
