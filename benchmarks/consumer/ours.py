@@ -19,8 +19,8 @@ from consumer.receiving.receiver import HubReceiver
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.process import ConsumerProcess
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
-from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
-from consumer.stores.memory.positions import MemoryCheckpointStore
+from consumer.stores.memory import MemoryCheckpointStore
+from tests.memory_dead_letters import MemoryDeadLetterStore
 
 SINK_RECORDS = 40_000
 SINK_REQUESTS = 8  # at once, as the JavaScript cells

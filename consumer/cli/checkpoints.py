@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -19,7 +19,6 @@ from consumer.cli.support import (
     DEADLINE,
     Json,
     OpenParts,
-    Receiver,
     Root,
     Yes,
     ask,
@@ -32,12 +31,16 @@ from consumer.cli.support import (
     run,
     soon,
 )
+from consumer.leasing.balance import partition_order
 from consumer.leasing.start_position import Start
 from consumer.model import NOTHING_SETTLED, Checkpoint, Event, PartitionState
 from consumer.ports import CheckpointStore
 from foundation.app_settings import ROOT
 from foundation.errors import TidemarkError, UnavailableError
 from foundation.wording import count_text, duration_text
+
+if TYPE_CHECKING:  # the SDK takes a second; --help needs none
+    from consumer.receiving.receiver import HubReceiver
 
 OPERATOR = "operator"
 """Who owns a position that was set by hand."""
@@ -82,7 +85,7 @@ class CheckpointCommands:
         async def work() -> list[Row]:
             parts = self._open(root)
             stored, states = await _read(parts.checkpoints()), await _states(parts.receiver())
-            names = sorted({*stored, *states}, key=_by_number)
+            names = sorted({*stored, *states}, key=partition_order)
             return [_row(name, stored.get(name), states.get(name)) for name in names]
 
         rows = run(work)
@@ -101,7 +104,7 @@ class CheckpointCommands:
                 raise TidemarkError("; ".join(bad))
             found = sorted(
                 (each for each in stored.values() if isinstance(each, Checkpoint)),
-                key=lambda each: _by_number(each.partition),
+                key=lambda each: partition_order(each.partition),
             )
             return Export(parts.config.hub, parts.config.consumer_group, tuple(found))
 
@@ -187,7 +190,7 @@ async def _read(store: CheckpointStore) -> dict[str, Checkpoint | str]:
         await store.aclose()
 
 
-async def _states(receiver: Receiver) -> dict[str, PartitionState]:
+async def _states(receiver: HubReceiver) -> dict[str, PartitionState]:
     """By partition; nothing, and a word about it, where the hub cannot be reached."""
     try:
         async with asyncio.timeout(DEADLINE):
@@ -201,25 +204,25 @@ async def _states(receiver: Receiver) -> dict[str, PartitionState]:
 
 
 async def _targets(
-    receiver: Receiver, partitions: Sequence[str], wanted: Wanted, stored: Mapping[str, Checkpoint | str]
+    receiver: HubReceiver, partitions: Sequence[str], wanted: Wanted, stored: Mapping[str, Checkpoint | str]
 ) -> list[Checkpoint]:
     """Raises TidemarkError for a position that the hub does not have."""
     try:
         known = await receiver.partitions()
         if unknown := [name for name in partitions if name not in known]:
             raise TidemarkError(
-                f"the hub has no partition {', '.join(unknown)}; it has {', '.join(sorted(known, key=_by_number))}"
+                f"the hub has no partition {', '.join(unknown)}; it has {', '.join(sorted(known, key=partition_order))}"
             )
         return [
             await _target(receiver, name, wanted, stored.get(name))
-            for name in sorted(partitions or known, key=_by_number)
+            for name in sorted(partitions or known, key=partition_order)
         ]
     finally:
         await receiver.close()
 
 
 async def _target(
-    receiver: Receiver, partition: str, wanted: Wanted, stored: Checkpoint | str | None
+    receiver: HubReceiver, partition: str, wanted: Wanted, stored: Checkpoint | str | None
 ) -> Checkpoint:
     state = await receiver.state(partition)
     last = Checkpoint(partition, state.last_sequence_number, state.last_offset)
@@ -240,7 +243,7 @@ async def _target(
     return last if settled == last.sequence_number else Checkpoint(partition, settled, "")
 
 
-async def _first_since(receiver: Receiver, partition: str, moment: float, epoch: int) -> int:
+async def _first_since(receiver: HubReceiver, partition: str, moment: float, epoch: int) -> int:
     """The first event enqueued at or after the moment: only receiving tells. Takes the link from a consumer at
     work, which loses the partition by the order anyway.
     """
@@ -306,10 +309,6 @@ def _position(row: Row) -> str:
 def _spoken(checkpoint: Checkpoint) -> str:
     settled = checkpoint.sequence_number
     return "the beginning" if settled == NOTHING_SETTLED else str(settled)
-
-
-def _by_number(partition: str) -> tuple[int, str]:
-    return (int(partition) if partition.isdecimal() else 0, partition)
 
 
 def _moment(text: str) -> float:

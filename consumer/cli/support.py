@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from consumer.leasing.start_position import Start
-from consumer.model import Event, PartitionState
-from consumer.ports import CheckpointStore, DeadLetterStore, Sink
 from foundation.errors import TidemarkError
 from foundation.sanitize import one_line, without_secrets
+
+if TYPE_CHECKING:  # the SDKs take a second; --help needs none
+    from consumer.running.assembly import Parts
 
 DEADLINE = 60.0
 """Seconds for one request to a store; a person waits."""
@@ -24,50 +24,7 @@ DEADLINE = 60.0
 _T = TypeVar("_T")
 
 
-class Named(Protocol):
-    """Whose positions and letters."""
-
-    @property
-    def hub(self) -> str: ...
-
-    @property
-    def consumer_group(self) -> str: ...
-
-
-class Receiver(Protocol):
-    """What a hub says of its partitions; consumer.receiving.receiver.HubReceiver. All raise ConsumerErrors."""
-
-    async def partitions(self) -> list[str]: ...
-
-    async def state(self, partition: str) -> PartitionState: ...
-
-    async def receive(
-        self,
-        partition: str,
-        start: Start,
-        epoch: int,
-        on_events: Callable[[Sequence[Event], int | None], Awaitable[None]],
-    ) -> None: ...
-
-    async def close(self, deadline: float | None = None) -> None: ...
-
-
-class Parts(Protocol):
-    """The adapters of one consumer; consumer.running.assembly.Parts. Who makes one closes it."""
-
-    @property
-    def config(self) -> Named: ...
-
-    def checkpoints(self) -> CheckpointStore: ...
-
-    def letters(self) -> DeadLetterStore: ...
-
-    def sink(self) -> Sink: ...
-
-    def receiver(self) -> Receiver: ...
-
-
-OpenParts = Callable[[Path], Parts]
+OpenParts = Callable[[Path], "Parts"]
 """The parts that the settings in a folder name. Raises TidemarkError."""
 
 console = Console()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
@@ -17,6 +18,7 @@ CALL = 30.0
 """Seconds one request to the hub or the checkpoint store may take."""
 
 _T = TypeVar("_T")
+_log = logging.getLogger("tidemark.consumer")
 
 
 class Partitions(Protocol):
@@ -31,7 +33,7 @@ class Partitions(Protocol):
 async def claim_partition(
     checkpoints: CheckpointStore, hub: Partitions, partition: str, owner: str, policy: PositionPolicy
 ) -> tuple[Claim, Start]:
-    """The claim, and where to begin. A checkpoint that the policy gives up is replaced before.
+    """The claim, and where to begin, which is logged. A checkpoint that the policy gives up is replaced before.
 
     Raises PositionError, UnavailableError.
     """
@@ -49,6 +51,8 @@ async def claim_partition(
         begin = start(claim.checkpoint, state, policy, hub_created_at=hub.created_at)
         if begin.reset:
             raise UnavailableError(f"the checkpoint of partition {partition} changed while it was claimed")
+    level = logging.WARNING if begin.gap or begin.reset else logging.INFO
+    _log.log(level, "partition %s: %s", partition, begin.note)
     return claim, begin
 
 

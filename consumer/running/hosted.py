@@ -24,7 +24,7 @@ from consumer.model import Checkpoint, Claim, Event
 from consumer.ports import CheckpointStore
 from consumer.running.assembly import Parts, driver_settings, reporter
 from consumer.running.driver import Driver
-from consumer.stores.memory.positions import MemoryCheckpointStore
+from consumer.stores.memory import MemoryCheckpointStore
 from foundation.errors import SettingsError, TidemarkError
 from foundation.logs.sdk_logs import quiet_sdks
 
@@ -109,12 +109,6 @@ class HostedConsumer:
             )
         finally:
             await hub.close(asyncio.get_running_loop().time() + CALL)
-        log.log(
-            logging.WARNING if begin.gap or begin.reset else logging.INFO,
-            "partition %s: %s",
-            partition,
-            begin.note,
-        )
         working.driver.expired(partition, claim.epoch, begin.gap)
         working.trusted.add(partition)
         return claim

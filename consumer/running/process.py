@@ -18,7 +18,7 @@ from consumer.ports import CheckpointStore, LeaseStore
 from consumer.running.assembly import Parts, driver_settings, reporter, runtime_settings
 from consumer.running.driver import Driver
 from consumer.running.runtime import Consumer
-from consumer.stores.memory.positions import MemoryCheckpointStore, MemoryLeaseStore
+from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from foundation.errors import TidemarkError
 from foundation.logs.sdk_logs import quiet_sdks
 

@@ -318,7 +318,10 @@ class Consumer:
             self._failure.set_exception(error)
 
     async def _receive_once(self, partition: str) -> None:
-        claim, begin = await answered("the claim", None, self._begin(partition))
+        claiming = claim_partition(
+            self._checkpoints, self._receiver, partition, self._settings.owner, self._settings.policy
+        )
+        claim, begin = await answered("the claim", None, claiming)
         receiving = self._receiving[partition]
         receiving.claim = claim
         self._driver.claimed(claim)
@@ -339,15 +342,3 @@ class Consumer:
 
         receiving_it = self._receiver.receive(partition, begin, claim.epoch, on_events, on_expired)
         await answered("receiving", None, receiving_it)
-
-    async def _begin(self, partition: str) -> tuple[Claim, Start]:
-        claim, begin = await claim_partition(
-            self._checkpoints, self._receiver, partition, self._settings.owner, self._settings.policy
-        )
-        log.log(
-            logging.WARNING if begin.gap or begin.reset else logging.INFO,
-            "partition %s: %s",
-            partition,
-            begin.note,
-        )
-        return claim, begin

@@ -1,1 +1,1 @@
-"""Where events are written: Cosmos DB in bulk, SQL in transactions, memory."""
+"""Where events are written: Cosmos DB in bulk, SQL in transactions."""

@@ -1,1 +1,1 @@
-"""Where checkpoints, leases and dead letters are kept: one folder for each technology."""
+"""Where checkpoints, leases and dead letters are kept: a folder for each technology, and memory."""

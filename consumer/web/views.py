@@ -11,6 +11,7 @@ from operator import attrgetter
 
 from msgspec import Struct
 
+from consumer.leasing.balance import partition_order
 from consumer.telemetry.rate_orders import RateOrder
 from consumer.telemetry.records import shared
 from foundation.consumer_stats import ConsumerStats, totals
@@ -162,9 +163,4 @@ def _partitions(rows: list[ConsumerStats], live: list[ConsumerStats]) -> tuple[P
         for each in stats.lag:
             if each.partition not in found:
                 found[each.partition] = shared(PartitionView, each, instance=stats.instance, live=alive)
-    return tuple(sorted(found.values(), key=_order))
-
-
-def _order(view: PartitionView) -> tuple[int, str]:
-    """Numbers as numbers."""
-    return (int(view.partition) if view.partition.isdecimal() else 0, view.partition)
+    return tuple(sorted(found.values(), key=lambda view: partition_order(view.partition)))

@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from consumer.errors import FencedError, PositionError
 from consumer.model import Checkpoint
-from consumer.stores.memory.positions import MemoryCheckpointStore
+from consumer.stores.memory import MemoryCheckpointStore
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from consumer.stores.sql.tables import CHECKPOINTS, TABLES, Scope
 from foundation.sql.database import SqlDatabase

@@ -7,12 +7,12 @@ import pytest
 
 from consumer.model import DeadLetter, Event, Rejection
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
-from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
 from consumer.stores.sql.tables import TABLES, Scope
 from devstack.cosmos.server import CosmosServer
 from foundation.sql.database import SqlDatabase
 from tests.blob_support import BlobPlace
+from tests.memory_dead_letters import MemoryDeadLetterStore
 
 HUB, GROUP = "orders", "readers"
 T0 = 1_795_000_000.5

@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from consumer.model import Lease
-from consumer.stores.memory.positions import MemoryLeaseStore
+from consumer.stores.memory import MemoryLeaseStore
 from consumer.stores.sql.checkpoints import SqlLeaseStore
 from consumer.stores.sql.tables import TABLES, Scope
 from foundation.sql.database import SqlDatabase

@@ -8,8 +8,8 @@ import pytest
 from consumer.mapping.documents import MappingOptions
 from consumer.model import Batch, Event, Outcome
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
-from consumer.sinks.memory import MemorySink
 from devstack.cosmos import CosmosServer
+from tests.memory_sink import MemorySink
 
 HUB = "flights"
 

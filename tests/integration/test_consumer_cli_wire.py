@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from consumer.cli import add_commands
+from consumer.cli.commands import mount
 from consumer.config import read_config
 from consumer.running.assembly import Parts
 from tests.consumer_support import consumer_world, flight
@@ -29,7 +29,7 @@ def tidemark(world):
         """Runs in a thread, because a command has a loop of its own and the servers are on this one."""
         app = typer.Typer()
         merged = {**world.settings, **settings}
-        add_commands(app, lambda root: Parts(read_config(merged), merged))
+        mount(app, lambda root: Parts(read_config(merged), merged))
         return await asyncio.to_thread(CliRunner().invoke, app, arguments, catch_exceptions=False)
 
     return run

@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from consumer.cli import add_commands
+from consumer.cli.commands import mount
 from consumer.errors import FencedError
 from consumer.mapping.documents import MappingOptions
 from consumer.model import (
@@ -21,10 +21,10 @@ from consumer.model import (
     Routes,
     WriteResult,
 )
-from consumer.sinks.memory import MemorySink
-from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
-from consumer.stores.memory.positions import MemoryCheckpointStore
+from consumer.stores.memory import MemoryCheckpointStore
 from foundation.errors import SettingsError, UnavailableError
+from tests.memory_dead_letters import MemoryDeadLetterStore
+from tests.memory_sink import MemorySink
 
 T0 = 1_795_000_000.0
 
@@ -85,7 +85,7 @@ def parts():
 @pytest.fixture
 def tidemark(parts):
     app = typer.Typer()
-    add_commands(app, lambda root: parts)
+    mount(app, lambda root: parts)
 
     def run(*arguments, answer=None):
         return CliRunner().invoke(
@@ -227,7 +227,7 @@ def test_an_error_is_one_line_and_exit_status_1(parts):
     def broken(root):
         raise SettingsError("EVENTHUB_NAME is not set")
 
-    add_commands(app, broken)
+    mount(app, broken)
     result = CliRunner().invoke(app, ["checkpoints", "show"])
 
     assert (result.exit_code, result.stderr) == (1, "error: EVENTHUB_NAME is not set\n")

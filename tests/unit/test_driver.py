@@ -12,11 +12,11 @@ from consumer.mapping.documents import MappingOptions
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
 from consumer.running.driver import PREPARED_BYTES, Driver, DriverSettings
-from consumer.sinks.memory import MemorySink
-from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
-from consumer.stores.memory.positions import MemoryCheckpointStore
+from consumer.stores.memory import MemoryCheckpointStore
 from foundation.errors import TidemarkError, UnavailableError
 from tests.failures import exceptions
+from tests.memory_dead_letters import MemoryDeadLetterStore
+from tests.memory_sink import MemorySink
 from tests.virtual_time import virtual_time
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 200)

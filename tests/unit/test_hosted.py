@@ -16,10 +16,10 @@ from consumer.mapping.documents import MappingOptions
 from consumer.model import Event, Outcome, WriteResult
 from consumer.options import BacklogLimits
 from consumer.running.hosted import HostedConsumer, share_of
-from consumer.sinks.memory import MemorySink
-from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
 from foundation.errors import SettingsError, TidemarkError
 from tests.failures import exceptions
+from tests.memory_dead_letters import MemoryDeadLetterStore
+from tests.memory_sink import MemorySink
 from tests.virtual_time import virtual_time
 
 BUDGET = 45.0

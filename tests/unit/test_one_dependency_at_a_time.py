@@ -15,10 +15,10 @@ from consumer.model import Event, PartitionState, Routes
 from consumer.options import BatchLimits
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.runtime import Consumer, RuntimeSettings
-from consumer.sinks.memory import MemorySink
-from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
-from consumer.stores.memory.positions import MemoryCheckpointStore, MemoryLeaseStore
+from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from foundation.errors import UnavailableError
+from tests.memory_dead_letters import MemoryDeadLetterStore
+from tests.memory_sink import MemorySink
 from tests.virtual_time import virtual_time
 
 PARTITIONS = [str(number) for number in range(8)]

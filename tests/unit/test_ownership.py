@@ -8,7 +8,7 @@ import pytest
 from consumer.errors import PositionError
 from consumer.leasing.ownership import Ownership, unique_owner
 from consumer.model import Lease
-from consumer.stores.memory.positions import MemoryLeaseStore
+from consumer.stores.memory import MemoryLeaseStore
 from foundation.errors import UnavailableError
 from tests.virtual_time import virtual_time
 

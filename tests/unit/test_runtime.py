@@ -16,11 +16,11 @@ from consumer.model import Checkpoint, Event, Outcome, PartitionState, WriteResu
 from consumer.options import BacklogLimits, BatchLimits, OnGap, PositionPolicy
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.runtime import Consumer, RuntimeSettings
-from consumer.sinks.memory import MemorySink
-from consumer.stores.memory.dead_letters import MemoryDeadLetterStore
-from consumer.stores.memory.positions import MemoryCheckpointStore, MemoryLeaseStore
+from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from foundation.errors import SettingsError, UnavailableError
 from tests.failures import exceptions
+from tests.memory_dead_letters import MemoryDeadLetterStore
+from tests.memory_sink import MemorySink
 from tests.virtual_time import virtual_time
 
 

@@ -1,4 +1,4 @@
-"""Dead letters in memory: for tests, and for a dry run."""
+"""Dead letters in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class MemoryDeadLetterStore:
     async def open(self) -> None:
         """There is nothing to check."""
 
-    async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:  # noqa: ARG002 - never waits
+    async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
         self._letters.update((letter.id, letter) for letter in letters)
 
     async def list(

@@ -1,4 +1,4 @@
-"""Checkpoints and leases in memory: for tests, for a dry run, and as the shortest statement of the rules."""
+"""Checkpoints and leases in memory: for a dry run, a trigger, tests, and as the shortest statement of the rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps documents in memory: for tests, and to measure a consumer without a database."""
+"""A sink that keeps documents in memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class MemorySink:
     def prepare(self, event: Event) -> Record:
         return self._mapper.prepare(event)
 
-    async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:  # noqa: ARG002 - a port
+    async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
         for record in batch.records:
             self.documents[record.key] = record.payload
         return [_WRITTEN] * len(batch.records)
