@@ -1,6 +1,8 @@
 # Two commands: `make demo` and `make test`. Both set up all they need below this folder.
 PYTHON ?= python3
 BIN := .venv/bin
+# Images for containers switch off Python's cache of compiled modules. Here hundreds of processes import the same packages.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo demo-spark test start lint torture soak lock bench dist setup setup-demo clean help
 
