@@ -7,7 +7,6 @@ import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from azure.eventhub import parse_connection_string
@@ -258,12 +257,7 @@ class IdempotentProducer:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     # --- inside

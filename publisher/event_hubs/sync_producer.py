@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
-from types import TracebackType
+from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
+from publisher.blocking import blocking
 from publisher.errors import ProducerClosedError
-from publisher.event_hubs.batch import PublishingBatch, SentSet
 from publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
 from publisher.event_hubs.producer import IdempotentProducer
-from publisher.model import PartitionPublishingProperties, SavedState
 
 _Result = TypeVar("_Result")
 
@@ -56,103 +54,53 @@ class SyncIdempotentProducer:
             return create()
 
         try:
-            self._producer = self._wait(created())
+            self.awaited = self._wait(created())
         except BaseException:
             self._stop()
             raise
 
     @property
     def is_idempotent(self) -> bool:
-        return self._producer.is_idempotent
+        return self.awaited.is_idempotent
 
     @property
     def eventhub_name(self) -> str:
-        return self._producer.eventhub_name
+        return self.awaited.eventhub_name
 
     @property
     def fully_qualified_namespace(self) -> str:
-        return self._producer.fully_qualified_namespace
+        return self.awaited.fully_qualified_namespace
 
     @property
     def is_closed(self) -> bool:
         return self._loop.is_closed()
 
-    def get_partition_ids(self) -> list[str]:
-        return self._wait(self._producer.get_partition_ids())
-
-    def get_partition_publishing_properties(self, partition_id: str) -> PartitionPublishingProperties:
-        return self._wait(self._producer.get_partition_publishing_properties(partition_id))
-
-    def create_batch(
-        self,
-        *,
-        partition_id: str | None = None,
-        partition_key: str | None = None,
-        max_size_in_bytes: int | None = None,
-    ) -> PublishingBatch:
-        return self._wait(
-            self._producer.create_batch(
-                partition_id=partition_id, partition_key=partition_key, max_size_in_bytes=max_size_in_bytes
-            )
-        )
-
-    def send_batch(
-        self, batch: PublishingBatch, *, bookmark: str | None = None, timeout: float | None = None
-    ) -> None:
-        self._wait(self._producer.send_batch(batch, bookmark=bookmark, timeout=timeout))
-
-    def send_events(
-        self,
-        events: Sequence[PublishableEvent],
-        *,
-        partition_id: str | None = None,
-        partition_key: str | None = None,
-        bookmark: str | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        self._wait(
-            self._producer.send_events(
-                events,
-                partition_id=partition_id,
-                partition_key=partition_key,
-                bookmark=bookmark,
-                timeout=timeout,
-            )
-        )
-
-    def send_set(self, partition_id: str, events: SentSet, *, timeout: float | None = None) -> None:
-        self._wait(self._producer.send_set(partition_id, events, timeout=timeout))
+    get_partition_ids = blocking(IdempotentProducer.get_partition_ids)
+    get_partition_publishing_properties = blocking(IdempotentProducer.get_partition_publishing_properties)
+    create_batch = blocking(IdempotentProducer.create_batch)
+    send_batch = blocking(IdempotentProducer.send_batch)
+    send_events = blocking(IdempotentProducer.send_events)
+    send_set = blocking(IdempotentProducer.send_set)
+    max_message_size = blocking(IdempotentProducer.max_message_size)
+    saved_state = blocking(IdempotentProducer.saved_state)
+    abandon_pending = blocking(IdempotentProducer.abandon_pending)
 
     def encode(self, event: PublishableEvent) -> tuple[EncodedEvent, int]:
-        return self._producer.encode(event)
-
-    def max_message_size(self, partition_id: str) -> int:
-        return self._wait(self._producer.max_message_size(partition_id))
-
-    def saved_state(self, partition_id: str) -> SavedState:
-        return self._wait(self._producer.saved_state(partition_id))
-
-    def abandon_pending(self, partition_id: str) -> None:
-        self._wait(self._producer.abandon_pending(partition_id))
+        return self.awaited.encode(event)
 
     def close(self, *, timeout: float = 10.0) -> None:
         with self._stopping:
             if self._loop.is_closed():
                 return
             try:
-                self._wait(self._producer.close(timeout=timeout))
+                self._wait(self.awaited.close(timeout=timeout))
             finally:
                 self._stop()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _wait(self, work: Coroutine[Any, Any, _Result]) -> _Result:

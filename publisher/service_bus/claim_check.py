@@ -10,7 +10,6 @@ time to live of their own: give the container a lifecycle rule that deletes blob
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Self
 
 from azure.core.exceptions import (
@@ -24,11 +23,11 @@ from azure.servicebus.aio import ServiceBusReceiver as AsyncServiceBusReceiver
 from azure.storage.blob import ContainerClient
 from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 
+from publisher.blocking import blocking, came, without_waiting
 from publisher.errors import PublishSettingsError
 from publisher.service_bus.core.claims import ClaimSettings, Reference, reference_of, verified
 from publisher.service_bus.core.errors import ClaimCheckError, ClaimMissingError
 from publisher.service_bus.core.send_report import Claim
-from publisher.service_bus.sdk.blocking import came, without_waiting
 
 _REFUSED = frozenset({400, 401, 403, 404, 411, 413, 415})
 
@@ -52,9 +51,7 @@ class ClaimCheck:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await came(self._container.close())
 
     async def ensure_container(self) -> None:
@@ -124,8 +121,7 @@ class SyncClaimCheck:
     """The same for code that blocks, over a blocking client."""
 
     def __init__(self, container: ContainerClient, settings: ClaimSettings | None = None) -> None:
-        self.over_blocking = ClaimCheck(container, settings)
-        """For a sender over a blocking client."""
+        self.awaited = ClaimCheck(container, settings)
 
     @classmethod
     def from_connection_string(
@@ -137,27 +133,18 @@ class SyncClaimCheck:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        without_waiting(self.over_blocking.__aexit__(kind, error, trace))
+    def __exit__(self, *_: object) -> None:
+        without_waiting(self.awaited.__aexit__())
 
     @property
     def settings(self) -> ClaimSettings:
-        return self.over_blocking.settings
+        return self.awaited.settings
 
-    def ensure_container(self) -> None:
-        """See ClaimCheck.ensure_container, as for what follows."""
-        without_waiting(self.over_blocking.ensure_container())
-
-    def store(self, claim: Claim) -> None:
-        without_waiting(self.over_blocking.store(claim))
-
-    def restore(self, message: ServiceBusReceivedMessage) -> bytes:
-        return without_waiting(self.over_blocking.restore(message))
-
-    def complete(self, receiver: ServiceBusReceiver, message: ServiceBusReceivedMessage) -> None:
-        without_waiting(self.over_blocking.complete(receiver, message))
+    _wait = staticmethod(without_waiting)
+    ensure_container = blocking(ClaimCheck.ensure_container)
+    store = blocking(ClaimCheck.store)
+    restore = blocking(ClaimCheck.restore)
+    complete = blocking(ClaimCheck.complete)
 
 
 async def restore(message: ServiceBusReceivedMessage, claim_check: ClaimCheck) -> bytes:

@@ -15,7 +15,6 @@ from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, 
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime
 from itertools import islice
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
@@ -23,6 +22,7 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.servicebus import ServiceBusSender as BlockingSender
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
+from publisher.blocking import came
 from publisher.cancellation import cancellations
 from publisher.errors import PublishSettingsError
 from publisher.service_bus.claim_check import ClaimCheck
@@ -41,7 +41,6 @@ from publisher.service_bus.core.send_steps import (
     Transfer,
 )
 from publisher.service_bus.core.sending import Sending, SendPolicy
-from publisher.service_bus.sdk.blocking import came
 from publisher.service_bus.sdk.sdk_way import Encoder, Link, SdkWay
 from publisher.service_bus.sdk.send_call import (
     DEFAULT_TIMEOUT,
@@ -173,9 +172,7 @@ class BigBatchSender:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -11,22 +11,21 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterable, Iterable
-from datetime import datetime
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import AsyncIterable, Coroutine
+from typing import Any, Self, TypeVar
 
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential, TokenCredential
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 
+from publisher.blocking import blocking, without_waiting
 from publisher.service_bus.claim_check import SyncClaimCheck
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import SendReport
-from publisher.service_bus.sdk.blocking import without_waiting
-from publisher.service_bus.sdk.send_call import OnProgress
 from publisher.service_bus.sender import BigBatchSender
 
 Credential = TokenCredential | AzureSasCredential | AzureNamedKeyCredential
+
+_Result = TypeVar("_Result")
 
 
 class _OverBlocking(BigBatchSender):
@@ -37,11 +36,14 @@ class _OverBlocking(BigBatchSender):
     def __init__(
         self, sender: ServiceBusSender, *, claim_check: SyncClaimCheck | None = None, **options: Any
     ) -> None:
-        claims = None if claim_check is None else claim_check.over_blocking
+        claims = None if claim_check is None else claim_check.awaited
         super().__init__(sender, claim_check=claims, **options)
-        self._lock = (
-            contextlib.nullcontext()
-        )  # one of asyncio would stay locked after an interrupt at its release
+        self._lock = contextlib.nullcontext()  # SyncBigBatchSender has one that survives interrupts
+
+    async def send(self, messages: Any, **options: Any) -> SendReport:
+        if isinstance(messages, AsyncIterable):
+            messages = iter(messages)  # type: ignore[call-overload]  # TypeError unless it is another iterable as well
+        return await super().send(messages, **options)
 
     async def _pause(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - there is no loop that it would hold up
@@ -70,58 +72,30 @@ class SyncBigBatchSender:
         return self
 
     def _over(self, sender: BigBatchSender) -> None:
-        self._sender = sender
+        self.awaited = sender
         self._lock = threading.Lock()
+
+    def _wait(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        with self._lock:
+            return without_waiting(work)
+
+    send = blocking(BigBatchSender.send)
+    resume = blocking(BigBatchSender.resume)
+    cancel_scheduled = blocking(BigBatchSender.cancel_scheduled)
+
+    @property
+    def limits(self) -> Limits | None:
+        return self.awaited.limits
+
+    @property
+    def last_report(self) -> SendReport | None:
+        return self.awaited.last_report
+
+    def close(self) -> None:
+        without_waiting(self.awaited.close())
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    def close(self) -> None:
-        without_waiting(self._sender.close())
-
-    @property
-    def limits(self) -> Limits | None:
-        return self._sender.limits
-
-    @property
-    def last_report(self) -> SendReport | None:
-        return self._sender.last_report
-
-    def send(
-        self,
-        messages: Iterable[Any],
-        *,
-        session_id: str | None = None,
-        schedule_at: datetime | None = None,
-        id_prefix: str | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> SendReport:
-        if isinstance(messages, AsyncIterable):
-            messages = iter(messages)  # TypeError unless it is another iterable as well
-        with self._lock:
-            return without_waiting(
-                self._sender.send(
-                    messages,
-                    session_id=session_id,
-                    schedule_at=schedule_at,
-                    id_prefix=id_prefix,
-                    on_progress=on_progress,
-                )
-            )
-
-    def resume(
-        self, report: SendReport, *, resend_unknown: bool = False, on_progress: OnProgress | None = None
-    ) -> SendReport:
-        with self._lock:
-            return without_waiting(
-                self._sender.resume(report, resend_unknown=resend_unknown, on_progress=on_progress)
-            )
-
-    def cancel_scheduled(self, report: SendReport) -> None:
-        with self._lock:
-            without_waiting(self._sender.cancel_scheduled(report))

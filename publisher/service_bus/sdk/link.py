@@ -39,6 +39,7 @@ from azure.servicebus.exceptions import (
     ServiceBusError,
 )
 
+from publisher.blocking import came
 from publisher.cancellation import is_unexpected
 from publisher.errors import PublishSettingsError
 from publisher.sdk_insides import CHANGED
@@ -53,7 +54,6 @@ from publisher.service_bus.core.send_steps import (
     Transfer,
     Unknown,
 )
-from publisher.service_bus.sdk.blocking import came
 from publisher.service_bus.sdk.message_sizes import Encoder, batch_envelope, scheduling_entry
 
 _SIZE = re.compile(r"size:\s*(\d+) bytes")

@@ -21,6 +21,7 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
+from publisher.blocking import came
 from publisher.cancellation import is_unexpected
 from publisher.service_bus.core.claims import marked, text_of
 from publisher.service_bus.core.packing import Limits
@@ -35,7 +36,6 @@ from publisher.service_bus.core.send_steps import (
     Transfer,
     Unknown,
 )
-from publisher.service_bus.sdk.blocking import came
 from publisher.service_bus.sdk.encoding import MessageEncoder, annotated
 
 REQUEST_OVERHEAD = 1024
