@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, TypeVar, get_type_hints
+from typing import Annotated, Any, BinaryIO, TypeVar, get_args, get_type_hints
 
 import typer
 from rich.console import Console
@@ -24,22 +24,25 @@ console = Console(stderr=True)
 
 NOT_ALL_SENT, SETTINGS, UNKNOWN, INTERRUPTED = 1, 2, 3, 130  # exit statuses
 
-Timeout = Annotated[
-    float, typer.Option("--timeout", min=0.1, help="Seconds to wait for the answer to a batch.")
-]
+Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer to a batch.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
-Root = Annotated[
-    Path,
-    typer.Option("--root", help="Folder of .env and local.settings.json; the environment wins over both."),
-]
+Root = Annotated[Path, "Folder of .env and local.settings.json; the environment wins over both."]
 
 _Options = TypeVar("_Options")
 
 
 def taking(options: type[_Options]) -> Callable[[Callable[[_Options], None]], Callable[..., None]]:
-    """Makes a function of an options class one that typer takes: a parameter for each field of the class."""
+    """Makes a function of an options class one that typer takes: a parameter for each field of the class.
+
+    A field that is annotated with a text is the option of its name with that help; one of truth has no --no-<name>.
+    """
     hints = get_type_hints(options, include_extras=True)
     fields = inspect.signature(options).parameters.values()
+
+    def option(name: str) -> Any:
+        kind, said = get_args(hints[name])
+        long = f"--{name.replace('_', '-')}"
+        return Annotated[kind, typer.Option(long, help=said) if isinstance(said, str) else said]
 
     def decorate(run: Callable[[_Options], None]) -> Callable[..., None]:
         @functools.wraps(run)
@@ -47,7 +50,7 @@ def taking(options: type[_Options]) -> Callable[[Callable[[_Options], None]], Ca
             run(options(**given))
 
         command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [field.replace(annotation=hints[field.name]) for field in fields]
+            [field.replace(annotation=option(field.name)) for field in fields]
         )
         return command
 

@@ -43,7 +43,7 @@ or a database stay below; with a saved state a later start goes on anyway.
 class Options:
     """What the command was asked to do."""
 
-    hub: Annotated[str, typer.Option("--hub", help="The event hub.")]
+    hub: Annotated[str, "The event hub."]
     file: Annotated[
         Path,
         typer.Option(
@@ -51,38 +51,19 @@ class Options:
             help="Each line becomes an event, each row of a .csv a JSON one; - is standard input.",
         ),
     ]
-    connection: Annotated[
-        str, typer.Option("--connection", help="App setting of the Event Hubs connection.")
-    ] = "EventHubConnection"
+    connection: Annotated[str, "App setting of the Event Hubs connection."] = "EventHubConnection"
     partition_key: Annotated[
-        str | None,
-        typer.Option(
-            "--partition-key",
-            help="Field of the JSON lines or CSV rows that decides on the partition; else in turn.",
-        ),
+        str | None, "Field of the JSON lines or CSV rows that decides on the partition; else in turn."
     ] = None
-    partition: Annotated[
-        str | None, typer.Option("--partition", help="Send all lines to this partition.")
-    ] = None
-    idempotent: Annotated[
-        bool, typer.Option("--idempotent", help="No line is stored twice, whatever gets lost on the way.")
-    ] = False
-    state: Annotated[
-        Path | None,
-        typer.Option("--state", help="File of the saved state: after a crash, start again with the same."),
-    ] = None
-    name: Annotated[str, typer.Option("--name", help="Name of this producer in the saved state.")] = (
-        "tidemark-publish"
+    partition: Annotated[str | None, "Send all lines to this partition."] = None
+    idempotent: Annotated[bool, "No line is stored twice, whatever gets lost on the way."] = False
+    state: Annotated[Path | None, "File of the saved state: after a crash, start again with the same."] = None
+    name: Annotated[str, "Name of this producer in the saved state."] = "tidemark-publish"
+    rate: Annotated[float | None, typer.Option(min=0.001, help="At most so many lines per second.")] = None
+    max_wait: Annotated[float, typer.Option(min=0.0, help="Seconds that a line waits for others.")] = 0.2
+    max_events: Annotated[int | None, typer.Option(min=1, help="Lines per batch; else as many as fit.")] = (
+        None
     )
-    rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, help="At most so many lines per second.")
-    ] = None
-    max_wait: Annotated[
-        float, typer.Option("--max-wait", min=0.0, help="Seconds that a line waits for others.")
-    ] = 0.2
-    max_events: Annotated[
-        int | None, typer.Option("--max-events", min=1, help="Lines per batch; else as many as fit.")
-    ] = None
     timeout: Timeout = 60.0
     quiet: Quiet = False
     root: Root = ROOT

@@ -48,57 +48,30 @@ class Options:
             help="Each line becomes a message, each row of a .csv a JSON one; - is standard input.",
         ),
     ]
-    queue: Annotated[str | None, typer.Option("--queue", help="The queue.")] = None
-    topic: Annotated[str | None, typer.Option("--topic", help="Or the topic.")] = None
-    connection: Annotated[
-        str, typer.Option("--connection", help="App setting of the Service Bus connection.")
-    ] = "ServiceBusConnection"
-    format: Annotated[
-        str,
-        typer.Option(
-            "--format", help="lines, or jsonl: a JSON document in every line; a .csv is always jsonl."
-        ),
-    ] = "lines"
-    session_field: Annotated[
-        str | None, typer.Option("--session-field", help="Field of the JSON lines that is the session id.")
-    ] = None
-    id_field: Annotated[
-        str | None, typer.Option("--id-field", help="Field of the JSON lines that is the message id.")
-    ] = None
-    session_id: Annotated[
-        str | None, typer.Option("--session-id", help="Session id of all messages that have none.")
-    ] = None
-    schedule_at: Annotated[
-        str | None,
-        typer.Option("--schedule-at", help="When the messages are to appear: ISO 8601, UTC if no zone."),
-    ] = None
-    claim_check: Annotated[
-        str | None,
-        typer.Option("--claim-check", help="Container for bodies that the entity is too small for."),
-    ] = None
-    storage: Annotated[
-        str, typer.Option("--storage", help="App setting of that container's storage account.")
-    ] = "AzureWebJobsStorage"
-    resume: Annotated[
-        Path | None, typer.Option("--resume", help="Send what this file of an earlier run says is left.")
-    ] = None
-    resume_file: Annotated[
-        Path | None,
-        typer.Option("--resume-file", help="Where to write down what was sent; kept if something is left."),
-    ] = None
+    queue: Annotated[str | None, "The queue."] = None
+    topic: Annotated[str | None, "Or the topic."] = None
+    connection: Annotated[str, "App setting of the Service Bus connection."] = "ServiceBusConnection"
+    format: Annotated[str, "lines, or jsonl: a JSON document in every line; a .csv is always jsonl."] = (
+        "lines"
+    )
+    session_field: Annotated[str | None, "Field of the JSON lines that is the session id."] = None
+    id_field: Annotated[str | None, "Field of the JSON lines that is the message id."] = None
+    session_id: Annotated[str | None, "Session id of all messages that have none."] = None
+    schedule_at: Annotated[str | None, "When the messages are to appear: ISO 8601, UTC if no zone."] = None
+    claim_check: Annotated[str | None, "Container for bodies that the entity is too small for."] = None
+    storage: Annotated[str, "App setting of that container's storage account."] = "AzureWebJobsStorage"
+    resume: Annotated[Path | None, "Send what this file of an earlier run says is left."] = None
+    resume_file: Annotated[Path | None, "Where to write down what was sent; kept if something is left."] = (
+        None
+    )
     resend_unknown: Annotated[
-        bool,
-        typer.Option(
-            "--resend-unknown", help="Send again what may have arrived: for entities that detect duplicates."
-        ),
+        bool, "Send again what may have arrived: for entities that detect duplicates."
     ] = False
-    any_order: Annotated[
-        bool, typer.Option("--any-order", help="Fewer batches for large messages, which change places.")
-    ] = False
-    attempts: Annotated[int, typer.Option("--attempts", min=1, help="Attempts for each batch.")] = 5
+    any_order: Annotated[bool, "Fewer batches for large messages, which change places."] = False
+    attempts: Annotated[int, typer.Option(min=1, help="Attempts for each batch.")] = 5
     timeout: Timeout = 60.0
     quiet: Quiet = False
-    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False
+    json: Annotated[bool, "Print the summary as JSON."] = False
     root: Root = ROOT
 
 
