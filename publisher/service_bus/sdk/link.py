@@ -10,8 +10,9 @@ publisher.service_bus.sdk.sdk_way, which knows the version that it is for, and w
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol
 
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusSender
@@ -29,24 +30,14 @@ from azure.servicebus._pyamqp.error import ErrorCondition, MessageException, Tok
 from azure.servicebus._pyamqp.message import Message, Properties
 from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.aio import ServiceBusSender as AsyncServiceBusSender
-from azure.servicebus.exceptions import (
-    MessageSizeExceededError,
-    MessagingEntityDisabledError,
-    MessagingEntityNotFoundError,
-    OperationTimeoutError,
-    ServiceBusAuthenticationError,
-    ServiceBusAuthorizationError,
-    ServiceBusError,
-)
+from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeoutError, ServiceBusError
 
 from publisher.blocking import came
-from publisher.cancellation import is_unexpected
 from publisher.errors import PublishSettingsError
 from publisher.sdk_insides import CHANGED
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import Outgoing
 from publisher.service_bus.core.send_steps import (
-    Accepted,
     Answer,
     Busy,
     Rejected,
@@ -54,7 +45,9 @@ from publisher.service_bus.core.send_steps import (
     Transfer,
     Unknown,
 )
+from publisher.service_bus.sdk import public_sdk
 from publisher.service_bus.sdk.message_sizes import Encoder, batch_envelope, scheduling_entry
+from publisher.service_bus.sdk.public_sdk import NEVER
 
 _SIZE = re.compile(r"size:\s*(\d+) bytes")
 _LIMIT = re.compile(r"limit \((\d+) bytes\)")
@@ -69,16 +62,6 @@ _PASSING = frozenset(
         "amqp:internal-error",
     )
 )
-_RIGHTS = (
-    "check the connection's key or identity: sending needs the right Send (Azure Service Bus Data Sender)"
-)
-_NEVER = {
-    ServiceBusAuthenticationError: _RIGHTS,
-    ServiceBusAuthorizationError: _RIGHTS,
-    MessagingEntityNotFoundError: "check the name, and the namespace of the connection",
-    MessagingEntityDisabledError: "enable the entity for sending",
-}
-"""Refusals for good, and what is to be done about them."""
 
 
 class _Anything(Protocol):
@@ -93,64 +76,52 @@ class _Anything(Protocol):
     _max_batch_size_on_link: int
 
 
-class Link:
-    """One transfer at a time over a sender of the SDK, asynchronous or blocking, which is its own from now on."""
+class Link(public_sdk.Link):
+    """By private names of the SDK."""
 
     def __init__(self, sender: AsyncServiceBusSender | ServiceBusSender, timeout: float) -> None:
-        self.sender: Any = sender
-        self._timeout = timeout
-        self.limits = Limits(1, 0)
+        super().__init__(sender, timeout)
         self.failure: BaseException | None = None
         """Of a private name of the SDK."""
         self._is_suspect = False  # after an error that nobody thought of, the link is attached anew
-        _take_over(sender)
+        _take_over(self.sender)
 
-    async def open(self) -> Answer | None:
-        """Attach the link unless it is attached; None if that went well."""
-        try:
-            if self._is_suspect or _gone(self.sender):
-                await came(self.sender._close_handler())
-            enter = getattr(self.sender, "__aenter__", None) or self.sender.__enter__
-            await came(enter())
-            self.limits = announced(self.sender)
-        except ServiceBusError as error:
-            return not_sent(error)
-        except BaseException as error:
-            if not is_unexpected(error):
-                raise
-            return Busy(_unexpected(self, error))
+    async def _attached(self) -> Limits:
+        if self._is_suspect or _gone(self.sender):
+            await came(self.sender._close_handler())
+        enter = getattr(self.sender, "__aenter__", None) or self.sender.__enter__
+        await came(enter())
+        limits = announced(self.sender)
         self._is_suspect = False
-        return None
+        return limits
 
-    async def transfer(self, effect: Transfer, encoder: Encoder, schedule_at: datetime | None) -> Answer:
-        """Send it once, and say what came of it."""
-        refused = await self.open()
-        if refused is not None:
-            return refused
-        try:
-            batch = None if schedule_at is not None else outgoing(self.sender, effect, encoder)
-        except Exception as error:  # noqa: BLE001 - of putting together what was encoded; nothing was sent
-            return Busy(_unexpected(self, error))
-        try:
-            if batch is not None:
-                await came(self.sender.send_messages(batch, timeout=self._timeout))
-                return Accepted()
-            numbers = await came(
-                self.sender._mgmt_request_response_with_retry(
-                    REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
-                    scheduling_request(effect.items),
-                    mgmt_handlers.schedule_op,
-                    timeout=self._timeout,
-                )
-            )
-        except ServiceBusError as error:
+    def _prepared(
+        self, effect: Transfer, encoder: Encoder, schedule_at: datetime | None
+    ) -> Callable[[], Any]:
+        sender = self.sender
+        if schedule_at is None:
+            return partial(sender.send_messages, outgoing(sender, effect, encoder), timeout=self._timeout)
+        return partial(
+            sender._mgmt_request_response_with_retry,
+            REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+            scheduling_request(effect.items),
+            mgmt_handlers.schedule_op,
+            timeout=self._timeout,
+        )
+
+    def _answer_to(self, error: BaseException) -> Answer:
+        if isinstance(error, ServiceBusError):
             return answer_to(error)
-        except BaseException as error:
-            if not is_unexpected(error):
-                raise
-            self._is_suspect = True
-            return Unknown(_unexpected(self, error))
-        return Accepted(tuple(numbers))
+        self._is_suspect = True
+        return Unknown(self._unexpected(error))
+
+    def _not_sent(self, error: BaseException) -> Answer:
+        return not_sent(error) if isinstance(error, ServiceBusError) else Busy(self._unexpected(error))
+
+    def _unexpected(self, error: BaseException) -> str:
+        if isinstance(error, CHANGED):
+            self.failure = error
+        return f"unexpected {type(error).__name__}: {error}"
 
 
 def announced(sender: _Anything) -> Limits:
@@ -216,15 +187,9 @@ def answer_to(error: ServiceBusError) -> Answer:
 def not_sent(error: ServiceBusError) -> Answer:
     """What an error says that came while the link was attached: nothing was sent."""
     story = _story(error)
-    if isinstance(error, tuple(_NEVER)):
+    if isinstance(error, tuple(NEVER)):
         return Rejected(story)
     return Busy(story, _seconds(story))
-
-
-def _unexpected(link: Link, error: BaseException) -> str:
-    if isinstance(error, CHANGED):
-        link.failure = error
-    return f"unexpected {type(error).__name__}: {error}"
 
 
 def _story(error: ServiceBusError) -> str:
@@ -234,7 +199,7 @@ def _story(error: ServiceBusError) -> str:
     if isinstance(inner, TokenAuthFailure):
         text = " ".join(str(inner).split())
     condition = _condition(error)
-    advice = next((advice for kind, advice in _NEVER.items() if isinstance(error, kind)), None)
+    advice = next((advice for kind, advice in NEVER.items() if isinstance(error, kind)), None)
     return text.rstrip(". ") + (f" ({condition})" if condition else "") + (f"; {advice}" if advice else "")
 
 

@@ -7,7 +7,9 @@ unknown. A sender that the caller made sends again by itself unless its client h
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, cast
 
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage
@@ -45,12 +47,16 @@ _ENVELOPE = 128  # bytes around the ids that the SDK repeats on a batch
 _ENTRY = 256  # bytes around a message in a request that schedules
 _ANY_SIZE = 2**31 - 1
 _PARTITION_KEY = "x-opt-partition-key"
-_NEVER = (
-    MessagingEntityDisabledError,
-    MessagingEntityNotFoundError,
-    ServiceBusAuthenticationError,
-    ServiceBusAuthorizationError,
+_RIGHTS = (
+    "check the connection's key or identity: sending needs the right Send (Azure Service Bus Data Sender)"
 )
+NEVER = {
+    ServiceBusAuthenticationError: _RIGHTS,
+    ServiceBusAuthorizationError: _RIGHTS,
+    MessagingEntityNotFoundError: "check the name, and the namespace of the connection",
+    MessagingEntityDisabledError: "enable the entity for sending",
+}
+"""Refusals for good, and what is to be done about them."""
 
 
 class PublicEncoder(MessageEncoder[AmqpAnnotatedMessage]):
@@ -115,7 +121,7 @@ class PublicEncoder(MessageEncoder[AmqpAnnotatedMessage]):
 
 
 class Link:
-    """One transfer at a time over a sender of the SDK, asynchronous or blocking."""
+    """One transfer at a time over a sender of the SDK, asynchronous or blocking, which is its own from now on."""
 
     def __init__(self, sender: Any, timeout: float) -> None:
         self.sender = sender
@@ -125,32 +131,53 @@ class Link:
     async def open(self) -> Answer | None:
         """Attach the link unless it is attached; None if that went well."""
         try:
-            size = (await came(self.sender.create_message_batch())).max_size_in_bytes
+            self.limits = await self._attached()
         except BaseException as error:
             if not is_unexpected(error):
                 raise
-            return _not_sent(error)
-        self.limits = Limits(batch=size, message=size)
+            return self._not_sent(error)
         return None
 
-    async def transfer(
-        self, effect: Transfer, encoder: PublicEncoder, schedule_at: datetime | None
-    ) -> Answer:
+    async def transfer(self, effect: Transfer, encoder: Any, schedule_at: datetime | None) -> Answer:
         """Send it once, and say what came of it."""
         refused = await self.open()
         if refused is not None:
             return refused
-        messages = [encoder.wire(item) for item in effect.items]
         try:
-            if schedule_at is not None:
-                scheduling = self.sender.schedule_messages(messages, schedule_at, timeout=self._timeout)
-                return Accepted(tuple(await came(scheduling)))
-            await came(self.sender.send_messages(_outgoing(messages, effect), timeout=self._timeout))
+            transfer = self._prepared(effect, encoder, schedule_at)
+        except Exception as error:  # noqa: BLE001 - of putting together what was encoded; nothing was sent
+            return self._not_sent(error)
+        try:
+            numbers = await came(transfer())
         except BaseException as error:
             if not is_unexpected(error):
                 raise
-            return _answer_to(error)
-        return Accepted()
+            return self._answer_to(error)
+        return Accepted() if schedule_at is None else Accepted(tuple(numbers))
+
+    async def _attached(self) -> Limits:
+        """What the service announced. Raises what the SDK raises."""
+        size = (await came(self.sender.create_message_batch())).max_size_in_bytes
+        return Limits(batch=size, message=size)
+
+    def _prepared(self, effect: Transfer, encoder: Any, schedule_at: datetime | None) -> Callable[[], Any]:
+        """What transfers, and gives the sequence numbers of messages that are scheduled."""
+        messages = [encoder.wire(item) for item in effect.items]
+        if schedule_at is not None:
+            return partial(self.sender.schedule_messages, messages, schedule_at, timeout=self._timeout)
+        return partial(self.sender.send_messages, _outgoing(messages, effect), timeout=self._timeout)
+
+    def _answer_to(self, error: BaseException) -> Answer:
+        """What an error after the transfer says: only these prove that nothing was accepted."""
+        if isinstance(error, MessageSizeExceededError):
+            return TooLarge(_story(error))
+        if isinstance(error, (ServiceBusServerBusyError, *NEVER)):
+            return self._not_sent(error)
+        return Unknown(_story(error))
+
+    def _not_sent(self, error: BaseException) -> Answer:
+        """What an error says that came before the transfer."""
+        return Rejected(_story(error)) if isinstance(error, tuple(NEVER)) else Busy(_story(error))
 
 
 def _outgoing(messages: list[AmqpAnnotatedMessage], effect: Transfer) -> Any:
@@ -160,21 +187,6 @@ def _outgoing(messages: list[AmqpAnnotatedMessage], effect: Transfer) -> Any:
     for message in messages:
         batch.add_message(message)
     return batch
-
-
-def _answer_to(error: BaseException) -> Answer:
-    """What an error after the transfer says: only these prove that nothing was accepted."""
-    if isinstance(error, MessageSizeExceededError):
-        return TooLarge(_story(error))
-    if isinstance(error, ServiceBusServerBusyError):
-        return Busy(_story(error))
-    if isinstance(error, _NEVER):
-        return Rejected(_story(error))
-    return Unknown(_story(error))
-
-
-def _not_sent(error: BaseException) -> Answer:
-    return Rejected(_story(error)) if isinstance(error, _NEVER) else Busy(_story(error))
 
 
 def _story(error: BaseException) -> str:
