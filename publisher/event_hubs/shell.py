@@ -12,23 +12,9 @@ from foundation.errors import SettingsError, UnavailableError
 from publisher.cancellation import cancellations, is_unexpected, settled
 from publisher.errors import InvalidProducerStateError, PublishError, PublishUnavailableError
 from publisher.event_hubs.batch import SentSet
+from publisher.event_hubs.core import steps
 from publisher.event_hubs.core.producer_state import PartitionPublisher
-from publisher.event_hubs.core.steps import (
-    Answer,
-    Done,
-    Failed,
-    FailureKind,
-    Load,
-    Loaded,
-    Open,
-    Opened,
-    Pause,
-    Save,
-    Saved,
-    Step,
-    Steps,
-    Transfer,
-)
+from publisher.event_hubs.core.steps import Answer, Failed, FailureKind, Step, Steps
 from publisher.event_hubs.ports.links import Link, LinkError, Links
 from publisher.event_hubs.ports.state_store import ProducerStateStore, StateConflictError
 from publisher.model import RetryPolicy, SavedState, StateKey
@@ -137,7 +123,7 @@ class PartitionShell:
 
     async def _run(
         self,
-        steps: Steps[_Result],
+        taken: Steps[_Result],
         deadline: float | None,
         events: SentSet | None = None,
         on_result: Callable[[_Result], None] = _nothing,
@@ -147,13 +133,13 @@ class PartitionShell:
         """
         cancelled: BaseException | None = None
         try:
-            step = next(steps)
+            step = next(taken)
             while True:
                 answer, cancelled = await self._take(step, deadline, events)
                 while cancelled is not None:  # nothing is begun any more
-                    step = steps.send(_as_cancelled(answer))
+                    step = taken.send(_as_cancelled(answer))
                     answer = Failed(FailureKind.NOT_STORED, "cancelled", self._now())
-                step = steps.send(answer)
+                step = taken.send(answer)
         except StopIteration as end:
             on_result(end.value)
             if cancelled is not None:
@@ -175,7 +161,7 @@ class PartitionShell:
         except BaseException as error:  # noqa: BLE001 - what is not an answer is raised once the steps know
             if is_unexpected(error):
                 answer = await self._unexpected(step, error)
-            elif not isinstance(step, Transfer):
+            elif not isinstance(step, steps.Transfer):
                 return Failed(FailureKind.NOT_STORED, "cancelled", self._now()), error
             else:
                 with contextlib.suppress(asyncio.CancelledError):  # once more; the first is raised in the end
@@ -188,7 +174,7 @@ class PartitionShell:
         """An error that nobody thought of says nothing about what was sent or saved before it."""
         story = f"unexpected {type(error).__name__}: {error}"
         _log.warning("partition %s: %s", self._key.partition_id, story, exc_info=error)
-        if isinstance(step, Transfer):
+        if isinstance(step, steps.Transfer):
             with contextlib.suppress(asyncio.CancelledError):
                 await self.close_link()
             return Failed(FailureKind.UNKNOWN, story, self._now(), link_lost=True)
@@ -198,49 +184,49 @@ class PartitionShell:
         """Raises CancelledError where the step was cut off. A transfer and a save are waited for instead."""
         try:
             match step:
-                case Transfer():
+                case steps.Transfer():
                     return await self._transfer(step, deadline, events)
-                case Load():
+                case steps.Load():
                     return await self._use_store(step, deadline)
-                case Save():
+                case steps.Save():
                     return await settled(self._use_store(step, deadline))
-                case Open():
+                case steps.Open():
                     return await settled(self._open(step, deadline), grace=0.0)
-                case Pause():
+                case steps.Pause():
                     await asyncio.sleep(step.seconds)
-                    return Done()
+                    return steps.Done()
         except LinkError as error:
             if error.link_lost:
                 await self.close_link()
             return Failed(error.kind, str(error), self._now(), link_lost=error.link_lost)
 
-    async def _transfer(self, step: Transfer, deadline: float | None, events: SentSet | None) -> Answer:
+    async def _transfer(self, step: steps.Transfer, deadline: float | None, events: SentSet | None) -> Answer:
         if self._link is None or events is None:
             raise AssertionError("a transfer without a link or events")
         await self._link.transfer(
             events.encoded, step.stamp, timeout=self._within(self._retry.attempt_timeout, deadline)
         )
-        return Done()
+        return steps.Done()
 
-    async def _open(self, step: Open, deadline: float | None) -> Answer:
+    async def _open(self, step: steps.Open, deadline: float | None) -> Answer:
         await self.close_link()
         if self._is_closed:
             return Failed(FailureKind.REFUSED, "the producer was closed", self._now())
         timeout = self._within(self._retry.open_timeout, deadline)
         self._link = await self._links.open(self._key.partition_id, step.claims, timeout=timeout)
-        return Opened(self._link.claims)
+        return steps.Opened(self._link.claims)
 
-    async def _use_store(self, step: Load | Save, deadline: float | None) -> Answer:
+    async def _use_store(self, step: steps.Load | steps.Save, deadline: float | None) -> Answer:
         store = self._store
         if store is None:
             raise AssertionError("a step of the store without a store")
         until = self._now() + STORE_TIMEOUT
         until = until if deadline is None else min(until, deadline)
         try:
-            if isinstance(step, Load):
+            if isinstance(step, steps.Load):
                 found = await store.load(self._key, deadline=until)
-                return Loaded(None, None) if found is None else Loaded(*found)
-            return Saved(await store.save(self._key, step.record, step.token, deadline=until))
+                return steps.Loaded(None, None) if found is None else steps.Loaded(*found)
+            return steps.Saved(await store.save(self._key, step.record, step.token, deadline=until))
         except StateConflictError as error:
             return Failed(FailureKind.CONFLICT, str(error), self._now())
         except InvalidProducerStateError as error:

@@ -26,20 +26,10 @@ from publisher.blocking import came
 from publisher.cancellation import cancellations
 from publisher.errors import PublishSettingsError
 from publisher.service_bus.claim_check import ClaimCheck
+from publisher.service_bus.core import send_steps as steps
 from publisher.service_bus.core.errors import ClaimCheckError
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import SendReport
-from publisher.service_bus.core.send_steps import (
-    Accepted,
-    Answer,
-    Busy,
-    Effect,
-    Pause,
-    Read,
-    Rejected,
-    Store,
-    Transfer,
-)
 from publisher.service_bus.core.sending import Sending, SendPolicy
 from publisher.service_bus.sdk.sdk_way import Encoder, Link, SdkWay
 from publisher.service_bus.sdk.send_call import (
@@ -265,7 +255,7 @@ class BigBatchSender:
             refused = await self._link.open()
             if refused is None:
                 return
-            if not isinstance(refused, Busy) or attempt == self._policy.attempts:
+            if not isinstance(refused, steps.Busy) or attempt == self._policy.attempts:
                 sender = self._link.sender
                 raise not_opened(refused, sender.entity_name, sender.fully_qualified_namespace, attempt)
             await self._pause(self._policy.wait(refused.retry_after, random.random))
@@ -281,7 +271,7 @@ class BigBatchSender:
                 answer = await self._perform(effect, call, source)
                 performing = None
                 effect = sending.next(answer)
-                if on_progress is not None and isinstance(answer, Accepted):
+                if on_progress is not None and isinstance(answer, steps.Accepted):
                     on_progress(sending.progress())
         except BaseException as error:
             sending.abandon(f"given up: {type(error).__name__}", performing)
@@ -292,22 +282,22 @@ class BigBatchSender:
             self.last_report = sending.report(source)
         return finished(sending, self.last_report)
 
-    async def _perform(self, effect: Effect, call: Call, source: Source) -> Any:
+    async def _perform(self, effect: steps.Effect, call: Call, source: Source) -> Any:
         match effect:
-            case Read(count):
+            case steps.Read(count):
                 return await source.read(count)
-            case Transfer():
+            case steps.Transfer():
                 return await self._transfer(effect, call)
-            case Store():
+            case steps.Store():
                 return await self._store(effect)
-            case Pause(seconds):
+            case steps.Pause(seconds):
                 await self._pause(seconds)
                 return None
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def _transfer(self, effect: Transfer, call: Call) -> Answer:
+    async def _transfer(self, effect: steps.Transfer, call: Call) -> steps.Answer:
         if self._journal is not None:
             self._journal.sending(effect.items)
         answer = await self._link.transfer(effect, call.encoder, call.schedule_at)
@@ -315,15 +305,17 @@ class BigBatchSender:
             self._journal.answered(answer)
         return answer
 
-    async def _store(self, effect: Store) -> Answer:
+    async def _store(self, effect: steps.Store) -> steps.Answer:
         assert self._claim_check is not None and effect.item.claim is not None  # noqa: PT018, S101 - the encoder has both or none
         try:
             await self._claim_check.store(effect.item.claim)
         except PublishSettingsError as error:
-            return Rejected(str(error))
+            return steps.Rejected(str(error))
         except Exception as error:  # noqa: BLE001 - nothing was sent, and a blob may be stored again
-            return Busy(str(error) if isinstance(error, ClaimCheckError) else f"storing a claim: {error!r}")
-        return Accepted()
+            return steps.Busy(
+                str(error) if isinstance(error, ClaimCheckError) else f"storing a claim: {error!r}"
+            )
+        return steps.Accepted()
 
 
 async def _closed(owned: Any) -> None:

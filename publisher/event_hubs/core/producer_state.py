@@ -29,23 +29,11 @@ from publisher.errors import (
     PublishSettingsError,
     UnsupportedPublishingError,
 )
+from publisher.event_hubs.core import steps
 from publisher.event_hubs.core.event_sets import EventSet, NumberedSet
 from publisher.event_hubs.core.failures import ADVICE, FATAL, TERMINAL, failure_of, given_up
 from publisher.event_hubs.core.sequencing import following, last_of
-from publisher.event_hubs.core.steps import (
-    Done,
-    Failed,
-    FailureKind,
-    Load,
-    Loaded,
-    Open,
-    Opened,
-    Pause,
-    Save,
-    Saved,
-    Steps,
-    Transfer,
-)
+from publisher.event_hubs.core.steps import Failed, FailureKind, Steps
 from publisher.model import (
     Claims,
     PartitionPublishingOptions,
@@ -166,7 +154,7 @@ class PartitionPublisher:
             late = deadline is not None and failed.now + pause >= deadline
             if late or failed.cancelled or number >= self._retry.max_attempts:
                 self._give_up(failed, number, events if unknown else 0)
-            rested = yield Pause(pause)
+            rested = yield steps.Pause(pause)
             if isinstance(rested, Failed):
                 self._give_up(failed, number, events if unknown else 0)
 
@@ -195,8 +183,8 @@ class PartitionPublisher:
         stamp = None
         if set_ is not None and group is not None and level is not None:
             stamp = Stamp(group, level, set_.first)
-        answer = yield Transfer(stamp)
-        if isinstance(answer, Done):
+        answer = yield steps.Transfer(stamp)
+        if isinstance(answer, steps.Done):
             return None
         failed = failure_of(answer)
         self._is_open = self._is_open and not failed.link_lost
@@ -239,8 +227,8 @@ class PartitionPublisher:
         if self._is_open:
             return None
         claims = self._claims() if self._idempotent else None
-        answer = yield Open(claims)
-        if not isinstance(answer, Opened):
+        answer = yield steps.Open(claims)
+        if not isinstance(answer, steps.Opened):
             return failure_of(answer)
         if claims is not None:
             self._adopt(claims, answer.claims)
@@ -295,8 +283,8 @@ class PartitionPublisher:
     def _load(self) -> Steps[Failed | None]:
         if self._loaded:
             return None
-        answer = yield Load()
-        if not isinstance(answer, Loaded):
+        answer = yield steps.Load()
+        if not isinstance(answer, steps.Loaded):
             return failure_of(answer)
         self._loaded, self._token = True, answer.token
         if answer.record is not None:
@@ -333,8 +321,8 @@ class PartitionPublisher:
             return None  # nothing to save yet
         self._revision += 1
         record = ProducerRecord(group, level, last, self._bookmark, pending, self._writer, self._revision)
-        answer = yield Save(record, self._token)
-        if not isinstance(answer, Saved):
+        answer = yield steps.Save(record, self._token)
+        if not isinstance(answer, steps.Saved):
             self._in_doubt = True
             failed = failure_of(answer)
             if failed.kind is not FailureKind.CONFLICT:
@@ -346,8 +334,8 @@ class PartitionPublisher:
 
     def _look_again(self) -> Steps[Failed | None]:
         """After a write whose outcome is unknown: the token of what is there, if nobody else has written."""
-        answer = yield Load()
-        if not isinstance(answer, Loaded):
+        answer = yield steps.Load()
+        if not isinstance(answer, steps.Loaded):
             return failure_of(answer)
         found = answer.record
         if found is None and self._token is not None:

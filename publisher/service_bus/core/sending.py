@@ -16,22 +16,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from consumer.core.retry_delay import delay
+from publisher.service_bus.core import send_steps as steps
 from publisher.service_bus.core.errors import OversizedMessageError, UnsendableMessageError
 from publisher.service_bus.core.packing import Lanes, Limits, learned, learned_singly
 from publisher.service_bus.core.send_report import Indices, Outgoing, Refused, SendReport
-from publisher.service_bus.core.send_steps import (
-    Accepted,
-    Answer,
-    Busy,
-    Effect,
-    Pause,
-    Read,
-    Rejected,
-    Store,
-    TooLarge,
-    Transfer,
-    Unknown,
-)
 
 READ_AT_ONCE = 64  # messages; encoding them takes the loop a few milliseconds
 
@@ -129,10 +117,10 @@ class Sending:
         self._measured = 0  # of a collection, ahead
         self._exhausted = self._before.exhausted
         self._tally = _Tally()
-        self._steps: Generator[Effect, Any, None] = self._run()
+        self._steps: Generator[steps.Effect, Any, None] = self._run()
         self._resume(resend_unknown=resend_unknown)
 
-    def next(self, answer: Any = None) -> Effect | None:
+    def next(self, answer: Any = None) -> steps.Effect | None:
         """What to do now that the last effect gave `answer`; None when there is nothing left to do."""
         try:
             return self._steps.send(answer)
@@ -196,10 +184,10 @@ class Sending:
             self._exhausted = False
         return taken
 
-    def abandon(self, reason: str, effect: Effect | None) -> None:
+    def abandon(self, reason: str, effect: steps.Effect | None) -> None:
         """The caller gives up in the middle of an effect, as a cancelled task does; None: between two."""
         self._reason = self._reason or reason
-        if isinstance(effect, Transfer):
+        if isinstance(effect, steps.Transfer):
             self._perhaps.update(item.index for item in effect.items)
 
     # --- steps ---
@@ -213,7 +201,7 @@ class Sending:
         for item in sorted(again, key=_index):
             self._lanes.add(item, self.limits)
 
-    def _run(self) -> Generator[Effect, Any, None]:
+    def _run(self) -> Generator[steps.Effect, Any, None]:
         while True:
             yield from self._fill()
             if self._reason:
@@ -230,12 +218,12 @@ class Sending:
         """Bytes to read ahead: twice a batch at least, or no batch would be known to be full."""
         return max(self._policy.look_ahead, 2 * self.limits.batch)
 
-    def _fill(self) -> Generator[Effect, Any, None]:
+    def _fill(self) -> Generator[steps.Effect, Any, None]:
         while self._lanes.size < self._window():
             if not self._taken:
                 if self._exhausted:
                     return
-                got = yield Read(READ_AT_ONCE)
+                got = yield steps.Read(READ_AT_ONCE)
                 self._taken.extend(got)
                 self._exhausted = len(got) < READ_AT_ONCE
             elif not self._take_one():
@@ -261,47 +249,47 @@ class Sending:
         self._reason = str(error)
         self._refused.append(refused)
 
-    def _deliver(self, items: tuple[Outgoing, ...]) -> Generator[Effect, Any, None]:
+    def _deliver(self, items: tuple[Outgoing, ...]) -> Generator[steps.Effect, Any, None]:
         """Send these until it is known what became of them, or that it will not be known."""
         attempt = 1
         while True:
             answer = yield from self._attempt(items)
             match answer:
-                case Accepted(numbers):
+                case steps.Accepted(numbers):
                     self._accepted(items, numbers)
                     return
-                case TooLarge():
+                case steps.TooLarge():
                     self._too_large(items, answer)
                     return
-                case Rejected(story):
+                case steps.Rejected(story):
                     self._reason = story
                     return
-                case Unknown(story):
+                case steps.Unknown(story):
                     self._perhaps.update(item.index for item in items)
                     if not self._policy.resend_unknown or attempt >= self._policy.attempts:
                         self._reason = story
                         return
-                case Busy(story):
+                case steps.Busy(story):
                     if attempt >= self._policy.attempts:
                         self._reason = f"{story} ({attempt} attempts)"
                         return
             attempt += 1
             self._tally.retries += 1
-            yield Pause(self._wait(answer))
+            yield steps.Pause(self._wait(answer))
 
-    def _wait(self, answer: Answer) -> float:
-        asked = answer.retry_after if isinstance(answer, Busy) else None
+    def _wait(self, answer: steps.Answer) -> float:
+        asked = answer.retry_after if isinstance(answer, steps.Busy) else None
         return self._policy.wait(asked, self._chance)
 
-    def _attempt(self, items: tuple[Outgoing, ...]) -> Generator[Effect, Any, Answer]:
+    def _attempt(self, items: tuple[Outgoing, ...]) -> Generator[steps.Effect, Any, steps.Answer]:
         for item in items:
             if item.claim is None or item.index in self._stored:
                 continue
-            stored: Answer = yield Store(item)
-            if not isinstance(stored, Accepted):
+            stored: steps.Answer = yield steps.Store(item)
+            if not isinstance(stored, steps.Accepted):
                 return stored
             self._stored.add(item.index)
-        answer: Answer = yield Transfer(items, singly=self._singly(items))
+        answer: steps.Answer = yield steps.Transfer(items, singly=self._singly(items))
         return answer
 
     def _singly(self, items: tuple[Outgoing, ...]) -> bool:
@@ -319,7 +307,7 @@ class Sending:
             if numbers:
                 self._numbers[item.index] = numbers[position]
 
-    def _too_large(self, items: tuple[Outgoing, ...], answer: TooLarge) -> None:
+    def _too_large(self, items: tuple[Outgoing, ...], answer: steps.TooLarge) -> None:
         """Learn from it, and put the chunk back: only it is formed anew."""
         self._tally.size_refusals += 1
         self._in_flight = ()

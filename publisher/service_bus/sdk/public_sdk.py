@@ -25,19 +25,11 @@ from azure.servicebus.exceptions import (
 
 from publisher.blocking import came
 from publisher.cancellation import is_unexpected
+from publisher.service_bus.core import send_steps as steps
 from publisher.service_bus.core.claims import marked, text_of
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.plain_message import plain_of
 from publisher.service_bus.core.send_report import Claim, Outgoing
-from publisher.service_bus.core.send_steps import (
-    Accepted,
-    Answer,
-    Busy,
-    Rejected,
-    TooLarge,
-    Transfer,
-    Unknown,
-)
 from publisher.service_bus.sdk.encoding import MessageEncoder, annotated
 
 REQUEST_OVERHEAD = 1024
@@ -128,7 +120,7 @@ class Link:
         self.limits = Limits(1, 0)
         self._timeout = timeout
 
-    async def open(self) -> Answer | None:
+    async def open(self) -> steps.Answer | None:
         """Attach the link unless it is attached; None if that went well."""
         try:
             self.limits = await self._attached()
@@ -138,7 +130,9 @@ class Link:
             return self._not_sent(error)
         return None
 
-    async def transfer(self, effect: Transfer, encoder: Any, schedule_at: datetime | None) -> Answer:
+    async def transfer(
+        self, effect: steps.Transfer, encoder: Any, schedule_at: datetime | None
+    ) -> steps.Answer:
         """Send it once, and say what came of it."""
         refused = await self.open()
         if refused is not None:
@@ -153,34 +147,36 @@ class Link:
             if not is_unexpected(error):
                 raise
             return self._answer_to(error)
-        return Accepted() if schedule_at is None else Accepted(tuple(numbers))
+        return steps.Accepted() if schedule_at is None else steps.Accepted(tuple(numbers))
 
     async def _attached(self) -> Limits:
         """What the service announced. Raises what the SDK raises."""
         size = (await came(self.sender.create_message_batch())).max_size_in_bytes
         return Limits(batch=size, message=size)
 
-    def _prepared(self, effect: Transfer, encoder: Any, schedule_at: datetime | None) -> Callable[[], Any]:
+    def _prepared(
+        self, effect: steps.Transfer, encoder: Any, schedule_at: datetime | None
+    ) -> Callable[[], Any]:
         """What transfers, and gives the sequence numbers of messages that are scheduled."""
         messages = [encoder.wire(item) for item in effect.items]
         if schedule_at is not None:
             return partial(self.sender.schedule_messages, messages, schedule_at, timeout=self._timeout)
         return partial(self.sender.send_messages, _outgoing(messages, effect), timeout=self._timeout)
 
-    def _answer_to(self, error: BaseException) -> Answer:
+    def _answer_to(self, error: BaseException) -> steps.Answer:
         """What an error after the transfer says: only these prove that nothing was accepted."""
         if isinstance(error, MessageSizeExceededError):
-            return TooLarge(_story(error))
+            return steps.TooLarge(_story(error))
         if isinstance(error, (ServiceBusServerBusyError, *NEVER)):
             return self._not_sent(error)
-        return Unknown(_story(error))
+        return steps.Unknown(_story(error))
 
-    def _not_sent(self, error: BaseException) -> Answer:
+    def _not_sent(self, error: BaseException) -> steps.Answer:
         """What an error says that came before the transfer."""
-        return Rejected(_story(error)) if isinstance(error, tuple(NEVER)) else Busy(_story(error))
+        return steps.Rejected(_story(error)) if isinstance(error, tuple(NEVER)) else steps.Busy(_story(error))
 
 
-def _outgoing(messages: list[AmqpAnnotatedMessage], effect: Transfer) -> Any:
+def _outgoing(messages: list[AmqpAnnotatedMessage], effect: steps.Transfer) -> Any:
     if effect.singly:
         return messages[0]
     batch = ServiceBusMessageBatch(max_size_in_bytes=_ANY_SIZE)
