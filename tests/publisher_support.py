@@ -11,7 +11,7 @@ from devstack.event_hubs import Idempotence
 from devstack.servers.faults import Fault
 from publisher.cancellation import settled
 from publisher.event_hubs.core import failures
-from publisher.event_hubs.core.sequencing import following, last_of
+from publisher.event_hubs.core.event_sets import following, last_of
 from publisher.event_hubs.core.steps import FailureKind
 from publisher.event_hubs.ports.links import LinkError
 from publisher.event_hubs.producer import IdempotentProducer

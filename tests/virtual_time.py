@@ -1,6 +1,7 @@
 """An event loop whose time is not the world's: sleeping takes no time, and what happens is the same each time."""
 
 import asyncio
+import functools
 import selectors
 from contextlib import contextmanager
 
@@ -38,3 +39,14 @@ def virtual_time():
     """A runner for coroutines: `with virtual_time() as run: run(main())`."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         yield runner.run
+
+
+def in_virtual_time(test):
+    """The coroutine function of a test, run in virtual time."""
+
+    @functools.wraps(test)
+    def run(*arguments, **named):
+        with virtual_time() as run:
+            run(test(*arguments, **named))
+
+    return run

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from publisher.errors import AlreadyPublishedError, MessageTooLargeError, PublishError
-from publisher.event_hubs.core.sequencing import numbers_of
+from publisher.event_hubs.core.event_sets import numbers_of
 from publisher.event_hubs.ports.links import Codec, EncodedEvent, PublishableEvent
 
 _ATTRIBUTE = "published_sequence_number"

@@ -19,13 +19,6 @@ class SetLimits(Struct, frozen=True):
     max_events: int
     max_wait: float
 
-    def __post_init__(self) -> None:
-        if self.max_bytes < 1 or self.max_events < 1 or self.max_wait < 0:
-            raise PublishSettingsError(
-                f"max_bytes {self.max_bytes}, max_events {self.max_events}, max_wait {self.max_wait}; accepted: 1 or "
-                "more, 1 or more, seconds from 0 on"
-            )
-
 
 class BufferLimits(Struct, frozen=True):
     """`max_wait` seconds, `max_events` per set (None: as many as fit), and how much may be buffered altogether before

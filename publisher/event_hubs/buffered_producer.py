@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Self
 
 from publisher.cancellation import is_unexpected
@@ -132,16 +132,6 @@ class BufferedProducer:
             self._exempt_bytes += size
         lane.add(Entry(event, encoded, bookmark), size)
 
-    async def enqueue_all(
-        self,
-        events: Iterable[PublishableEvent],
-        *,
-        partition_id: str | None = None,
-        partition_key: str | None = None,
-    ) -> None:
-        for event in events:
-            await self.enqueue(event, partition_id=partition_id, partition_key=partition_key)
-
     async def flush(self, *, timeout: float | None = None) -> None:
         """Send what is buffered without waiting for more; returns once all of it is settled.
 
@@ -171,7 +161,8 @@ class BufferedProducer:
         if self._is_closed:
             return
         self._is_closed = True
-        self._let_all_in()
+        while self._waiting:
+            self._let_in()
         late = None
         for lane in self._lanes.values():
             lane.expect_no_more()
@@ -262,10 +253,6 @@ class BufferedProducer:
             if not turn.done():
                 turn.set_result(None)
 
-    def _let_all_in(self) -> None:
-        while self._waiting:
-            self._let_in()
-
     @property
     def is_crowded(self) -> bool:
         return bool(self._waiting)
@@ -287,21 +274,17 @@ class BufferedProducer:
         try:
             await self._producer.send_set(partition_id, set_)
         except BaseException as error:
-            failed = None if set_.is_published else _as_publish_error(error)
-            await self._tell(partition_id, set_, entries, failed)
+            if not set_.is_published:
+                failed = _as_publish_error(error)
+                await self.tell_unpublished(partition_id, entries, failed)
+            else:
+                failed = None
+                await self._tell_published(partition_id, set_)
             if not is_unexpected(error):
                 raise
             return failed
-        await self._tell(partition_id, set_, entries, None)
+        await self._tell_published(partition_id, set_)
         return None
-
-    async def _tell(
-        self, partition_id: str, set_: SentSet, entries: list[Entry], failed: PublishError | None
-    ) -> None:
-        if failed is not None:
-            await self.tell_unpublished(partition_id, entries, failed)
-        else:
-            await self._tell_published(partition_id, set_)
 
     async def _tell_published(self, partition_id: str, set_: SentSet) -> None:
         if self._on_published is not None:

@@ -7,7 +7,7 @@ import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 from azure.eventhub import parse_connection_string
 from azure.eventhub.aio import EventHubProducerClient
@@ -74,7 +74,7 @@ class IdempotentProducer:
     ) -> None:
         mine, others = ProducerOptions.among(options)
         client = EventHubProducerClient(fully_qualified_namespace, eventhub_name, credential, **others)
-        self._set_up(_links(client, fully_qualified_namespace, mine), mine)
+        self._reach(client, fully_qualified_namespace, mine)
 
     @classmethod
     def from_connection_string(
@@ -89,9 +89,7 @@ class IdempotentProducer:
         except ValueError as error:
             raise PublishSettingsError(f"connection: {error}") from None
         self = cls.__new__(cls)
-        self._set_up(
-            _links(client, parse_connection_string(connection).fully_qualified_namespace, mine), mine
-        )
+        self._reach(client, parse_connection_string(connection).fully_qualified_namespace, mine)
         return self
 
     @classmethod
@@ -101,11 +99,15 @@ class IdempotentProducer:
         self._set_up(links, ProducerOptions(**options))
         return self
 
+    def _reach(self, client: EventHubProducerClient, namespace: str, options: ProducerOptions) -> None:
+        idempotent = options.enable_idempotent_partitions
+        links = links_of(client, namespace, idempotent=idempotent, sdk_insides=options.sdk_insides)
+        self._set_up(links, options)
+
     def _set_up(self, links: Links, options: ProducerOptions) -> None:
         self._links = links
         self._idempotent = options.enable_idempotent_partitions
         self._options = options
-        self._partition_options = dict(options.partition_options or {})
         self._writer = None if options.state_store is None else f"{options.producer_name}~{uuid.uuid4().hex}"
         self._retry = options.retry or RetryPolicy()
         self._partitions: dict[str, PartitionShell] = {}
@@ -267,7 +269,7 @@ class IdempotentProducer:
         if partition_id not in self._partitions:
             publisher = PartitionPublisher(
                 partition_id,
-                self._partition_options.get(partition_id, PartitionPublishingOptions()),
+                (self._options.partition_options or {}).get(partition_id, PartitionPublishingOptions()),
                 self._retry,
                 idempotent=self._idempotent,
                 writer=self._writer,
@@ -290,24 +292,10 @@ class IdempotentProducer:
 
 def _direct(partition_id: str | None, partition_key: str | None) -> str:
     """The partition. Raises UnsupportedPublishingError without one."""
-    if partition_key is not None:
-        _unsupported(f"partition_key={partition_key!r}")
-    if partition_id is None:
-        _unsupported("no partition_id: the service would choose one")
-    return partition_id
-
-
-def _unsupported(found: str) -> NoReturn:
+    if partition_id is not None and partition_key is None:
+        return partition_id
+    found = "no partition_id: the service would choose one" if partition_key is None else f"{partition_key=}"
     raise UnsupportedPublishingError(
         f"{found}; this producer publishes to a partition by its id only, because sequence numbers are of one partition. "
         "BufferedProducer chooses partitions by key or in turn"
-    )
-
-
-def _links(client: EventHubProducerClient, namespace: str, options: ProducerOptions) -> Links:
-    return links_of(
-        client,
-        namespace,
-        idempotent=options.enable_idempotent_partitions,
-        sdk_insides=options.sdk_insides,
     )

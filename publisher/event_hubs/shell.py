@@ -8,6 +8,8 @@ import logging
 from collections.abc import Callable
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from foundation.errors import SettingsError, UnavailableError
 from publisher.cancellation import cancellations, is_unexpected, settled
 from publisher.errors import InvalidProducerStateError, PublishError, PublishUnavailableError
@@ -29,6 +31,13 @@ def _nothing(*_: object) -> None:
 
 STORE_TIMEOUT = 10.0
 """Seconds for one request to the state store."""
+
+_OF_STORE: dict[type[Exception], FailureKind] = {
+    StateConflictError: FailureKind.CONFLICT,
+    InvalidProducerStateError: FailureKind.INVALID,
+    UnavailableError: FailureKind.NOT_STORED,
+    SettingsError: FailureKind.REFUSED,
+}
 
 
 class PartitionShell:
@@ -137,7 +146,8 @@ class PartitionShell:
             while True:
                 answer, cancelled = await self._take(step, deadline, events)
                 while cancelled is not None:  # nothing is begun any more
-                    step = taken.send(_as_cancelled(answer))
+                    is_failed = isinstance(answer, Failed)
+                    step = taken.send(replace(answer, cancelled=True) if is_failed else answer)
                     answer = Failed(FailureKind.NOT_STORED, "cancelled", self._now())
                 step = taken.send(answer)
         except StopIteration as end:
@@ -227,28 +237,15 @@ class PartitionShell:
                 found = await store.load(self._key, deadline=until)
                 return steps.Loaded(None, None) if found is None else steps.Loaded(*found)
             return steps.Saved(await store.save(self._key, step.record, step.token, deadline=until))
-        except StateConflictError as error:
-            return Failed(FailureKind.CONFLICT, str(error), self._now())
-        except InvalidProducerStateError as error:
-            return Failed(FailureKind.INVALID, str(error), self._now())
-        except UnavailableError as error:
-            return Failed(FailureKind.NOT_STORED, str(error), self._now(), error.retry_after)
-        except SettingsError as error:
-            return Failed(FailureKind.REFUSED, str(error), self._now())
+        except tuple(_OF_STORE) as error:
+            kind = next(kind for type_, kind in _OF_STORE.items() if isinstance(error, type_))
+            return Failed(kind, str(error), self._now(), getattr(error, "retry_after", None))
 
     def _within(self, most: float, deadline: float | None) -> float:
         return most if deadline is None else max(0.001, min(most, deadline - self._now()))
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def _as_cancelled(answer: Answer) -> Answer:
-    if isinstance(answer, Failed):
-        return Failed(
-            answer.kind, answer.story, answer.now, answer.retry_after, answer.link_lost, cancelled=True
-        )
-    return answer
 
 
 def _deadline(timeout: float | None) -> float | None:

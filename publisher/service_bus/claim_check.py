@@ -10,6 +10,8 @@ time to live of their own: give the container a lifecycle rule that deletes blob
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Self
 
 from azure.core.exceptions import (
@@ -25,7 +27,7 @@ from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 
 from publisher.blocking import blocking, came, without_waiting
 from publisher.errors import PublishSettingsError
-from publisher.service_bus.core.claims import ClaimSettings, Reference, reference_of, verified
+from publisher.service_bus.core.claims import ClaimSettings, reference_of, verified
 from publisher.service_bus.core.errors import ClaimCheckError, ClaimMissingError
 from publisher.service_bus.core.send_report import Claim
 
@@ -56,30 +58,20 @@ class ClaimCheck:
 
     async def ensure_container(self) -> None:
         """Create the container unless it exists."""
-        try:
+        with _told("creating the container of the claim checks"), contextlib.suppress(ResourceExistsError):
             await came(self._container.create_container())
-        except ResourceExistsError:
-            return
-        except Exception as error:
-            raise _failed("creating the container of the claim checks", error) from error
 
     async def store(self, claim: Claim) -> None:
         """Write the body; again is the same. Raises ClaimCheckError, or PublishSettingsError for a refusal."""
         blob = self._container.get_blob_client(claim.blob)
         metadata = {"sha256": claim.sha256}
-        try:
-            await came(blob.upload_blob(claim.body, metadata=metadata))
-        except ResourceExistsError:
-            await self._refresh(blob, claim, metadata)
-        except Exception as error:
-            raise _failed(f"storing claim {claim.blob}", error) from error
-
-    async def _refresh(self, blob: Any, claim: Claim, metadata: dict[str, str]) -> None:
-        """The blob is there already, from an earlier attempt or an equal body: make it young for lifecycle rules."""
-        try:
-            await came(blob.set_blob_metadata(metadata))
-        except Exception as error:
-            raise _failed(f"storing claim {claim.blob}", error) from error
+        with _told(f"storing claim {claim.blob}"):
+            try:
+                await came(blob.upload_blob(claim.body, metadata=metadata))
+            except (
+                ResourceExistsError
+            ):  # an earlier attempt's, or an equal body's: make it young for lifecycle rules
+                await came(blob.set_blob_metadata(metadata))
 
     async def restore(self, message: ServiceBusReceivedMessage) -> bytes:
         """The body of a received message, from its blob if it is a claim, verified by size and SHA-256.
@@ -89,13 +81,15 @@ class ClaimCheck:
         reference = reference_of(message.application_properties)
         if reference is None:
             return body_of(message)
-        try:
-            stream = await came(self._container.download_blob(reference.blob))
-            body = await came(stream.readall())
-        except ResourceNotFoundError as error:
-            raise _missing(reference) from error
-        except Exception as error:
-            raise _failed(f"reading claim {reference.blob}", error) from error
+        with _told(f"reading claim {reference.blob}"):
+            try:
+                stream = await came(self._container.download_blob(reference.blob))
+                body = await came(stream.readall())
+            except ResourceNotFoundError as error:
+                raise ClaimMissingError(
+                    f"blob {reference.blob!r} does not exist: it has expired by a lifecycle rule, or was deleted with "
+                    "another copy of the message"
+                ) from error
         return verified(body, reference)
 
     async def complete(
@@ -107,14 +101,9 @@ class ClaimCheck:
         """
         await came(receiver.complete_message(message))
         reference = reference_of(message.application_properties)
-        if reference is None or not _own_blob(self.settings, reference):
-            return
-        try:
-            await came(self._container.delete_blob(reference.blob))
-        except ResourceNotFoundError:
-            return
-        except Exception as error:
-            raise _failed(f"deleting claim {reference.blob}", error) from error
+        if reference is not None and reference.blob.startswith(f"{self.settings.prefix}message/"):
+            with _told(f"deleting claim {reference.blob}"), contextlib.suppress(ResourceNotFoundError):
+                await came(self._container.delete_blob(reference.blob))
 
 
 class SyncClaimCheck:
@@ -162,15 +151,15 @@ def body_of(message: ServiceBusReceivedMessage) -> bytes:
     return b"" if body is None else b"".join(bytes(part) for part in body)
 
 
-def _own_blob(settings: ClaimSettings, reference: Reference) -> bool:
-    return reference.blob.startswith(f"{settings.prefix}message/")
-
-
-def _missing(reference: Reference) -> ClaimMissingError:
-    return ClaimMissingError(
-        f"blob {reference.blob!r} does not exist: it has expired by a lifecycle rule, or was deleted with another "
-        "copy of the message"
-    )
+@contextlib.contextmanager
+def _told(doing: str) -> Iterator[None]:
+    """What the storage raises says what was being done."""
+    try:
+        yield
+    except ClaimMissingError:
+        raise
+    except Exception as error:
+        raise _failed(doing, error) from error
 
 
 def _failed(doing: str, error: Exception) -> Exception:

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterable, AsyncIterator, Collection, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Self
 
@@ -39,12 +40,10 @@ from publisher.service_bus.sdk.send_call import (
     LearnedLimits,
     OnProgress,
     check_iterable,
-    entity_options,
     finished,
     new_report,
     not_opened,
     parts_of,
-    remaining,
 )
 
 Credential = AsyncTokenCredential | TokenCredential | AzureSasCredential | AzureNamedKeyCredential
@@ -116,44 +115,35 @@ class BigBatchSender:
         self.last_report: SendReport | None = None
 
     @classmethod
-    def from_connection_string(
-        cls,
-        connection: str,
-        *,
-        queue_name: str | None = None,
-        topic_name: str | None = None,
-        client_options: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> Self:
-        """A sender with a client of its own. `options` are the constructor's, `client_options` the SDK client's."""
-        return cls._with(
-            cls._client.from_connection_string(connection, **{**_NO_RETRIES, **(client_options or {})}),
-            entity_options(queue_name, topic_name),
-            options,
-        )
+    def from_connection_string(cls, connection: str, **options: Any) -> Self:
+        """A sender with a client of its own, to the entity that `queue_name` or `topic_name` names. `client_options` are
+        the SDK client's, all other options the constructor's.
+        """
+        return cls._with(partial(cls._client.from_connection_string, connection), **options)
 
     @classmethod
-    def from_namespace(
-        cls,
-        fully_qualified_namespace: str,
-        credential: Credential,
-        *,
-        queue_name: str | None = None,
-        topic_name: str | None = None,
-        client_options: dict[str, Any] | None = None,
-        **options: Any,
-    ) -> Self:
+    def from_namespace(cls, fully_qualified_namespace: str, credential: Credential, **options: Any) -> Self:
         """The same with an identity instead of a connection string; the credential stays the caller's."""
-        return cls._with(
-            cls._client(fully_qualified_namespace, credential, **{**_NO_RETRIES, **(client_options or {})}),
-            entity_options(queue_name, topic_name),
-            options,
-        )
+        return cls._with(partial(cls._client, fully_qualified_namespace, credential), **options)
 
     @classmethod
-    def _with(cls, client: Any, entity: tuple[str, str], options: dict[str, Any]) -> Self:
-        kind, name = entity
-        sender = client.get_queue_sender(name) if kind == "queue" else client.get_topic_sender(name)
+    def _with(
+        cls,
+        create: Callable[..., Any],
+        *,
+        queue_name: str | None = None,
+        topic_name: str | None = None,
+        client_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        if (queue_name is None) == (topic_name is None):
+            raise PublishSettingsError(
+                f"queue_name is {queue_name!r} and topic_name {topic_name!r}, accepted: exactly one of them"
+            )
+        client = create(**{**_NO_RETRIES, **(client_options or {})})
+        sender = (
+            client.get_topic_sender(topic_name) if queue_name is None else client.get_queue_sender(queue_name)
+        )
         created = cls(sender, **options)
         for each in (client, sender):
             created._closing.push_async_callback(_closed, each)
@@ -201,7 +191,7 @@ class BigBatchSender:
                 for part in parts_of(messages):
                     call.sending.measure_ahead(part)
                     await self._pause(0)  # other tasks have their turn
-                source = Source(remaining(messages, call.sending.next_index))
+                source = Source(islice(iter(messages), call.sending.next_index, None))
             elif isinstance(messages, AsyncIterable):
                 source = Source(aiter(messages))
             else:

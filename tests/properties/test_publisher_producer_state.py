@@ -15,8 +15,8 @@ from publisher.errors import (
     ProducerDisconnectedError,
     PublishUnavailableError,
 )
+from publisher.event_hubs.core.event_sets import following, last_of, numbers_of
 from publisher.event_hubs.core.producer_state import PartitionPublisher
-from publisher.event_hubs.core.sequencing import following, last_of, numbers_of
 from publisher.event_hubs.core.steps import (
     Done,
     Failed,

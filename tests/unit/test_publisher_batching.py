@@ -1,10 +1,8 @@
 """The buffer of one partition: which events make up a set, and when it is sent."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from publisher.errors import PublishSettingsError
 from publisher.event_hubs.batching import PartitionBuffer, SetLimits
 
 LIMITS = SetLimits(max_bytes=100, max_events=4, max_wait=1.0)
@@ -95,9 +93,3 @@ def test_every_event_is_in_one_set_in_order_and_no_set_is_too_large(sizes, first
     for number, (events, size) in enumerate(sets):
         assert size == sum(sizes[event] for event in events) <= LIMITS.max_bytes
         assert len(events) <= (first if first and not number else LIMITS.max_events)
-
-
-@pytest.mark.parametrize("wrong", [{"max_bytes": 0}, {"max_events": 0}, {"max_wait": -1.0}])
-def test_impossible_limits_are_refused(wrong):
-    with pytest.raises(PublishSettingsError, match="accepted: 1 or more"):
-        SetLimits(**{"max_bytes": 1, "max_events": 1, "max_wait": 0.0, **wrong})

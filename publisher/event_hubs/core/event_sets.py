@@ -1,13 +1,31 @@
-"""Sets of events as a PartitionPublisher sees them (pure)."""
+"""Sets of events as a PartitionPublisher sees them, and their sequence numbers of 31 bits: after the highest comes 0 (pure)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
 
-from publisher.model import PendingSet
+from publisher.model import MAX_SEQUENCE_NUMBER, PendingSet
+
+_NUMBERS = MAX_SEQUENCE_NUMBER + 1
+
+
+def following(number: int) -> int:
+    """The sequence number after this one."""
+    return (number + 1) % _NUMBERS
+
+
+def last_of(first: int, count: int) -> int:
+    """The number of the last of `count` events, 1 or more."""
+    return (first + count - 1) % _NUMBERS
+
+
+def numbers_of(first: int, count: int) -> Iterator[int]:
+    """The numbers of `count` events, the first one first."""
+    for offset in range(count):
+        yield (first + offset) % _NUMBERS
 
 
 class EventSet(Protocol):

@@ -30,9 +30,8 @@ from publisher.errors import (
     UnsupportedPublishingError,
 )
 from publisher.event_hubs.core import steps
-from publisher.event_hubs.core.event_sets import EventSet, NumberedSet
+from publisher.event_hubs.core.event_sets import EventSet, NumberedSet, following, last_of
 from publisher.event_hubs.core.failures import ADVICE, FATAL, TERMINAL, failure_of, given_up
-from publisher.event_hubs.core.sequencing import following, last_of
 from publisher.event_hubs.core.steps import Failed, FailureKind, Steps
 from publisher.model import (
     Claims,

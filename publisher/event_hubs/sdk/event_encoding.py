@@ -18,7 +18,7 @@ from azure.eventhub.amqp import (
     AmqpMessageProperties,
 )
 
-from publisher.event_hubs.core.sequencing import numbers_of
+from publisher.event_hubs.core.event_sets import numbers_of
 from publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
 from publisher.model import Stamp
 

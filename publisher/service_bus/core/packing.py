@@ -63,10 +63,9 @@ class Limits:
 
     def of_run(self, items: Iterable[Sized]) -> int:
         """The size of a batch as the service is expected to count it."""
-        total = 0
-        for position, item in enumerate(items):
-            total += item.cost + self.header + (0 if position else item.envelope)
-        return total
+        return sum(
+            item.cost + self.header + (0 if place else item.envelope) for place, item in enumerate(items)
+        )
 
     def batchable(self, item: Sized) -> bool:
         """Whether a batch of this message alone fits."""
@@ -162,27 +161,22 @@ class Lanes(Generic[Item]):
         """In the order in which they came."""
         return iter(sorted((item for lane in self._lanes.values() for item in lane.items), key=_index))
 
-    def add(self, item: Item, limits: Limits) -> None:
+    def add(self, item: Item, limits: Limits, *, first: bool = False) -> None:
+        """As the last of its lane, or the first."""
         key = None if self._mixed else item.key
         lane = self._lanes.get(key)
         if lane is None:
             lane = self._lanes[key] = _Lane()
-        lane.items.append(item)
+        lane.items.appendleft(item) if first else lane.items.append(item)
         lane.cost += item.cost
         self.size += item.size
         if lane.full(limits):
             self._full[key] = None
 
-    def put_back(self, items: Iterable[Item], limits: Limits) -> None:
+    def put_back(self, items: Sequence[Item], limits: Limits) -> None:
         """What `take` gave comes first again."""
-        for item in reversed(list(items)):
-            key = None if self._mixed else item.key
-            lane = self._lanes.setdefault(key, _Lane())
-            lane.items.appendleft(item)
-            lane.cost += item.cost
-            self.size += item.size
-            if lane.full(limits):
-                self._full[key] = None
+        for item in reversed(items):
+            self.add(item, limits, first=True)
 
     def take(self, limits: Limits) -> list[Item]:
         """The next batch: of a lane that has more than a batch, else of the one that has waited longest."""

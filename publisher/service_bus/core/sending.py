@@ -2,7 +2,6 @@
 
 Pure: no I/O, no clock. `Sending.next` gives an effect (publisher.service_bus.core.send_steps), the caller carries it out and gives back
 what came of it.
-The asynchronous and the synchronous sender do nothing else, so that both behave alike.
 
 What is known to be refused is tried again, or reported as not sent; what may have been accepted is never sent again
 unless `resend_unknown` is set, and then in the same batch with the same message ids.
@@ -12,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from consumer.core.retry_delay import delay
@@ -21,6 +20,7 @@ from publisher.service_bus.core.errors import OversizedMessageError, UnsendableM
 from publisher.service_bus.core.packing import Lanes, Limits, learned, learned_singly
 from publisher.service_bus.core.send_report import Indices, Outgoing, Refused, SendReport
 
+_COUNTED = ("batches", "payload", "claims", "retries", "size_refusals")
 READ_AT_ONCE = 64  # messages; encoding them takes the loop a few milliseconds
 
 
@@ -70,15 +70,6 @@ class Progress:
     waiting: int
 
 
-@dataclass(slots=True)
-class _Tally:
-    batches: int = 0
-    payload: int = 0
-    claims: int = 0
-    retries: int = 0
-    size_refusals: int = 0
-
-
 class Sending:
     """One call, or what the report `before` of an earlier one left over.
 
@@ -116,7 +107,7 @@ class Sending:
         self._next_index = self._before.next_index
         self._measured = 0  # of a collection, ahead
         self._exhausted = self._before.exhausted
-        self._tally = _Tally()
+        self._tally = {name: getattr(self._before, name) for name in _COUNTED}
         self._steps: Generator[steps.Effect, Any, None] = self._run()
         self._resume(resend_unknown=resend_unknown)
 
@@ -148,33 +139,23 @@ class Sending:
         """What became of every message so far; `rest` is the iterator over those that were not taken."""
         waiting = [*self._in_flight, *self._lanes]
         unknown = [*self._unknown, *(each for each in waiting if each.index in self._perhaps)]
-        before, tally = self._before, self._tally
-        return SendReport(
+        return replace(
+            self._before,
             sent=self._sent,
             unknown=tuple(sorted(unknown, key=_index)),
             unsent=tuple(sorted((each for each in waiting if each.index not in self._perhaps), key=_index)),
             refused=tuple(self._refused),
             exhausted=self._exhausted,
             reason=self._reason,
-            batches=before.batches + tally.batches,
-            payload=before.payload + tally.payload,
-            claims=before.claims + tally.claims,
-            retries=before.retries + tally.retries,
-            size_refusals=before.size_refusals + tally.size_refusals,
             next_index=self._next_index,
-            id_prefix=before.id_prefix,
-            session_id=before.session_id,
-            schedule_at=before.schedule_at,
             sequence_numbers=self._numbers,
             rest=rest,
+            **self._tally,
         )
 
     def progress(self) -> Progress:
-        before, tally = self._before, self._tally
         waiting = len(self._lanes) + len(self._in_flight)
-        return Progress(
-            len(self._sent), before.payload + tally.payload, before.batches + tally.batches, waiting
-        )
+        return Progress(len(self._sent), self._tally["payload"], self._tally["batches"], waiting)
 
     def give_back(self) -> list[Any]:
         """What was read from the iterable and not looked at: the caller puts it before the rest, as if never read."""
@@ -274,12 +255,9 @@ class Sending:
                         self._reason = f"{story} ({attempt} attempts)"
                         return
             attempt += 1
-            self._tally.retries += 1
-            yield steps.Pause(self._wait(answer))
-
-    def _wait(self, answer: steps.Answer) -> float:
-        asked = answer.retry_after if isinstance(answer, steps.Busy) else None
-        return self._policy.wait(asked, self._chance)
+            self._tally["retries"] += 1
+            asked = answer.retry_after if isinstance(answer, steps.Busy) else None
+            yield steps.Pause(self._policy.wait(asked, self._chance))
 
     def _attempt(self, items: tuple[Outgoing, ...]) -> Generator[steps.Effect, Any, steps.Answer]:
         for item in items:
@@ -297,11 +275,11 @@ class Sending:
 
     def _accepted(self, items: tuple[Outgoing, ...], numbers: tuple[int, ...]) -> None:
         self._in_flight = ()
-        self._tally.batches += 1
+        self._tally["batches"] += 1
         for position, item in enumerate(items):
             self._sent.add(item.index)
-            self._tally.payload += item.size
-            self._tally.claims += item.claim is not None
+            self._tally["payload"] += item.size
+            self._tally["claims"] += item.claim is not None
             self._perhaps.discard(item.index)
             self._stored.discard(item.index)
             if numbers:
@@ -309,7 +287,7 @@ class Sending:
 
     def _too_large(self, items: tuple[Outgoing, ...], answer: steps.TooLarge) -> None:
         """Learn from it, and put the chunk back: only it is formed anew."""
-        self._tally.size_refusals += 1
+        self._tally["size_refusals"] += 1
         self._in_flight = ()
         if self._singly(items):
             self.limits = learned_singly(self.limits, size=items[0].size, allowed=answer.allowed)

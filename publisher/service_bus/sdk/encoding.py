@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import struct
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +26,7 @@ _UNSENDABLE = (TypeError, ValueError, AttributeError, struct.error, MessageSizeE
 _Wire = TypeVar("_Wire")
 
 
+@dataclass(kw_only=True)
 class MessageEncoder(abc.ABC, Generic[_Wire]):
     """Encodes and measures the messages of one call.
 
@@ -33,20 +35,11 @@ class MessageEncoder(abc.ABC, Generic[_Wire]):
     are measured for a request that schedules them, of which `request_overhead` bytes are taken.
     """
 
-    def __init__(
-        self,
-        *,
-        id_prefix: str,
-        session_id: str | None = None,
-        schedule_at: datetime | None = None,
-        request_overhead: int = 0,
-        claims: ClaimSettings | None = None,
-    ) -> None:
-        self._id_prefix = id_prefix
-        self._session_id = session_id
-        self._schedule_at = schedule_at
-        self._request_overhead = request_overhead
-        self._claims = claims
+    id_prefix: str
+    session_id: str | None = None
+    schedule_at: datetime | None = None
+    request_overhead: int = 0
+    claims: ClaimSettings | None = None
 
     def measure(self, message: Any, index: int, limits: Limits) -> Outgoing:
         """The message, encoded; as a claim check if it is too large and there is a place for claims.
@@ -57,7 +50,7 @@ class MessageEncoder(abc.ABC, Generic[_Wire]):
             found = self._encode(message, index)
         except _UNSENDABLE as error:
             raise UnsendableMessageError(index, f"{error}; accepted: {_ACCEPTED}") from error
-        above = None if self._claims is None else self._claims.above
+        above = None if self.claims is None else self.claims.above
         if limits.sendable(found) and (above is None or found.size <= above):
             return found
         return self._as_claim(found, limits)
@@ -72,23 +65,24 @@ class MessageEncoder(abc.ABC, Generic[_Wire]):
 
     def _as_claim(self, found: Outgoing, limits: Limits) -> Outgoing:
         limit = max(limits.batch - found.envelope, limits.message) - limits.header
-        if self._claims is None:
+        about = (found.index, found.message_id)
+        if self.claims is None:
             hint = "set a claim check, which keeps such bodies in a blob, or make the message smaller"
-            raise OversizedMessageError(found.index, found.message_id, found.size, limit, hint)
+            raise OversizedMessageError(*about, found.size, limit, hint)
         wire = self._message(found.message, found.index)
         body = self._body(wire)
         if body is None:
             hint = "its body is no data section, and a claim check keeps only those"
-            raise OversizedMessageError(found.index, found.message_id, found.size, limit, hint)
-        claim = claim_of(body, found.message_id, self._claims)
+            raise OversizedMessageError(*about, found.size, limit, hint)
+        claim = claim_of(body, found.message_id, self.claims)
         small = self._outgoing(self._claimed(wire, claim), found.message, found.index, claim)
         if not limits.sendable(small):
             hint = f"its properties alone, without the body of {len(body):,} bytes, are too large"
-            raise OversizedMessageError(found.index, found.message_id, small.size, limit, hint)
+            raise OversizedMessageError(*about, small.size, limit, hint)
         return small
 
     def _generated_id(self, index: int) -> str:
-        return f"{self._id_prefix}-{index:010d}"
+        return f"{self.id_prefix}-{index:010d}"
 
     @abc.abstractmethod
     def _message(self, message: Any, index: int) -> _Wire:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -37,19 +38,19 @@ _NULL = b"\x40"
 _PROPERTY_COUNT = 13
 
 
+@dataclass(kw_only=True)
 class Encoder(MessageEncoder[Message]):
     """By the codec of the SDK."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+    def __post_init__(self) -> None:
         self._traced = bool(is_tracing_enabled())  # type: ignore[no-untyped-call]  # the SDK's
 
     def _encode(self, message: Any, index: int) -> Outgoing:
         plain = _plain_of(message)
-        if plain is None or self._traced or self._schedule_at is not None:
-            return self._outgoing(self._message(message, index), message, index)
+        if plain is None or self._traced or self.schedule_at is not None:
+            return super()._encode(message, index)
         message_id = plain.message_id or self._generated_id(index)
-        session_id = plain.session_id or self._session_id
+        session_id = plain.session_id or self.session_id
         encoded = plain_message(plain.body, message_id, session_id, plain.content_type)
         envelope = envelope_size(message_id, session_id, None)
         return Outgoing(index, message_id, session_id, None, message, encoded, framed(len(encoded)), envelope)
@@ -71,13 +72,13 @@ class Encoder(MessageEncoder[Message]):
             )
         if not properties.message_id:
             properties = properties._replace(message_id=self._generated_id(index))
-        if not properties.group_id and self._session_id:
-            properties = properties._replace(group_id=self._session_id)
+        if not properties.group_id and self.session_id:
+            properties = properties._replace(group_id=self.session_id)
         wire = wire._replace(properties=properties)
-        if self._schedule_at is not None:
+        if self.schedule_at is not None:
             annotations = {
                 **(wire.message_annotations or {}),
-                _X_OPT_SCHEDULED_ENQUEUE_TIME: self._schedule_at,
+                _X_OPT_SCHEDULED_ENQUEUE_TIME: self.schedule_at,
             }
             wire = wire._replace(message_annotations=annotations)
         return trace_message(wire, PyamqpTransport(), {}) if self._traced else wire
@@ -87,22 +88,12 @@ class Encoder(MessageEncoder[Message]):
         properties = wire.properties or Properties()
         message_id, session_id = str(text_of(properties.message_id)), text_of(properties.group_id)
         partition_key = _partition_key(wire)
-        if self._schedule_at is None:
+        if self.schedule_at is None:
             cost, envelope = framed(len(encoded)), envelope_size(message_id, session_id, partition_key)
         else:
             entry = scheduling_entry(message_id, session_id, partition_key, encoded)
-            cost, envelope = _size_of(entry), self._request_overhead
-        return Outgoing(
-            index,
-            message_id,
-            session_id,
-            partition_key,
-            message,
-            encoded,
-            cost,
-            envelope,
-            claim,
-        )
+            cost, envelope = _size_of(entry), self.request_overhead
+        return Outgoing(index, message_id, session_id, partition_key, message, encoded, cost, envelope, claim)
 
     def _body(self, wire: Message) -> bytes | None:
         return b"".join(bytes(part) for part in wire.data) if wire.data else None

@@ -66,7 +66,7 @@ class PublicEncoder(MessageEncoder[AmqpAnnotatedMessage]):
         annotations = {text_of(key): value for key, value in (wire.annotations or {}).items()}
         key = text_of(annotations.get(_PARTITION_KEY))
         ids = sum(len(each.encode()) for each in (message_id, session_id or "", key or ""))
-        scheduled = self._schedule_at is not None
+        scheduled = self.schedule_at is not None
         return Outgoing(
             index,
             message_id,
@@ -75,7 +75,7 @@ class PublicEncoder(MessageEncoder[AmqpAnnotatedMessage]):
             message,
             bytes(size),  # the SDK encodes it when it is sent
             size + (_ENTRY + ids if scheduled else 0),
-            self._request_overhead if scheduled else _ENVELOPE + ids,
+            self.request_overhead if scheduled else _ENVELOPE + ids,
             claim,
         )
 
@@ -93,7 +93,7 @@ class PublicEncoder(MessageEncoder[AmqpAnnotatedMessage]):
             properties.message_id = text_of(properties.message_id)
             properties.correlation_id = text_of(properties.correlation_id)
         properties.message_id = properties.message_id or self._generated_id(index)
-        properties.group_id = properties.group_id or self._session_id
+        properties.group_id = properties.group_id or self.session_id
         raw.properties = properties
         return raw
 

@@ -114,11 +114,6 @@ def parts_of(messages: Collection[Any]) -> Iterator[list[Any]]:
         yield part
 
 
-def remaining(messages: Collection[Any], taken: int) -> Iterator[Any]:
-    """A collection from its message number `taken` on."""
-    return islice(iter(messages), taken, None)
-
-
 def finished(sending: Sending, report: SendReport) -> SendReport:
     """The report of a call that did all it could.
 
@@ -138,12 +133,3 @@ def not_opened(answer: Answer, entity: str, namespace: str, attempts: int) -> Ex
         times = f"{attempts} attempt" + "s" * (attempts > 1)
         return PublishUnavailableError(f"{story} ({times}); nothing was sent")
     return PublishRefusedError(f"{story}; nothing was sent")
-
-
-def entity_options(queue_name: str | None, topic_name: str | None) -> tuple[str, str]:
-    """("queue" or "topic", its name). Raises PublishSettingsError unless exactly one is given."""
-    if (queue_name is None) == (topic_name is None):
-        raise PublishSettingsError(
-            f"queue_name is {queue_name!r} and topic_name {topic_name!r}, accepted: exactly one of them"
-        )
-    return ("queue", queue_name) if queue_name is not None else ("topic", str(topic_name))
