@@ -106,18 +106,6 @@ class StateStoreContract:
 
         assert (await place.store().load(lower, deadline=soon()))[0] == RECORD
 
-    async def test_a_deleted_state_is_gone(self, place):
-        store = place.store()
-        token = await store.save(KEY, RECORD, None, deadline=soon())
-
-        await store.delete(KEY, deadline=soon())
-        await store.delete(KEY, deadline=soon())
-
-        assert await store.load(KEY, deadline=soon()) is None
-        with pytest.raises(StateConflictError):
-            await store.save(KEY, RECORD, token, deadline=soon())
-        await store.save(KEY, RECORD, None, deadline=soon())
-
     async def test_a_state_that_cannot_be_read_is_an_error_and_not_a_fresh_start(self, place):
         await place.store().save(KEY, RECORD, None, deadline=soon())
         await place.spoil()

@@ -28,7 +28,4 @@ class ProducerStateStore(Protocol):
         Raises StateConflictError.
         """
 
-    async def delete(self, key: StateKey, *, deadline: float) -> None:
-        """Forget the state, if there is one."""
-
     async def aclose(self) -> None: ...

@@ -35,10 +35,6 @@ class BlobStateStore:
             raise StateConflictError(f"the blob {name} has changed")
         return etag
 
-    async def delete(self, key: StateKey, *, deadline: float) -> None:
-        name = layout.name_of(key)
-        await answered(f"deleting the state {name}", deadline, self._delete(name))
-
     async def aclose(self) -> None:
         await self._container.close()
 
@@ -70,9 +66,3 @@ class BlobStateStore:
                 return None
             raise
         return str(written["etag"])
-
-    async def _delete(self, name: str) -> None:
-        try:
-            await self._container.delete_blob(name)
-        except ResourceNotFoundError:
-            return

@@ -40,9 +40,6 @@ class FileStateStore:
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
         return await self._in_thread(lambda: self._replace(name_of(key), record, token), deadline)
 
-    async def delete(self, key: StateKey, *, deadline: float) -> None:
-        await self._in_thread(lambda: self._remove(name_of(key)), deadline)
-
     async def aclose(self) -> None:
         """Nothing is open between two calls."""
 
@@ -64,12 +61,6 @@ class FileStateStore:
             renewed = f"{record.writer}.{record.revision}"
             self._write({**states, name: (record, renewed)})
             return renewed
-
-    def _remove(self, name: str) -> None:
-        with self._locked():
-            states = self._read()
-            if states.pop(name, None) is not None:
-                self._write(states)
 
     def _read(self) -> _States:
         try:

@@ -26,8 +26,5 @@ class MemoryStateStore:
         self._states[key] = (record, renewed)
         return renewed
 
-    async def delete(self, key: StateKey, *, deadline: float) -> None:  # noqa: ARG002 - never waits
-        self._states.pop(key, None)
-
     async def aclose(self) -> None:
         """Nothing is open."""

@@ -12,7 +12,6 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    delete,
     insert,
     select,
     update,
@@ -45,11 +44,13 @@ class SqlStateStore:
         database.use()
 
     async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
-        row = await self._transact(lambda connection: _row(connection, key), deadline)
+        query = select(STATES.c.State, STATES.c.Version).filter_by(**_keys(key))
+        row = await self._transact(lambda connection: connection.execute(query).one_or_none(), deadline)
         if row is None:
             return None
-        version, state = row
-        return layout.decode(state, f"the row of {layout.name_of(key)} in {STATES.name}"), str(version)
+        return layout.decode(row.State, f"the row of {layout.name_of(key)} in {STATES.name}"), str(
+            row.Version
+        )
 
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
         text = layout.encode(record).decode()
@@ -57,9 +58,6 @@ class SqlStateStore:
         if version is None:
             raise StateConflictError(f"the state of {layout.name_of(key)} in {STATES.name} has changed")
         return str(version)
-
-    async def delete(self, key: StateKey, *, deadline: float) -> None:
-        await self._transact(lambda connection: _delete(connection, key), deadline)
 
     async def aclose(self) -> None:
         if self._is_open:
@@ -75,21 +73,12 @@ class SqlStateStore:
         return await self._database.call(transaction, deadline=deadline)
 
 
-def _where(key: StateKey) -> list[Any]:
-    return [STATES.c[name] == value for name, value in _keys(key).items()]
-
-
 def _keys(key: StateKey) -> dict[str, str]:
     return {
         "Topic": f"{key.namespace}/{key.hub}".lower(),
         "Producer": key.producer,
         "PartitionID": key.partition_id,
     }
-
-
-def _row(connection: Connection, key: StateKey) -> tuple[int, str] | None:
-    row = connection.execute(select(STATES.c.Version, STATES.c.State).where(*_where(key))).one_or_none()
-    return None if row is None else (row.Version, row.State)
 
 
 def _write(connection: Connection, key: StateKey, text: str, token: str | None) -> int | None:
@@ -102,10 +91,6 @@ def _write(connection: Connection, key: StateKey, text: str, token: str | None) 
             return None
         return 1
     version = int(token) + 1
-    is_still = [*_where(key), STATES.c.Version == int(token)]
-    written = connection.execute(update(STATES).where(*is_still).values(Version=version, State=text))
+    is_still = update(STATES).filter_by(**_keys(key), Version=int(token))
+    written = connection.execute(is_still.values(Version=version, State=text))
     return version if written.rowcount else None
-
-
-def _delete(connection: Connection, key: StateKey) -> None:
-    connection.execute(delete(STATES).where(*_where(key)))
