@@ -9,16 +9,17 @@ import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TypeVar
+from typing import Annotated, Any, TypeVar, cast, get_type_hints
 
 from msgspec import Struct, structs
 
-from consumer.options import BacklogLimits, BatchLimits, OnDistrust, OnGap, PositionPolicy
+from consumer.options import BacklogLimits, BatchLimits, PositionPolicy
 from foundation.durations import parse_duration
 from foundation.errors import SettingsError
 from foundation.settings_reader import read_log_level
 
 _T = TypeVar("_T")
+_S = TypeVar("_S", bound=Struct)
 
 
 class SinkKind(StrEnum):
@@ -53,13 +54,13 @@ class Hosting(StrEnum):
 class SqlConfig(Struct, frozen=True):
     """The database of a SQL sink, and where in it events go."""
 
-    url: str = ""
-    table: str = ""
+    url: Annotated[str, "CONSUMER_SQL_URL"] = ""
+    table: Annotated[str, "CONSUMER_SQL_TABLE"] = ""
     """A table of the user's own; '' is the one that keeps whole bodies."""
     columns: Mapping[str, str] = {}
     key: tuple[str, ...] = ()
     """Columns of a unique key of the user's table: rows are then upserted."""
-    handler: str = ""
+    handler: Annotated[str, "CONSUMER_SQL_HANDLER"] = ""
     """`module:function(connection, event)` of the user's own code, instead of a table."""
     create_tables: bool | None = None
 
@@ -67,25 +68,25 @@ class SqlConfig(Struct, frozen=True):
 class TelemetryConfig(Struct, frozen=True):
     """How often an instance tells of itself, in seconds, and where to."""
 
-    every: float = 5.0
-    folder: str = ""
-    land: float = 10.0
+    every: Annotated[float, "CONSUMER_TELEMETRY_EVERY"] = 5.0
+    folder: Annotated[str, "CONSUMER_TELEMETRY_FOLDER"] = ""
+    land: Annotated[float, "CONSUMER_TELEMETRY_LAND"] = 10.0
     """Between two files of records: what a killed process has not told, besides the interval that it was in. A file is
     a write and later a read: at 10 s, 8,640 a day of an instance, some 6 cents' worth in a data lake.
     """
-    exporter: MetricsExporter = MetricsExporter.NONE
+    exporter: Annotated[MetricsExporter, "CONSUMER_METRICS_EXPORTER"] = MetricsExporter.NONE
 
 
 class ConsumerConfig(Struct, frozen=True):
     """One consumer. Connections are names of settings; secrets stay where they are."""
 
-    hub: str
-    name: str = "consumer"
+    hub: Annotated[str, "EVENTHUB_NAME"]
+    name: Annotated[str, "CONSUMER_NAME"] = "consumer"
     """Instances of one name share partitions, a row of statistics each, and a rate order."""
     hub_connection: str = "EventHubConnection"
-    consumer_group: str = "$Default"
-    rate: float | None = None
-    fleet_rate: float | None = None
+    consumer_group: Annotated[str, "EVENTHUB_CONSUMERGROUP"] = "$Default"
+    rate: Annotated[float | None, "EVENTHUB_RATELIMIT"] = None
+    fleet_rate: Annotated[float | None, "CONSUMER_FLEET_RATELIMIT"] = None
     most_processes: int = 0
     """Worker processes the platform may run of a trigger, in all instances together; 0 is unknown."""
     limits: BacklogLimits = BacklogLimits()
@@ -94,23 +95,23 @@ class ConsumerConfig(Struct, frozen=True):
     sink: SinkKind = SinkKind.COSMOS
     dry_run: bool = False
     cosmos_connection: str = "CosmosConnection"
-    cosmos_database: str = ""
-    cosmos_container: str = ""
+    cosmos_database: Annotated[str, "COSMOS_DATABASE"] = ""
+    cosmos_container: Annotated[str, "COSMOS_CONTAINER"] = ""
     sql: SqlConfig = SqlConfig()
-    checkpoints: StoreKind = StoreKind.BLOB
+    checkpoints: Annotated[StoreKind, "CONSUMER_CHECKPOINTS"] = StoreKind.BLOB
     storage_connection: str = "AzureWebJobsStorage"
-    blob_container: str = "eventhub-checkpoints"
-    letters: LettersKind = LettersKind.BLOB
-    letters_container: str = "dead-letters"
-    id_from: str = "field:id"
+    blob_container: Annotated[str, "BLOB_CONTAINER"] = "eventhub-checkpoints"
+    letters: Annotated[LettersKind, "CONSUMER_DEAD_LETTERS"] = LettersKind.BLOB
+    letters_container: Annotated[str, "CONSUMER_DEAD_LETTER_CONTAINER"] = "dead-letters"
+    id_from: Annotated[str, "CONSUMER_ID"] = "field:id"
     """`field:<path>`, or `position`: ids made of hub, partition and sequence number."""
-    meta: bool = False
-    transform: str = ""
+    meta: Annotated[bool, "CONSUMER_META"] = False
+    transform: Annotated[str, "CONSUMER_TRANSFORM"] = ""
     """`module:function` of the user's own code."""
-    lease_interval: float = 10.0
-    lease_expiry: float = 30.0
-    shutdown: float = 25.0
-    shortcut: bool = True
+    lease_interval: Annotated[float, "CONSUMER_LEASE_INTERVAL"] = 10.0
+    lease_expiry: Annotated[float, "CONSUMER_LEASE_EXPIRY"] = 30.0
+    shutdown: Annotated[float, "CONSUMER_SHUTDOWN"] = 25.0
+    shortcut: Annotated[bool, "CONSUMER_SHORTCUT"] = True
     """Receive past the SDK's own decoding where its version is known; see consumer/receiving/fast_path.py."""
     telemetry: TelemetryConfig = TelemetryConfig()
     doubts: tuple[str, ...] = ()
@@ -123,10 +124,9 @@ class _Reader:
         self.problems: list[str] = []
         self.known: set[str] = set()
 
-    def text(self, *names: str, default: str = "") -> str:
-        """The first of the names that is set."""
-        self.known.update(names)
-        return next((value for name in names if (value := self._settings.get(name, "").strip())), default)
+    def text(self, name: str) -> str:
+        self.known.add(name)
+        return self._settings.get(name, "").strip()
 
     def check(self, check: Callable[[Mapping[str, str]], object]) -> None:
         """Tells what a check of its own words has to say, too."""
@@ -136,8 +136,7 @@ class _Reader:
             self.problems.append(str(error))
 
     def value(self, name: str, default: _T, read: Callable[[str], _T], accepted: str) -> _T:
-        self.known.add(name)
-        text = self._settings.get(name, "").strip()
+        text = self.text(name)
         if not text:
             return default
         try:
@@ -146,8 +145,38 @@ class _Reader:
             self.problems.append(f"{name} is '{text[:60]}'; accepted: {accepted}")
             return default
 
-    def choice(self, name: str, default: _T, kind: Callable[[str], _T], accepted: str) -> _T:
-        return self.value(name, default, lambda text: kind(text.lower()), accepted)
+    def of(self, name: str, default: _T, least: int = 1) -> _T:
+        """A setting of the default's kind; `least` of a whole number."""
+        found: Any
+        match default:
+            case bool():
+                found = self.value(name, bool(default), _flag, "true or false")
+            case int():
+                found = self.count(name, default, least)
+            case float():
+                found = self.seconds(name, default)
+            case None:
+                found = self.rate(name)
+            case StrEnum():
+                kind: Any = type(default)
+                found = self.value(name, default, lambda text: kind(text.lower()), ", ".join(kind))
+            case _:
+                found = self.text(name) or default
+        return cast("_T", found)
+
+    def filled(self, standard: _S) -> _S:
+        """The struct with what the settings say of fields: those that name a setting, and of structs within."""
+        said = {}
+        for field, hint in get_type_hints(type(standard), include_extras=True).items():
+            if isinstance(getattr(standard, field), Struct):
+                said[field] = self.filled(getattr(standard, field))
+            elif metadata := getattr(hint, "__metadata__", ()):
+                said[field] = self.of(metadata[0], getattr(standard, field), *metadata[1:])
+        return structs.replace(standard, **said)
+
+    def connection(self, legacy: str, default: str) -> str:
+        """The name of the setting that has the connection string."""
+        return legacy if self.text(legacy) else default
 
     def count(self, name: str, default: int, least: int = 1) -> int:
         def read(text: str) -> int:
@@ -176,9 +205,6 @@ class _Reader:
 
         return self.value(name, None, read, "records per second from 0 (no limit); fractions are fine")
 
-    def flag(self, name: str, *, default: bool) -> bool:
-        return self.value(name, default, _flag, "true or false")
-
 
 _FLAGS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
@@ -201,39 +227,30 @@ def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
 
 
 def _config(read: _Reader) -> ConsumerConfig:
-    sink = read.choice("CONSUMER_SINK", SinkKind.COSMOS, SinkKind, "cosmos, sql")
+    sink = read.of("CONSUMER_SINK", SinkKind.COSMOS)
     kept = "sql" if sink is SinkKind.SQL else "blob"
-    return ConsumerConfig(
-        hub=read.text("EVENTHUB_NAME"),
-        name=read.text("CONSUMER_NAME", default="consumer"),
-        hub_connection="EVENTHUB_CONNSTRING" if read.text("EVENTHUB_CONNSTRING") else "EventHubConnection",
-        consumer_group=read.text("EVENTHUB_CONSUMERGROUP", default="$Default"),
-        rate=read.rate("EVENTHUB_RATELIMIT"),
-        fleet_rate=read.rate("CONSUMER_FLEET_RATELIMIT"),
+    standard = ConsumerConfig("", sink=sink, checkpoints=StoreKind(kept), letters=LettersKind(kept))
+    found = read.filled(standard)
+    a_time = "earliest, latest, or a time such as 2026-11-21T08:00:00Z"
+    return structs.replace(
+        found,
+        hub_connection=read.connection("EVENTHUB_CONNSTRING", found.hub_connection),
         most_processes=read.count("CONSUMER_MAXIMUM_INSTANCES", 0)
         * read.count("FUNCTIONS_WORKER_PROCESS_COUNT", 1),
-        limits=_limits(read),
-        batches=_batches(read),
-        policy=_policy(read),
-        sink=sink,
-        dry_run=not read.flag("COSMOS_WRITE", default=True),
-        cosmos_connection="COSMOS_CONNSTRING" if read.text("COSMOS_CONNSTRING") else "CosmosConnection",
-        cosmos_database=read.text("COSMOS_DATABASE"),
-        cosmos_container=read.text("COSMOS_CONTAINER"),
-        sql=_sql(read),
-        checkpoints=read.choice("CONSUMER_CHECKPOINTS", StoreKind(kept), StoreKind, "blob, sql"),
-        storage_connection="BLOB_CONNSTRING" if read.text("BLOB_CONNSTRING") else "AzureWebJobsStorage",
-        blob_container=read.text("BLOB_CONTAINER", default="eventhub-checkpoints"),
-        letters=read.choice("CONSUMER_DEAD_LETTERS", LettersKind(kept), LettersKind, "blob, cosmos, sql"),
-        letters_container=read.text("CONSUMER_DEAD_LETTER_CONTAINER", default="dead-letters"),
-        id_from=read.text("CONSUMER_ID", default="field:id"),
-        meta=read.flag("CONSUMER_META", default=False),
-        transform=read.text("CONSUMER_TRANSFORM"),
-        lease_interval=read.seconds("CONSUMER_LEASE_INTERVAL", 10.0),
-        lease_expiry=read.seconds("CONSUMER_LEASE_EXPIRY", 30.0),
-        shutdown=read.seconds("CONSUMER_SHUTDOWN", 25.0),
-        shortcut=read.flag("CONSUMER_SHORTCUT", default=True),
-        telemetry=_telemetry(read),
+        policy=structs.replace(
+            found.policy, start=read.value("CONSUMER_START", found.policy.start, _start, a_time)
+        ),
+        dry_run=not read.of("COSMOS_WRITE", default=True),
+        cosmos_connection=read.connection("COSMOS_CONNSTRING", found.cosmos_connection),
+        sql=structs.replace(
+            found.sql,
+            columns=read.value(
+                "CONSUMER_SQL_COLUMNS", found.sql.columns, _columns, "column=$.field, comma-separated"
+            ),
+            key=tuple(name.strip() for name in read.text("CONSUMER_SQL_KEY").split(",") if name.strip()),
+            create_tables=read.value("CONSUMER_SQL_CREATE_TABLES", None, _flag, "true or false"),
+        ),
+        storage_connection=read.connection("BLOB_CONNSTRING", found.storage_connection),
     )
 
 
@@ -264,73 +281,6 @@ def _misspelt(settings: Mapping[str, str], known: Collection[str]) -> Iterator[s
             yield f"{name} is no setting of the consumer; did you mean {near[0]}?"
         elif name.startswith("CONSUMER_"):
             yield f"{name} is no setting of the consumer"
-
-
-def _limits(read: _Reader) -> BacklogLimits:
-    standard = BacklogLimits()
-    return BacklogLimits(
-        backlog_of=read.count("ALLOW_BACKLOG_OF", standard.backlog_of),
-        backlog_to=read.seconds("ALLOW_BACKLOG_TO", standard.backlog_to),
-        high_count=read.count("CONSUMER_HIGH_EVENTS", standard.high_count),
-        high_bytes=read.count("CONSUMER_HIGH_BYTES", standard.high_bytes, 1024),
-        checkpoint_every=read.seconds("CONSUMER_CHECKPOINT_EVERY", standard.checkpoint_every),
-        checkpoint_after=read.count("CONSUMER_CHECKPOINT_AFTER", standard.checkpoint_after),
-        poison=read.count("CONSUMER_POISON_LIMIT", standard.poison),
-    )
-
-
-def _batches(read: _Reader) -> BatchLimits:
-    standard = BatchLimits()
-    return BatchLimits(
-        operations=read.count("CONSUMER_BATCH_OPERATIONS", standard.operations),
-        bytes=read.count("CONSUMER_BATCH_BYTES", standard.bytes, 1024),
-        flush_after=read.seconds("CONSUMER_FLUSH_AFTER", standard.flush_after),
-        concurrency=read.count("CONSUMER_BATCH_CONCURRENCY", standard.concurrency),
-        coalesce=read.flag("CONSUMER_COALESCE", default=standard.coalesce),
-    )
-
-
-def _sql(read: _Reader) -> SqlConfig:
-    return SqlConfig(
-        url=read.text("CONSUMER_SQL_URL"),
-        table=read.text("CONSUMER_SQL_TABLE"),
-        columns=read.value("CONSUMER_SQL_COLUMNS", {}, _columns, "column=$.field, comma-separated"),
-        key=tuple(name.strip() for name in read.text("CONSUMER_SQL_KEY").split(",") if name.strip()),
-        handler=read.text("CONSUMER_SQL_HANDLER"),
-        create_tables=read.value("CONSUMER_SQL_CREATE_TABLES", None, _flag, "true or false"),
-    )
-
-
-def _telemetry(read: _Reader) -> TelemetryConfig:
-    standard = TelemetryConfig()
-    return TelemetryConfig(
-        every=read.seconds("CONSUMER_TELEMETRY_EVERY", standard.every),
-        folder=read.text("CONSUMER_TELEMETRY_FOLDER"),
-        land=read.seconds("CONSUMER_TELEMETRY_LAND", standard.land),
-        exporter=read.choice(
-            "CONSUMER_METRICS_EXPORTER", standard.exporter, MetricsExporter, "none, azure_monitor"
-        ),
-    )
-
-
-def _policy(read: _Reader) -> PositionPolicy:
-    distrust = "fail, earliest, latest"
-    standard = PositionPolicy()
-    return PositionPolicy(
-        start=read.value(
-            "CONSUMER_START",
-            standard.start,
-            _start,
-            "earliest, latest, or a time such as 2026-11-21T08:00:00Z",
-        ),
-        on_retention_gap=read.choice("CONSUMER_ON_RETENTION_GAP", OnGap.CONTINUE, OnGap, "continue, fail"),
-        on_foreign_checkpoint=read.choice(
-            "CONSUMER_ON_FOREIGN_CHECKPOINT", OnDistrust.FAIL, OnDistrust, distrust
-        ),
-        on_unreadable_checkpoint=read.choice(
-            "CONSUMER_ON_UNREADABLE_CHECKPOINT", OnDistrust.FAIL, OnDistrust, distrust
-        ),
-    )
 
 
 def _missing(config: ConsumerConfig) -> list[str]:
@@ -385,7 +335,7 @@ def read_slice(settings: Mapping[str, str]) -> float:
     """CONSUMER_SLICE: seconds one invocation consumes. Raises SettingsError, also for a wrong CONSUMER_HOSTING."""
     read = _Reader(settings)
     seconds = read.seconds("CONSUMER_SLICE", 45.0)
-    read.choice("CONSUMER_HOSTING", Hosting.OFF, Hosting, "off, slices, trigger")
+    read.of("CONSUMER_HOSTING", Hosting.OFF)
     if read.problems:
         raise SettingsError(_a_line_each(read.problems))
     return seconds

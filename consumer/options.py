@@ -1,9 +1,13 @@
-"""What can be set of a consumer's work: how much it holds, how batches are cut, where a partition begins. Pure."""
+"""What can be set of a consumer's work: how much it holds, how batches are cut, where a partition begins. Pure.
+
+A field that an app setting says is annotated with the setting's name, a whole number also with the least accepted.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from math import isfinite
+from typing import Annotated
 
 from msgspec import Struct
 
@@ -13,39 +17,39 @@ from foundation.errors import SettingsError
 class BacklogLimits(Struct, frozen=True):
     """What a pipeline may hold. Events count from receipt to settlement."""
 
-    backlog_of: int = 320_000
-    """ALLOW_BACKLOG_OF of the seed: more unsettled events than this end the process."""
-    backlog_to: float = 600.0
-    """ALLOW_BACKLOG_TO of the seed: an event whose first attempt is older than this ends the process."""
-    high_count: int = 50_000
+    backlog_of: Annotated[int, "ALLOW_BACKLOG_OF"] = 320_000
+    """The seed's: more unsettled events than this end the process."""
+    backlog_to: Annotated[float, "ALLOW_BACKLOG_TO"] = 600.0
+    """The seed's: an event whose first attempt is older than this ends the process."""
+    high_count: Annotated[int, "CONSUMER_HIGH_EVENTS"] = 50_000
     """Receiving pauses at so many events, or at half of `backlog_of` if that is less, and resumes at half."""
-    high_bytes: int = 256 * 1024 * 1024
+    high_bytes: Annotated[int, "CONSUMER_HIGH_BYTES", 1024] = 256 * 1024 * 1024
     """Receiving pauses at so many bytes of events (body, key, properties) and documents, and resumes at half."""
     intake_seconds: float = 10.0
     """With a rate, no more than this many seconds of work is taken in: what waits could be somebody else's."""
-    checkpoint_every: float = 5.0
-    checkpoint_after: int = 500
+    checkpoint_every: Annotated[float, "CONSUMER_CHECKPOINT_EVERY"] = 5.0
+    checkpoint_after: Annotated[int, "CONSUMER_CHECKPOINT_AFTER"] = 500
     """So many settled events of a partition are saved before their time, but no sooner than a tenth of it after the
     last save: a killed process writes about that many again, one in a hundred of the high mark.
     """
     unsaved: int = 100_000
     """Receiving pauses when so many settled events of a partition are in no saved checkpoint (its store is down), or
     beyond one event that is not settled: each is held in memory, and could be written again."""
-    poison: int = 500
+    poison: Annotated[int, "CONSUMER_POISON_LIMIT"] = 500
     """So many events rejected in a row, with none written between, end the process."""
 
 
 class BatchLimits(Struct, frozen=True):
     """How batches are cut."""
 
-    operations: int = 100
+    operations: Annotated[int, "CONSUMER_BATCH_OPERATIONS"] = 100
     """The service takes up to 100 operations per request."""
-    bytes: int = 220_201
+    bytes: Annotated[int, "CONSUMER_BATCH_BYTES", 1024] = 220_201
     """As the .NET, Java and JavaScript SDKs cut their bulk requests; a larger record travels alone."""
-    flush_after: float = 1.0
-    concurrency: int = 20
+    flush_after: Annotated[float, "CONSUMER_FLUSH_AFTER"] = 1.0
+    concurrency: Annotated[int, "CONSUMER_BATCH_CONCURRENCY"] = 20
     """Batches at once per lane; JavaScript's limit (.NET: 50)."""
-    coalesce: bool = False
+    coalesce: Annotated[bool, "CONSUMER_COALESCE"] = False
 
 
 class OnGap(StrEnum):
@@ -66,9 +70,9 @@ class PositionPolicy(Struct, frozen=True):
     """
 
     start: str | float = "earliest"
-    on_retention_gap: OnGap = OnGap.CONTINUE
-    on_foreign_checkpoint: OnDistrust = OnDistrust.FAIL
-    on_unreadable_checkpoint: OnDistrust = OnDistrust.FAIL
+    on_retention_gap: Annotated[OnGap, "CONSUMER_ON_RETENTION_GAP"] = OnGap.CONTINUE
+    on_foreign_checkpoint: Annotated[OnDistrust, "CONSUMER_ON_FOREIGN_CHECKPOINT"] = OnDistrust.FAIL
+    on_unreadable_checkpoint: Annotated[OnDistrust, "CONSUMER_ON_UNREADABLE_CHECKPOINT"] = OnDistrust.FAIL
 
     def __post_init__(self) -> None:
         """Raises SettingsError for a start that is none."""

@@ -170,7 +170,9 @@ def test_the_policy_in_the_readme_is_a_whole_file_without_findings():
 
 def test_the_consumers_settings_are_the_ones_its_code_reads():
     table = " ".join(cells[0] for cells in rows(section("settings.md", "## Settings of the consumer")))
-    sources = [ROOT / "consumer" / name for name in ("config.py", "cli/consume.py", "web/functions.py")]
+    sources = [
+        ROOT / "consumer" / name for name in ("config.py", "options.py", "cli/consume.py", "web/functions.py")
+    ]
     read = {
         name
         for source in sources
