@@ -33,7 +33,7 @@ class ClaimedPartition:
 
     def __init__(self, claim: Claim, *, transactional: bool) -> None:
         self.claim = claim
-        self.work_list = WorkList(claim.partition, claim.epoch, claim.checkpoint)
+        self.work_list = WorkList(claim.partition, claim.checkpoint)
         self.last_enqueued: int | None = None
         self.draining = False
         self.started = 0  # begun and not settled

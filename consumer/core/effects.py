@@ -10,17 +10,22 @@ from consumer.model import Batch, Checkpoint, Claim, Record, Rejection, Routes, 
 from foundation.errors import TidemarkError
 
 
+class _OfClaim(Struct, frozen=True):
+    """Of one claim of a partition."""
+
+    partition: str
+    epoch: int
+
+
 class PartitionClaimed(Struct, frozen=True):
     claim: Claim
 
 
-class EventsReceived(Struct, frozen=True):
+class EventsReceived(_OfClaim, frozen=True):
     """Prepared records of one partition in order; `last_enqueued` is the hub's newest sequence number, if told.
     `expired` counts events that retention took before these.
     """
 
-    partition: str
-    epoch: int
     records: Sequence[Record]
     last_enqueued: int | None = None
     expired: int = 0
@@ -38,27 +43,19 @@ class LettersStored(Struct, frozen=True):
     stored: bool
 
 
-class CheckpointSaved(Struct, frozen=True):
+class CheckpointSaved(_OfClaim, frozen=True):
     """`saved` is False when the outcome is unknown: it is saved again with the next one."""
 
-    partition: str
-    epoch: int
     checkpoint: Checkpoint
     saved: bool
 
 
-class PartitionDraining(Struct, frozen=True):
+class PartitionDraining(_OfClaim, frozen=True):
     """Start nothing more of this claim; finish what is begun, then save the last checkpoint."""
 
-    partition: str
-    epoch: int
 
-
-class PartitionLost(Struct, frozen=True):
+class PartitionLost(_OfClaim, frozen=True):
     """The claim is over: ignore whatever still comes of it."""
-
-    partition: str
-    epoch: int
 
 
 class RateChanged(Struct, frozen=True):
@@ -122,11 +119,8 @@ class ReadRoutes(Struct, frozen=True):
     pass
 
 
-class PartitionDrained(Struct, frozen=True):
+class PartitionDrained(_OfClaim, frozen=True):
     """Nothing begun is open any more and the last checkpoint is saved: the lease may be released."""
-
-    partition: str
-    epoch: int
 
 
 class WakeAt(Struct, frozen=True):

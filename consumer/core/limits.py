@@ -1,4 +1,4 @@
-"""How much a consumer may hold: when it pauses receiving, and when it gives up."""
+"""How much a consumer may hold: when it pauses receiving, and when it goes on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 
 from msgspec import Struct
 
-from consumer.errors import BacklogError, PoisonError
 from consumer.options import BacklogLimits
 
 LEAST_INTAKE = 100
@@ -53,18 +52,3 @@ def may_resume(limits: BacklogLimits, held: Held) -> bool:
         and held.bytes <= limits.high_bytes // 2
         and max(held.unsaved, held.beyond) < limits.unsaved
     )
-
-
-def poison_error(limits: BacklogLimits, rejected: int) -> PoisonError:
-    return PoisonError(
-        f"{rejected} events in a row were rejected and none was written (POISON_LIMIT is {limits.poison}); the consumer"
-        " stops before it drains the hub into the dead letters: see `tidemark dead-letters list`"
-    )
-
-
-def count_error(limits: BacklogLimits, count: int, story: str) -> BacklogError:
-    return BacklogError(f"{count} events wait, ALLOW_BACKLOG_OF is {limits.backlog_of}; {story}")
-
-
-def age_error(limits: BacklogLimits, story: str) -> BacklogError:
-    return BacklogError(f"an event waits longer than ALLOW_BACKLOG_TO, {limits.backlog_to:g} s; {story}")

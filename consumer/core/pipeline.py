@@ -15,7 +15,7 @@ Times are seconds of a monotonic clock.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from consumer.core.backlog import Backlog
 from consumer.core.claimed_partition import ClaimedPartition
@@ -40,11 +40,12 @@ from consumer.core.effects import (
 )
 from consumer.core.lane import Work
 from consumer.core.lanes import Lanes
-from consumer.core.limits import age_error, count_error, high_count, may_resume, pause_reason, poison_error
+from consumer.core.limits import high_count, may_resume, pause_reason
 from consumer.core.rate_limiter import RateLimiter
 from consumer.core.rejected_queue import RejectedQueue
 from consumer.core.retry_delay import Backoff, Chance
 from consumer.core.statistics import PipelineStatistics, Totals
+from consumer.errors import BacklogError, PoisonError
 from consumer.model import Outcome, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
 from foundation.errors import TidemarkError
@@ -87,16 +88,7 @@ class Pipeline:
     def handle(self, item: Input, *, now: float) -> Sequence[Effect]:
         """What follows from an input. Raises nothing but programming errors."""
         self._take_in(item, now)
-        effects: list[Effect] = []
-        self._store_letters(effects, now)
-        self._write(effects, now)
-        self._read_routes(effects, now)
-        self._save(effects, now)
-        self._announce_drained(effects)
-        self._regulate(effects)
-        self._guard(effects, now)
-        effects.append(WakeAt(self._wake_at(now)))
-        return effects
+        return [*self._effects(now), WakeAt(self._wake_at(now))]
 
     def _take_in(self, item: Input, now: float) -> None:
         match item:
@@ -140,7 +132,7 @@ class Pipeline:
         for record in item.records:
             event = record.event
             self.totals.received += 1
-            if not partition.work_list.receive(event.sequence_number, event.offset, now, event.enqueued_at):
+            if not partition.work_list.receive(event.sequence_number, event.offset):
                 self.totals.skipped += 1
                 continue
             work = Work(record, partition.work_list)
@@ -266,67 +258,63 @@ class Pipeline:
 
     # -- effects
 
-    def _store_letters(self, effects: list[Effect], now: float) -> None:
-        lot = self._rejected.next_lot(now)
-        if lot is not None:
-            effects.append(lot)
+    def _effects(self, now: float) -> Iterator[Effect]:
+        if (lot := self._rejected.next_lot(now)) is not None:
+            yield lot
+        yield from self._write(now)
+        if self._lanes.stranded and not self._reading_routes and now >= self._routes_at:
+            self._reading_routes = True
+            yield ReadRoutes()
+        yield from self._save(now)
+        yield from filter(None, [each.drained() for each in self._backlog.partitions.values()])
+        yield from self._regulate()
+        error = None if self._failed else self._excess(now)
+        if error is not None:
+            self._failed = True
+            yield Fail(error)
 
-    def _write(self, effects: list[Effect], now: float) -> None:
-        batches = self._lanes.collect(now, lambda wanted: self._limiter.take(wanted, now), flush=self._ending)
-        for batch in batches:
+    def _write(self, now: float) -> Iterator[Effect]:
+        ending = any(partition.draining for partition in self._backlog.partitions.values())
+        for batch in self._lanes.collect(now, lambda wanted: self._limiter.take(wanted, now), flush=ending):
             for work in self._lanes.batch(batch.batch_id):
                 if work.attempts == 1:
                     for each in (work, *work.superseded):
                         self._backlog.begin(each, now)
-            effects.append(WriteBatch(batch))
+            yield WriteBatch(batch)
 
-    @property
-    def _ending(self) -> bool:
-        return any(partition.draining for partition in self._backlog.partitions.values())
-
-    def _read_routes(self, effects: list[Effect], now: float) -> None:
-        if self._lanes.stranded and not self._reading_routes and now >= self._routes_at:
-            self._reading_routes = True
-            effects.append(ReadRoutes())
-
-    def _save(self, effects: list[Effect], now: float) -> None:
+    def _save(self, now: float) -> Iterator[Effect]:
+        every, after = self._limits.checkpoint_every, self._limits.checkpoint_after
         due = now >= self._checkpoint_at
         if due:
-            self._checkpoint_at = now + self._limits.checkpoint_every
-        every, after = self._limits.checkpoint_every, self._limits.checkpoint_after
-        saves = (each.save(now, every, after, due=due) for each in self._backlog.partitions.values())
-        effects += [save for save in saves if save is not None]
+            self._checkpoint_at = now + every
+        partitions = self._backlog.partitions.values()
+        yield from filter(None, [each.save(now, every, after, due=due) for each in partitions])
 
-    def _announce_drained(self, effects: list[Effect]) -> None:
-        drained = (each.drained() for each in self._backlog.partitions.values())
-        effects += [news for news in drained if news is not None]
-
-    def _regulate(self, effects: list[Effect]) -> None:
+    def _regulate(self) -> Iterator[Effect]:
         held = self._backlog.held(self._limiter.rate)
         if not self._paused:
             reason = pause_reason(self._limits, held)
             if reason is not None:
                 self._paused = True
-                effects.append(PauseReceiving(reason))
+                yield PauseReceiving(reason)
         elif may_resume(self._limits, held):
             self._paused = False
-            effects.append(ResumeReceiving())
-
-    def _guard(self, effects: list[Effect], now: float) -> None:
-        error = None if self._failed else self._excess(now)
-        if error is not None:
-            self._failed = True
-            effects.append(Fail(error))
+            yield ResumeReceiving()
 
     def _excess(self, now: float) -> TidemarkError | None:
         limits, backlog = self._limits, self._backlog
         if self._poison >= limits.poison:
-            return poison_error(limits, self._poison)
+            return PoisonError(
+                f"{self._poison} events in a row were rejected and none was written (POISON_LIMIT is {limits.poison});"
+                " the consumer stops before it drains the hub into the dead letters: see `tidemark dead-letters list`"
+            )
         if backlog.count > limits.backlog_of:
-            return count_error(limits, backlog.count, backlog.story(now, self._cause))
-        if backlog.oldest_age(now) > limits.backlog_to:
-            return age_error(limits, backlog.story(now, self._cause))
-        return None
+            what = f"{backlog.count} events wait, ALLOW_BACKLOG_OF is {limits.backlog_of}"
+        elif backlog.oldest_age(now) > limits.backlog_to:
+            what = f"an event waits longer than ALLOW_BACKLOG_TO, {limits.backlog_to:g} s"
+        else:
+            return None
+        return BacklogError(f"{what}; {backlog.story(now, self._cause)}")
 
     def _wake_at(self, now: float) -> float:
         at = min(

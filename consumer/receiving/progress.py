@@ -22,19 +22,16 @@ class Progress:
         first = start.sequence_number
         self.delivered = -1 if first is None else first - start.inclusive
         """The last sequence number handed over, or told as taken by retention."""
-        self.offset = "" if start.inclusive else start.offset
         self.began = False
         self.last_enqueued: int | None = None
         self.event_bytes = 0.0
 
-    def next_position(self, *, by_offset: bool) -> tuple[int | str | datetime, bool]:
+    def next_position(self) -> tuple[int | str | datetime, bool]:
         """The SDK's starting position, and whether it is inclusive."""
         if not self.began and self.start.time is not None:
             return datetime.fromtimestamp(self.start.time, UTC), True
         if self.delivered < 0:
             return EARLIEST, False
-        if by_offset and self.offset:
-            return self.offset, False
         return self.delivered, False
 
     def expects(self, state: PartitionState) -> bool:
@@ -59,7 +56,7 @@ class Progress:
         return self.began or self.start.sequence_number is not None
 
     def advance(self, event: Event) -> None:
-        self.delivered, self.offset, self.began = event.sequence_number, event.offset, True
+        self.delivered, self.began = event.sequence_number, True
 
     def measure(self, events: Sequence[Event]) -> None:
         size = sum(event.size for event in events) / len(events)

@@ -59,8 +59,6 @@ class ReceiverOptions(Struct, frozen=True):
     stuck_after: float = 60.0
     shortcut: bool = True
     """Read messages past the SDK's own decoding: a third of the time. Given up when that fails once."""
-    start_by_offset: bool = False
-    """Begin at offsets instead of sequence numbers, where known: for geo-replicated hubs, which number anew."""
 
 
 class ReceiverStatistics(Struct, frozen=True):
@@ -150,7 +148,7 @@ class HubReceiver:
         self, progress: Progress, epoch: int, on_events: OnEvents
     ) -> LinkLostError | None:
         """What ended the link; None if it should be replaced at once."""
-        position, inclusive = progress.next_position(by_offset=self.options.start_by_offset)
+        position, inclusive = progress.next_position()
         link = Link(
             await self._hub.client(),
             LinkOptions(

@@ -16,29 +16,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
-from consumer.core.effects import (
-    BatchWritten,
-    CheckpointSaved,
-    Effect,
-    EventsReceived,
-    Fail,
-    Input,
-    LettersStored,
-    PartitionClaimed,
-    PartitionDrained,
-    PartitionDraining,
-    PartitionLost,
-    PauseReceiving,
-    RateChanged,
-    ReadRoutes,
-    ResumeReceiving,
-    RoutesRead,
-    SaveCheckpoint,
-    StoreLetters,
-    Tick,
-    WakeAt,
-    WriteBatch,
-)
+from consumer.core import effects
 from consumer.core.pipeline import Pipeline
 from consumer.core.retry_delay import Chance
 from consumer.core.statistics import PipelineStatistics
@@ -142,7 +120,7 @@ class Driver:
 
     def set_rate(self, rate: float | None) -> None:
         """Records per second from now on; None is no limit."""
-        self._feed(RateChanged(rate))
+        self._feed(effects.RateChanged(rate))
 
     # -- partitions
 
@@ -150,26 +128,26 @@ class Driver:
         """A claim of a partition replaces the one before it; an older one changes nothing."""
         if self._sink.transactional and claim.epoch > (self.pipeline.epoch(claim.partition) or 0):
             _transactional(self._sink).attach(claim)
-        self._feed(PartitionClaimed(claim))
+        self._feed(effects.PartitionClaimed(claim))
 
     def expired(self, partition: str, epoch: int, count: int) -> None:
         """Retention took so many events before they were received: they are counted."""
         if count:
-            self._feed(EventsReceived(partition, epoch, (), expired=count))
+            self._feed(effects.EventsReceived(partition, epoch, (), expired=count))
 
     async def receive(
         self, partition: str, epoch: int, events: Sequence[Event], last_enqueued: int | None = None
     ) -> None:
         """Takes events in, in order; waits while receiving is paused."""
         if not events:
-            self._feed(EventsReceived(partition, epoch, (), last_enqueued))
+            self._feed(effects.EventsReceived(partition, epoch, (), last_enqueued))
         start = 0
         while start < len(events):
             while not self.receiving.is_set():  # others wait, too: the first of them may have filled it again
                 await self.receiving.wait()
             end = self._piece(events, start)
             records = [prepared(self._sink.prepare, event) for event in events[start:end]]
-            self._feed(EventsReceived(partition, epoch, records, last_enqueued))
+            self._feed(effects.EventsReceived(partition, epoch, records, last_enqueued))
             start = end
             await asyncio.sleep(0)
 
@@ -187,7 +165,7 @@ class Driver:
         the claim is over before that, or the deadline.
         """
         drained = self._drains.setdefault((partition, epoch), asyncio.get_running_loop().create_future())
-        self._feed(PartitionDraining(partition, epoch))
+        self._feed(effects.PartitionDraining(partition, epoch))
         if self.pipeline.epoch(partition) != epoch:
             self._drains.pop((partition, epoch), None)
             return False
@@ -200,7 +178,7 @@ class Driver:
         if drained is not None:
             drained.cancel()
         current = self.pipeline.epoch(partition) == epoch
-        self._feed(PartitionLost(partition, epoch))
+        self._feed(effects.PartitionLost(partition, epoch))
         if current and self._sink.transactional:  # else a later claim is attached
             _transactional(self._sink).detach(partition)
 
@@ -244,7 +222,7 @@ class Driver:
         """What a call answers; one that does not keep its own deadline is left behind."""
         return await answered(what, self._deadline() + PATIENCE, call)
 
-    def _feed(self, item: Input) -> None:
+    def _feed(self, item: effects.Input) -> None:
         if self._closed:
             return
         for effect in self.pipeline.handle(item, now=self._now()):
@@ -252,29 +230,29 @@ class Driver:
         if self._changed is not None and not self._changed.done():
             self._changed.set_result(None)
 
-    def _perform(self, effect: Effect) -> None:
+    def _perform(self, effect: effects.Effect) -> None:
         match effect:
-            case WriteBatch():
+            case effects.WriteBatch():
                 self._own(self._write(effect.batch, self.pipeline.epoch(effect.batch.lane)))
-            case WakeAt():
+            case effects.WakeAt():
                 self._wake_at(effect.at)
-            case StoreLetters():
+            case effects.StoreLetters():
                 self._own(self._store(effect))
-            case SaveCheckpoint():
+            case effects.SaveCheckpoint():
                 self._own(self._save(effect.claim, effect.checkpoint))
-            case ReadRoutes():
+            case effects.ReadRoutes():
                 self._own(self._read_routes())
-            case PartitionDrained():
+            case effects.PartitionDrained():
                 drained = self._drains.get((effect.partition, effect.epoch))
                 if drained is not None and not drained.done():
                     drained.set_result(None)
-            case Fail():
+            case effects.Fail():
                 self._fail(effect.error)
-            case PauseReceiving() | ResumeReceiving():
+            case effects.PauseReceiving() | effects.ResumeReceiving():
                 self._pause(effect)
 
-    def _pause(self, effect: PauseReceiving | ResumeReceiving) -> None:
-        if isinstance(effect, PauseReceiving):
+    def _pause(self, effect: effects.PauseReceiving | effects.ResumeReceiving) -> None:
+        if isinstance(effect, effects.PauseReceiving):
             log.info("receiving pauses: %s", effect.reason)
             self.receiving.clear()
         else:
@@ -308,7 +286,7 @@ class Driver:
 
     def _wake(self) -> None:
         self._timer = None
-        self._feed(Tick())
+        self._feed(effects.Tick())
 
     async def _write(self, batch: Batch, epoch: int | None) -> None:
         """`epoch` is of the batch's claim, for a transactional sink: its lanes are partitions."""
@@ -316,7 +294,7 @@ class Driver:
             results: Sequence[WriteResult] = [WriteResult(Outcome.WRITTEN)] * len(batch.records)
         else:
             results = await self._write_for_real(batch, epoch)
-        self._feed(BatchWritten(batch.batch_id, results))
+        self._feed(effects.BatchWritten(batch.batch_id, results))
 
     async def _write_for_real(self, batch: Batch, epoch: int | None) -> Sequence[WriteResult]:
         try:
@@ -341,7 +319,7 @@ class Driver:
         if self._on_fenced is not None:
             self._on_fenced(partition, epoch)
 
-    async def _store(self, order: StoreLetters) -> None:
+    async def _store(self, order: effects.StoreLetters) -> None:
         settings = self._settings
         stored = True
         if not settings.dry_run:
@@ -364,7 +342,7 @@ class Driver:
             except Exception as error:  # noqa: BLE001 - the outcome is unknown: stored again
                 log.warning("storing %d dead letters failed: %r", len(letters), error)
                 stored = False
-        self._feed(LettersStored(order.letters_id, stored))
+        self._feed(effects.LettersStored(order.letters_id, stored))
 
     async def _save(self, claim: Claim, checkpoint: Checkpoint) -> None:
         saved = True
@@ -380,7 +358,7 @@ class Driver:
             except Exception as error:  # noqa: BLE001 - the outcome is unknown: saved again with the next one
                 log.warning("saving the checkpoint of partition %s failed: %r", claim.partition, error)
                 saved = False
-        self._feed(CheckpointSaved(claim.partition, claim.epoch, checkpoint, saved))
+        self._feed(effects.CheckpointSaved(claim.partition, claim.epoch, checkpoint, saved))
         if saved and self._on_checkpoint is not None:
             self._on_checkpoint(checkpoint, self.pipeline.unsettled(claim.partition, claim.epoch) or 0)
 
@@ -389,9 +367,9 @@ class Driver:
             routes = await self._answered("the sink", self._sink.routes())
         except Exception as error:  # noqa: BLE001 - asked again later
             log.warning("reading the partitions of the sink failed: %r", error)
-            self._feed(RoutesRead(None))
+            self._feed(effects.RoutesRead(None))
         else:
-            self._feed(RoutesRead(routes))
+            self._feed(effects.RoutesRead(routes))
 
 
 def _transactional(sink: Sink) -> TransactionalSink:

@@ -251,17 +251,6 @@ async def test_receiving_begins_at_the_start_given(server, start, first):
     assert receiver.statistics().redelivered == 0
 
 
-async def test_it_can_begin_at_an_offset(server):
-    fill(server, 10)
-    start = Start(sequence_number=3, offset=server.events(HUB, "0")[3].offset)
-
-    async with a_receiver(server, start_by_offset=True) as receiver, taking(receiver, start=start) as taken:
-        await until(lambda: len(taken.events) == 6)
-
-    assert taken.numbers == list(range(4, 10))
-    assert receiver.statistics().redelivered == 0
-
-
 async def test_a_blocked_callback_holds_the_service_back(server):
     fill(server, 1000)
 

@@ -24,13 +24,13 @@ class Naive:
 
 @given(steps)
 def test_it_is_a_set_of_numbers_with_a_mark(steps):
-    work, naive, generation = WorkList("0", 0, None), Naive(), 0
+    work, naive, generation = WorkList("0", None), Naive(), 0
     for step, choice in steps:
         if step in {"receive", "next"}:
             number = choice if step == "receive" else work.received + 1 + choice % 3
             fresh = number not in naive.received | naive.settled and number > naive.mark()
             known = number <= naive.mark() or number in naive.received
-            taken = work.receive(number, str(number), 0.0, 0.0)
+            taken = work.receive(number, str(number))
             assert taken == fresh or (
                 taken and number in naive.settled
             )  # settled, out of order: written again
@@ -49,7 +49,7 @@ def test_it_is_a_set_of_numbers_with_a_mark(steps):
             assert beyond <= {n for n in naive.settled if n > naive.mark()}
             assert {n for n in naive.received & naive.settled if n > naive.mark()} <= beyond
             naive.base, naive.received, naive.settled = naive.mark(), set(), beyond
-            work = WorkList("0", generation, checkpoint)
+            work = WorkList("0", checkpoint)
         work.validate()
         assert work.mark == (naive.mark(), str(naive.mark()) if naive.mark() >= 0 else "")
         assert work.unsettled == len(naive.received - naive.settled)
@@ -57,14 +57,14 @@ def test_it_is_a_set_of_numbers_with_a_mark(steps):
 
 @given(st.sets(st.integers(0, 300)), st.integers(0, 10))
 def test_a_checkpoint_of_nothing_new_is_the_checkpoint_it_came_from(numbers, gap):
-    work = WorkList("0", 0, None)
+    work = WorkList("0", None)
     for number in range(301):
-        work.receive(number, "", 0.0, 0.0)
+        work.receive(number, "")
     for number in numbers:
         work.settle(number)
     checkpoint = work.checkpoint(1.0, "a", 1)
 
-    assert WorkList("0", 1, checkpoint).checkpoint(1.0, "a", 1) == checkpoint
+    assert WorkList("0", checkpoint).checkpoint(1.0, "a", 1) == checkpoint
     covered = {n for first, last in checkpoint.beyond for n in range(first, last + 1)}
     assert covered | set(range(checkpoint.sequence_number + 1)) == numbers
 

@@ -39,7 +39,7 @@ def test_what_is_kept_besides_the_body_counts(more):
 
     assert event.size >= 500_000
     assert record.size == event.size + 4
-    assert Work(record, WorkList("0", 1, None)).held == record.size
+    assert Work(record, WorkList("0", None)).held == record.size
 
 
 values = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()

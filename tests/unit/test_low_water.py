@@ -7,9 +7,9 @@ from consumer.model import Checkpoint
 
 
 def received(numbers, checkpoint=None):
-    work = WorkList("0", 1, checkpoint)
+    work = WorkList("0", checkpoint)
     for number in numbers:
-        work.receive(number, f"o{number}", 100.0 + number, 50.0 + number)
+        work.receive(number, f"o{number}")
     return work
 
 
@@ -37,14 +37,14 @@ def test_sequence_numbers_that_never_came_do_not_hold_the_mark():
 
 
 def test_a_list_of_nothing_has_nothing_settled_and_is_clean():
-    work = WorkList("0", 1, None)
+    work = WorkList("0", None)
 
-    assert (work.mark, work.unsettled, work.oldest(), work.dirty) == ((-1, ""), 0, None, False)
+    assert (work.mark, work.unsettled, work.dirty) == ((-1, ""), 0, False)
 
 
 def test_what_the_checkpoint_settled_is_skipped_and_carries_the_mark():
-    work = WorkList("0", 1, Checkpoint("0", 2, "o2", ((5, 7),)))
-    taken = [number for number in range(9) if work.receive(number, f"o{number}", 0.0, 0.0)]
+    work = WorkList("0", Checkpoint("0", 2, "o2", ((5, 7),)))
+    taken = [number for number in range(9) if work.receive(number, f"o{number}")]
 
     assert taken == [3, 4, 8]
     settled(work, [4, 3])
@@ -52,9 +52,9 @@ def test_what_the_checkpoint_settled_is_skipped_and_carries_the_mark():
 
 
 def test_what_the_checkpoint_settled_and_has_not_come_again_yet_stays_in_the_next_checkpoint():
-    work = WorkList("0", 1, Checkpoint("0", 2, "o2", ((5, 7), (9, 9))))
+    work = WorkList("0", Checkpoint("0", 2, "o2", ((5, 7), (9, 9))))
     for number in (3, 4, 5):
-        work.receive(number, f"o{number}", 0.0, 0.0)
+        work.receive(number, f"o{number}")
     settled(work, [4])
 
     assert work.checkpoint(0.0, "", 0).beyond == ((4, 7), (9, 9))
@@ -65,29 +65,23 @@ def test_a_skipped_event_after_the_settled_ones_moves_the_mark_by_itself_and_mus
     work.saved(work.checkpoint(0.0, "", 0))
     assert not work.dirty
 
-    assert not work.receive(4, "o4", 0.0, 0.0)
+    assert not work.receive(4, "o4")
     assert (work.mark, work.dirty) == ((4, "o4"), True)
 
 
 def test_a_second_delivery_is_skipped_whether_settled_or_not():
     work = settled(received([0, 1, 2]), [0, 2])
 
-    assert [work.receive(number, "", 0.0, 0.0) for number in (0, 1, 2)] == [False, False, False]
+    assert [work.receive(number, "") for number in (0, 1, 2)] == [False, False, False]
     assert work.unsettled == 1
 
 
 def test_an_event_that_comes_late_is_worked_on_and_holds_the_mark():
     work = received([0, 2, 3])
 
-    assert work.receive(1, "o1", 7.0, 6.0)
+    assert work.receive(1, "o1")
     settled(work, [0, 2, 3])
-    assert (work.mark, work.oldest()) == ((0, "o0"), (1, 7.0, 6.0))
-
-
-def test_the_oldest_is_the_one_that_holds_the_mark():
-    work = settled(received(range(5)), [0, 1, 3])
-
-    assert work.oldest() == (2, 102.0, 52.0)
+    assert (work.mark, work.unsettled) == ((0, "o0"), 1)
 
 
 def test_what_settles_while_a_checkpoint_is_saved_leaves_the_list_dirty():
@@ -122,8 +116,8 @@ def test_settling_what_is_not_unsettled_is_an_error_that_names_it(number):
 
 
 def test_a_run_settled_before_that_ends_at_what_was_received_is_no_run_beyond_it():
-    work = WorkList("0", 1, Checkpoint("0", 4, "o4", ((6, 7),)))
-    taken = [number for number in (5, 6, 7) if work.receive(number, f"o{number}", 0.0, 0.0)]
+    work = WorkList("0", Checkpoint("0", 4, "o4", ((6, 7),)))
+    taken = [number for number in (5, 6, 7) if work.receive(number, f"o{number}")]
     settled(work, [5])
 
     assert taken == [5]

@@ -78,11 +78,10 @@ def test_where_receiving_begins_wherever_the_hub_does_nothing_is_missing_before_
 
 def test_the_next_link_goes_on_behind_what_was_handed_over():
     going = progress()
-    assert going.next_position(by_offset=False) == (EARLIEST, False)
+    assert going.next_position() == (EARLIEST, False)
 
     going.advance(events(7)[0])
-    assert going.next_position(by_offset=False) == (7, False)
-    assert going.next_position(by_offset=True) == ("o7", False)
+    assert going.next_position() == (7, False)
 
 
 def test_the_wait_before_the_next_attempt_stays_within_its_bound_after_a_day_of_failures():

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from consumer.model import NOTHING_SETTLED, Checkpoint
 
-_Entry = tuple[int, str, float, float]  # sequence number, offset, received at, enqueued at
+_Entry = tuple[int, str]  # sequence number, offset
 
 
 class WorkList:
@@ -19,9 +19,8 @@ class WorkList:
     after a restart. Every event costs O(1), amortised; `checkpoint` walks what is beyond the mark.
     """
 
-    def __init__(self, partition: str, generation: int, checkpoint: Checkpoint | None) -> None:
+    def __init__(self, partition: str, checkpoint: Checkpoint | None) -> None:
         self.partition = partition
-        self.generation = generation
         self.closed = False
         """Set when the claim is over: what still comes of it is not tried again."""
         self._mark = (checkpoint.sequence_number, checkpoint.offset) if checkpoint else (NOTHING_SETTLED, "")
@@ -62,16 +61,9 @@ class WorkList:
         """Whether `checkpoint` would say more than the last one that was `saved`."""
         return self._changes != self._saved
 
-    def oldest(self) -> tuple[int, float, float] | None:
-        """(sequence number, received at, enqueued at) of the unsettled event that holds the mark."""
-        if not self._queue:
-            return None
-        sequence_number, _, received_at, enqueued_at = self._queue[0]
-        return sequence_number, received_at, enqueued_at
-
-    def receive(self, sequence_number: int, offset: str, now: float, enqueued_at: float) -> bool:
+    def receive(self, sequence_number: int, offset: str) -> bool:
         """Takes an event in. False: skip it, it is settled or in work already."""
-        entry = (sequence_number, offset, now, enqueued_at)
+        entry = (sequence_number, offset)
         if sequence_number > self._received:
             self._received = sequence_number
             self._queue.append(entry)
@@ -145,9 +137,8 @@ class WorkList:
 
     def _advance(self) -> None:
         while self._queue and self._queue[0][0] in self._settled:
-            sequence_number, offset, _, _ = self._queue.popleft()
-            self._settled.remove(sequence_number)
-            self._mark = (sequence_number, offset)
+            self._mark = self._queue.popleft()
+            self._settled.remove(self._mark[0])
             self._changes += 1
 
     def _runs(self) -> Iterator[tuple[int, int]]:
@@ -164,7 +155,7 @@ class WorkList:
 
     def _pieces(self) -> Iterator[tuple[int, int]]:
         if self._settled:
-            for sequence_number, _, _, _ in self._queue:
+            for sequence_number, _ in self._queue:
                 if sequence_number in self._settled:
                     yield sequence_number, sequence_number
         for first, last in self._ahead:
