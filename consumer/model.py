@@ -142,6 +142,32 @@ class Routes(Struct, frozen=True):
         return self.lanes[bisect_right(self.lower_bounds, record.route) - 1]
 
 
+class Stream(Struct, frozen=True):
+    """Whose positions and letters: the fully qualified namespace, the event hub, and the consumer group. Service Bus
+    does not tell upper from lower case.
+    """
+
+    namespace: str
+    hub: str
+    consumer_group: str
+
+    def folder(self, kind: str) -> str:
+        """The beginning of the names of the blobs of a kind, `checkpoint` or `ownership`."""
+        return f"{self.namespace}/{self.hub}/{self.consumer_group}/{kind}/".lower()
+
+    def blob(self, kind: str, partition: str) -> str:
+        return f"{self.folder(kind)}{partition}".lower()
+
+    @property
+    def topic(self) -> str:
+        return f"{self.namespace}/{self.hub}".lower()
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The first columns of the keys of SQL tables."""
+        return {"Topic": self.topic, "ConsumerGroup": self.consumer_group.lower()}
+
+
 class Checkpoint(Struct, frozen=True):
     """A position: every event up to `sequence_number` is settled, and those in `beyond`.
 

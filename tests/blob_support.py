@@ -4,9 +4,9 @@ import uuid
 
 from azure.storage.blob.aio import ContainerClient
 
+from consumer.model import Stream
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from consumer.stores.blob.dead_letters import BlobDeadLetterStore
-from consumer.stores.blob.layout import Stream
 from consumer.stores.blob.leases import BlobLeaseStore
 from foundation.azure.connections import blob_container
 

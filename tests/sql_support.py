@@ -9,15 +9,15 @@ import msgspec
 import psycopg
 from sqlalchemy import text
 
-from consumer.model import Batch, Event, Outcome
+from consumer.model import Batch, Event, Outcome, Stream
 from consumer.sinks.sql.targets import TableTarget
 from consumer.sinks.sql.transactional import SqlTransactionalSink
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
-from consumer.stores.sql.tables import TABLES, Scope
+from consumer.stores.sql.tables import TABLES
 from foundation.sql.database import SqlDatabase
 
-SCOPE = Scope("acme.servicebus.windows.net", "flights", "$Default")
+SCOPE = Stream("acme.servicebus.windows.net", "flights", "$Default")
 T0 = 1_795_000_000.5
 BATCHES = itertools.count()
 

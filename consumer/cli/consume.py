@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -90,41 +91,34 @@ def own_modules_of(root: Path) -> None:
         sys.path.insert(0, str(root))
 
 
+@dataclass(eq=False)
 class StopOrders:
     """What signals order: the first to stop in order, one that comes later to leave at once."""
 
-    def __init__(
-        self,
-        stop: asyncio.Event,
-        shutdown: float,
-        *,
-        clock: Callable[[], float],
-        leave: Callable[[int], object],
-    ) -> None:
-        self._stop = stop
-        self._shutdown = shutdown
-        self._clock = clock
-        self._leave = leave
-        self._since: float | None = None
-        self.is_orphan = False
+    stop: asyncio.Event
+    shutdown: float
+    clock: Callable[[], float]
+    leave: Callable[[int], object]
+    is_orphan: bool = False
+    since: float | None = None
 
     def orphaned(self) -> None:
         """The parent is gone: an order to stop, and no second one to somebody who does so already."""
         self.is_orphan = True
-        if self._since is None:
-            log.warning("the parent process is gone: stopping in order; %g s at most", self._shutdown)
-            self._stop.set()
-        self._since = self._clock()  # the system's signal for it is the same news
+        if self.since is None:
+            log.warning("the parent process is gone: stopping in order; %g s at most", self.shutdown)
+            self.stop.set()
+        self.since = self.clock()  # the system's signal for it is the same news
 
     def heard(self, name: str) -> None:
-        now = self._clock()
-        if self._since is None:
-            log.info("%s: stopping in order; %g s at most", name, self._shutdown)
-            self._since = now
-            self._stop.set()
-        elif now - self._since >= SAME_ORDER:
+        now = self.clock()
+        if self.since is None:
+            log.info("%s: stopping in order; %g s at most", name, self.shutdown)
+            self.since = now
+            self.stop.set()
+        elif now - self.since >= SAME_ORDER:
             log.warning("%s again: leaving at once", name)
-            self._leave(130)
+            self.leave(130)
 
 
 async def _run(

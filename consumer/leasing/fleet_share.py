@@ -22,8 +22,7 @@ again where the answer is late.
 class FleetShare:
     """What this instance knows of the partitions. Times are seconds of a monotonic clock."""
 
-    def __init__(self, settled_after: float = SETTLED_AFTER) -> None:
-        self._settled_after = settled_after
+    def __init__(self) -> None:
         self._from: dict[str, float] = {}  # when a partition may be received
 
     @property
@@ -36,7 +35,7 @@ class FleetShare:
     ) -> list[str]:
         """Those of the hub's partitions, as it tells them now, that may be received."""
         for each in partitions:
-            self._from.setdefault(each, now + self._settled_after)
+            self._from.setdefault(each, now + SETTLED_AFTER)
             if each in known_to_all:
                 self._from[each] = -math.inf
         return [each for each in partitions if self._from[each] <= now]

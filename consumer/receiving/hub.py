@@ -96,9 +96,9 @@ class Hub:
         task.add_done_callback(self._ended)
         return task
 
-    async def close(self, deadline: float | None) -> None:
+    async def close(self, deadline: float | None = None) -> None:
         """Closes the connection that is asked over and waits for what runs in the background, by `deadline` (loop
-        time) if given.
+        time) if given. End all `receive` calls before.
         """
         if self._management is not None:
             self.spawn(_close_client(self._management))

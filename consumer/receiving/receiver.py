@@ -61,7 +61,7 @@ class ReceiverOptions(Struct, frozen=True):
     """Read messages past the SDK's own decoding: a third of the time. Given up when that fails once."""
 
 
-class ReceiverStatistics(Struct, frozen=True):
+class ReceiverStatistics(Struct):
     received: int = 0
     redelivered: int = 0
     """Events that came again and were left out."""
@@ -72,11 +72,8 @@ class ReceiverStatistics(Struct, frozen=True):
     last_error: str = ""
 
 
-class HubReceiver:
-    """Partitions, their states and their events, of one hub for one consumer group.
-
-    `client_options` go to the constructors of the SDK's clients. Every task is owned: `close` ends them all.
-    """
+class HubReceiver(Hub):
+    """A hub whose events are received."""
 
     def __init__(
         self,
@@ -88,26 +85,13 @@ class HubReceiver:
         options: ReceiverOptions | None = None,
         **client_options: Any,
     ) -> None:
+        super().__init__(settings, prefix, hub, consumer_group, client_options)
         self.options = options or ReceiverOptions()
-        self._hub = Hub(settings, prefix, hub, consumer_group, client_options)
         self._statistics = ReceiverStatistics()
         self._receiving = 0
 
     def statistics(self) -> ReceiverStatistics:
-        return self._statistics
-
-    @property
-    def created_at(self) -> float | None:
-        """When the hub was created, once `partitions` was asked."""
-        return self._hub.created_at
-
-    async def partitions(self) -> list[str]:
-        """As `Hub.partitions`."""
-        return await self._hub.partitions()
-
-    async def state(self, partition: str) -> PartitionState:
-        """As `Hub.state`."""
-        return await self._hub.state(partition)
+        return msgspec.structs.replace(self._statistics)
 
     async def receive(
         self,
@@ -138,10 +122,6 @@ class HubReceiver:
         finally:
             self._receiving -= 1
 
-    async def close(self, deadline: float | None = None) -> None:
-        """Closes connections, by `deadline` (loop time) if given. End all `receive` calls before."""
-        await self._hub.close(deadline)
-
     # --- one link ---
 
     async def _receive_once(
@@ -150,7 +130,7 @@ class HubReceiver:
         """What ended the link; None if it should be replaced at once."""
         position, inclusive = progress.next_position()
         link = Link(
-            await self._hub.client(),
+            await self.client(),
             LinkOptions(
                 progress.partition,
                 position,
@@ -165,7 +145,7 @@ class HubReceiver:
         try:
             return await self._pump(link, progress, on_events)
         finally:
-            self._hub.spawn(link.close(_CLOSING))
+            self.spawn(link.close(_CLOSING))
 
     def _without_shortcut(self, error: Exception) -> None:
         if self.options.shortcut:
@@ -189,18 +169,16 @@ class HubReceiver:
                 began_at = heard_at = clock()
                 suspect = False
                 if self._is_unfit(link, progress):
-                    self._count(resized=1)
+                    self._statistics.resized += 1
                     return None
                 continue
             if suspect:
-                self._count(stuck=1)
+                self._statistics.stuck += 1
                 _log.warning(
                     "partition %s: nothing came for %.0f s after event %d although there are more: connecting anew%s",
                     *(progress.partition, clock() - began_at, progress.delivered),
                     # The SDK keeps a refused link to itself, and tries it again for ever.
-                    ""
-                    if progress.began
-                    else f"; does the consumer group '{self._hub.consumer_group}' exist?",
+                    "" if progress.began else f"; does the consumer group '{self.consumer_group}' exist?",
                 )
                 return None
             if clock() - heard_at > (self.options.stuck_after if progress.began else self._first_patience):
@@ -217,7 +195,8 @@ class HubReceiver:
             known = event.sequence_number
             fresh.append(event)
         progress.last_enqueued = last_enqueued
-        self._count(received=len(fresh), redelivered=len(events) - len(fresh))
+        self._statistics.received += len(fresh)
+        self._statistics.redelivered += len(events) - len(fresh)
         if fresh:
             progress.measure(fresh)
             await self._explain_gaps(progress, fresh)
@@ -260,7 +239,7 @@ class HubReceiver:
         if state.last_sequence_number < progress.delivered:
             raise PositionError(
                 f"partition {progress.partition}: event {progress.delivered} was received, but the hub's last event "
-                f"is {state.last_sequence_number}: event hub '{self._hub.name}' was created anew"
+                f"is {state.last_sequence_number}: event hub '{self.name}' was created anew"
             )
         gone = progress.expired(state, events)
         if gone is not None:
@@ -271,7 +250,8 @@ class HubReceiver:
         """Waits before the next attempt, and sees to it that the hub is still the same."""
         if _STOLEN in failure.condition:
             raise FencedError(f"partition {progress.partition} is received from by a later owner: {failure}")
-        self._count(reconnects=1, last_error=str(failure))
+        self._statistics.reconnects += 1
+        self._statistics.last_error = str(failure)
         _log.warning(
             "partition %s: connection lost after event %d, attempt %d to get it back: %s",
             *(progress.partition, progress.delivered, failures, failure),
@@ -300,13 +280,6 @@ class HubReceiver:
         # A new link takes half a second: only for a factor worth it.
         fitting = self._prefetch(progress)
         return link.prefetch > 2 * fitting or 4 * link.prefetch < fitting
-
-    def _count(self, *, last_error: str | None = None, **more: int) -> None:
-        found = self._statistics
-        added = {name: getattr(found, name) + count for name, count in more.items()}
-        self._statistics = msgspec.structs.replace(
-            found, **added, last_error=found.last_error if last_error is None else last_error
-        )
 
 
 def _backoff(failures: int) -> float:

@@ -10,6 +10,7 @@ from consumer.config import ConsumerConfig, LettersKind, MetricsExporter, SinkKi
 from consumer.core.statistics import PipelineStatistics
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.transforms import load_transform
+from consumer.model import Stream
 from consumer.ports import CheckpointStore, DeadLetterStore, LeaseStore, Sink
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
 from consumer.running.driver import DriverSettings
@@ -17,7 +18,6 @@ from consumer.running.runtime import RuntimeSettings
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from consumer.stores.blob.dead_letters import BlobDeadLetterStore
-from consumer.stores.blob.layout import Stream
 from consumer.stores.blob.leases import BlobLeaseStore
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from consumer.telemetry.landing import Landing
@@ -33,8 +33,8 @@ from foundation.errors import SettingsError
 if TYPE_CHECKING:  # SQLAlchemy and the blob client are loaded only by those who use them
     from azure.storage.blob.aio import ContainerClient
 
+    from consumer.model import Stream
     from consumer.sinks.sql.targets import Target
-    from consumer.stores.sql.tables import Scope
     from foundation.sql.database import SqlDatabase
 
 log = logging.getLogger("tidemark.consumer")
@@ -69,21 +69,21 @@ class Parts:
             )
         from consumer.sinks.sql.transactional import SqlTransactionalSink  # noqa: PLC0415
 
-        return SqlTransactionalSink(self.database, self.scope, self._target())
+        return SqlTransactionalSink(self.database, self.stream, self._target())
 
     def checkpoints(self) -> CheckpointStore:
         if self.config.checkpoints is StoreKind.BLOB:
             return BlobCheckpointStore(self._container(self.config.blob_container), self.stream)
         from consumer.stores.sql.checkpoints import SqlCheckpointStore  # noqa: PLC0415
 
-        return SqlCheckpointStore(self.database, self.scope)
+        return SqlCheckpointStore(self.database, self.stream)
 
     def leases(self) -> LeaseStore:
         if self.config.checkpoints is StoreKind.BLOB:
             return BlobLeaseStore(self._container(self.config.blob_container), self.stream)
         from consumer.stores.sql.checkpoints import SqlLeaseStore  # noqa: PLC0415
 
-        return SqlLeaseStore(self.database, self.scope)
+        return SqlLeaseStore(self.database, self.stream)
 
     def letters(self) -> DeadLetterStore:
         config = self.config
@@ -100,7 +100,7 @@ class Parts:
             )
         from consumer.stores.sql.dead_letters import SqlDeadLetterStore  # noqa: PLC0415
 
-        return SqlDeadLetterStore(self.database, self.scope)
+        return SqlDeadLetterStore(self.database, self.stream)
 
     def receiver(self) -> HubReceiver:
         return HubReceiver(
@@ -124,12 +124,6 @@ class Parts:
     @property
     def stream(self) -> Stream:
         return Stream(self.namespace, self.config.hub, self.config.consumer_group)
-
-    @property
-    def scope(self) -> Scope:
-        from consumer.stores.sql.tables import Scope  # noqa: PLC0415
-
-        return Scope(self.namespace, self.config.hub, self.config.consumer_group)
 
     @property
     def database(self) -> SqlDatabase:

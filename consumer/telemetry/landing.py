@@ -54,7 +54,6 @@ class Landing:
         *,
         rotate: float = 60.0,
         options: Mapping[str, Any] | None = None,
-        compress: bool | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`options` go to the file system; a data lake's default is the identity, or AZURE_STORAGE_* variables.
@@ -65,7 +64,7 @@ class Landing:
         self._protocol = folder.partition("://")[0] if "://" in folder else "file"
         self._options = dict(options or ({"anon": False} if self._protocol in LAKE else {}))
         self._instance = re.sub(r"[^A-Za-z0-9._-]", "_", instance)
-        self._compress = self._protocol != "file" if compress is None else compress
+        self._compress = self._protocol != "file"
         self._rotate = rotate
         self._clock = clock
         self._lines: deque[tuple[float, bytes]] = deque(maxlen=KEPT)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -113,44 +114,38 @@ def effective(order: RateOrder | None, configured: Rates) -> Rates:
     return Rates(rate=order.rate or None)
 
 
+@dataclass(eq=False)
 class RateFollower:
     """Makes one instance do as ordered. `poll` at intervals; what cannot be read leaves the rate as it is."""
 
-    def __init__(
-        self,
-        store: TableRateStore,
-        consumer: str,
-        configured: Rates,
-        *,
-        set_rate: Callable[[float | None], None],
-        set_fleet_rate: Callable[[float | None], None],
-    ) -> None:
-        """`set_fleet_rate(None)` must leave the instance's own rate to `set_rate`, which is called after it."""
-        self._store = store
-        self._consumer = consumer
-        self._configured = configured
-        self._set_rate = set_rate
-        self._set_fleet_rate = set_fleet_rate
-        self.rates = configured
+    store: TableRateStore
+    consumer: str
+    configured: Rates
+    set_rate: Callable[[float | None], None]
+    set_fleet_rate: Callable[[float | None], None]
+    """Called with None it must leave the instance's own rate to `set_rate`, which is called after it."""
+
+    def __post_init__(self) -> None:
+        self.rates = self.configured
 
     async def poll(self) -> None:
         """Reads the order and applies it when it says something else than what holds.
 
         Raises RateOrderError, StoreUnavailableError.
         """
-        order = await self._store.load(self._consumer)
-        rates = effective(order, self._configured)
+        order = await self.store.load(self.consumer)
+        rates = effective(order, self.configured)
         if rates == self.rates:
             return
-        by = f"ordered by {order.by}" if order is not None and rates != self._configured else "as configured"
+        by = f"ordered by {order.by}" if order is not None and rates != self.configured else "as configured"
         log.info("rate: %s, %s", rates_text(rates), by)
         self.rates = rates
-        self._set_fleet_rate(rates.fleet_rate)
+        self.set_fleet_rate(rates.fleet_rate)
         if rates.fleet_rate is None:
-            self._set_rate(rates.rate)
+            self.set_rate(rates.rate)
 
     async def aclose(self) -> None:
-        await self._store.aclose()
+        await self.store.aclose()
 
 
 def rates_text(rates: Rates) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from consumer.core.statistics import PipelineStatistics, Totals
@@ -56,30 +57,25 @@ class Outage:
         return True
 
 
+@dataclass(eq=False)
 class Reporter:
-    """Reports on one instance until closed. Lives on one event loop; owns the stores it is given."""
+    """Reports on one instance until closed. Lives on one event loop; owns the stores it is given. What is not given is
+    not told.
+    """
 
-    def __init__(
-        self,
-        identity: Identity,
-        statistics: Callable[[], PipelineStatistics | None],
-        *,
-        every: float = 5.0,
-        stats: TableStatsStore | None = None,
-        rates: RateFollower | None = None,
-        landing: Landing | None = None,
-        metrics: ConsumerMetrics | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        """`statistics` gives None as long as there are none. What is not given is not told."""
-        self._identity = identity
-        self._statistics = statistics
-        self._every = every
-        self._stats = stats
-        self._rates = rates
-        self._landing = landing
-        self._metrics = metrics
-        self._clock = clock
+    identity: Identity
+    statistics: Callable[[], PipelineStatistics | None]
+    """None as long as there are none."""
+    every: float = 5.0
+    stats: TableStatsStore | None = None
+    rates: RateFollower | None = None
+    landing: Landing | None = None
+    metrics: ConsumerMetrics | None = None
+    clock: Callable[[], float] = time.time
+    stopping: bool = False
+    """Told with everything: set it when the shutdown begins."""
+
+    def __post_init__(self) -> None:
         self._before = Totals()
         self._before_at = 0.0
         self._charge: float | None = None
@@ -88,8 +84,6 @@ class Reporter:
         self._following = Outage("the rate order of this consumer in table ConsumerControls")
         self._loop_task: asyncio.Task[None] | None = None
         self._remote_task: asyncio.Task[None] | None = None
-        self.stopping = False
-        """Told with everything: set it when the shutdown begins."""
 
     def start(self) -> None:
         """Begins to report; the first interval begins now."""
@@ -99,12 +93,12 @@ class Reporter:
     def open(self) -> None:
         """For an owner that calls `tell` when it likes, instead of `start`."""
         self._before_at = asyncio.get_running_loop().time()
-        if self._landing is not None:
-            self._landing.start()
+        if self.landing is not None:
+            self.landing.start()
 
     def tell(self) -> None:
         """Reports on the time since the last report, once every interval at most."""
-        if asyncio.get_running_loop().time() >= self._before_at + self._every:
+        if asyncio.get_running_loop().time() >= self._before_at + self.every:
             self._tell()
 
     def on_checkpoint(self, checkpoint: Checkpoint, left: int) -> None:
@@ -116,8 +110,8 @@ class Reporter:
             checkpoint.offset,
             left,
         )
-        if self._landing is not None:
-            self._landing.add(checkpoint_record(self._identity, checkpoint, left, at=self._clock()))
+        if self.landing is not None:
+            self.landing.add(checkpoint_record(self.identity, checkpoint, left, at=self.clock()))
 
     async def aclose(self, deadline: float) -> None:
         """Reports a last time, as stopping, and closes the stores; until `deadline` (of the loop's clock)."""
@@ -129,11 +123,11 @@ class Reporter:
                 await asyncio.gather(task, return_exceptions=True)
         last: list[Awaitable[Any]] = []
         row = self.report()
-        if row is not None and self._stats is not None:
-            last.append(self._writing.watch(self._stats.put(row), within=max(0.1, deadline - loop.time())))
-        last += [each.aclose(deadline) for each in (self._landing, self._metrics) if each is not None]
+        if row is not None and self.stats is not None:
+            last.append(self._writing.watch(self.stats.put(row), within=max(0.1, deadline - loop.time())))
+        last += [each.aclose(deadline) for each in (self.landing, self.metrics) if each is not None]
         await asyncio.gather(*last)
-        for store in (self._stats, self._rates):
+        for store in (self.stats, self.rates):
             if store is not None:
                 await store.aclose()
 
@@ -141,7 +135,7 @@ class Reporter:
         loop = asyncio.get_running_loop()
         at = loop.time()
         while True:
-            at = max(at + self._every, loop.time())  # a loop that was blocked does not catch up in a burst
+            at = max(at + self.every, loop.time())  # a loop that was blocked does not catch up in a burst
             await asyncio.sleep(at - loop.time())
             self._tell()
 
@@ -159,20 +153,20 @@ class Reporter:
 
         None as long as there are no statistics.
         """
-        statistics = self._statistics()
+        statistics = self.statistics()
         if statistics is None:
             return None
         interval = self._interval(statistics)
-        now = self._clock()
+        now = self.clock()
         log.info("%s", intervals.line(interval, statistics))
-        if self._metrics is not None:
-            self._metrics.record(interval, statistics)
-        if self._landing is not None:
-            self._landing.add(
-                interval_record(self._identity, interval, statistics, at=now, stopping=self.stopping)
+        if self.metrics is not None:
+            self.metrics.record(interval, statistics)
+        if self.landing is not None:
+            self.landing.add(
+                interval_record(self.identity, interval, statistics, at=now, stopping=self.stopping)
             )
         row = consumer_stats(
-            self._identity, interval, statistics, at=now, last_charge=self._charge, stopping=self.stopping
+            self.identity, interval, statistics, at=now, last_charge=self._charge, stopping=self.stopping
         )
         self._charge = row.last_ru_per_record
         return row
@@ -184,18 +178,15 @@ class Reporter:
         return found
 
     async def _remote(self, row: ConsumerStats) -> None:
-        await asyncio.gather(*(self._calls(row)))
-
-    def _calls(self, row: ConsumerStats) -> list[Coroutine[Any, Any, bool]]:
         calls = []
-        if self._stats is not None:
-            calls.append(self._writing.watch(self._put(self._stats, row), within=CALL_TIMEOUT))
-        if self._rates is not None:
-            calls.append(self._following.watch(self._rates.poll(), within=CALL_TIMEOUT))
-        return calls
+        if self.stats is not None:
+            calls.append(self._writing.watch(self._put(self.stats, row), within=CALL_TIMEOUT))
+        if self.rates is not None:
+            calls.append(self._following.watch(self.rates.poll(), within=CALL_TIMEOUT))
+        await asyncio.gather(*calls)
 
     async def _put(self, stats: TableStatsStore, row: ConsumerStats) -> None:
         await stats.put(row)
         if not self._pruned:
             self._pruned = True
-            await stats.prune(row.consumer, self._clock() - KEPT)
+            await stats.prune(row.consumer, self.clock() - KEPT)

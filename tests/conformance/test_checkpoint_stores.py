@@ -7,10 +7,10 @@ import pytest
 from sqlalchemy import update
 
 from consumer.errors import FencedError, PositionError
-from consumer.model import Checkpoint
+from consumer.model import Checkpoint, Stream
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
-from consumer.stores.sql.tables import CHECKPOINTS, TABLES, Scope
+from consumer.stores.sql.tables import CHECKPOINTS, TABLES
 from foundation.sql.database import SqlDatabase
 from tests.blob_support import BlobPlace
 
@@ -247,11 +247,11 @@ class SqlPlace:
         self.stores = []
 
     def store(self, hub, consumer_group):
-        self.stores.append(SqlCheckpointStore(self.database, Scope(self.namespace, hub, consumer_group)))
+        self.stores.append(SqlCheckpointStore(self.database, Stream(self.namespace, hub, consumer_group)))
         return self.stores[-1]
 
     async def spoil(self, hub, consumer_group, partition):
-        scope = Scope(self.namespace, hub, consumer_group)
+        scope = Stream(self.namespace, hub, consumer_group)
         query = (
             update(CHECKPOINTS)
             .where(

@@ -5,10 +5,10 @@ import uuid
 
 import pytest
 
-from consumer.model import DeadLetter, Event, Rejection
+from consumer.model import DeadLetter, Event, Rejection, Stream
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
-from consumer.stores.sql.tables import TABLES, Scope
+from consumer.stores.sql.tables import TABLES
 from devstack.cosmos.server import CosmosServer
 from foundation.sql.database import SqlDatabase
 from tests.blob_support import BlobPlace
@@ -202,7 +202,7 @@ class SqlPlace:
         self.stores = []
 
     def store(self, hub, consumer_group):
-        self.stores.append(SqlDeadLetterStore(self.database, Scope(self.namespace, hub, consumer_group)))
+        self.stores.append(SqlDeadLetterStore(self.database, Stream(self.namespace, hub, consumer_group)))
         return self.stores[-1]
 
     async def aclose(self):

@@ -5,10 +5,10 @@ import uuid
 
 import pytest
 
-from consumer.model import Lease
+from consumer.model import Lease, Stream
 from consumer.stores.memory import MemoryLeaseStore
 from consumer.stores.sql.checkpoints import SqlLeaseStore
-from consumer.stores.sql.tables import TABLES, Scope
+from consumer.stores.sql.tables import TABLES
 from foundation.sql.database import SqlDatabase
 from tests.blob_support import BlobPlace
 
@@ -210,7 +210,7 @@ class SqlPlace:
         self.stores = []
 
     def store(self, hub, consumer_group):
-        self.stores.append(SqlLeaseStore(self.database, Scope(self.namespace, hub, consumer_group)))
+        self.stores.append(SqlLeaseStore(self.database, Stream(self.namespace, hub, consumer_group)))
         return self.stores[-1]
 
     async def aclose(self):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from consumer.model import Checkpoint
-from consumer.stores.blob.layout import Fence, Stream, from_blob, to_content, to_metadata
+from consumer.model import Checkpoint, Stream
+from consumer.stores.blob.layout import Fence, from_blob, to_content, to_metadata
 from scaling.collectors.event_hub.checkpoint_layouts import Consumer, listings, position_in_metadata, saved_at
 
 STREAM = Stream("Orders.servicebus.windows.net", "Orders", "$Default")

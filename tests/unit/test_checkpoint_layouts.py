@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from consumer.model import Checkpoint
-from consumer.stores.blob.layout import Fence, Stream, to_metadata
+from consumer.model import Checkpoint, Stream
+from consumer.stores.blob.layout import Fence, to_metadata
 from scaling.collectors.event_hub.checkpoint_layouts import (
     CheckpointError,
     Consumer,

@@ -185,4 +185,4 @@ def test_records_land_every_ten_seconds_or_as_set(tmp_path, more, seconds):
 
     made = reporter(parts, "vm", lambda: None, set_rate=print, set_fleet_rate=print)
 
-    assert made._landing._rotate == seconds
+    assert made.landing._rotate == seconds

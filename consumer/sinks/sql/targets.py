@@ -31,10 +31,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import NoSuchTableError
 
 from consumer.mapping.documents import Path, find, parse_path, read_object
-from consumer.model import Event, Record, Rejection
+from consumer.model import Event, Record, Rejection, Stream
 from consumer.sinks.sql.columns import coercer
 from consumer.sinks.sql.failures import HandlerError
-from consumer.stores.sql.tables import EVENTS, Scope
+from consumer.stores.sql.tables import EVENTS
 from foundation.errors import SettingsError
 from foundation.sql.database import JsonText, SqlDatabase
 
@@ -51,7 +51,7 @@ Handler = Callable[[Connection, Event], object]
 class Target(Protocol):
     """All but `prepare` run in a thread of the database's and may block."""
 
-    def open(self, database: SqlDatabase, scope: Scope) -> None:
+    def open(self, database: SqlDatabase, scope: Stream) -> None:
         """Raises SettingsError for what can never work, SQLAlchemyError for what may later."""
         ...
 
@@ -83,7 +83,7 @@ class TableTarget:
         self._create = create
         self._topic = ""
 
-    def open(self, database: SqlDatabase, scope: Scope) -> None:
+    def open(self, database: SqlDatabase, scope: Stream) -> None:
         if self._create is not None:
             database.check_tables([self._create])
         self._topic = scope.topic
@@ -178,7 +178,7 @@ class HandlerTarget:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
-    def open(self, database: SqlDatabase, scope: Scope) -> None:  # noqa: ARG002 - the tables are the handler's
+    def open(self, database: SqlDatabase, scope: Stream) -> None:  # noqa: ARG002 - the tables are the handler's
         if not event.contains(database.engine, "commit", _refuse_commit):
             event.listen(database.engine, "commit", _refuse_commit)
 

@@ -29,12 +29,12 @@ from consumer.model import (
     Record,
     Rejection,
     Routes,
+    Stream,
     WriteResult,
 )
 from consumer.sinks.sql.failures import rejection_of
 from consumer.sinks.sql.targets import Target, events_target
 from consumer.stores.sql import letters, positions
-from consumer.stores.sql.tables import Scope
 from foundation.errors import UnavailableError
 from foundation.sql.database import SqlDatabase
 from foundation.sql.messages import message_of
@@ -56,7 +56,7 @@ class SqlTransactionalSink:
     def __init__(
         self,
         database: SqlDatabase,
-        scope: Scope,
+        scope: Stream,
         target: Target | None = None,
         *,
         clock: Callable[[], float] = time.time,

@@ -14,8 +14,8 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.storage.blob.aio import ContainerClient
 
 from consumer.errors import FencedError, PositionError
-from consumer.model import Checkpoint, Claim
-from consumer.stores.blob.layout import Fence, Stored, Stream, from_blob, to_content, to_metadata
+from consumer.model import Checkpoint, Claim, Stream
+from consumer.stores.blob.layout import Fence, Stored, from_blob, to_content, to_metadata
 from foundation.azure.blobs import CONFLICT, answered, container_is_missing, ensure_container
 
 _LOG = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from azure.core.exceptions import ResourceNotFoundError
 from azure.storage.blob import ContentSettings
 from azure.storage.blob.aio import ContainerClient
 
-from consumer.model import DeadLetter
-from consumer.stores.blob.layout import Stream, header_text, plain_text
+from consumer.model import DeadLetter, Stream
+from consumer.stores.blob.layout import header_text, plain_text
 from consumer.stores.letter_document import clean, event_of, from_document, to_document
 from foundation.azure.blobs import answered, ensure_container
 from foundation.errors import TidemarkError

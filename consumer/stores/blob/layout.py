@@ -24,7 +24,7 @@ import msgspec
 from msgspec import Struct
 
 from consumer.core.settled.completion_map import decode, encode
-from consumer.model import NOTHING_SETTLED, Checkpoint
+from consumer.model import NOTHING_SETTLED, Checkpoint, Stream
 
 FORMAT = "1"
 BEYOND_LIMIT = (
@@ -32,21 +32,6 @@ BEYOND_LIMIT = (
 )
 _START = "-1"  # the SDKs' offset of the beginning of a stream
 _PLAIN = " !#$&'()*+,/:;=?@[]"  # what of ASCII may stay in a header as it is
-
-
-class Stream(Struct, frozen=True):
-    """Whose positions: the fully qualified namespace, the event hub, and the consumer group."""
-
-    namespace: str
-    hub: str
-    consumer_group: str
-
-    def folder(self, kind: str) -> str:
-        """The beginning of the names of the blobs of a kind, `checkpoint` or `ownership`."""
-        return f"{self.namespace}/{self.hub}/{self.consumer_group}/{kind}/".lower()
-
-    def blob(self, kind: str, partition: str) -> str:
-        return f"{self.folder(kind)}{partition}".lower()
 
 
 class Fence(Struct, frozen=True):

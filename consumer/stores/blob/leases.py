@@ -15,8 +15,8 @@ from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.storage.blob.aio import BlobClient, ContainerClient
 
 from consumer.leasing.balance import PRESENCE, is_presence
-from consumer.model import Lease
-from consumer.stores.blob.layout import Stream, header_text, plain_text
+from consumer.model import Lease, Stream
+from consumer.stores.blob.layout import header_text, plain_text
 from foundation.azure.blobs import CONFLICT, answered, container_is_missing, ensure_container
 
 _KIND = "ownership"

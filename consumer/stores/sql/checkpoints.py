@@ -11,9 +11,9 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
 from consumer.leasing.balance import is_presence
-from consumer.model import Checkpoint, Claim, Lease
+from consumer.model import Checkpoint, Claim, Lease, Stream
 from consumer.stores.sql import positions
-from consumer.stores.sql.tables import LEASES, Scope, utc_now
+from consumer.stores.sql.tables import LEASES, utc_now
 from foundation.sql.database import SqlDatabase
 
 _row = LEASES.c
@@ -24,7 +24,7 @@ FIRST_CLAIM_CONFLICTS = 3
 class SqlCheckpointStore:
     """A CheckpointStore in `EventHubCheckpoint`: what the transactional sink moves within its transactions."""
 
-    def __init__(self, database: SqlDatabase, scope: Scope) -> None:
+    def __init__(self, database: SqlDatabase, scope: Stream) -> None:
         self._database = database
         self._scope = scope
         database.use()
@@ -60,7 +60,7 @@ class SqlCheckpointStore:
 class SqlLeaseStore:
     """A LeaseStore in `EventHubLease`; its clock is the database's."""
 
-    def __init__(self, database: SqlDatabase, scope: Scope) -> None:
+    def __init__(self, database: SqlDatabase, scope: Stream) -> None:
         self._database = database
         self._scope = scope
         database.use()

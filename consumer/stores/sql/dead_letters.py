@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 
 from sqlalchemy import Connection, and_, or_, select
 
-from consumer.model import DeadLetter
+from consumer.model import DeadLetter, Stream
 from consumer.stores.sql import letters
-from consumer.stores.sql.tables import DEAD_LETTERS, Scope
+from consumer.stores.sql.tables import DEAD_LETTERS
 from foundation.sql.database import SqlDatabase
 
 _row = DEAD_LETTERS.c
@@ -21,7 +21,7 @@ _CONFLICTS = 3
 class SqlDeadLetterStore:
     """A DeadLetterStore in `EventHubDeadLetter`, where the transactional sink puts its own, too."""
 
-    def __init__(self, database: SqlDatabase, scope: Scope) -> None:
+    def __init__(self, database: SqlDatabase, scope: Stream) -> None:
         self._database = database
         self._scope = scope
         database.use()

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Row, and_, bindparam, delete, insert
 
-from consumer.model import DeadLetter, Event, Rejection
+from consumer.model import DeadLetter, Event, Rejection, Stream
 from consumer.stores.letter_document import clean, event_of, plain_properties
-from consumer.stores.sql.tables import DEAD_LETTERS, Scope
+from consumer.stores.sql.tables import DEAD_LETTERS
 
 _row = DEAD_LETTERS.c
 _REASON_LENGTH = 100
@@ -20,7 +20,7 @@ _delete = delete(DEAD_LETTERS).where(and_(*(_row[name] == bindparam(f"key_{name}
 _insert = insert(DEAD_LETTERS)
 
 
-def put(connection: Connection, scope: Scope, letters: Sequence[DeadLetter]) -> None:
+def put(connection: Connection, scope: Stream, letters: Sequence[DeadLetter]) -> None:
     """Replaces letters that are there. Raises IntegrityError when somebody else puts one at the same moment."""
     if letters:
         rows = list({letter.id: _values(scope, letter) for letter in letters}.values())
@@ -38,13 +38,13 @@ def remove_one(connection: Connection, key: dict[str, Any]) -> bool:
     return connection.execute(_delete, {f"key_{name}": key[name] for name in _KEYS}).rowcount > 0
 
 
-def key_of(scope: Scope, letter_id: str) -> dict[str, Any] | None:
+def key_of(scope: Stream, letter_id: str) -> dict[str, Any] | None:
     """The key columns of a letter; None for an id that no letter of the scope can have."""
     found = event_of(letter_id, scope.hub, scope.consumer_group)
     return None if found is None else {**scope.keys, "PartitionID": found[0], "SequenceNumber": found[1]}
 
 
-def letter_of(scope: Scope, row: Row[Any]) -> DeadLetter:
+def letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
     return DeadLetter(
         hub=scope.hub,
         consumer_group=scope.consumer_group,
@@ -64,7 +64,7 @@ def letter_of(scope: Scope, row: Row[Any]) -> DeadLetter:
     )
 
 
-def _values(scope: Scope, letter: DeadLetter) -> dict[str, Any]:
+def _values(scope: Stream, letter: DeadLetter) -> dict[str, Any]:
     event = letter.event
     return {
         **scope.keys,

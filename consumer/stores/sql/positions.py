@@ -9,8 +9,8 @@ from sqlalchemy import Connection, Row, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from consumer.errors import FencedError, PositionError
-from consumer.model import NOTHING_SETTLED, Checkpoint, Claim
-from consumer.stores.sql.tables import CHECKPOINTS, Scope, utc_now
+from consumer.model import NOTHING_SETTLED, Checkpoint, Claim, Stream
+from consumer.stores.sql.tables import CHECKPOINTS, utc_now
 
 Runs = tuple[tuple[int, int], ...]
 
@@ -18,7 +18,7 @@ _runs = msgspec.json.Decoder(Runs)
 _row = CHECKPOINTS.c
 
 
-def claim(connection: Connection, scope: Scope, partition: str, owner: str) -> Claim:
+def claim(connection: Connection, scope: Stream, partition: str, owner: str) -> Claim:
     """Raises PositionError; IntegrityError when somebody else claimed for the first time at the same moment."""
     taken = connection.execute(
         update(CHECKPOINTS).where(*_of(scope, partition)).values(OwnerEpoch=_row.OwnerEpoch + 1, Owner=owner)
@@ -31,7 +31,7 @@ def claim(connection: Connection, scope: Scope, partition: str, owner: str) -> C
     return Claim(partition, owner, row.OwnerEpoch, _checkpoint(row))
 
 
-def save(connection: Connection, scope: Scope, claim: Claim, checkpoint: Checkpoint) -> None:
+def save(connection: Connection, scope: Stream, claim: Claim, checkpoint: Checkpoint) -> None:
     """Raises FencedError."""
     saved = connection.execute(
         update(CHECKPOINTS)
@@ -47,7 +47,7 @@ def save(connection: Connection, scope: Scope, claim: Claim, checkpoint: Checkpo
 
 
 def advance(
-    connection: Connection, scope: Scope, claim: Claim, previous: int, checkpoint: Checkpoint
+    connection: Connection, scope: Stream, claim: Claim, previous: int, checkpoint: Checkpoint
 ) -> bool:
     """Compare and set: False, and nothing changed, unless claim and position are still the stored ones.
 
@@ -65,7 +65,7 @@ def advance(
     return moved.rowcount == 1
 
 
-def put(connection: Connection, scope: Scope, checkpoint: Checkpoint) -> None:
+def put(connection: Connection, scope: Stream, checkpoint: Checkpoint) -> None:
     values = {**_values(checkpoint), "Owner": checkpoint.owner}
     changed = connection.execute(
         update(CHECKPOINTS)
@@ -77,7 +77,7 @@ def put(connection: Connection, scope: Scope, checkpoint: Checkpoint) -> None:
         connection.execute(insert(CHECKPOINTS).values(**{**blank, **values}))
 
 
-def stored_position(connection: Connection, scope: Scope, claim: Claim) -> int:
+def stored_position(connection: Connection, scope: Stream, claim: Claim) -> int:
     """The sequence number as stored now. Raises FencedError."""
     row = _read(connection, scope, claim.partition)
     check_epoch(row, claim)
@@ -98,7 +98,7 @@ def check_epoch(row: Row[Any] | None, claim: Claim) -> None:
         )
 
 
-def load_all(connection: Connection, scope: Scope) -> dict[str, Checkpoint | str]:
+def load_all(connection: Connection, scope: Stream) -> dict[str, Checkpoint | str]:
     found: dict[str, Checkpoint | str] = {}
     for row in connection.execute(select(CHECKPOINTS).where(*_in(scope))):
         try:
@@ -111,7 +111,7 @@ def load_all(connection: Connection, scope: Scope) -> dict[str, Checkpoint | str
     return found
 
 
-def _read(connection: Connection, scope: Scope, partition: str) -> Row[Any] | None:
+def _read(connection: Connection, scope: Stream, partition: str) -> Row[Any] | None:
     return connection.execute(select(CHECKPOINTS).where(*_of(scope, partition))).one_or_none()
 
 
@@ -145,7 +145,7 @@ def _values(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def _blank(scope: Scope, partition: str, owner: str) -> dict[str, Any]:
+def _blank(scope: Stream, partition: str, owner: str) -> dict[str, Any]:
     return {
         **scope.keys,
         "PartitionID": partition,
@@ -157,9 +157,9 @@ def _blank(scope: Scope, partition: str, owner: str) -> dict[str, Any]:
     }
 
 
-def _in(scope: Scope) -> list[ColumnElement[bool]]:
+def _in(scope: Stream) -> list[ColumnElement[bool]]:
     return [_row[name] == value for name, value in scope.keys.items()]
 
 
-def _of(scope: Scope, partition: str) -> list[ColumnElement[bool]]:
+def _of(scope: Stream, partition: str) -> list[ColumnElement[bool]]:
     return [*_in(scope), _row.PartitionID == partition]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import Struct
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -137,22 +136,6 @@ EVENTS = Table(
     Column("EnqueuedAt", UtcSeconds, nullable=False),
     Column("Body", JSON, nullable=False),
 )
-
-
-class Scope(Struct, frozen=True):
-    """One hub of one namespace, read by one consumer group. Service Bus does not tell upper from lower case."""
-
-    namespace: str
-    hub: str
-    consumer_group: str
-
-    @property
-    def topic(self) -> str:
-        return f"{self.namespace}/{self.hub}".lower()
-
-    @property
-    def keys(self) -> dict[str, str]:
-        return {"Topic": self.topic, "ConsumerGroup": self.consumer_group.lower()}
 
 
 def ddl(dialect: str = "postgresql", *, events: bool = True) -> str:
