@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Generic
 
 from azure.core.exceptions import ClientAuthenticationError, ResourceNotFoundError
 from msgspec import Meta
 
+from foundation.azure.opening import Client, Opened
 from foundation.sanitize import words_of
 from scaling.ports import CollectError, Reading
 
@@ -19,19 +20,8 @@ DEADLINE = 20.0
 """Seconds for one read with all its requests and retries: a third of the one-minute tick."""
 
 
-class Closable(Protocol):
-    async def close(self) -> None: ...
-
-
-Client = TypeVar("Client", bound=Closable)
-
-
 class AzureEntityCollector(ABC, Generic[Client]):
-    """Reads one entity through one SDK client.
-
-    The client is opened by the first read, in a thread, because importing an SDK takes half a second.
-    It belongs to the event loop of that read and is closed by `aclose`.
-    """
+    """Reads one entity through one SDK client, which the first read opens and `aclose` closes."""
 
     ROLE: str
     """The least role that may read the counts, named when the read is forbidden."""
@@ -44,8 +34,7 @@ class AzureEntityCollector(ABC, Generic[Client]):
         self._label = label
         self._settings = settings
         self._deadline = deadline
-        self._client: Client | None = None
-        self._opening = asyncio.Lock()
+        self._client = Opened(self._open)
 
     @abstractmethod
     def _open(self) -> Client:
@@ -59,7 +48,7 @@ class AzureEntityCollector(ABC, Generic[Client]):
         """One look at the entity, at most `deadline` seconds long. Raises CollectError naming the entity."""
         try:
             async with asyncio.timeout(self._deadline):
-                return Reading(at=now, values=await self._read(await self._opened(), now))
+                return Reading(at=now, values=await self._read(await self._client.get(), now))
         except CollectError:
             raise
         except TimeoutError:
@@ -68,15 +57,7 @@ class AzureEntityCollector(ABC, Generic[Client]):
             raise CollectError(self._explain(error)) from error
 
     async def aclose(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
-
-    async def _opened(self) -> Client:
-        async with self._opening:
-            if self._client is None:
-                self._client = await asyncio.to_thread(self._open)
-            return self._client
+        await self._client.aclose()
 
     def _explain(self, error: Exception, label: str = "", role: str = "") -> str:
         """The error in words. `label` and `role` are those of the entity, unless another one failed."""

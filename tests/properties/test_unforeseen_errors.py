@@ -191,7 +191,7 @@ def plan_scaler(plan: Plan) -> AppServicePlanScaler:
 
     made = AppServicePlanScaler(AppServicePlanScaler.Params(resource_id=path), {}, sleep=no_wait)
     plan.app_service_plans = plan.autoscale_settings = plan
-    made._reader._clients = ArmClients(plan, plan)
+    made._reader._clients._client = ArmClients(plan, plan)
     return made
 
 

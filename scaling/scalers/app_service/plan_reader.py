@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from azure.core.exceptions import AzureError
 from msgspec import Struct
 
+from foundation.azure.opening import Opened
 from foundation.sanitize import told
 from scaling.ports import ScalerError
 from scaling.scalers.app_service.plan import PlanFacts, PlanId, facts_of, sku_maximum, why_refused
@@ -69,25 +70,18 @@ class PlanReader:
         zone_redundant_minimum: int,
     ) -> None:
         self._plan = plan
-        self._settings = settings
         self._zone_redundant_minimum = zone_redundant_minimum
-        self._clients: ArmClients | None = None
-        self._opening = asyncio.Lock()
+        self._clients = Opened(lambda: open_clients(settings, plan.subscription))
         self._maximum: dict[str, _Maximum] = {}
         self._holder: _Holder | None = None
         self._noted_unreadable = False
 
     async def clients(self) -> ArmClients:
         """Raises ValueError naming a setting at fault."""
-        async with self._opening:
-            if self._clients is None:
-                self._clients = await asyncio.to_thread(open_clients, self._settings, self._plan.subscription)
-            return self._clients
+        return await self._clients.get()
 
     async def aclose(self) -> None:
-        clients, self._clients = self._clients, None
-        if clients is not None:
-            await clients.close()
+        await self._clients.aclose()
 
     async def read(self, now: float) -> tuple[AppServicePlan, PlanFacts]:
         """The plan as the SDK has it, and what it says.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from azure.core.exceptions import AzureError
 
 from foundation.azure.cosmos_account import account_key, account_name
+from foundation.azure.opening import Opened
 from scaling.scalers.arm.clients import open_cosmos
 from scaling.scalers.cosmos.errors import NoThroughputError
 from scaling.scalers.cosmos.throughput import (
@@ -27,7 +28,6 @@ from scaling.scalers.cosmos.throughput import (
 
 if TYPE_CHECKING:
     from azure.cosmos.aio import ContainerProxy, CosmosClient, DatabaseProxy
-    from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient
 
 PARTITIONS_AGE = 300.0
 """Seconds the number of partitions is remembered: it changes with splits, which take longer."""
@@ -67,18 +67,14 @@ class ManagementPlane:
         self.label = label_of(resource.account, resource.database, resource.container)
         self.account = resource.account
         self._resource = resource
-        self._settings = settings
         self._poll_interval = poll_interval
-        self._client: CosmosDBManagementClient | None = None
-        self._opening = asyncio.Lock()
+        self._client = Opened(lambda: open_cosmos(settings, resource.subscription))
 
     async def aclose(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        await self._client.aclose()
 
     async def read(self, now: float) -> Throughput:  # noqa: ARG002 - nothing is remembered
-        resources, path = (await self._opened()).sql_resources, self._path()
+        resources, path = (await self._client.get()).sql_resources, self._path()
         if self._resource.container is None:
             answer = await resources.get_sql_database_throughput(*path)
         else:
@@ -92,7 +88,7 @@ class ManagementPlane:
         asked: dict[str, Any] = (
             {"autoscaleSettings": {"maxThroughput": value}} if seen.autoscale else {"throughput": value}
         )
-        resources, path = (await self._opened()).sql_resources, self._path()
+        resources, path = (await self._client.get()).sql_resources, self._path()
         begin: Any = (
             resources.begin_update_sql_database_throughput
             if self._resource.container is None
@@ -111,13 +107,6 @@ class ManagementPlane:
         resource = self._resource
         path = (resource.resource_group, resource.account, resource.database)
         return path if resource.container is None else (*path, resource.container)
-
-    async def _opened(self) -> CosmosDBManagementClient:
-        async with self._opening:
-            if self._client is None:
-                subscription = self._resource.subscription
-                self._client = await asyncio.to_thread(open_cosmos, self._settings, subscription)
-            return self._client
 
 
 def _told(resource: Any) -> Throughput:

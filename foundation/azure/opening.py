@@ -1,0 +1,36 @@
+"""A client that is opened by its first use."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+
+class Closable(Protocol):
+    def close(self) -> Awaitable[None]: ...
+
+
+Client = TypeVar("Client", bound=Closable)
+
+
+class Opened(Generic[Client]):
+    """Opens in a thread, because importing an SDK takes half a second. The client belongs to the event loop of that
+    first use. `open_client` raises ValueError naming a bad setting.
+    """
+
+    def __init__(self, open_client: Callable[[], Client]) -> None:
+        self._open = open_client
+        self._client: Client | None = None
+        self._opening = asyncio.Lock()
+
+    async def get(self) -> Client:
+        async with self._opening:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._open)
+            return self._client
+
+    async def aclose(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
