@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from math import isfinite
 
+import msgspec
 from msgspec import Struct
 
 from scaling.decision import explain
@@ -15,16 +16,10 @@ from scaling.model import Evidence, Recommendation
 from scaling.ports import LogPage
 
 
-class EvidenceView(Struct, frozen=True):
-    text: str
-    rule: str
-    metric: str
-    statistic: str
-    value: float | None
-    comparator: str
-    threshold: float | None
-    span: float
-    samples: int
+class EvidenceView(Evidence, frozen=True):
+    """The numbers of a rule, with the same in words."""
+
+    text: str = ""
 
 
 class EffectView(Struct, frozen=True):
@@ -85,24 +80,14 @@ def _entry(entry: LogEntry) -> EntryView:
         proposed=decided.proposed if decided else None,
         minimum=decided.minimum if decided else None,
         maximum=decided.maximum if decided else None,
-        evidence=tuple(_evidence(e) for e in decided.evidence) if decided else (),
+        evidence=tuple(
+            EvidenceView(**msgspec.structs.asdict(e), text=explain.evidence_text(e)) for e in decided.evidence
+        )
+        if decided
+        else (),
         flips=flips_of(decided),
         limits=limits_of(decided),
         effect=EffectView(effect.outcome, effect.reached, effect.detail) if effect else None,
-    )
-
-
-def _evidence(evidence: Evidence) -> EvidenceView:
-    return EvidenceView(
-        explain.evidence_text(evidence),
-        evidence.rule,
-        evidence.metric,
-        evidence.statistic,
-        finite(evidence.value),
-        evidence.comparator,
-        finite(evidence.threshold),
-        evidence.span,
-        evidence.samples,
     )
 
 

@@ -10,15 +10,16 @@ from itertools import pairwise
 from math import isfinite
 from typing import Literal
 
+import msgspec
 from msgspec import Struct
 
 from foundation.version import VERSION
 from foundation.wording import time_text
 from scaling.config.policy import MetricSpec, Policy
-from scaling.controls import Controls
+from scaling.controls import Override, Pause
 from scaling.decision import explain
 from scaling.decision import pacing as pace
-from scaling.model import REASONS, Direction, TargetState
+from scaling.model import REASONS, Direction, ForeignHand, TargetState
 from scaling.ports import PoisonMessage, Snapshot
 from scaling.rules.combine import levels_of
 from scaling.web.log_views import finite, flips_of, limits_of
@@ -62,20 +63,6 @@ class LevelView(Struct, frozen=True):
     by_count: tuple[tuple[int, float], ...] = ()
 
 
-class PauseView(Struct, frozen=True):
-    direction: str | None
-    by: str
-    at: float
-    until: float | None
-
-
-class OverrideView(Struct, frozen=True):
-    capacity: int
-    by: str
-    at: float
-    until: float
-
-
 class PendingView(Struct, frozen=True):
     """An action whose effect is not recorded yet."""
 
@@ -84,12 +71,6 @@ class PendingView(Struct, frozen=True):
     to_capacity: int
     decided_at: float
     expires_at: float
-
-
-class ForeignView(Struct, frozen=True):
-    seen: int
-    expected: int
-    at: float
 
 
 class TargetView(Struct, frozen=True):
@@ -117,10 +98,10 @@ class TargetView(Struct, frozen=True):
     limits: tuple[str, ...]
     metrics: tuple[MetricView, ...]
     levels: tuple[LevelView, ...]
-    pauses: tuple[PauseView, ...]
-    override: OverrideView | None
+    pauses: tuple[Pause, ...]
+    override: Override | None
     dry_run: bool
-    foreign: ForeignView | None
+    foreign: ForeignHand | None
     held_by: str | None
     cooldown_out_until: float | None
     cooldown_in_until: float | None
@@ -163,7 +144,10 @@ def status_view(
 def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView:
     """The state, windows and orders of one target as of `now`. Expired orders and cooldowns are left out."""
     state, controls, last = snapshot.state, snapshot.controls, snapshot.state.last
-    capacity, current = state.capacity, _current(state)
+    capacity, current, override = state.capacity, _current(state), controls.override
+    pending = None
+    if state.pending is not None and now < state.pending.expires_at:
+        pending = msgspec.convert(state.pending, PendingView, from_attributes=True)
     dry_run = policy.spec.dry_run if controls.dry_run is None else controls.dry_run
     return TargetView(
         target=policy.target,
@@ -175,7 +159,7 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
         ready=capacity.ready if capacity else None,
         expected=state.expected,
         capacity_error=state.capacity_error,
-        pending=_pending(state, now),
+        pending=pending,
         reason=last.reason if last else None,
         reason_text=REASONS[last.reason] if last else None,
         line=explain.line(last) if last else None,
@@ -188,12 +172,10 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
             for name, spec in policy.spec.metrics.items()
         ),
         levels=_levels(policy, current),
-        pauses=_pauses(controls, now),
-        override=_override(controls, now),
+        pauses=tuple(each for each in controls.pauses if each.until is None or now < each.until),
+        override=override if override is not None and now < override.until else None,
         dry_run=dry_run,
-        foreign=ForeignView(state.foreign.seen, state.foreign.expected, state.foreign.at)
-        if state.foreign is not None
-        else None,
+        foreign=state.foreign,
         held_by=capacity.held_by if capacity else None,
         cooldown_out_until=_cooldown(policy, state, Direction.OUT, now),
         cooldown_in_until=_cooldown(policy, state, Direction.IN, now),
@@ -214,31 +196,6 @@ def _desired(state: TargetState) -> int | None:
     if state.pending is not None:
         return state.pending.to_capacity
     return state.last.desired if state.last else None
-
-
-def _pending(state: TargetState, now: float) -> PendingView | None:
-    pending = state.pending
-    if pending is None or now >= pending.expires_at:
-        return None
-    return PendingView(
-        pending.action_id,
-        pending.from_capacity,
-        pending.to_capacity,
-        pending.decided_at,
-        pending.expires_at,
-    )
-
-
-def _pauses(controls: Controls, now: float) -> tuple[PauseView, ...]:
-    standing = (p for p in controls.pauses if p.until is None or now < p.until)
-    return tuple(PauseView(p.direction, p.by, p.at, p.until) for p in standing)
-
-
-def _override(controls: Controls, now: float) -> OverrideView | None:
-    found = controls.override
-    if found is None or now >= found.until:
-        return None
-    return OverrideView(found.capacity, found.by, found.at, found.until)
 
 
 def _cooldown(policy: Policy, state: TargetState, direction: Direction, now: float) -> float | None:
