@@ -290,6 +290,22 @@ class Effect(Struct, frozen=True):
     detail: str = ""
 
 
+def effect_of(
+    action: ScaleAction, outcome: EffectOutcome, at: float, detail: str, reached: int | None = None
+) -> Effect:
+    """The effect of an action; without `reached`, of one that changed nothing as far as is known."""
+    return Effect(
+        action.action_id,
+        action.target,
+        outcome,
+        action.from_capacity,
+        action.to_capacity,
+        reached,
+        at,
+        detail,
+    )
+
+
 class EffectRecord(Struct, frozen=True, array_like=True):
     """A past effect as the decision needs it; `level` is the plateau metric when it was decided."""
 

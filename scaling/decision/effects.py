@@ -15,6 +15,7 @@ from scaling.model import (
     Refused,
     ScaleAction,
     TargetState,
+    effect_of,
 )
 
 STILL_OPEN = frozenset({EffectOutcome.FAILED, EffectOutcome.ACCEPTED})
@@ -83,13 +84,6 @@ def _refused(state: TargetState, effect: Effect) -> Refused:
     )
 
 
-def without_change(action: ScaleAction, outcome: EffectOutcome, now: float, detail: str) -> Effect:
-    """The effect of an action that changed nothing, as far as is known."""
-    return Effect(
-        action.action_id, action.target, outcome, action.from_capacity, action.to_capacity, None, now, detail
-    )
-
-
 def leads_to(state: TargetState, pending: ScaleAction, current: int) -> bool:
     """True for a capacity that the pending action leads to, or the one it took the place of, or a part of it."""
     if current in {pending.to_capacity, pending.replaces}:
@@ -114,32 +108,10 @@ def _is_part(pending: ScaleAction, current: int) -> bool:
 
 def found_effect(state: TargetState, pending: ScaleAction, capacity: Capacity) -> Effect | None:
     """The effect that a reading shows: all that was asked for, or the part at which the platform has ended."""
-    if _in_place(pending, capacity):
-        return found_in_place(pending, capacity.at)
+    at, reached = capacity.at, capacity.current
+    if reached == pending.to_capacity and not capacity.pending and at >= pending.decided_at:
+        return effect_of(pending, EffectOutcome.ALREADY_THERE, at, "found in place", reached)
     since = asked_since(state)
-    if since is None or capacity.at <= since or capacity.pending or not _is_part(pending, capacity.current):
+    if since is None or at <= since or capacity.pending or not _is_part(pending, reached):
         return None
-    text = "the platform has ended with a part of it"
-    found = without_change(pending, EffectOutcome.LIMITED, capacity.at, text)
-    return msgspec.structs.replace(found, reached=capacity.current)
-
-
-def _in_place(pending: ScaleAction, capacity: Capacity) -> bool:
-    """True when a reading made since the decision shows what was asked for."""
-    return (
-        capacity.current == pending.to_capacity and not capacity.pending and capacity.at >= pending.decided_at
-    )
-
-
-def found_in_place(action: ScaleAction, at: float) -> Effect:
-    """The effect of an action nobody lived to record."""
-    return Effect(
-        action.action_id,
-        action.target,
-        EffectOutcome.ALREADY_THERE,
-        action.from_capacity,
-        action.to_capacity,
-        action.to_capacity,
-        at,
-        "found in place",
-    )
+    return effect_of(pending, EffectOutcome.LIMITED, at, "the platform has ended with a part of it", reached)

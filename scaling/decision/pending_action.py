@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from scaling.config.policy import Policy
 from scaling.controls import Controls
-from scaling.decision.effects import asked_since, found_effect, record_effect, without_change
+from scaling.decision.effects import asked_since, found_effect, record_effect
 from scaling.decision.orders import active_pause
 from scaling.model import (
     Capacity,
@@ -18,6 +18,7 @@ from scaling.model import (
     Reason,
     ScaleAction,
     TargetState,
+    effect_of,
 )
 
 
@@ -69,12 +70,12 @@ def refusal(
     """Why an action must not reach the platform any more, as its effect; None when it may."""
     pending = state.pending
     if pending is None or pending.action_id != action.action_id:
-        return without_change(action, EffectOutcome.SUPERSEDED, now, "not the pending action of this target")
+        return effect_of(action, EffectOutcome.SUPERSEDED, now, "not the pending action of this target")
     if now >= action.expires_at:
         age = now - action.decided_at
-        return without_change(action, EffectOutcome.EXPIRED, now, f"decided {age:.0f} s ago")
+        return effect_of(action, EffectOutcome.EXPIRED, now, f"decided {age:.0f} s ago")
     text = _forbidden(policy, controls, action, now)
-    return without_change(action, EffectOutcome.REFUSED, now, text) if text else None
+    return effect_of(action, EffectOutcome.REFUSED, now, text) if text else None
 
 
 def _forbidden(policy: Policy, controls: Controls, action: ScaleAction, now: float) -> str:
@@ -122,7 +123,7 @@ def pursue(
         return Review(state)
     forbidden = _forbidden(policy, controls, pending, now)
     if forbidden:
-        effect = without_change(pending, EffectOutcome.REFUSED, now, forbidden)
+        effect = effect_of(pending, EffectOutcome.REFUSED, now, forbidden)
         return _told(record_effect(state, effect), f"{where} is cancelled: {forbidden}", effect=effect)
     if now >= pending.expires_at:
         given_up = msgspec.structs.replace(

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from scaling.model import Effect, EffectOutcome, ScaleAction
+from scaling.model import Effect, EffectOutcome, ScaleAction, effect_of
 from scaling.ports import ScalerError
 
 PATIENCE = 20.0
@@ -59,17 +59,7 @@ class Order(Struct):
         return seconds
 
     def effect(self, outcome: EffectOutcome, reached: int | None, detail: str) -> Effect:
-        action = self.action
-        return Effect(
-            action_id=action.action_id,
-            target=action.target,
-            outcome=outcome,
-            from_capacity=action.from_capacity,
-            to_capacity=action.to_capacity,
-            reached=reached,
-            at=self.time,
-            detail=detail,
-        )
+        return effect_of(self.action, outcome, self.time, detail, reached)
 
 
 _Order = TypeVar("_Order", bound=Order)

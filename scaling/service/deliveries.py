@@ -18,7 +18,7 @@ from foundation.sanitize import leaving, told
 from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
 from scaling.decision import explain
-from scaling.decision.effects import STILL_OPEN, as_ours, record_effect, without_change
+from scaling.decision.effects import STILL_OPEN, as_ours, record_effect
 from scaling.decision.lock_step import as_seen, neighbours, objection
 from scaling.decision.pending_action import (
     being_carried_out,
@@ -27,7 +27,7 @@ from scaling.decision.pending_action import (
     refusal,
     under_way_until,
 )
-from scaling.model import Delivery, Effect, EffectOutcome, ScaleAction, TargetState
+from scaling.model import Delivery, Effect, EffectOutcome, ScaleAction, TargetState, effect_of
 from scaling.ports import Scaler, ScalerError, Snapshot
 from scaling.service import messages as codec
 from scaling.service.entries import effect_entry
@@ -127,7 +127,7 @@ class Deliveries(Struct, frozen=True):
             seen = "it has no scaler" if scaler is None else await read_capacity(scaler, name, now)
             others[name] = as_seen(state, seen)
         text = objection(policy, loaded.windows, action, others, now=now)
-        return None if text is None else without_change(action, EffectOutcome.FAILED, now, f"waits: {text}")
+        return None if text is None else effect_of(action, EffectOutcome.FAILED, now, f"waits: {text}")
 
     async def _carry_out(self, scaler: Scaler, action: ScaleAction, until: float) -> _Delivered:
         """What came of one delivery: the effect at the time it was there, which may be minutes after the order.
@@ -142,7 +142,7 @@ class Deliveries(Struct, frozen=True):
         seconds = until - self.clock()
         if seconds <= 0:
             text = "its time was over before it could begin"
-            return _Delivered(without_change(action, EffectOutcome.FAILED, self.clock(), text))
+            return _Delivered(effect_of(action, EffectOutcome.FAILED, self.clock(), text))
         try:
             async with asyncio.timeout(seconds):
                 effect = await scaler.apply(action, now=self.clock())
@@ -157,13 +157,13 @@ class Deliveries(Struct, frozen=True):
         except ScalerError as error:
             text, unknown = leaving(str(error)), error.unknown is True
             again_after = _seconds_to_wait(error.retry_after)
-            effect = without_change(action, EffectOutcome.FAILED, self.clock(), text)
+            effect = effect_of(action, EffectOutcome.FAILED, self.clock(), text)
         except TimeoutError:
             text, unknown = f"no answer within {seconds:.0f} s; what became of it is not known", True
-            effect = without_change(action, EffectOutcome.FAILED, self.clock(), text)
+            effect = effect_of(action, EffectOutcome.FAILED, self.clock(), text)
         except Exception as error:  # noqa: BLE001 - a scaler of the user's own may raise anything
             unforeseen, unknown = error, True
-            effect = without_change(action, EffectOutcome.FAILED, self.clock(), told(error))
+            effect = effect_of(action, EffectOutcome.FAILED, self.clock(), told(error))
         return _Delivered(effect, again_after, unforeseen, unknown)
 
     async def _record(self, delivered: _Delivered) -> None:

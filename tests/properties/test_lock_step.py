@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
-from scaling.decision.effects import record_effect, without_change
+from scaling.decision.effects import record_effect
 from scaling.decision.lock_step import as_seen, capacities, objection
 from scaling.decision.pending_action import refusal
 from scaling.decision.transitions import absorb, advance, already_evaluated, review
@@ -30,6 +30,7 @@ from scaling.model import (
     Reason,
     ScaleAction,
     TargetState,
+    effect_of,
 )
 from scaling.window import Window, WindowSpec
 
@@ -165,7 +166,7 @@ class Simulation:
         if effect is None and self.locked:
             text = objection(target.policy, target.windows, action, others, now=self.now)
             if text is not None:
-                effect = without_change(action, EffectOutcome.FAILED, self.now, text)
+                effect = effect_of(action, EffectOutcome.FAILED, self.now, text)
         if effect is not None:
             target.state = record_effect(target.state, effect)
         elif not any(flight.action.action_id == action.action_id for flight in self.flying):
@@ -184,7 +185,7 @@ class Simulation:
         if self.now >= action.expires_at or target.platform != action.from_capacity:
             return
         target.platform = action.to_capacity
-        effect = without_change(action, EffectOutcome.APPLIED, self.now, "")
+        effect = effect_of(action, EffectOutcome.APPLIED, self.now, "")
         self.effects.append(msgspec.structs.replace(effect, reached=action.to_capacity))
 
     def fail(self, pick: int) -> None:

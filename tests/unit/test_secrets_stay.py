@@ -8,9 +8,8 @@ import pytest
 from foundation.http.answers import error_response
 from foundation.logs.secret_filter import hide_secrets, keep_secrets_from_logs
 from foundation.sanitize import HiddenError, raising_no_secrets
-from scaling.decision.effects import without_change
 from scaling.log_entry import LogKind
-from scaling.model import Capacity, EffectOutcome
+from scaling.model import Capacity, EffectOutcome, effect_of
 from scaling.ports import CollectError, ScalerError
 from scaling.rules.combine import safe_evaluate
 from scaling.service.reading import MetricSource, make_report, read_capacity, read_metrics
@@ -147,7 +146,7 @@ class Refuses:
     async def apply(self, action, *, now):
         if isinstance(self.answer, Exception):
             raise self.answer
-        return without_change(action, EffectOutcome.REFUSED, now, STORY)
+        return effect_of(action, EffectOutcome.REFUSED, now, STORY)
 
 
 @pytest.mark.parametrize("answer", [None, ScalerError(STORY), ValueError(STORY)])
