@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from msgspec import Struct
@@ -38,6 +38,14 @@ async def gather(call: Callable[[_T], Awaitable[_R]], items: Iterable[_T], *, at
     except ExceptionGroup as errors:
         raise errors.exceptions[0] from None
     return [task.result() for task in tasks]
+
+
+async def next_page(pages: AsyncIterator[AsyncIterator[_T]]) -> list[_T]:
+    """The next page with anything in it; empty after the last one."""
+    async for page in pages:
+        if found := [each async for each in page]:
+            return found
+    return []
 
 
 class Rounds(Generic[_T, _R]):

@@ -24,6 +24,7 @@ from consumer.model import Checkpoint, Claim, Event
 from consumer.ports import CheckpointStore
 from consumer.running.assembly import Parts, driver_settings, reporter
 from consumer.running.driver import Driver
+from consumer.running.process import close_part
 from consumer.stores.memory import MemoryCheckpointStore
 from foundation.errors import SettingsError, TidemarkError
 from foundation.logs.sdk_logs import quiet_sdks
@@ -193,10 +194,7 @@ class _Working:
         await self.driver.aclose()
         for part in (self._sink, self._letters, self.stored):
             if part is not None:
-                try:
-                    await part.aclose()
-                except Exception:  # the others are closed all the same, and the reason for it is still told
-                    log.exception("closing %s failed", type(part).__name__)
+                await close_part(part)
 
 
 class _Batches:

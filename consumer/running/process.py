@@ -118,11 +118,11 @@ class ConsumerProcess:
             parts.append(self._stored)
         async with AsyncExitStack() as closing:
             for part in reversed(parts):
-                closing.push_async_callback(_close, part)
+                closing.push_async_callback(close_part, part)
             await self._reporter.aclose(asyncio.get_running_loop().time() + LAST_WORDS)
 
 
-async def _close(part: Any) -> None:
+async def close_part(part: Any) -> None:
     try:
         await part.aclose()
     except Exception:

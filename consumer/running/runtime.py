@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack, suppress
 from math import inf
-from typing import Protocol
 
 from msgspec import Struct, structs
 
 from consumer.errors import FencedError, ShutdownError
 from consumer.leasing.balance import split
-from consumer.leasing.claiming import Partitions, claim_partition
+from consumer.leasing.claiming import claim_partition
 from consumer.leasing.fleet_share import FleetShare
 from consumer.leasing.ownership import Ownership
-from consumer.leasing.start_position import Expired, Start, refuse_gap
+from consumer.leasing.start_position import Expired, refuse_gap
 from consumer.model import Claim, Event
 from consumer.options import PositionPolicy
 from consumer.ports import CheckpointStore, LeaseStore
+from consumer.receiving.receiver import HubReceiver
 from consumer.running.driver import Driver
 from foundation.calls import answered
 from foundation.errors import TidemarkError, UnavailableError
@@ -37,26 +37,6 @@ TELL_EVERY = 10.0
 _LOOKED_AT = 1.5
 """Intervals until a partition that somebody took is claimed again: the leases were looked at meanwhile, so that the
 claim of their new owner is left alone."""
-
-OnEvents = Callable[[Sequence[Event], int | None], Awaitable[None]]
-OnExpired = Callable[[Expired], None]
-
-
-class Receiver(Partitions, Protocol):
-    """Where events come from: one event hub for one consumer group."""
-
-    async def partitions(self) -> Sequence[str]: ...
-
-    async def receive(
-        self, partition: str, start: Start, epoch: int, on_events: OnEvents, on_expired: OnExpired
-    ) -> None:
-        """Until cancelled. `on_expired` is told what retention took before it was received, before any later event is
-        handed over. Raises FencedError when a later claim receives, PositionError, SettingsError, and what the two
-        raise.
-        """
-        ...
-
-    async def close(self, deadline: float) -> None: ...
 
 
 class RuntimeSettings(Struct, frozen=True):
@@ -90,7 +70,7 @@ class Consumer:
     def __init__(
         self,
         settings: RuntimeSettings,
-        receiver: Receiver,
+        receiver: HubReceiver,
         driver: Driver,
         checkpoints: CheckpointStore,
         leases: LeaseStore,

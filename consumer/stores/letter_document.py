@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from consumer.model import DeadLetter, Event, Rejection
+from foundation.errors import TidemarkError
 
 _NUMBER = re.compile(r"[0-9]{1,18}")  # what 64 bits hold, whatever somebody types
 
@@ -40,8 +41,15 @@ def to_document(letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def from_document(document: Mapping[str, Any]) -> DeadLetter:
-    """Raises ValueError, KeyError or TypeError for a document that is no letter."""
+def from_document(document: Mapping[str, Any] | bytes, place: str) -> DeadLetter:
+    """From a document, or its JSON. Raises TidemarkError, naming the place, for what is no letter."""
+    try:
+        return _letter(msgspec.json.decode(document) if isinstance(document, bytes) else document)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise TidemarkError(f"{place} is no dead letter ({error!r}); move or delete it") from error
+
+
+def _letter(document: Mapping[str, Any]) -> DeadLetter:
     body = (
         document["body"].encode() if "body" in document else b64decode(document["body_base64"], validate=True)
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
 from azure.storage.blob.aio import ContainerClient
 
-from foundation.azure.connections import network_story
+from foundation.azure.connections import network_story, retry_after
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 _Result = TypeVar("_Result")
@@ -35,7 +34,9 @@ async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any,
     except HttpResponseError as error:
         if _code(error) in _BAD_NAMES:
             raise SettingsError(f"{doing}: {_refusal(error)}; check the container's name") from error
-        raise UnavailableError(f"{doing}: {_refusal(error)}", _retry_after(error)) from error
+        raise UnavailableError(
+            f"{doing}: {_refusal(error)}", retry_after(getattr(error.response, "headers", {}))
+        ) from error
     except TidemarkError:
         raise
     except Exception as error:  # the network's, or one that nobody thought of: the outcome is as unknown
@@ -66,11 +67,3 @@ def _refusal(error: HttpResponseError) -> str:
     if error.status_code in {401, 403}:
         return f"{said}; the consumer needs the role Storage Blob Data Contributor, or a valid key, and its network let in"
     return said
-
-
-def _retry_after(error: HttpResponseError) -> float | None:
-    headers = getattr(error.response, "headers", {})
-    for name, scale in (("x-ms-retry-after-ms", 0.001), ("retry-after-ms", 0.001), ("Retry-After", 1.0)):
-        with contextlib.suppress(TypeError, ValueError):
-            return float(headers.get(name, "")) * scale
-    return None

@@ -9,6 +9,7 @@ reprs name settings and never show their values.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import ssl
 from collections.abc import Mapping
@@ -124,6 +125,14 @@ class IdentityCredential:
 def network_story(error: Exception) -> str:
     """A network error in words, without the TLS object the HTTP client puts into its own."""
     return f"{type(error).__name__}: {_TLS_OBJECT.sub('', str(error))}"
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds a service asks to wait; None where it does not, or not in words that are known."""
+    for name, scale in (("x-ms-retry-after-ms", 0.001), ("retry-after-ms", 0.001), ("Retry-After", 1.0)):
+        with contextlib.suppress(TypeError, ValueError):
+            return float(headers.get(name, "")) * scale
+    return None
 
 
 def identity_setting(settings: Settings, prefix: str, name: str) -> str | None:

@@ -8,7 +8,7 @@ is signed). Of the private parts one is used: the map of partition key ranges, w
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from typing import Any
@@ -22,7 +22,7 @@ from azure.cosmos.partition_key import NonePartitionKeyValue
 from msgspec import Struct
 
 from consumer.sinks.cosmos.answers import Answer
-from foundation.azure.connections import ConnectionSettingsError, Settings, network_story
+from foundation.azure.connections import ConnectionSettingsError, Settings, network_story, retry_after
 from foundation.azure.cosmos import cosmos_client, cosmos_endpoint
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 
@@ -156,7 +156,7 @@ class CosmosContainer:
                 status=error.status_code or 0,
                 sub_status=error.sub_status or 0,
                 message=str(error.http_error_message or ""),
-                retry_after=_retry_after(error.headers),
+                retry_after=retry_after(error.headers),
             )
         except SDK_ERRORS as error:
             return Answer(message=network_story(error))
@@ -182,7 +182,7 @@ class CosmosContainer:
                     f"{self._connection}: the account refuses the key or identity (401)"
                 ) from error
             story = f"{self!r} answers {error.status_code}: {error.http_error_message}"
-            raise UnavailableError(story, _retry_after(error.headers)) from error
+            raise UnavailableError(story, retry_after(error.headers)) from error
         except SDK_ERRORS as error:
             raise UnavailableError(f"{self!r} cannot be reached: {network_story(error)}") from error
 
@@ -216,12 +216,3 @@ class _Exchange:
         http.data = body if len(body) <= _LARGE_BODY else BytesIO(body)
         http.headers.update(self._headers)
         self.done = True
-
-
-def _retry_after(headers: Mapping[str, Any]) -> float | None:
-    """Seconds the service asks to wait, or None."""
-    text = headers.get("x-ms-retry-after-ms")
-    try:
-        return float(text) / 1000 if text else None
-    except ValueError:
-        return None

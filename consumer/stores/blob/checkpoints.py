@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -60,22 +60,23 @@ class BlobCheckpointStore:
     async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:
         written = msgspec.structs.replace(checkpoint, saved_at=self._clock())
         doing = f"setting the checkpoint of partition {checkpoint.partition}"
-        await answered(doing, deadline, self._put(written))
+        await answered(doing, deadline, self._claim(written.partition, written.owner, written))
 
     async def aclose(self) -> None:
         await self._container.close()
 
-    async def _claim(self, partition: str, owner: str) -> Claim:
+    async def _claim(self, partition: str, owner: str, written: Checkpoint | None = None) -> Claim:
+        """The next epoch, with the position as stored, or as it shall be from now on."""
         while True:
             seen = await self._read(partition)
-            position = seen.stored.position if seen else None
+            position = written or (seen.stored.position if seen else None)
             if isinstance(position, str):
                 raise PositionError(
                     f"the checkpoint of partition {partition}, blob {self._place(partition)}, cannot be read: "
                     f"{position}. Set a position with 'tidemark checkpoints set --partition {partition}'"
                 )
             fence = Fence((seen.stored.fence.epoch if seen else 0) + 1, owner)
-            if await self._replace(partition, seen, fence, position):
+            if await self._write(partition, seen, fence, position):
                 return Claim(partition, owner, fence.epoch, position)
             await asyncio.sleep(_PAUSE)
 
@@ -91,12 +92,7 @@ class BlobCheckpointStore:
                 )
             if seen and _is_ahead(seen.stored.position, written):
                 return
-            done = (
-                await self._update(partition, seen, ours, written)
-                if seen
-                else await self._replace(partition, None, ours, written)
-            )
-            if done:
+            if await self._write(partition, seen, ours, written, whole=seen is None):
                 return
             await asyncio.sleep(_PAUSE)
             seen = await self._read(partition)
@@ -119,14 +115,6 @@ class BlobCheckpointStore:
                 raise
         return found
 
-    async def _put(self, written: Checkpoint) -> None:
-        while True:
-            seen = await self._read(written.partition)
-            fence = Fence((seen.stored.fence.epoch if seen else 0) + 1, written.owner)
-            if await self._replace(written.partition, seen, fence, written):
-                return
-            await asyncio.sleep(_PAUSE)
-
     async def _read(self, partition: str) -> _Seen | None:
         try:
             blob = await self._container.get_blob_client(self._name(partition)).download_blob()
@@ -145,20 +133,28 @@ class BlobCheckpointStore:
             )
         return _Seen(properties.etag, stored)
 
-    async def _replace(
-        self, partition: str, seen: _Seen | None, fence: Fence, position: Checkpoint | None
+    async def _write(
+        self,
+        partition: str,
+        seen: _Seen | None,
+        fence: Fence,
+        position: Checkpoint | None,
+        *,
+        whole: bool = True,
     ) -> bool:
-        """Writes metadata and content, if the blob is still as seen. False: it is not."""
+        """Writes metadata, and the `whole` blob where its content changes, if it is still as seen. False: it is not."""
         metadata = to_metadata(self._stream, partition, fence, position)
         condition: dict[str, Any] = (
-            {"overwrite": True, "etag": seen.etag, "match_condition": MatchConditions.IfNotModified}
-            if seen
-            else {"overwrite": False}
+            {"etag": seen.etag, "match_condition": MatchConditions.IfNotModified} if seen else {}
         )
         blob = self._container.get_blob_client(self._name(partition))
         self._seen.pop(partition, None)
         try:
-            answer = await blob.upload_blob(to_content(fence), metadata=metadata, **condition)
+            if whole:
+                condition["overwrite"] = seen is not None
+                answer = await blob.upload_blob(to_content(fence), metadata=metadata, **condition)
+            else:
+                answer = await blob.set_blob_metadata(metadata, **condition)
         except HttpResponseError as error:
             if container_is_missing(error):
                 await ensure_container(self._container)
@@ -166,30 +162,8 @@ class BlobCheckpointStore:
             if error.status_code in CONFLICT:
                 return False
             raise
-        self._remember(partition, answer, fence, position)
-        return True
-
-    async def _update(self, partition: str, seen: _Seen, fence: Fence, position: Checkpoint) -> bool:
-        """Writes the metadata only, if the blob is still as seen. False: it is not."""
-        blob = self._container.get_blob_client(self._name(partition))
-        self._seen.pop(partition, None)
-        try:
-            answer = await blob.set_blob_metadata(
-                to_metadata(self._stream, partition, fence, position),
-                etag=seen.etag,
-                match_condition=MatchConditions.IfNotModified,
-            )
-        except HttpResponseError as error:
-            if error.status_code in CONFLICT:
-                return False
-            raise
-        self._remember(partition, answer, fence, position)
-        return True
-
-    def _remember(
-        self, partition: str, answer: Mapping[str, object], fence: Fence, position: Checkpoint | None
-    ) -> None:
         self._seen[partition] = _Seen(str(answer["etag"]), Stored(fence, position, foreign=False))
+        return True
 
     def _name(self, partition: str) -> str:
         return self._stream.blob(_KIND, partition)

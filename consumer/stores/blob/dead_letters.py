@@ -6,8 +6,7 @@ letters do; the reason is in the metadata too.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 from azure.core.exceptions import ResourceNotFoundError
@@ -18,8 +17,7 @@ from consumer.model import DeadLetter, Stream
 from consumer.stores.blob.layout import header_text, plain_text
 from consumer.stores.letter_document import clean, event_of, from_document, to_document
 from foundation.azure.blobs import answered, ensure_container
-from foundation.errors import TidemarkError
-from foundation.gathering import gather
+from foundation.gathering import gather, next_page
 
 _KIND = "dead-letter"
 _AT_ONCE = 16  # requests; also how many bodies a list holds in memory
@@ -50,7 +48,7 @@ class BlobDeadLetterStore:
         pages = self._container.list_blobs(
             name_starts_with=folder, include=["metadata"], results_per_page=_AT_ONCE
         ).by_page()
-        while page := await answered("listing the dead letters", None, _next(pages)):
+        while page := await answered("listing the dead letters", None, next_page(pages)):
             names = [blob.name for blob in page if reason in {None, _reason(blob.metadata)}]
             for letter in await answered(
                 "reading dead letters", None, gather(self._read, names, at_once=_AT_ONCE)
@@ -88,12 +86,7 @@ class BlobDeadLetterStore:
             content = await (await self._container.get_blob_client(name).download_blob()).readall()
         except ResourceNotFoundError:
             return None
-        try:
-            return from_document(msgspec.json.decode(content))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TidemarkError(
-                f"blob '{self._container.container_name}/{name}' is no dead letter ({error!r}); move or delete it"
-            ) from error
+        return from_document(content, f"blob '{self._container.container_name}/{name}'")
 
     async def _delete(self, name: str) -> bool:
         try:
@@ -110,13 +103,5 @@ class BlobDeadLetterStore:
         return f"{self._stream.blob(_KIND, partition)}/{sequence_number:020d}.json"
 
 
-async def _next(pages: Any) -> Sequence[Any]:
-    """The next page of blobs; empty after the last one."""
-    async for page in pages:
-        if found := [blob async for blob in page]:
-            return found
-    return []
-
-
-def _reason(metadata: dict[str, str | None] | None) -> str:
+def _reason(metadata: Mapping[str, str | None] | None) -> str:
     return plain_text((metadata or {}).get("reason") or "")

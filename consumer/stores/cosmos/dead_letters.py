@@ -12,9 +12,10 @@ from azure.cosmos.exceptions import CosmosHttpResponseError
 
 from consumer.model import DeadLetter
 from consumer.stores.letter_document import event_of, from_document, to_document
-from foundation.azure.connections import ConnectionSettingsError, Settings, network_story
+from foundation.azure.connections import ConnectionSettingsError, Settings, network_story, retry_after
 from foundation.azure.cosmos import cosmos_client
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
+from foundation.gathering import next_page
 
 PARTITION_KEY = "/partition"
 _AT_ONCE = 16  # writes in flight
@@ -78,7 +79,7 @@ class CosmosDeadLetterStore:
             max_item_count=_AT_ONCE,
             **options,
         ).by_page()
-        while page := await self._answered("listing the dead letters of", None, _next(pages)):
+        while page := await self._answered("listing the dead letters of", None, next_page(pages)):
             for document in page:
                 yield self._letter(document)
 
@@ -153,12 +154,7 @@ class CosmosDeadLetterStore:
             raise
 
     def _letter(self, document: Mapping[str, Any]) -> DeadLetter:
-        try:
-            return from_document(document)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise TidemarkError(
-                f"document {document.get('id')!r} in {self!r} is no dead letter ({error!r}); move or delete it"
-            ) from error
+        return from_document(document, f"document {document.get('id')!r} in {self!r}")
 
     def _partition(self, letter_id: str) -> str | None:
         found = event_of(letter_id, *self._scope)
@@ -189,13 +185,4 @@ class CosmosDeadLetterStore:
             return SettingsError(
                 f"{story}; the database must exist, and the container too unless the connection is by key"
             )
-        delay = error.headers.get("x-ms-retry-after-ms") if error.headers else None
-        return UnavailableError(story, float(delay) / 1000 if delay else None)
-
-
-async def _next(pages: Any) -> Sequence[dict[str, Any]]:
-    """The next page with anything in it; empty after the last one."""
-    async for page in pages:
-        if found := [document async for document in page]:
-            return found
-    return []
+        return UnavailableError(story, retry_after(error.headers or {}))

@@ -33,16 +33,7 @@ def claim(connection: Connection, scope: Stream, partition: str, owner: str) -> 
 
 def save(connection: Connection, scope: Stream, claim: Claim, checkpoint: Checkpoint) -> None:
     """Raises FencedError."""
-    saved = connection.execute(
-        update(CHECKPOINTS)
-        .where(
-            *_of(scope, claim.partition),
-            _row.OwnerEpoch == claim.epoch,
-            _row.SequenceNumber <= checkpoint.sequence_number,
-        )
-        .values(**_values(checkpoint))
-    )
-    if saved.rowcount == 0:
+    if not _move(connection, scope, claim, checkpoint, _row.SequenceNumber <= checkpoint.sequence_number):
         check_epoch(_read(connection, scope, claim.partition), claim)
 
 
@@ -53,16 +44,15 @@ def advance(
 
     The row stays locked until the transaction ends: of two writers, the second waits and is then refused.
     """
-    moved = connection.execute(
-        update(CHECKPOINTS)
-        .where(
-            *_of(scope, claim.partition),
-            _row.SequenceNumber == previous,
-            _row.OwnerEpoch == claim.epoch,
-        )
-        .values(**_values(checkpoint))
-    )
-    return moved.rowcount == 1
+    return _move(connection, scope, claim, checkpoint, _row.SequenceNumber == previous)
+
+
+def _move(
+    connection: Connection, scope: Stream, claim: Claim, checkpoint: Checkpoint, if_: ColumnElement[bool]
+) -> bool:
+    own = (*_of(scope, claim.partition), _row.OwnerEpoch == claim.epoch)
+    moved = connection.execute(update(CHECKPOINTS).where(*own, if_).values(**_values(checkpoint)))
+    return moved.rowcount > 0
 
 
 def put(connection: Connection, scope: Stream, checkpoint: Checkpoint) -> None:
