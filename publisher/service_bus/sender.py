@@ -35,7 +35,6 @@ from publisher.service_bus.core.sending import Sending, SendPolicy
 from publisher.service_bus.sdk.sdk_way import Encoder, Link, SdkWay
 from publisher.service_bus.sdk.send_call import (
     DEFAULT_TIMEOUT,
-    Call,
     Journal,
     LearnedLimits,
     OnProgress,
@@ -186,17 +185,17 @@ class BigBatchSender:
         check_iterable(messages)
         before = new_report(session_id, schedule_at, id_prefix)
         async with self._lock:
-            call = await self._call(before)
+            sending, encoder = await self._begin(before)
             if isinstance(messages, Collection):
                 for part in parts_of(messages):
-                    call.sending.measure_ahead(part)
+                    sending.measure_ahead(part)
                     await self._pause(0)  # other tasks have their turn
-                source = Source(islice(iter(messages), call.sending.next_index, None))
+                source = Source(islice(iter(messages), sending.next_index, None))
             elif isinstance(messages, AsyncIterable):
                 source = Source(aiter(messages))
             else:
                 source = Source(iter(messages))
-            return await self._carry_out(call, source, on_progress)
+            return await self._carry_out(sending, encoder, source, on_progress)
 
     async def resume(
         self, report: SendReport, *, resend_unknown: bool = False, on_progress: OnProgress | None = None
@@ -207,8 +206,8 @@ class BigBatchSender:
         Raises what `send` raises; the report is of both calls together.
         """
         async with self._lock:
-            call = await self._call(report, resend_unknown=resend_unknown)
-            return await self._carry_out(call, report.rest or Source(iter(())), on_progress)
+            call = await self._begin(report, resend_unknown=resend_unknown)
+            return await self._carry_out(*call, report.rest or Source(iter(())), on_progress)
 
     async def cancel_scheduled(self, report: SendReport) -> None:
         """Cancel the messages that a call scheduled. Raises ServiceBusError if one of them was enqueued already."""
@@ -218,7 +217,7 @@ class BigBatchSender:
                 some = numbers[start : start + _CANCEL_AT_ONCE]
                 await came(self._link.sender.cancel_scheduled_messages(some))
 
-    async def _call(self, before: SendReport, *, resend_unknown: bool = False) -> Call:
+    async def _begin(self, before: SendReport, *, resend_unknown: bool = False) -> tuple[Sending, Encoder]:
         await self._open()
         scheduled = before.schedule_at is not None
         limits = self._learned.begin(self._link.limits, scheduled=scheduled)
@@ -238,7 +237,7 @@ class BigBatchSender:
             resend_unknown=resend_unknown,
             chance=random.random,
         )
-        return Call(sending, encoder, before.schedule_at)
+        return sending, encoder
 
     async def _open(self) -> None:
         for attempt in range(1, self._policy.attempts + 1):
@@ -250,15 +249,17 @@ class BigBatchSender:
                 raise not_opened(refused, sender.entity_name, sender.fully_qualified_namespace, attempt)
             await self._pause(self._policy.wait(refused.retry_after, random.random))
 
-    async def _carry_out(self, call: Call, source: Source, on_progress: OnProgress | None) -> SendReport:
-        sending, performing = call.sending, None
+    async def _carry_out(
+        self, sending: Sending, encoder: Encoder, source: Source, on_progress: OnProgress | None
+    ) -> SendReport:
+        performing = None
         before = cancellations()
         try:
             effect = sending.next()
             while effect is not None:
                 _raise_if_swallowed(before)
                 performing = effect
-                answer = await self._perform(effect, call, source)
+                answer = await self._perform(effect, encoder, source)
                 performing = None
                 effect = sending.next(answer)
                 if on_progress is not None and isinstance(answer, steps.Accepted):
@@ -267,17 +268,17 @@ class BigBatchSender:
             sending.abandon(f"given up: {type(error).__name__}", performing)
             raise
         finally:
-            self._learned.remember(sending.limits, scheduled=call.schedule_at is not None)
+            self._learned.remember(sending.limits, scheduled=encoder.schedule_at is not None)
             source.push_back(sending.give_back())
             self.last_report = sending.report(source)
         return finished(sending, self.last_report)
 
-    async def _perform(self, effect: steps.Effect, call: Call, source: Source) -> Any:
+    async def _perform(self, effect: steps.Effect, encoder: Encoder, source: Source) -> Any:
         match effect:
             case steps.Read(count):
                 return await source.read(count)
             case steps.Transfer():
-                return await self._transfer(effect, call)
+                return await self._transfer(effect, encoder)
             case steps.Store():
                 return await self._store(effect)
             case steps.Pause(seconds):
@@ -287,10 +288,10 @@ class BigBatchSender:
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def _transfer(self, effect: steps.Transfer, call: Call) -> steps.Answer:
+    async def _transfer(self, effect: steps.Transfer, encoder: Encoder) -> steps.Answer:
         if self._journal is not None:
             self._journal.sending(effect.items)
-        answer = await self._link.transfer(effect, call.encoder, call.schedule_at)
+        answer = await self._link.transfer(effect, encoder)
         if self._journal is not None:
             self._journal.answered(answer)
         return answer

@@ -48,9 +48,8 @@ class SqlStateStore:
         row = await self._transact(lambda connection: connection.execute(query).one_or_none(), deadline)
         if row is None:
             return None
-        return layout.decode(row.State, f"the row of {layout.name_of(key)} in {STATES.name}"), str(
-            row.Version
-        )
+        where = f"the row of {layout.name_of(key)} in {STATES.name}"
+        return layout.decode(row.State, where), str(row.Version)
 
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
         text = layout.encode(record).decode()

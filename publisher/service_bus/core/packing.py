@@ -16,11 +16,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 MAX_COUNT = 4500
 """Messages in a batch: the service refuses more, whatever their size (azure-sdk-for-js issue 12041)."""
 
+_index = attrgetter("index")
 SHRINK = 0.95  # the seed's: "reduce max batch size to 95% of current value"
 
 
@@ -208,7 +210,3 @@ class Lanes(Generic[Item]):
                 return key
             del self._full[key]  # the limits have changed since
         return min(self._lanes, key=lambda each: _index(self._lanes[each].items[0]))
-
-
-def _index(item: Sized) -> int:
-    return item.index

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from consumer.core.retry_delay import delay
@@ -20,6 +21,7 @@ from publisher.service_bus.core.errors import OversizedMessageError, UnsendableM
 from publisher.service_bus.core.packing import Lanes, Limits, learned, learned_singly
 from publisher.service_bus.core.send_report import Indices, Outgoing, Refused, SendReport
 
+_index = attrgetter("index")
 _COUNTED = ("batches", "payload", "claims", "retries", "size_refusals")
 READ_AT_ONCE = 64  # messages; encoding them takes the loop a few milliseconds
 
@@ -311,7 +313,3 @@ class Sending:
                 return
             refused = Refused(item.index, item.message_id, item.size, error.limit, str(error), item.message)
             self._refuse(error, refused)
-
-
-def _index(item: Outgoing) -> int:
-    return item.index

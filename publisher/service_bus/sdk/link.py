@@ -10,10 +10,9 @@ publisher.service_bus.sdk.sdk_way, which knows the version that it is for, and w
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusSender
 from azure.servicebus._common import mgmt_handlers
@@ -36,7 +35,6 @@ from publisher.blocking import came
 from publisher.errors import PublishSettingsError
 from publisher.sdk_insides import CHANGED
 from publisher.service_bus.core.packing import Limits
-from publisher.service_bus.core.send_report import Outgoing
 from publisher.service_bus.core.send_steps import (
     Answer,
     Busy,
@@ -49,6 +47,7 @@ from publisher.service_bus.sdk import public_sdk
 from publisher.service_bus.sdk.message_sizes import Encoder, batch_envelope, scheduling_entry
 from publisher.service_bus.sdk.public_sdk import NEVER
 
+_Number = TypeVar("_Number", int, float)
 _SIZE = re.compile(r"size:\s*(\d+) bytes")
 _LIMIT = re.compile(r"limit \((\d+) bytes\)")
 _WAIT = re.compile(r"wait (\d+(?:\.\d+)?) seconds?")
@@ -64,47 +63,40 @@ _PASSING = frozenset(
 )
 
 
-class _Anything(Protocol):
-    """What both of the SDK's senders have inside."""
-
-    _config: Any
-    _amqp_transport: Any
-    _handler: Any
-    _mgmt_target: str
-    _running: bool
-    _max_message_size_on_link: int
-    _max_batch_size_on_link: int
-
-
 class Link(public_sdk.Link):
     """By private names of the SDK."""
 
     def __init__(self, sender: AsyncServiceBusSender | ServiceBusSender, timeout: float) -> None:
         super().__init__(sender, timeout)
-        self.failure: BaseException | None = None
-        """Of a private name of the SDK."""
         self._is_suspect = False  # after an error that nobody thought of, the link is attached anew
-        _take_over(self.sender)
+        if sender._amqp_transport.KIND != PyamqpTransport.KIND:
+            raise PublishSettingsError(
+                "the sender was created with uamqp_transport=True, accepted: the SDK's own transport"
+            )
+        self.sender._config.retry_total = 0
 
     async def _attached(self) -> Limits:
         if self._is_suspect or _gone(self.sender):
             await came(self.sender._close_handler())
         enter = getattr(self.sender, "__aenter__", None) or self.sender.__enter__
         await came(enter())
-        limits = announced(self.sender)
+        limits = Limits(self.sender._max_batch_size_on_link, self.sender._max_message_size_on_link)
         self._is_suspect = False
         return limits
 
-    def _prepared(
-        self, effect: Transfer, encoder: Encoder, schedule_at: datetime | None
-    ) -> Callable[[], Any]:
+    def _prepared(self, effect: Transfer, encoder: Encoder) -> Callable[[], Any]:
         sender = self.sender
-        if schedule_at is None:
+        if encoder.schedule_at is None:
             return partial(sender.send_messages, outgoing(sender, effect, encoder), timeout=self._timeout)
         return partial(
             sender._mgmt_request_response_with_retry,
             REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
-            scheduling_request(effect.items),
+            {
+                MGMT_REQUEST_MESSAGES: [
+                    scheduling_entry(item.message_id, item.session_id, item.partition_key, item.encoded)
+                    for item in effect.items
+                ]
+            },
             mgmt_handlers.schedule_op,
             timeout=self._timeout,
         )
@@ -124,12 +116,7 @@ class Link(public_sdk.Link):
         return f"unexpected {type(error).__name__}: {error}"
 
 
-def announced(sender: _Anything) -> Limits:
-    """The limits that the service announced when the link was attached."""
-    return Limits(batch=sender._max_batch_size_on_link, message=sender._max_message_size_on_link)
-
-
-def outgoing(sender: _Anything, effect: Transfer, encoder: Encoder) -> ServiceBusMessageBatch:
+def outgoing(sender: Any, effect: Transfer, encoder: Encoder) -> ServiceBusMessageBatch:
     """What the SDK sends: messages that are encoded already are put into its batch as they are.
 
     A single message goes in the place of the batch's own, which the transport then sends as it is.
@@ -145,17 +132,7 @@ def outgoing(sender: _Anything, effect: Transfer, encoder: Encoder) -> ServiceBu
     return batch
 
 
-def scheduling_request(items: Sequence[Outgoing]) -> dict[str, Any]:
-    """The body of a request that schedules."""
-    return {
-        MGMT_REQUEST_MESSAGES: [
-            scheduling_entry(item.message_id, item.session_id, item.partition_key, item.encoded)
-            for item in items
-        ]
-    }
-
-
-def request_overhead(sender: _Anything, timeout: float) -> int:
+def request_overhead(sender: Any, timeout: float) -> int:
     """What a request that schedules takes beside its messages, with the SDK's own properties, measured."""
     transport = sender._amqp_transport
     properties: dict[str | bytes, Any] = {
@@ -176,11 +153,11 @@ def answer_to(error: ServiceBusError) -> Answer:
     """What an error after the transfer says: only a refusal by the service proves that nothing was accepted."""
     story = _story(error)
     if isinstance(error, MessageSizeExceededError):
-        return TooLarge(story, _number(_SIZE, story), _number(_LIMIT, story))
+        return TooLarge(story, _number(_SIZE, story, int), _number(_LIMIT, story, int))
     if not _refused_by_service(error) or isinstance(error, OperationTimeoutError):
         return Unknown(story)
     if _condition(error) in _PASSING:
-        return Busy(story, _seconds(story))
+        return Busy(story, _number(_WAIT, story, float))
     return Rejected(story)
 
 
@@ -189,7 +166,7 @@ def not_sent(error: ServiceBusError) -> Answer:
     story = _story(error)
     if isinstance(error, tuple(NEVER)):
         return Rejected(story)
-    return Busy(story, _seconds(story))
+    return Busy(story, _number(_WAIT, story, float))
 
 
 def _story(error: ServiceBusError) -> str:
@@ -203,14 +180,6 @@ def _story(error: ServiceBusError) -> str:
     return text.rstrip(". ") + (f" ({condition})" if condition else "") + (f"; {advice}" if advice else "")
 
 
-def _take_over(sender: _Anything) -> None:
-    if sender._amqp_transport.KIND != PyamqpTransport.KIND:
-        raise PublishSettingsError(
-            "the sender was created with uamqp_transport=True, accepted: the SDK's own transport"
-        )
-    sender._config.retry_total = 0
-
-
 def _refused_by_service(error: ServiceBusError) -> bool:
     """A rejected delivery, or a response of the management node."""
     inner = error.inner_exception
@@ -219,7 +188,7 @@ def _refused_by_service(error: ServiceBusError) -> bool:
     return error._status_code is not None
 
 
-def _gone(sender: _Anything) -> bool:
+def _gone(sender: Any) -> bool:
     """Whether the SDK was told that its link is detached, or its connection closed, and has not drawn the conclusion.
 
     It would write the transfer all the same; now it is still certain that nothing was sent. The service detaches a
@@ -239,11 +208,6 @@ def _condition(error: ServiceBusError) -> str:
     return str(getattr(condition, "value", condition) or "").removeprefix("b'").removesuffix("'")
 
 
-def _number(pattern: re.Pattern[str], story: str) -> int | None:
+def _number(pattern: re.Pattern[str], story: str, kind: Callable[[str], _Number]) -> _Number | None:
     found = pattern.search(story)
-    return int(found[1]) if found else None
-
-
-def _seconds(story: str) -> float | None:
-    found = _WAIT.search(story)
-    return float(found[1]) if found else None
+    return kind(found[1]) if found else None

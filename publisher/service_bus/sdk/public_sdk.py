@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from typing import Any, cast
 
@@ -118,6 +117,8 @@ class Link:
     def __init__(self, sender: Any, timeout: float) -> None:
         self.sender = sender
         self.limits = Limits(1, 0)
+        self.failure: BaseException | None = None
+        """Of a private name of the SDK."""
         self._timeout = timeout
 
     async def open(self) -> steps.Answer | None:
@@ -130,15 +131,13 @@ class Link:
             return self._not_sent(error)
         return None
 
-    async def transfer(
-        self, effect: steps.Transfer, encoder: Any, schedule_at: datetime | None
-    ) -> steps.Answer:
+    async def transfer(self, effect: steps.Transfer, encoder: Any) -> steps.Answer:
         """Send it once, and say what came of it."""
         refused = await self.open()
         if refused is not None:
             return refused
         try:
-            transfer = self._prepared(effect, encoder, schedule_at)
+            transfer = self._prepared(effect, encoder)
         except Exception as error:  # noqa: BLE001 - of putting together what was encoded; nothing was sent
             return self._not_sent(error)
         try:
@@ -147,20 +146,20 @@ class Link:
             if not is_unexpected(error):
                 raise
             return self._answer_to(error)
-        return steps.Accepted() if schedule_at is None else steps.Accepted(tuple(numbers))
+        return steps.Accepted() if encoder.schedule_at is None else steps.Accepted(tuple(numbers))
 
     async def _attached(self) -> Limits:
         """What the service announced. Raises what the SDK raises."""
         size = (await came(self.sender.create_message_batch())).max_size_in_bytes
         return Limits(batch=size, message=size)
 
-    def _prepared(
-        self, effect: steps.Transfer, encoder: Any, schedule_at: datetime | None
-    ) -> Callable[[], Any]:
+    def _prepared(self, effect: steps.Transfer, encoder: Any) -> Callable[[], Any]:
         """What transfers, and gives the sequence numbers of messages that are scheduled."""
         messages = [encoder.wire(item) for item in effect.items]
-        if schedule_at is not None:
-            return partial(self.sender.schedule_messages, messages, schedule_at, timeout=self._timeout)
+        if encoder.schedule_at is not None:
+            return partial(
+                self.sender.schedule_messages, messages, encoder.schedule_at, timeout=self._timeout
+            )
         return partial(self.sender.send_messages, _outgoing(messages, effect), timeout=self._timeout)
 
     def _answer_to(self, error: BaseException) -> steps.Answer:

@@ -6,6 +6,7 @@ Private names are used until they fail for the first time; what was not sent the
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import datetime
 from importlib import import_module
 from typing import Any
@@ -48,53 +49,55 @@ class SdkWay:
         _log.warning("azure-servicebus is used by its public names from now on", exc_info=error)
 
 
-class Encoder:
-    """Encodes and measures the messages of one call; see publisher.service_bus.sdk.encoding.MessageEncoder."""
+class _Chosen:
+    """What works by private names, while they do, and what by public ones."""
 
-    def __init__(self, way: SdkWay, **options: Any) -> None:
+    def __init__(self, way: SdkWay, public: Any, private: Callable[[], Any]) -> None:
         self._way = way
-        self.public = PublicEncoder(**options)
-        self.private: Any = None
+        self._public = self._private = public
         if way.is_private:
             try:
-                self.private = way.sizes.Encoder(**options)
-            except CHANGED as error:
-                way.drop(error)
-
-    def measure(self, message: Any, index: int, limits: Limits) -> Outgoing:
-        """Raises OversizedMessageError or UnsendableMessageError."""
-        if not self._way.is_private:
-            return self.public.measure(message, index, limits)
-        try:
-            found: Outgoing = self.private.measure(message, index, limits)
-        except UnsendableMessageError as error:
-            if not isinstance(error.__cause__, CHANGED):
-                raise
-            found = self.public.measure(message, index, limits)  # raises if the fault is the message's
-            self._way.drop(error.__cause__)
-        return found
-
-
-class Link:
-    """One transfer at a time over a sender of the SDK, asynchronous or blocking, which is its own from now on."""
-
-    def __init__(self, way: SdkWay, sender: Any, timeout: float) -> None:
-        self.sender = sender
-        self._way = way
-        self._timeout = timeout
-        self._public: Any = public_sdk.Link(sender, timeout)
-        self._private: Any = None
-        if way.is_private:
-            try:
-                self._private = way.links.Link(sender, timeout)
+                self._private = private()
             except CHANGED as error:
                 way.drop(error)
 
     @property
+    def chosen(self) -> Any:
+        return self._private if self._way.is_private else self._public
+
+
+class Encoder(_Chosen):
+    """Encodes and measures the messages of one call; see publisher.service_bus.sdk.encoding.MessageEncoder."""
+
+    def __init__(self, way: SdkWay, *, schedule_at: datetime | None = None, **options: Any) -> None:
+        options["schedule_at"] = self.schedule_at = schedule_at
+        super().__init__(way, PublicEncoder(**options), lambda: way.sizes.Encoder(**options))
+
+    def measure(self, message: Any, index: int, limits: Limits) -> Outgoing:
+        """Raises OversizedMessageError or UnsendableMessageError."""
+        chosen = self.chosen
+        try:
+            found: Outgoing = chosen.measure(message, index, limits)
+        except UnsendableMessageError as error:
+            if chosen is self._public or not isinstance(error.__cause__, CHANGED):
+                raise
+            found = self._public.measure(message, index, limits)  # raises if the fault is the message's
+            self._way.drop(error.__cause__)
+        return found
+
+
+class Link(_Chosen):
+    """One transfer at a time over a sender of the SDK, asynchronous or blocking, which is its own from now on."""
+
+    def __init__(self, way: SdkWay, sender: Any, timeout: float) -> None:
+        self.sender = sender
+        self._timeout = timeout
+        super().__init__(way, public_sdk.Link(sender, timeout), lambda: way.links.Link(sender, timeout))
+
+    @property
     def limits(self) -> Limits:
         """As announced when the link was attached."""
-        link = self._private if self._way.is_private else self._public
-        limits: Limits = link.limits
+        limits: Limits = self.chosen.limits
         return limits
 
     def request_overhead(self) -> int:
@@ -106,25 +109,23 @@ class Link:
                 self._way.drop(error)
         return REQUEST_OVERHEAD
 
-    def _is_dropped(self) -> bool:
-        """Whether private names have just failed."""
-        if self._private.failure is not None:
-            self._way.drop(self._private.failure)
-        return not self._way.is_private
-
     async def open(self) -> Answer | None:
         """Attach the link unless it is attached; None if that went well."""
-        answer: Answer | None = await self._private.open() if self._way.is_private else None
-        if not self._way.is_private or self._is_dropped():
+        link = self.chosen
+        answer: Answer | None = await link.open()
+        if self._is_dropped(link):
             answer = await self._public.open()
         return answer
 
-    async def transfer(self, effect: Transfer, encoder: Encoder, schedule_at: datetime | None) -> Answer:
+    async def transfer(self, effect: Transfer, encoder: Encoder) -> Answer:
         """Send it once, and say what came of it."""
-        answer: Answer
-        if self._way.is_private:
-            answer = await self._private.transfer(effect, encoder.private, schedule_at)
-            self._is_dropped()
-        else:
-            answer = await self._public.transfer(effect, encoder.public, schedule_at)
+        link = self.chosen
+        answer: Answer = await link.transfer(effect, encoder.chosen)
+        self._is_dropped(link)
         return answer
+
+    def _is_dropped(self, link: Any) -> bool:
+        """Whether private names have just failed."""
+        if link.failure is not None:
+            self._way.drop(link.failure)
+        return link.failure is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Protocol
@@ -15,7 +15,6 @@ from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import Indices, Outgoing, SendReport
 from publisher.service_bus.core.send_steps import Answer, Busy
 from publisher.service_bus.core.sending import READ_AT_ONCE, Progress, Sending
-from publisher.service_bus.sdk.sdk_way import Encoder
 
 DEFAULT_TIMEOUT = 60.0  # seconds for one transfer; the SDK's own default is to wait for ever
 
@@ -31,15 +30,6 @@ class Journal(Protocol):
 
     def answered(self, answer: Answer) -> None:
         """What came of it. After a transfer that was given up, as by a cancellation, it is not called."""
-
-
-@dataclass(slots=True)
-class Call:
-    """One call of `send` or `resume`."""
-
-    sending: Sending
-    encoder: Encoder
-    schedule_at: datetime | None
 
 
 class LearnedLimits:
