@@ -18,10 +18,11 @@ class PublishError(Exception):
     """The base of all that the publisher raises on purpose. `exit_status` is of a process that ends by it."""
 
     exit_status = 1
+    outcome = Outcome.NOT_STORED
 
-    def __init__(self, message: str, *, outcome: Outcome = Outcome.NOT_STORED) -> None:
+    def __init__(self, message: str, *, outcome: Outcome | None = None) -> None:
         super().__init__(message)
-        self.outcome = outcome
+        self.outcome = outcome or self.outcome
 
 
 class PublishSettingsError(PublishError):
@@ -55,15 +56,13 @@ class OutcomeUnknownError(PublishError):
     numbers, and the service drops it if it has it. What is sent instead gets a new identity, and is not lost.
     """
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, outcome=Outcome.UNKNOWN)
+    outcome = Outcome.UNKNOWN
 
 
 class AlreadyPublishedError(PublishError):
     """The batch, or one of the events, was published before and has its numbers: it is not a new request."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, outcome=Outcome.STORED)
+    outcome = Outcome.STORED
 
 
 class UnsupportedPublishingError(PublishError):

@@ -26,12 +26,8 @@ class PartitionPublishingOptions(Struct, frozen=True):
     starting_sequence_number: int | None = None
 
     def __post_init__(self) -> None:
-        limits = {
-            "producer_group_id": MAX_PRODUCER_GROUP_ID,
-            "owner_level": MAX_OWNER_LEVEL,
-            "starting_sequence_number": MAX_SEQUENCE_NUMBER,
-        }
-        for name, highest in limits.items():
+        highest_of = (MAX_PRODUCER_GROUP_ID, MAX_OWNER_LEVEL, MAX_SEQUENCE_NUMBER)
+        for name, highest in zip(self.__struct_fields__, highest_of, strict=True):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= highest:
                 raise PublishSettingsError(f"{name} is {value}, accepted: 0 to {highest}, or None")
@@ -126,14 +122,13 @@ class RetryPolicy(Struct, frozen=True):
     busy_delay: float = 4.0
 
     def __post_init__(self) -> None:
-        if self.max_attempts < 1:
-            raise PublishSettingsError(f"max_attempts is {self.max_attempts}, accepted: 1 or more")
-        for name in ("delay", "max_delay", "busy_delay"):
-            if getattr(self, name) < 0:
-                raise PublishSettingsError(f"{name} is {getattr(self, name)}, accepted: seconds from 0 on")
-        for name in ("attempt_timeout", "open_timeout"):
-            if getattr(self, name) <= 0:
-                raise PublishSettingsError(f"{name} is {getattr(self, name)}, accepted: seconds above 0")
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if name == "max_attempts" and value < 1:
+                raise PublishSettingsError(f"{name} is {value}, accepted: 1 or more")
+            if value < 0 or (value == 0 and name.endswith("timeout")):
+                accepted = "above 0" if name.endswith("timeout") else "from 0 on"
+                raise PublishSettingsError(f"{name} is {value}, accepted: seconds {accepted}")
 
     def pause(self, attempt: int, *, busy: bool, retry_after: float | None = None) -> float:
         """Seconds to wait after the given attempt, 1-based, has failed."""

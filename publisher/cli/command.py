@@ -1,4 +1,4 @@
-"""What the publisher's commands share: options as a class, the input, and how a command ends."""
+"""What the publisher's commands share: options as a class, the input, how far a command has come, and how it ends."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import functools
 import inspect
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar, get_args, get_type_hints
@@ -15,6 +16,7 @@ from typing import Annotated, Any, BinaryIO, TypeVar, get_args, get_type_hints
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from foundation.azure.connections import ConnectionSettingsError
 from foundation.errors import TidemarkError
@@ -65,14 +67,11 @@ def ends_told(entity: str, connection: str, *, stopped: str = "stopped") -> Iter
     """
     try:
         yield
-    except (PublishError, TidemarkError) as error:
+    except (PublishError, TidemarkError, ConnectionSettingsError, OSError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
         if isinstance(error, PublishRefusedError | PublishUnavailableError):
             console.print(f"look at {escape(entity)} and at the app setting {escape(connection)}")
-        raise typer.Exit(error.exit_status) from None
-    except (ConnectionSettingsError, OSError) as error:
-        console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
-        raise typer.Exit(SETTINGS) from None
+        raise typer.Exit(getattr(error, "exit_status", SETTINGS)) from None
     except asyncio.CancelledError:
         console.print(stopped)
         raise typer.Exit(INTERRUPTED) from None
@@ -98,3 +97,49 @@ def opened(file: Path) -> Iterator[BinaryIO]:
 
 def is_csv(file: Path) -> bool:
     return file.suffix.lower() == ".csv"
+
+
+EVERY = 10.0
+"""Seconds between two lines: often enough to see that it goes on, seldom enough for a log."""
+
+Show = Callable[[int, str], None]
+"""Takes the bytes of the input that are done, and what became of them in words."""
+
+
+@contextlib.contextmanager
+def progress(
+    console: Console,
+    doing: str,
+    *,
+    total: int | None,
+    quiet: bool,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Show]:
+    """What to call with the progress. `total` bytes, None if it is not known."""
+    if quiet:
+        yield lambda *_: None
+    elif not console.is_terminal:
+        yield _lines(console, total, clock)
+    else:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TextColumn("{task.fields[told]}"),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=console) as bar:
+            task = bar.add_task(doing, total=total, told="")
+            yield lambda done, told: bar.update(task, completed=done, told=told)
+
+
+def _lines(console: Console, total: int | None, clock: Callable[[], float]) -> Show:
+    last = clock()
+
+    def show(done: int, told: str) -> None:
+        nonlocal last
+        if clock() - last >= EVERY:
+            last = clock()
+            console.print(told + (f" ({done / total:.0%} of the input)" if total else ""), soft_wrap=True)
+
+    return show

@@ -24,9 +24,9 @@ from publisher.cli.command import (
     ends_told,
     is_csv,
     opened,
+    progress,
     taking,
 )
-from publisher.cli.progress import progress
 from publisher.errors import PublishSettingsError
 
 if TYPE_CHECKING:
@@ -84,12 +84,17 @@ def publish(options: Options) -> None:
 
 
 def _summary(counts: Counts) -> str:
-    if counts.published == 0:
-        if counts.before == 0:
-            return "nothing to publish: the input has no lines"
+    if counts.published:
+        return _published(counts)
+    if counts.before:
         return f"nothing left: all {_lines(counts.before)} were published before"
+    return "nothing to publish: the input has no lines"
+
+
+def _published(counts: Counts) -> str:
+    unknown = f", and of {counts.unknown:,} more it is unknown" if counts.unknown else ""
     before = f"; {_lines(counts.before)} before, by earlier runs" if counts.before else ""
-    return f"{_lines(counts.published)} published{before}"
+    return f"{_lines(counts.published)} published{unknown}{before}"
 
 
 def _lines(count: int) -> str:
@@ -153,27 +158,18 @@ def _bar(source: BinaryIO, *, quiet: bool) -> Iterator[Callable[[Counts], None]]
         def told(counts: Counts) -> None:
             nonlocal last
             if last is None and counts.unchecked:
-                console.print(_unchecked(counts.unchecked), soft_wrap=True)
+                console.print(
+                    "[yellow]not checked:[/] the saved state is of an earlier version, which did not write down of which "
+                    f"input {_lines(counts.unchecked)} were published; this is taken to be the same one, and checked from "
+                    "now on",
+                    soft_wrap=True,
+                )
             last = counts
             show(counts.offset, f"{counts.published:,} published")
 
         try:
             yield told
         except BaseException:
-            console.print(_summary_of_an_early_end(last), soft_wrap=True)
+            told_last = "nothing was published" if last is None else _published(last)
+            console.print(told_last, soft_wrap=True)
             raise
-
-
-def _unchecked(lines: int) -> str:
-    return (
-        f"[yellow]not checked:[/] the saved state is of an earlier version, which did not write down of which input "
-        f"{_lines(lines)} were published; this is taken to be the same one, and checked from now on"
-    )
-
-
-def _summary_of_an_early_end(counts: Counts | None) -> str:
-    if counts is None:
-        return "nothing was published"
-    unknown = f", and of {counts.unknown:,} more it is unknown" if counts.unknown else ""
-    before = f"; {_lines(counts.before)} before, by earlier runs" if counts.before else ""
-    return f"{_lines(counts.published)} published{unknown}{before}"

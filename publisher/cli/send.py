@@ -19,10 +19,9 @@ import typer
 from foundation.app_settings import ROOT
 from foundation.azure.connections import blob_container, service_bus_endpoint, tls_context
 from foundation.command_settings import settings_of
-from publisher.cli.command import Quiet, Root, Timeout, console, ends_told, is_csv, opened, taking
+from publisher.cli.command import Quiet, Root, Timeout, console, ends_told, is_csv, opened, progress, taking
 from publisher.cli.csv_rows import read_as_json_lines
 from publisher.cli.line_messages import LineMessages
-from publisher.cli.progress import progress
 from publisher.cli.resume_file import Format, LineOptions, Resume
 from publisher.cli.send_journal import SendJournal
 from publisher.cli.sending_run import SendingRun, Summary
@@ -105,12 +104,8 @@ async def _send(options: Options) -> Summary:
         try:
             async with _sender(options, settings, run) as sender:
                 with _bar(options, source, lines) as on_progress:
-                    return await run.carry_out(
-                        sender,
-                        session_id=options.session_id,
-                        schedule_at=schedule_at,
-                        on_progress=on_progress,
-                    )
+                    given = {"session_id": options.session_id, "schedule_at": schedule_at}
+                    return await run.carry_out(sender, on_progress=on_progress, **given)
         finally:
             if options.resume is None and journal.ledger.nothing_sent and not journal.ledger.refused:
                 journal.remove()

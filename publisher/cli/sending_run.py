@@ -6,8 +6,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from rich.markup import escape
@@ -21,7 +20,6 @@ from publisher.service_bus.core.send_report import Outgoing, SendReport
 from publisher.service_bus.core.send_steps import Accepted, Answer, Unknown
 
 if TYPE_CHECKING:
-    from publisher.service_bus.sdk.send_call import OnProgress
     from publisher.service_bus.sender import BigBatchSender
 
 
@@ -58,25 +56,13 @@ class SendingRun:
         fates = {Accepted: Fate.SENT, Unknown: Fate.UNKNOWN}
         self.journal.enter(Answered(fates.get(type(answer), Fate.NOT_SENT)))
 
-    async def carry_out(
-        self,
-        sender: BigBatchSender,
-        *,
-        session_id: str | None,
-        schedule_at: datetime | None,
-        on_progress: OnProgress,
-    ) -> Summary:
-        """Send all lines, or as many as can be; says what is left. A signal cancels it."""
+    async def carry_out(self, sender: BigBatchSender, **options: Any) -> Summary:
+        """Send all lines, or as many as can be; says what is left. `options` are those of `send`. A signal cancels it."""
         started = time.monotonic()
         cancelled_by_signals()
         try:
             with contextlib.suppress(PartiallySentError):  # the summary tells
-                await sender.send(
-                    iter(self.lines),
-                    session_id=session_id,
-                    schedule_at=schedule_at,
-                    on_progress=on_progress,
-                )
+                await sender.send(iter(self.lines), **options)
         finally:
             report = sender.last_report
             complete = report is not None and self._close(report)

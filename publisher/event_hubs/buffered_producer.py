@@ -9,15 +9,9 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Self
 
+from publisher import errors
 from publisher.cancellation import is_unexpected
-from publisher.errors import (
-    FlushTimeoutError,
-    MessageTooLargeError,
-    OutcomeUnknownError,
-    ProducerClosedError,
-    PublishError,
-    PublishSettingsError,
-)
+from publisher.errors import PublishError
 from publisher.event_hubs.batch import FailedEvent, Published, SentSet, Unpublished
 from publisher.event_hubs.batching import BufferLimits, PartitionBuffer, SetLimits
 from publisher.event_hubs.buffered_lane import TOO_LATE, Entry, Lane
@@ -111,14 +105,14 @@ class BufferedProducer:
         ended publishing to the partition for good (ProducerDisconnectedError, InvalidProducerStateError).
         """
         if partition_id is not None and partition_key is not None:
-            raise PublishSettingsError(
+            raise errors.PublishSettingsError(
                 "partition_id and partition_key are given; accepted: one of them, or none"
             )
         lane = await self._lane(await self._choose(partition_id, partition_key))
         self._require_open()  # both may have taken a while
         encoded, size = self._producer.encode(event)
         if size > lane.max_bytes:
-            raise MessageTooLargeError(
+            raise errors.MessageTooLargeError(
                 f"partition {lane.partition_id}: an event takes {size} bytes, a message has room for {lane.max_bytes}"
             )
         lane.require_usable()
@@ -143,12 +137,12 @@ class BufferedProducer:
             async with asyncio.timeout(timeout):
                 await asyncio.gather(*(lane.wait_settled(mark) for lane, mark in marks))
         except TimeoutError:
-            raise FlushTimeoutError(
+            raise errors.FlushTimeoutError(
                 f"{self._events} events were not settled within {timeout:g} s; they stay buffered"
             ) from None
         short = [lane for lane, mark in marks if mark and lane.is_short]
         if short:
-            raise FlushTimeoutError(
+            raise errors.FlushTimeoutError(
                 f"partition {short[0].partition_id}: {short[0].taken_in} events wait for the others of the set that was "
                 "sent before the restart (SavedState.pending); they stay buffered: enqueue those, then flush"
             )
@@ -169,7 +163,7 @@ class BufferedProducer:
         try:
             if flush:
                 await self.flush(timeout=timeout)
-        except FlushTimeoutError as error:
+        except errors.FlushTimeoutError as error:
             late = error
         finally:
             await asyncio.gather(*(lane.stop() for lane in self._lanes.values()))
@@ -197,7 +191,7 @@ class BufferedProducer:
 
     def _require_open(self) -> None:
         if self._is_closed:
-            raise ProducerClosedError("the buffered producer is closed")
+            raise errors.ProducerClosedError("the buffered producer is closed")
 
     async def _partition_ids(self) -> list[str]:
         if not self._ids:
@@ -238,7 +232,9 @@ class BufferedProducer:
                 self._forget(turn)
                 raise
             if self._is_closed:
-                raise ProducerClosedError("the buffered producer was closed while an event waited for room")
+                raise errors.ProducerClosedError(
+                    "the buffered producer was closed while an event waited for room"
+                )
         self._let_in()
 
     def _forget(self, turn: asyncio.Future[None]) -> None:
@@ -301,10 +297,12 @@ def _as_publish_error(error: BaseException) -> PublishError:
     """
     if not is_unexpected(error):
         cause = error.__cause__
-        return cause if isinstance(cause, PublishError) else ProducerClosedError(TOO_LATE)
+        return cause if isinstance(cause, PublishError) else errors.ProducerClosedError(TOO_LATE)
     if isinstance(error, PublishError):
         return error
-    return OutcomeUnknownError(f"unexpected {type(error).__name__}: {error}; the events may be stored or not")
+    return errors.OutcomeUnknownError(
+        f"unexpected {type(error).__name__}: {error}; the events may be stored or not"
+    )
 
 
 async def _call(callback: Callable[..., Awaitable[None] | None], told: Published | Unpublished) -> None:

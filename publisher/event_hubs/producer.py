@@ -13,13 +13,7 @@ from azure.eventhub import parse_connection_string
 from azure.eventhub.aio import EventHubProducerClient
 from msgspec import Struct
 
-from publisher.errors import (
-    ProducerClosedError,
-    PublishRefusedError,
-    PublishSettingsError,
-    PublishUnavailableError,
-    UnsupportedPublishingError,
-)
+from publisher import errors
 from publisher.event_hubs.batch import PublishingBatch, SentSet, mark_published, set_of
 from publisher.event_hubs.core.producer_state import PartitionPublisher
 from publisher.event_hubs.core.steps import FailureKind
@@ -51,7 +45,7 @@ class ProducerOptions(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not self.enable_idempotent_partitions and (self.partition_options or self.state_store is not None):
-            raise PublishSettingsError(
+            raise errors.PublishSettingsError(
                 "partition_options and state_store need enable_idempotent_partitions=True: there is no state without it"
             )
 
@@ -87,24 +81,23 @@ class IdempotentProducer:
                 connection, eventhub_name=eventhub_name, **others
             )
         except ValueError as error:
-            raise PublishSettingsError(f"connection: {error}") from None
+            raise errors.PublishSettingsError(f"connection: {error}") from None
+        namespace = parse_connection_string(connection).fully_qualified_namespace
         self = cls.__new__(cls)
-        self._reach(client, parse_connection_string(connection).fully_qualified_namespace, mine)
-        return self
+        return self._reach(client, namespace, mine)
 
     @classmethod
     def over(cls, links: Links, **options: Any) -> Self:
         """A producer over any Links. `options` are those of ProducerOptions."""
         self = cls.__new__(cls)
-        self._set_up(links, ProducerOptions(**options))
-        return self
+        return self._set_up(links, ProducerOptions(**options))
 
-    def _reach(self, client: EventHubProducerClient, namespace: str, options: ProducerOptions) -> None:
+    def _reach(self, client: EventHubProducerClient, namespace: str, options: ProducerOptions) -> Self:
         idempotent = options.enable_idempotent_partitions
         links = links_of(client, namespace, idempotent=idempotent, sdk_insides=options.sdk_insides)
-        self._set_up(links, options)
+        return self._set_up(links, options)
 
-    def _set_up(self, links: Links, options: ProducerOptions) -> None:
+    def _set_up(self, links: Links, options: ProducerOptions) -> Self:
         self._links = links
         self._idempotent = options.enable_idempotent_partitions
         self._options = options
@@ -113,6 +106,7 @@ class IdempotentProducer:
         self._partitions: dict[str, PartitionShell] = {}
         self._known_ids: list[str] | None = None
         self._is_closed = False
+        return self
 
     # --- what an application does
 
@@ -141,7 +135,9 @@ class IdempotentProducer:
                 self._known_ids = await self._links.partition_ids()
             except LinkError as error:
                 refused = error.kind is FailureKind.REFUSED
-                raise (PublishRefusedError if refused else PublishUnavailableError)(str(error)) from error
+                raise (errors.PublishRefusedError if refused else errors.PublishUnavailableError)(
+                    str(error)
+                ) from error
         return list(self._known_ids)
 
     async def get_partition_publishing_properties(self, partition_id: str) -> PartitionPublishingProperties:
@@ -162,7 +158,9 @@ class IdempotentProducer:
         shell = self._partition(_direct(partition_id, partition_key))
         limit = await self._limit(shell)
         if max_size_in_bytes is not None and not 0 < max_size_in_bytes <= limit:
-            raise PublishSettingsError(f"max_size_in_bytes is {max_size_in_bytes}, accepted: 1 to {limit}")
+            raise errors.PublishSettingsError(
+                f"max_size_in_bytes is {max_size_in_bytes}, accepted: 1 to {limit}"
+            )
         return PublishingBatch(
             shell.publisher.partition_id,
             max_size_in_bytes or limit,
@@ -287,7 +285,7 @@ class IdempotentProducer:
 
     def _require_open(self) -> None:
         if self._is_closed:
-            raise ProducerClosedError(f"the producer of {self._links.hub} is closed")
+            raise errors.ProducerClosedError(f"the producer of {self._links.hub} is closed")
 
 
 def _direct(partition_id: str | None, partition_key: str | None) -> str:
@@ -295,7 +293,7 @@ def _direct(partition_id: str | None, partition_key: str | None) -> str:
     if partition_id is not None and partition_key is None:
         return partition_id
     found = "no partition_id: the service would choose one" if partition_key is None else f"{partition_key=}"
-    raise UnsupportedPublishingError(
+    raise errors.UnsupportedPublishingError(
         f"{found}; this producer publishes to a partition by its id only, because sequence numbers are of one partition. "
         "BufferedProducer chooses partitions by key or in turn"
     )

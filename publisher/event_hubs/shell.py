@@ -169,26 +169,21 @@ class PartitionShell:
         try:
             answer = await self._perform(step, deadline, events)
         except BaseException as error:  # noqa: BLE001 - what is not an answer is raised once the steps know
-            if is_unexpected(error):
-                answer = await self._unexpected(step, error)
-            elif not isinstance(step, steps.Transfer):
-                return Failed(FailureKind.NOT_STORED, "cancelled", self._now()), error
-            else:
-                with contextlib.suppress(asyncio.CancelledError):  # once more; the first is raised in the end
-                    await self.close_link()  # nobody knows where in a frame it was
-                return Failed(FailureKind.UNKNOWN, "cancelled", self._now(), link_lost=True), error
+            if not is_unexpected(error):
+                return await self._cut_off(step, "cancelled"), error
+            story = f"unexpected {type(error).__name__}: {error}"
+            _log.warning("partition %s: %s", self._key.partition_id, story, exc_info=error)
+            answer = await self._cut_off(step, story)
         # Also after an unexpected error: work that a cancelled caller waited for may end in one.
         return answer, asyncio.CancelledError() if cancellations() > before else None
 
-    async def _unexpected(self, step: Step, error: BaseException) -> Answer:
-        """An error that nobody thought of says nothing about what was sent or saved before it."""
-        story = f"unexpected {type(error).__name__}: {error}"
-        _log.warning("partition %s: %s", self._key.partition_id, story, exc_info=error)
-        if isinstance(step, steps.Transfer):
-            with contextlib.suppress(asyncio.CancelledError):
-                await self.close_link()
-            return Failed(FailureKind.UNKNOWN, story, self._now(), link_lost=True)
-        return Failed(FailureKind.NOT_STORED, story, self._now())
+    async def _cut_off(self, step: Step, story: str) -> Failed:
+        """A cancellation, or an error that nobody thought of, says nothing about what was sent or saved before it."""
+        if not isinstance(step, steps.Transfer):
+            return Failed(FailureKind.NOT_STORED, story, self._now())
+        with contextlib.suppress(asyncio.CancelledError):  # once more; the first is raised in the end
+            await self.close_link()  # nobody knows where in a frame it was
+        return Failed(FailureKind.UNKNOWN, story, self._now(), link_lost=True)
 
     async def _perform(self, step: Step, deadline: float | None, events: SentSet | None) -> Answer:
         """Raises CancelledError where the step was cut off. A transfer and a save are waited for instead."""

@@ -257,7 +257,9 @@ class BigBatchSender:
         try:
             effect = sending.next()
             while effect is not None:
-                _raise_if_swallowed(before)
+                if cancellations() > before:
+                    # asyncio.wait_for of Python 3.11, which the SDK uses, may swallow a cancellation.
+                    raise asyncio.CancelledError
                 performing = effect
                 answer = await self._perform(effect, encoder, source)
                 performing = None
@@ -311,9 +313,3 @@ class BigBatchSender:
 
 async def _closed(owned: Any) -> None:
     await came(owned.close())
-
-
-def _raise_if_swallowed(before: int) -> None:
-    """A cancellation since: asyncio.wait_for of Python 3.11, which the SDK uses, may swallow one."""
-    if cancellations() > before:
-        raise asyncio.CancelledError

@@ -62,18 +62,18 @@ class SyncBigBatchSender:
     @classmethod
     def from_connection_string(cls, connection: str, **options: Any) -> Self:
         self = cls.__new__(cls)
-        self._over(_OverBlocking.from_connection_string(connection, **options))
-        return self
+        return self._over(_OverBlocking.from_connection_string(connection, **options))
 
     @classmethod
     def from_namespace(cls, fully_qualified_namespace: str, credential: Credential, **options: Any) -> Self:
+        sender = _OverBlocking.from_namespace(fully_qualified_namespace, credential, **options)
         self = cls.__new__(cls)
-        self._over(_OverBlocking.from_namespace(fully_qualified_namespace, credential, **options))
-        return self
+        return self._over(sender)
 
-    def _over(self, sender: BigBatchSender) -> None:
+    def _over(self, sender: BigBatchSender) -> Self:
         self.awaited = sender
         self._lock = threading.Lock()
+        return self
 
     def _wait(self, work: Coroutine[Any, Any, _Result]) -> _Result:
         with self._lock:

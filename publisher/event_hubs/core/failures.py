@@ -6,36 +6,27 @@ Sources: the .NET client (AmqpError), the SDK (NO_RETRY_ERRORS), and live tests 
 
 from __future__ import annotations
 
-from publisher.errors import (
-    InvalidProducerStateError,
-    MessageTooLargeError,
-    OutcomeUnknownError,
-    ProducerDisconnectedError,
-    PublishError,
-    PublishRefusedError,
-    PublishUnavailableError,
-    UnsupportedPublishingError,
-)
+from publisher import errors
 from publisher.event_hubs.core.steps import Failed, FailureKind
 
-TERMINAL: dict[FailureKind, type[PublishError]] = {
-    FailureKind.DISCONNECTED: ProducerDisconnectedError,
-    FailureKind.CONFLICT: ProducerDisconnectedError,
-    FailureKind.INVALID: InvalidProducerStateError,
+TERMINAL: dict[FailureKind, type[errors.PublishError]] = {
+    FailureKind.DISCONNECTED: errors.ProducerDisconnectedError,
+    FailureKind.CONFLICT: errors.ProducerDisconnectedError,
+    FailureKind.INVALID: errors.InvalidProducerStateError,
 }
 """After these no more events go to the partition."""
 
-FATAL: dict[FailureKind, type[PublishError]] = {
+FATAL: dict[FailureKind, type[errors.PublishError]] = {
     **TERMINAL,
-    FailureKind.UNSUPPORTED: UnsupportedPublishingError,
-    FailureKind.TOO_LARGE: MessageTooLargeError,
-    FailureKind.REFUSED: PublishRefusedError,
+    FailureKind.UNSUPPORTED: errors.UnsupportedPublishingError,
+    FailureKind.TOO_LARGE: errors.MessageTooLargeError,
+    FailureKind.REFUSED: errors.PublishRefusedError,
 }
 """Another attempt would fail as well."""
 
-ADVICE: dict[type[PublishError], str] = {
-    ProducerDisconnectedError: "; this producer must not publish to it any more",
-    InvalidProducerStateError: "; close the producer and create it anew",
+ADVICE: dict[type[errors.PublishError], str] = {
+    errors.ProducerDisconnectedError: "; this producer must not publish to it any more",
+    errors.InvalidProducerStateError: "; close the producer and create it anew",
 }
 
 _SEQUENCING = {
@@ -96,13 +87,13 @@ def failure_of(answer: object) -> Failed:
     return answer
 
 
-def given_up(story: str, attempts: int, in_doubt: int, first: int | None = None) -> PublishError:
+def given_up(story: str, attempts: int, in_doubt: int, first: int | None = None) -> errors.PublishError:
     """After the last attempt; `in_doubt` events were sent without an answer, those with numbers from `first` on."""
     story = f"{story} ({attempts} attempt{'s' * (attempts > 1)})"
     if first is not None:
-        return OutcomeUnknownError(
+        return errors.OutcomeUnknownError(
             f"{story}; it is unknown whether the {in_doubt} events from {first} on were stored: send the same batch again"
         )
     if in_doubt:
-        return OutcomeUnknownError(f"{story}; it is unknown whether the {in_doubt} events were stored")
-    return PublishUnavailableError(story)
+        return errors.OutcomeUnknownError(f"{story}; it is unknown whether the {in_doubt} events were stored")
+    return errors.PublishUnavailableError(story)

@@ -21,14 +21,8 @@ from functools import partial
 from itertools import count
 from typing import NoReturn
 
-from publisher.errors import (
-    InvalidProducerStateError,
-    Outcome,
-    ProducerDisconnectedError,
-    PublishError,
-    PublishSettingsError,
-    UnsupportedPublishingError,
-)
+from publisher import errors
+from publisher.errors import PublishError
 from publisher.event_hubs.core import steps
 from publisher.event_hubs.core.event_sets import EventSet, NumberedSet, following, last_of
 from publisher.event_hubs.core.failures import ADVICE, FATAL, TERMINAL, failure_of, given_up
@@ -119,7 +113,7 @@ class PartitionPublisher:
             return
         if self._options.producer_group_id is not None:
             first, last = self._unresolved.first, last_of(self._unresolved.first, self._unresolved.count)
-            raise InvalidProducerStateError(
+            raise errors.InvalidProducerStateError(
                 f"partition {self.partition_id}: it is unknown whether the events {first} to {last} were stored, and "
                 f"producer_group_id {self._options.producer_group_id} of the options allows no new identity: send "
                 "the same batch again, or create the producer anew"
@@ -138,7 +132,9 @@ class PartitionPublisher:
         events: int = 0,
     ) -> Steps[None]:
         """Attempts until one succeeds, fails for good, or no more are allowed. `events`: how many are sent."""
-        self._require_usable()
+        if self._ended is not None:
+            error, message = self._ended
+            raise error(message)
         unknown = False
         for number in count(1):
             failed = yield from attempt()
@@ -213,7 +209,7 @@ class PartitionPublisher:
     def _leave_behind(self, set_: NumberedSet) -> None:
         """Something else is to be sent than the set whose outcome is unknown."""
         if set_.sources is None:
-            raise InvalidProducerStateError(
+            raise errors.InvalidProducerStateError(
                 f"partition {self.partition_id}: the saved state has a set of {set_.count} events from {set_.first} on "
                 f"that may or may not be stored, after bookmark {self._bookmark!r} up to {set_.bookmark!r}; send "
                 "exactly these events first, or give them up with abandon_pending()"
@@ -246,16 +242,19 @@ class PartitionPublisher:
         missing = [name for name, value in zip(Claims._fields, said, strict=True) if value is None]
         if len(missing) == len(said):
             self._end(
-                UnsupportedPublishingError,
+                errors.UnsupportedPublishingError,
                 "the service does not offer idempotent publishing (com.microsoft:idempotent-producer): "
                 "it needs the standard tier or higher; or create the producer with enable_idempotent_partitions=False",
             )
         if missing:
-            self._end(InvalidProducerStateError, f"the service opened the link without {', '.join(missing)}")
+            self._end(
+                errors.InvalidProducerStateError, f"the service opened the link without {', '.join(missing)}"
+            )
         for name, mine, theirs in zip(Claims._fields[:2], claimed, said, strict=False):
             if mine is not None and mine != theirs:
                 self._end(
-                    InvalidProducerStateError, f"{name} is {mine} here, but the service answers {theirs}"
+                    errors.InvalidProducerStateError,
+                    f"{name} is {mine} here, but the service answers {theirs}",
                 )
         last = said.last_sequence_number if claimed is not self._known else claimed.last_sequence_number
         if last is None:
@@ -293,13 +292,13 @@ class PartitionPublisher:
     def _restore(self, record: ProducerRecord) -> None:
         options = self._options
         if options.producer_group_id not in {None, record.producer_group_id}:
-            raise PublishSettingsError(
+            raise errors.PublishSettingsError(
                 f"partition {self.partition_id}: producer_group_id is {options.producer_group_id}, but the saved state "
                 f"is of {record.producer_group_id}; leave the option out, or delete the saved state"
             )
         if options.owner_level is not None and options.owner_level < record.owner_level:
             self._end(
-                ProducerDisconnectedError,
+                errors.ProducerDisconnectedError,
                 f"its state was claimed with owner level {record.owner_level}, this producer has {options.owner_level}",
             )
         self._known = Claims(record.producer_group_id, record.owner_level, record.last_published)
@@ -338,21 +337,16 @@ class PartitionPublisher:
             return failure_of(answer)
         found = answer.record
         if found is None and self._token is not None:
-            self._end(InvalidProducerStateError, "its saved state has been deleted")
+            self._end(errors.InvalidProducerStateError, "its saved state has been deleted")
         if found is not None and answer.token != self._token and found.writer != self._writer:
             self._end(
-                ProducerDisconnectedError,
+                errors.ProducerDisconnectedError,
                 f"another producer ({found.writer}, owner level {found.owner_level}) has taken its saved state over",
             )
         self._token, self._in_doubt = answer.token, False
         return None
 
     # --- ends
-
-    def _require_usable(self) -> None:
-        if self._ended is not None:
-            error, message = self._ended
-            raise error(message)
 
     def _end(self, error: type[PublishError], story: str) -> NoReturn:
         """No more events go to this partition."""
@@ -361,8 +355,8 @@ class PartitionPublisher:
         raise error(message, outcome=self._outcome)
 
     @property
-    def _outcome(self) -> Outcome:
-        return Outcome.NOT_STORED if self._unresolved is None else Outcome.UNKNOWN
+    def _outcome(self) -> errors.Outcome:
+        return errors.Outcome.NOT_STORED if self._unresolved is None else errors.Outcome.UNKNOWN
 
     def _refuse(self, failed: Failed) -> NoReturn:
         error = FATAL[failed.kind]

@@ -281,26 +281,30 @@ async def _until(ready: Callable[[], Awaitable[bool]]) -> None:
 
 def _refuse(error: BaseException, claims: Claims | None, doing: str) -> NoReturn:
     """As a LinkError; what is no failure of the service or the network is raised as it is."""
+    if not isinstance(error, Exception):
+        raise error
+    kind, story = _judged(error, claims)
+    raise _kind_of(error)(kind, f"{doing}: {story}", link_lost=True) from error
+
+
+def _judged(error: Exception, claims: Claims | None) -> tuple[FailureKind, str]:
     if isinstance(error, TimeoutError):
-        raise LinkError(FailureKind.NOT_STORED, f"{doing}: no answer in time", link_lost=True) from None
+        return FailureKind.NOT_STORED, "no answer in time"
     if isinstance(error, ClientAuthenticationError):
-        raise LinkError(FailureKind.REFUSED, f"{doing}: {error}", link_lost=True) from error
+        return FailureKind.REFUSED, str(error)
     if isinstance(error, AMQPException):
         condition = _condition(error)
         with_state = claims is not None and claims.producer_group_id is not None
         kind = failures.of_attach(condition, with_state=with_state)
         if isinstance(error, TokenAuthFailure) and int(error.status_code or 500) < _SERVER_ERRORS:
             kind = FailureKind.REFUSED
-        story = f"{doing}: {_said(error)} ({condition})"
+        story = f"{_said(error)} ({condition})"
         if kind is FailureKind.REFUSED:
             story += f"; {_NAMES if condition == 'amqp:not-found' else _RIGHTS}"
-        raise LinkError(kind, story, link_lost=True) from error
+        return kind, story
     if isinstance(error, OSError | AzureError | EventHubError):
-        raise LinkError(FailureKind.NOT_STORED, f"{doing}: {error}", link_lost=True) from error
-    if isinstance(error, Exception):
-        story = f"{doing}: unexpected {type(error).__name__}: {error}"
-        raise _kind_of(error)(FailureKind.NOT_STORED, story, link_lost=True) from error
-    raise error
+        return FailureKind.NOT_STORED, str(error)
+    return FailureKind.NOT_STORED, f"unexpected {type(error).__name__}: {error}"
 
 
 def _kind_of(error: Exception) -> type[LinkError]:

@@ -34,6 +34,7 @@ SDK = "5.15."
 _log = logging.getLogger(__name__)
 _HOOKS = "publisher.event_hubs.sdk.link_hooks"
 _ANY_SIZE = 2**31 - 1
+_NOT_OFFERED = "the SDK's public names offer no idempotent publishing"
 
 
 def links_of(client: EventHubProducerClient, namespace: str, *, idempotent: bool, sdk_insides: bool) -> Links:
@@ -61,36 +62,43 @@ class FallbackLinks:
 
     def __init__(self, private: Links, public: Links) -> None:
         self._private, self._public = private, public
-        self._links = private
+        self.chosen = private
         self.namespace, self.hub = private.namespace, private.hub
 
     @property
     def codec(self) -> Codec:
-        return _FallbackCodec(self)
+        return self
 
-    @property
-    def chosen(self) -> Links:
-        return self._links
+    def encode(self, event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
+        try:
+            return self.chosen.codec.encode(event, stamped=stamped)
+        except CHANGED as error:
+            encoded = _PublicCodec().encode(event, stamped=stamped)  # raises what is wrong with the event
+            self.drop(error)
+            return encoded
+
+    def size(self, event: EncodedEvent, *, stamped: bool) -> int:
+        codec = self.chosen.codec if event.head else _PublicCodec()
+        return codec.size(event, stamped=stamped)
 
     def drop(self, error: BaseException) -> None:
-        if self._links is not self._public:
-            self._links = self._public
+        if self.chosen is not self._public:
+            self.chosen = self._public
             _log.warning("azure-eventhub is used by its public names from now on", exc_info=error)
 
     async def partition_ids(self) -> list[str]:
-        return await self._links.partition_ids()
+        return await self.chosen.partition_ids()
 
     async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> Link:
-        if self._links is self._private:
+        if self.chosen is self._private:
             try:
-                link = await self._private.open(partition_id, claims, timeout=timeout)
-                return _FallbackLink(link, self)
+                return _FallbackLink(await self._private.open(partition_id, claims, timeout=timeout), self)
             except InsidesError as error:
                 self.drop(error)
         return await self._public.open(partition_id, claims, timeout=timeout)
 
     async def close(self) -> None:
-        await self._links.close()
+        await self.chosen.close()
 
 
 class _FallbackLink:
@@ -113,34 +121,14 @@ class _FallbackLink:
         await self._link.close()
 
 
-class _FallbackCodec:
-    def __init__(self, links: FallbackLinks) -> None:
-        self._links = links
-
-    def encode(self, event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
-        try:
-            return self._links.chosen.codec.encode(event, stamped=stamped)
-        except CHANGED as error:
-            encoded = _PublicCodec().encode(event, stamped=stamped)  # raises what is wrong with the event
-            self._links.drop(error)
-            return encoded
-
-    def size(self, event: EncodedEvent, *, stamped: bool) -> int:
-        codec = self._links.chosen.codec if event.head else _PublicCodec()
-        return codec.size(event, stamped=stamped)
-
-
 class PublicLinks:
     """Links by the public names of the SDK: they cannot ask for idempotence, and send again what may be stored."""
 
     def __init__(self, client: EventHubProducerClient, namespace: str) -> None:
         self._client = client
+        self.codec = _PublicCodec()
         self.namespace = namespace
         self.hub: str = client.eventhub_name
-
-    @property
-    def codec(self) -> Codec:
-        return _PublicCodec()
 
     async def partition_ids(self) -> list[str]:
         try:
@@ -150,11 +138,7 @@ class PublicLinks:
 
     async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> Link:  # noqa: ARG002 - the SDK has its own
         if claims is not None:
-            raise LinkError(
-                FailureKind.UNSUPPORTED,
-                "the SDK's public names offer no idempotent publishing",
-                link_lost=True,
-            )
+            raise LinkError(FailureKind.UNSUPPORTED, _NOT_OFFERED, link_lost=True)
         try:
             batch = await self._client.create_batch(partition_id=partition_id)
         except Exception as error:
@@ -205,7 +189,7 @@ class _PublicCodec:
 
     def encode(self, event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
         if stamped:
-            raise UnsupportedPublishingError("the SDK's public names offer no idempotent publishing")
+            raise UnsupportedPublishingError(_NOT_OFFERED)
         return EncodedEvent(b"", b"", event)
 
     def size(self, event: EncodedEvent, *, stamped: bool) -> int:  # noqa: ARG002 - see encode

@@ -106,7 +106,8 @@ class Sending:
         self._numbers = dict(self._before.sequence_numbers)
         self._unknown = list(self._before.unknown)
         self._refused = list(self._before.refused)
-        self._next_index = self._before.next_index
+        self.next_index = self._before.next_index
+        """Of the first message that was not taken: the source has to go on from there."""
         self._measured = 0  # of a collection, ahead
         self._exhausted = self._before.exhausted
         self._tally = {name: getattr(self._before, name) for name in _COUNTED}
@@ -127,15 +128,10 @@ class Sending:
         """
         for message in messages:
             item = self._measure(message, self._measured, self.limits)
-            if self._next_index == self._measured and self._lanes.size < self._window():
+            if self.next_index == self._measured and self._lanes.size < self._window():
                 self._lanes.add(item, self.limits)
-                self._next_index += 1
+                self.next_index += 1
             self._measured += 1
-
-    @property
-    def next_index(self) -> int:
-        """Of the first message that was not taken: the source has to go on from there."""
-        return self._next_index
 
     def report(self, rest: Any = None) -> SendReport:
         """What became of every message so far; `rest` is the iterator over those that were not taken."""
@@ -149,7 +145,7 @@ class Sending:
             refused=tuple(self._refused),
             exhausted=self._exhausted,
             reason=self._reason,
-            next_index=self._next_index,
+            next_index=self.next_index,
             sequence_numbers=self._numbers,
             rest=rest,
             **self._tally,
@@ -213,24 +209,19 @@ class Sending:
                 return
 
     def _take_one(self) -> bool:
-        message, index = self._taken.popleft(), self._next_index
-        self._next_index += 1
+        message, index = self._taken.popleft(), self.next_index
+        self.next_index += 1
         try:
             self._lanes.add(self._measure(message, index, self.limits), self.limits)
-        except OversizedMessageError as error:
-            self._refuse(
-                error, Refused(index, error.message_id, error.size, error.limit, str(error), message)
-            )
-            return False
-        except UnsendableMessageError as error:
-            self._refuse(error, Refused(index, None, None, None, str(error), message))
+        except (OversizedMessageError, UnsendableMessageError) as error:
+            self._refuse(error, message)
             return False
         return True
 
-    def _refuse(self, error: Exception, refused: Refused) -> None:
-        self.error = error
-        self._reason = str(error)
-        self._refused.append(refused)
+    def _refuse(self, error: OversizedMessageError | UnsendableMessageError, message: Any) -> None:
+        self.error, self._reason = error, str(error)
+        id_, size, limit = (getattr(error, name, None) for name in ("message_id", "size", "limit"))
+        self._refused.append(Refused(error.index, id_, size, limit, str(error), message))
 
     def _deliver(self, items: tuple[Outgoing, ...]) -> Generator[steps.Effect, Any, None]:
         """Send these until it is known what became of them, or that it will not be known."""
@@ -311,5 +302,4 @@ class Sending:
             if item.index in self._perhaps:  # refused now, and perhaps accepted before
                 self._in_flight, self._reason = (item,), str(error)
                 return
-            refused = Refused(item.index, item.message_id, item.size, error.limit, str(error), item.message)
-            self._refuse(error, refused)
+            self._refuse(error, item.message)

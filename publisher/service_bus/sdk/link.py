@@ -80,7 +80,7 @@ class Link(public_sdk.Link):
             await came(self.sender._close_handler())
         enter = getattr(self.sender, "__aenter__", None) or self.sender.__enter__
         await came(enter())
-        limits = Limits(self.sender._max_batch_size_on_link, self.sender._max_message_size_on_link)
+        limits = announced(self.sender)
         self._is_suspect = False
         return limits
 
@@ -114,6 +114,11 @@ class Link(public_sdk.Link):
         if isinstance(error, CHANGED):
             self.failure = error
         return f"unexpected {type(error).__name__}: {error}"
+
+
+def announced(sender: Any) -> Limits:
+    """The limits that the service announced when the link was attached."""
+    return Limits(batch=sender._max_batch_size_on_link, message=sender._max_message_size_on_link)
 
 
 def outgoing(sender: Any, effect: Transfer, encoder: Encoder) -> ServiceBusMessageBatch:
