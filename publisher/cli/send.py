@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast, get_args
 
 import msgspec
 import typer
@@ -194,11 +194,9 @@ def _bar(options: Options, source: BinaryIO, lines: LineMessages) -> Iterator[On
 
 
 def _format(text: str) -> Format:
-    if text == "lines":
-        return "lines"
-    if text == "jsonl":
-        return "jsonl"
-    raise PublishSettingsError(f"--format is {text!r}, accepted: lines, jsonl")
+    if text not in get_args(Format):
+        raise PublishSettingsError(f"--format is {text!r}, accepted: {', '.join(get_args(Format))}")
+    return cast(Format, text)
 
 
 def _time(text: str | None) -> datetime | None:

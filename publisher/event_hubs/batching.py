@@ -86,9 +86,8 @@ class PartitionBuffer(Generic[_Event]):
 
     def ready(self, now: float, *, hurry: bool = False) -> bool:
         """Whether the next set is to be sent: it is full, or has waited long enough, or nobody wants to wait."""
-        if not self._count or self.is_short:
-            return False
-        return self._is_full or hurry or now >= self._waiting[0].since + self._limits.max_wait
+        at = self.ready_at()
+        return at is not None and (self._is_full or hurry or now >= at)
 
     def ready_at(self) -> float | None:
         """When the next set has waited long enough; None if it waits for events."""

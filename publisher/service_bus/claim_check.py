@@ -136,11 +136,6 @@ class SyncClaimCheck:
     complete = blocking(ClaimCheck.complete)
 
 
-async def restore(message: ServiceBusReceivedMessage, claim_check: ClaimCheck) -> bytes:
-    """The body of a received message, wherever it is; see ClaimCheck.restore."""
-    return await claim_check.restore(message)
-
-
 def body_of(message: ServiceBusReceivedMessage) -> bytes:
     """The body of a message that brought it along; empty for one whose body is no data section and no text."""
     body = message.body

@@ -10,7 +10,7 @@ from azure.storage.blob.aio import ContainerClient
 
 from devstack.servers.threaded import running_in_thread
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
-from publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck, restore
+from publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
 from publisher.service_bus.core.claims import ClaimSettings
 from publisher.service_bus.core.errors import ClaimDamagedError, ClaimMissingError, PartiallySentError
 from publisher.service_bus.core.sending import SendPolicy
@@ -63,7 +63,7 @@ async def test_a_body_too_large_travels_by_blob_and_is_deleted_with_its_message(
             client.get_queue_receiver("orders") as receiver,
         ):
             received = await receiver.receive_messages(5, max_wait_time=2)
-            bodies = [await restore(message, claim_check) for message in received]
+            bodies = [await claim_check.restore(message) for message in received]
             for message in received:
                 await claim_check.complete(receiver, message)
 

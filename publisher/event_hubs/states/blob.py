@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.storage.blob import ContentSettings
@@ -29,7 +30,7 @@ class BlobStateStore:
 
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
         name = layout.name_of(key)
-        work = self._save(name, layout.encode(record), token)
+        work = self._save(name, msgspec.json.encode(record), token)
         etag = await answered(f"saving the state {name}", deadline, work)
         if etag is None:
             raise StateConflictError(f"the blob {name} has changed")

@@ -12,10 +12,6 @@ from publisher.model import ProducerRecord, StateKey
 _UNSAFE = re.compile(r"[^a-z0-9._~-]")
 
 
-def encode(record: ProducerRecord) -> bytes:
-    return msgspec.json.encode(record)
-
-
 def decode(text: bytes | str, where: str) -> ProducerRecord:
     """Raises InvalidProducerStateError naming the place."""
     try:

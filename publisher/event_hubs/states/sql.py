@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -52,7 +53,7 @@ class SqlStateStore:
         return layout.decode(row.State, where), str(row.Version)
 
     async def save(self, key: StateKey, record: ProducerRecord, token: str | None, *, deadline: float) -> str:
-        text = layout.encode(record).decode()
+        text = msgspec.json.encode(record).decode()
         version = await self._transact(lambda connection: _write(connection, key, text, token), deadline)
         if version is None:
             raise StateConflictError(f"the state of {layout.name_of(key)} in {STATES.name} has changed")

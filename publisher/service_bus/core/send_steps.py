@@ -9,46 +9,40 @@ Pause      wait                                                -> None
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from publisher.service_bus.core.send_report import Outgoing
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Struct, frozen=True):
     count: int
 
 
-@dataclass(frozen=True, slots=True)
-class Store:
+class Store(Struct, frozen=True):
     item: Outgoing
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(Struct, frozen=True):
     """`singly`: the one item goes as a message of its own, not as a batch."""
 
     items: tuple[Outgoing, ...]
     singly: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(Struct, frozen=True):
     seconds: float
 
 
 Effect = Read | Store | Transfer | Pause
 
 
-@dataclass(frozen=True, slots=True)
-class Accepted:
+class Accepted(Struct, frozen=True):
     """The service has it. `numbers` are the sequence numbers of messages that were scheduled."""
 
     numbers: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TooLarge:
+class TooLarge(Struct, frozen=True):
     """Refused for its size; `said` and `allowed` in bytes, as far as the service tells."""
 
     story: str
@@ -56,23 +50,20 @@ class TooLarge:
     allowed: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Busy:
+class Busy(Struct, frozen=True):
     """Certainly not accepted, and worth another attempt."""
 
     story: str
     retry_after: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Rejected:
+class Rejected(Struct, frozen=True):
     """Certainly not accepted, and it will not be."""
 
     story: str
 
 
-@dataclass(frozen=True, slots=True)
-class Unknown:
+class Unknown(Struct, frozen=True):
     """It was transferred, and no answer came."""
 
     story: str
