@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Self
 
@@ -61,7 +60,9 @@ class BufferedProducer:
         self._bytes = 0
         self._exempt_events = 0  # of sets from before a restart, which may need more than there is room for
         self._exempt_bytes = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._crowd = 0  # enqueues that wait for room
+        self._turn_to_wait = asyncio.Lock()
+        self._room = asyncio.Event()
         self._is_closed = False
 
     # --- what an application does
@@ -116,7 +117,7 @@ class BufferedProducer:
                 f"partition {lane.partition_id}: an event takes {size} bytes, a message has room for {lane.max_bytes}"
             )
         lane.require_usable()
-        if not lane.is_short and (self._waiting or not self._has_room(size)):
+        if not lane.is_short and (self._crowd or not self._has_room(size)):
             await self._wait_for_room(size)
             lane.require_usable()
         self._events += 1
@@ -155,8 +156,7 @@ class BufferedProducer:
         if self._is_closed:
             return
         self._is_closed = True
-        while self._waiting:
-            self._let_in()
+        self._room.set()
         late = None
         for lane in self._lanes.values():
             lane.expect_no_more()
@@ -218,40 +218,25 @@ class BufferedProducer:
         return events < limits.max_buffered_events and taken + size <= limits.max_buffered_bytes
 
     async def _wait_for_room(self, size: int) -> None:
-        """In the order of arrival."""
-        first = True
-        while first or not self._has_room(size):
-            turn = asyncio.get_running_loop().create_future()
-            self._waiting.append(turn) if first else self._waiting.appendleft(turn)
-            first = False
-            for lane in self._lanes.values():
-                lane.wake()  # nobody waits for more events now
-            try:
-                await turn
-            except asyncio.CancelledError:
-                self._forget(turn)
-                raise
-            if self._is_closed:
-                raise errors.ProducerClosedError(
-                    "the buffered producer was closed while an event waited for room"
-                )
-        self._let_in()
-
-    def _forget(self, turn: asyncio.Future[None]) -> None:
-        if turn in self._waiting:
-            self._waiting.remove(turn)
-        else:
-            self._let_in()  # it was let in and is gone: the next one
-
-    def _let_in(self) -> None:
-        if self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
+        """In the order of arrival: one waits for room, the others for their turn."""
+        self._crowd += 1
+        try:
+            async with self._turn_to_wait:
+                while not self._is_closed and not self._has_room(size):
+                    self._room.clear()
+                    for lane in self._lanes.values():
+                        lane.wake()  # nobody waits for more events now
+                    await self._room.wait()
+        finally:
+            self._crowd -= 1
+        if self._is_closed:
+            raise errors.ProducerClosedError(
+                "the buffered producer was closed while an event waited for room"
+            )
 
     @property
     def is_crowded(self) -> bool:
-        return bool(self._waiting)
+        return self._crowd > 0 and not self._room.is_set()
 
     def release(self, events: int, size: int, *, exempt: bool) -> None:
         """Room, of a lane."""
@@ -260,7 +245,7 @@ class BufferedProducer:
         if exempt:
             self._exempt_events -= events
             self._exempt_bytes -= size
-        self._let_in()
+        self._room.set()
 
     async def publish(self, partition_id: str, entries: list[Entry]) -> PublishError | None:
         """One set, and who is told of it; the error that ended it, if there was one."""

@@ -179,6 +179,23 @@ async def test_a_cancelled_wait_for_room_leaves_the_others_their_turn():
 
 
 @in_virtual_time
+async def test_events_that_wait_for_room_are_let_in_in_the_order_of_arrival():
+    scene = Scene(max_wait=1e6, max_buffered_events=3)
+    scene.world.service.gate.clear()
+    await scene.fill(events("a", "b", "c"), partition_id="0")
+    tasks = [
+        asyncio.create_task(scene.fill(events(*bodies), partition_id="0")) for bodies in ("dg", "eh", "fi")
+    ]
+    await asyncio.sleep(1.0)
+
+    scene.world.service.gate.set()
+    await asyncio.gather(*tasks)
+    await scene.buffered.close()
+
+    assert scene.world.bodies() == list("abcdefghi")
+
+
+@in_virtual_time
 async def test_one_set_at_a_time_is_sent_to_a_partition_and_partitions_do_not_wait_for_each_other():
     scene = Scene(max_events=1)
     await scene.fill(events(*"abcdefgh"))
