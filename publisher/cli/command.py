@@ -85,14 +85,9 @@ def cancelled_by_signals() -> None:
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
-@contextlib.contextmanager
-def opened(file: Path) -> Iterator[BinaryIO]:
+def opened(file: Path) -> contextlib.AbstractContextManager[BinaryIO]:
     """The input; - is standard input."""
-    if str(file) == "-":
-        yield sys.stdin.buffer
-        return
-    with file.open("rb") as source:
-        yield source
+    return contextlib.nullcontext(sys.stdin.buffer) if str(file) == "-" else file.open("rb")
 
 
 def is_csv(file: Path) -> bool:

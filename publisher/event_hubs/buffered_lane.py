@@ -53,7 +53,7 @@ class Lane:
         self.taken_in = 0  # events since the beginning
         self._settled = 0
         self._front = front
-        self._buffer = buffer
+        self.buffer = buffer
         self._flush_to = 0
         self._ended: PublishError | None = None
         self._woken = asyncio.Event()
@@ -62,20 +62,11 @@ class Lane:
 
     def add(self, entry: Entry, size: int) -> None:
         self.taken_in += 1
-        self._buffer.add(entry, size, self._now())
+        self.buffer.add(entry, size, self._now())
         self._woken.set()
 
     def wake(self) -> None:
         self._woken.set()
-
-    @property
-    def is_short(self) -> bool:
-        """Whether it waits for events of a set from before a restart."""
-        return self._buffer.is_short
-
-    def expect_no_more(self) -> None:
-        """What is there of that set is refused by the producer, with what to do."""
-        self._buffer.expect_no_more()
 
     def require_usable(self) -> None:
         if self._ended is not None:
@@ -86,14 +77,14 @@ class Lane:
         self._flush_to = max(self._flush_to, mark)
         self.wake()
         async with self._progress:
-            await self._progress.wait_for(lambda: self._settled >= mark or self._buffer.is_short)
+            await self._progress.wait_for(lambda: self._settled >= mark or self.buffer.is_short)
 
     async def stop(self) -> None:
         """End the set under way at a safe point, and give back what is left."""
         self._task.cancel()
         await asyncio.wait({self._task})
         error = ProducerClosedError(TOO_LATE)
-        left = self._buffer.drain()
+        left = self.buffer.drain()
         if left:
             await self._front.tell_unpublished(self.partition_id, left, error)
             await self._count_settled(len(left))
@@ -102,16 +93,16 @@ class Lane:
         while True:
             self._woken.clear()
             hurry = self._flush_to > self._settled or self._front.is_crowded
-            if not self._buffer.ready(self._now(), hurry=hurry):
+            if not self.buffer.ready(self._now(), hurry=hurry):
                 await self._wait()
                 continue
-            is_exact = self._buffer.is_exact
-            entries, size = self._buffer.take()
+            is_exact = self.buffer.is_exact
+            entries, size = self.buffer.take()
             await self._settle(entries, size, is_exact=is_exact)
 
     async def _wait(self) -> None:
         try:
-            async with asyncio.timeout_at(self._buffer.ready_at()):
+            async with asyncio.timeout_at(self.buffer.ready_at()):
                 await self._woken.wait()
         except TimeoutError:
             return

@@ -117,12 +117,12 @@ class BufferedProducer:
                 f"partition {lane.partition_id}: an event takes {size} bytes, a message has room for {lane.max_bytes}"
             )
         lane.require_usable()
-        if not lane.is_short and (self._crowd or not self._has_room(size)):
+        if not lane.buffer.is_short and (self._crowd or not self._has_room(size)):
             await self._wait_for_room(size)
             lane.require_usable()
         self._events += 1
         self._bytes += size
-        if lane.is_short:
+        if lane.buffer.is_short:
             self._exempt_events += 1
             self._exempt_bytes += size
         lane.add(Entry(event, encoded, bookmark), size)
@@ -141,7 +141,7 @@ class BufferedProducer:
             raise errors.FlushTimeoutError(
                 f"{self._events} events were not settled within {timeout:g} s; they stay buffered"
             ) from None
-        short = [lane for lane, mark in marks if mark and lane.is_short]
+        short = [lane for lane, mark in marks if mark and lane.buffer.is_short]
         if short:
             raise errors.FlushTimeoutError(
                 f"partition {short[0].partition_id}: {short[0].taken_in} events wait for the others of the set that was "
@@ -159,7 +159,7 @@ class BufferedProducer:
         self._room.set()
         late = None
         for lane in self._lanes.values():
-            lane.expect_no_more()
+            lane.buffer.expect_no_more()  # a set from before a restart is refused then, with what to do
         try:
             if flush:
                 await self.flush(timeout=timeout)

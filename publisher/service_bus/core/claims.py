@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from publisher.service_bus.core.errors import ClaimDamagedError
 from publisher.service_bus.core.send_report import Claim
@@ -23,8 +24,7 @@ BLOB, SHA256, SIZE = "tidemark-claim", "tidemark-claim-sha256", "tidemark-claim-
 Naming = Literal["message", "content"]
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimSettings:
+class ClaimSettings(Struct, frozen=True):
     """`above`: bodies of messages larger than so many bytes go to a blob even if the entity takes them.
 
     `naming` "message" gives each message a blob of its own, which its receiver may delete; "content" gives one blob
@@ -42,8 +42,7 @@ class ClaimSettings:
             raise ValueError(f"naming is {self.naming!r}, accepted: 'message', 'content'")
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(Struct, frozen=True):
     """What a received message says about its body."""
 
     blob: str

@@ -15,9 +15,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 MAX_COUNT = 4500
 """Messages in a batch: the service refuses more, whatever their size (azure-sdk-for-js issue 12041)."""
@@ -44,8 +47,7 @@ class Sized(Protocol):
 Item = TypeVar("Item", bound=Sized)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What may be sent at once, in bytes, as announced and as learned since.
 
     `batch` is for a batch on the wire, `message` for a message that is sent singly (0: nothing can be), `header` what

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
+
+from msgspec import Struct
 
 from consumer.core.retry_delay import delay
 from publisher.service_bus.core import send_steps as steps
@@ -30,8 +32,7 @@ Measure = Callable[[Any, int, Limits], Outgoing]
 """A message of the caller at its index, measured. Raises OversizedMessageError or UnsendableMessageError."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendPolicy:
+class SendPolicy(Struct, frozen=True):
     """How a call goes about it.
 
     `look_ahead`: bytes of encoded messages that are read and measured before those in front of them are sent; at
@@ -62,8 +63,7 @@ class SendPolicy:
         return delay(self.retry_delay if retry_after is None else retry_after, chance=chance, least=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """How far a call has come: accepted messages, their bytes, batches, and what waits in memory."""
 
     sent: int

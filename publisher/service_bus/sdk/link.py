@@ -34,15 +34,8 @@ from azure.servicebus.exceptions import MessageSizeExceededError, OperationTimeo
 from publisher.blocking import came
 from publisher.errors import PublishSettingsError
 from publisher.sdk_insides import CHANGED
+from publisher.service_bus.core import send_steps as steps
 from publisher.service_bus.core.packing import Limits
-from publisher.service_bus.core.send_steps import (
-    Answer,
-    Busy,
-    Rejected,
-    TooLarge,
-    Transfer,
-    Unknown,
-)
 from publisher.service_bus.sdk import public_sdk
 from publisher.service_bus.sdk.message_sizes import Encoder, batch_envelope, scheduling_entry
 from publisher.service_bus.sdk.public_sdk import NEVER
@@ -84,7 +77,7 @@ class Link(public_sdk.Link):
         self._is_suspect = False
         return limits
 
-    def _prepared(self, effect: Transfer, encoder: Encoder) -> Callable[[], Any]:
+    def _prepared(self, effect: steps.Transfer, encoder: Encoder) -> Callable[[], Any]:
         sender = self.sender
         if encoder.schedule_at is None:
             return partial(sender.send_messages, outgoing(sender, effect, encoder), timeout=self._timeout)
@@ -101,14 +94,14 @@ class Link(public_sdk.Link):
             timeout=self._timeout,
         )
 
-    def _answer_to(self, error: BaseException) -> Answer:
+    def _answer_to(self, error: BaseException) -> steps.Answer:
         if isinstance(error, ServiceBusError):
             return answer_to(error)
         self._is_suspect = True
-        return Unknown(self._unexpected(error))
+        return steps.Unknown(self._unexpected(error))
 
-    def _not_sent(self, error: BaseException) -> Answer:
-        return not_sent(error) if isinstance(error, ServiceBusError) else Busy(self._unexpected(error))
+    def _not_sent(self, error: BaseException) -> steps.Answer:
+        return not_sent(error) if isinstance(error, ServiceBusError) else steps.Busy(self._unexpected(error))
 
     def _unexpected(self, error: BaseException) -> str:
         if isinstance(error, CHANGED):
@@ -121,7 +114,7 @@ def announced(sender: Any) -> Limits:
     return Limits(batch=sender._max_batch_size_on_link, message=sender._max_message_size_on_link)
 
 
-def outgoing(sender: Any, effect: Transfer, encoder: Encoder) -> ServiceBusMessageBatch:
+def outgoing(sender: Any, effect: steps.Transfer, encoder: Encoder) -> ServiceBusMessageBatch:
     """What the SDK sends: messages that are encoded already are put into its batch as they are.
 
     A single message goes in the place of the batch's own, which the transport then sends as it is.
@@ -154,24 +147,24 @@ def request_overhead(sender: Any, timeout: float) -> int:
     return len(encode_payload(bytearray(), request)) - 256
 
 
-def answer_to(error: ServiceBusError) -> Answer:
+def answer_to(error: ServiceBusError) -> steps.Answer:
     """What an error after the transfer says: only a refusal by the service proves that nothing was accepted."""
     story = _story(error)
     if isinstance(error, MessageSizeExceededError):
-        return TooLarge(story, _number(_SIZE, story, int), _number(_LIMIT, story, int))
+        return steps.TooLarge(story, _number(_SIZE, story, int), _number(_LIMIT, story, int))
     if not _refused_by_service(error) or isinstance(error, OperationTimeoutError):
-        return Unknown(story)
+        return steps.Unknown(story)
     if _condition(error) in _PASSING:
-        return Busy(story, _number(_WAIT, story, float))
-    return Rejected(story)
+        return steps.Busy(story, _number(_WAIT, story, float))
+    return steps.Rejected(story)
 
 
-def not_sent(error: ServiceBusError) -> Answer:
+def not_sent(error: ServiceBusError) -> steps.Answer:
     """What an error says that came while the link was attached: nothing was sent."""
     story = _story(error)
     if isinstance(error, tuple(NEVER)):
-        return Rejected(story)
-    return Busy(story, _number(_WAIT, story, float))
+        return steps.Rejected(story)
+    return steps.Busy(story, _number(_WAIT, story, float))
 
 
 def _story(error: ServiceBusError) -> str:

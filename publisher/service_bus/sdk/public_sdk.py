@@ -160,7 +160,11 @@ class Link:
             return partial(
                 self.sender.schedule_messages, messages, encoder.schedule_at, timeout=self._timeout
             )
-        return partial(self.sender.send_messages, _outgoing(messages, effect), timeout=self._timeout)
+        batch = ServiceBusMessageBatch(max_size_in_bytes=_ANY_SIZE)
+        for message in () if effect.singly else messages:
+            batch.add_message(message)
+        whole = messages[0] if effect.singly else batch
+        return partial(self.sender.send_messages, whole, timeout=self._timeout)
 
     def _answer_to(self, error: BaseException) -> steps.Answer:
         """What an error after the transfer says: only these prove that nothing was accepted."""
@@ -173,15 +177,6 @@ class Link:
     def _not_sent(self, error: BaseException) -> steps.Answer:
         """What an error says that came before the transfer."""
         return steps.Rejected(_story(error)) if isinstance(error, tuple(NEVER)) else steps.Busy(_story(error))
-
-
-def _outgoing(messages: list[AmqpAnnotatedMessage], effect: steps.Transfer) -> Any:
-    if effect.singly:
-        return messages[0]
-    batch = ServiceBusMessageBatch(max_size_in_bytes=_ANY_SIZE)
-    for message in messages:
-        batch.add_message(message)
-    return batch
 
 
 def _story(error: BaseException) -> str:

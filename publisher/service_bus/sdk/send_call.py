@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from publisher.errors import PublishRefusedError, PublishSettingsError, PublishUnavailableError
 from publisher.service_bus.core.errors import PartiallySentError
