@@ -15,7 +15,7 @@ from publisher.event_hubs.core.event_sets import following, last_of
 from publisher.event_hubs.core.steps import FailureKind
 from publisher.event_hubs.ports.links import LinkError
 from publisher.event_hubs.producer import IdempotentProducer
-from publisher.event_hubs.sdk.event_encoding import SdkCodec, stamped_events
+from publisher.event_hubs.sdk.event_encoding import measured_event, stamped_events
 from publisher.event_hubs.sync_producer import SyncIdempotentProducer
 from publisher.model import Claims, RetryPolicy
 from tests.event_hubs_support import HUB, running_server
@@ -119,7 +119,7 @@ class FakeService:
 
 class FakeLinks:
     namespace = "local"
-    codec = SdkCodec()
+    encode = staticmethod(measured_event)
 
     def __init__(self, service):
         self.service = service

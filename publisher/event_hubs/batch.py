@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import enum
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from publisher.errors import AlreadyPublishedError, MessageTooLargeError, PublishError
 from publisher.event_hubs.core.event_sets import numbers_of
-from publisher.event_hubs.ports.links import Codec, EncodedEvent, PublishableEvent
+from publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
+
+Encode = Callable[[PublishableEvent], tuple[EncodedEvent, int]]
+"""The event, and the bytes that it adds to a batch."""
 
 _ATTRIBUTE = "published_sequence_number"
 
@@ -72,12 +75,11 @@ class PublishingBatch:
     for the highest number. A batch is locked while it is being sent, and after it was published.
     """
 
-    def __init__(self, partition_id: str, max_size_in_bytes: int, codec: Codec, *, stamped: bool) -> None:
+    def __init__(self, partition_id: str, max_size_in_bytes: int, encode: Encode) -> None:
         self.partition_id = partition_id
         self.max_size_in_bytes = max_size_in_bytes
         self.size_in_bytes = 0
-        self._codec = codec
-        self._stamped = stamped
+        self._encode = encode
         self._events: list[PublishableEvent] = []
         self._encoded: list[EncodedEvent] = []
         self._stage = _Stage.OPEN
@@ -105,8 +107,7 @@ class PublishingBatch:
             raise AlreadyPublishedError(f"{self!r}: no events can be added any more")
         if self._stage is _Stage.SENDING:
             raise PublishError(f"{self!r}: no events can be added now")
-        encoded = self._codec.encode(event, stamped=self._stamped)
-        size = self._codec.size(encoded, stamped=self._stamped)
+        encoded, size = self._encode(event)
         if size > self.max_size_in_bytes:
             raise MessageTooLargeError(
                 f"an event takes {size} bytes of a batch, which has room for {self.max_size_in_bytes}"
@@ -143,23 +144,23 @@ class PublishingBatch:
 
 
 def set_of(
-    events: Sequence[PublishableEvent], *, codec: Codec, max_size: int, stamped: bool, bookmark: str | None
+    events: Sequence[PublishableEvent], *, encode: Encode, max_size: int, bookmark: str | None
 ) -> SentSet:
     """Events as one set. Raises AlreadyPublishedError and MessageTooLargeError by the event's place, before any is sent."""
-    size, encoded = 0, []
+    found = []
     for place, event in enumerate(events):
         number = published_sequence_number(event)
         if number is not None:
             raise AlreadyPublishedError(
                 f"event {place} of {len(events)} was published before, with the number {number}"
             )
-        encoded.append(codec.encode(event, stamped=stamped))
-        size += codec.size(encoded[-1], stamped=stamped)
+        found.append(encode(event))
+    size = sum(size for _, size in found)
     if size > max_size:
         raise MessageTooLargeError(
             f"the {len(events)} events take {size} bytes, a message has room for {max_size}; use create_batch"
         )
-    return SentSet(events, encoded, bookmark)
+    return SentSet(events, [encoded for encoded, _ in found], bookmark)
 
 
 class Published(NamedTuple):

@@ -161,12 +161,7 @@ class IdempotentProducer:
             raise errors.PublishSettingsError(
                 f"max_size_in_bytes is {max_size_in_bytes}, accepted: 1 to {limit}"
             )
-        return PublishingBatch(
-            shell.publisher.partition_id,
-            max_size_in_bytes or limit,
-            self._links.codec,
-            stamped=self._idempotent,
-        )
+        return PublishingBatch(shell.publisher.partition_id, max_size_in_bytes or limit, self.encode)
 
     async def send_batch(
         self, batch: PublishingBatch, *, bookmark: str | None = None, timeout: float | None = None
@@ -196,14 +191,7 @@ class IdempotentProducer:
         if not events:
             return
         limit = await self._limit(shell)
-        begin = partial(
-            set_of,
-            events,
-            codec=self._links.codec,
-            max_size=limit,
-            stamped=self._idempotent,
-            bookmark=bookmark,
-        )
+        begin = partial(set_of, events, encode=self.encode, max_size=limit, bookmark=bookmark)
         await shell.publish(begin, partial(mark_published, events), timeout=timeout)
 
     async def send_set(self, partition_id: str, events: SentSet, *, timeout: float | None = None) -> None:
@@ -212,9 +200,7 @@ class IdempotentProducer:
 
     def encode(self, event: PublishableEvent) -> tuple[EncodedEvent, int]:
         """The event for `send_set`, and the bytes that it adds to one."""
-        codec = self._links.codec
-        encoded = codec.encode(event, stamped=self._idempotent)
-        return encoded, codec.size(encoded, stamped=self._idempotent)
+        return self._links.encode(event, stamped=self._idempotent)
 
     async def max_message_size(self, partition_id: str) -> int:
         """Bytes that a set of events for the partition may have. Opens the link if it is not open."""

@@ -24,15 +24,6 @@ class EncodedEvent(NamedTuple):
     source: PublishableEvent
 
 
-class Codec(Protocol):
-    """How events become bytes, with room for a stamp if they are `stamped`."""
-
-    def encode(self, event: PublishableEvent, *, stamped: bool) -> EncodedEvent: ...
-
-    def size(self, event: EncodedEvent, *, stamped: bool) -> int:
-        """Bytes that the event adds to a batch."""
-
-
 class LinkError(Exception):
     """The link could not be opened, or did not take the events; `link_lost`: it is of no more use."""
 
@@ -69,8 +60,8 @@ class Links(Protocol):
     namespace: str
     hub: str
 
-    @property
-    def codec(self) -> Codec: ...
+    def encode(self, event: PublishableEvent, *, stamped: bool) -> tuple[EncodedEvent, int]:
+        """The event, with room for a stamp if it is `stamped`, and the bytes that it adds to a batch."""
 
     async def partition_ids(self) -> list[str]:
         """Raises LinkError."""

@@ -141,8 +141,6 @@ def stamped_events(events: Sequence[EncodedEvent], stamp: Stamp | None) -> list[
     ]
 
 
-class SdkCodec:
-    """The codec of the SDK, by its private names."""
-
-    encode = staticmethod(encode_event)
-    size = staticmethod(size_in_batch)
+def measured_event(event: PublishableEvent, *, stamped: bool) -> tuple[EncodedEvent, int]:
+    encoded = encode_event(event, stamped=stamped)
+    return encoded, size_in_batch(encoded, stamped=stamped)

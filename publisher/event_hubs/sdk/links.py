@@ -18,7 +18,6 @@ from publisher.cancellation import is_unexpected
 from publisher.errors import MessageTooLargeError, UnsupportedPublishingError
 from publisher.event_hubs.core.steps import FailureKind
 from publisher.event_hubs.ports.links import (
-    Codec,
     EncodedEvent,
     InsidesError,
     Link,
@@ -65,21 +64,13 @@ class FallbackLinks:
         self.chosen = private
         self.namespace, self.hub = private.namespace, private.hub
 
-    @property
-    def codec(self) -> Codec:
-        return self
-
-    def encode(self, event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
+    def encode(self, event: PublishableEvent, *, stamped: bool) -> tuple[EncodedEvent, int]:
         try:
-            return self.chosen.codec.encode(event, stamped=stamped)
+            return self.chosen.encode(event, stamped=stamped)
         except CHANGED as error:
-            encoded = _PublicCodec().encode(event, stamped=stamped)  # raises what is wrong with the event
+            encoded = self._public.encode(event, stamped=stamped)  # raises what is wrong with the event
             self.drop(error)
             return encoded
-
-    def size(self, event: EncodedEvent, *, stamped: bool) -> int:
-        codec = self.chosen.codec if event.head else _PublicCodec()
-        return codec.size(event, stamped=stamped)
 
     def drop(self, error: BaseException) -> None:
         if self.chosen is not self._public:
@@ -126,9 +117,20 @@ class PublicLinks:
 
     def __init__(self, client: EventHubProducerClient, namespace: str) -> None:
         self._client = client
-        self.codec = _PublicCodec()
         self.namespace = namespace
         self.hub: str = client.eventhub_name
+
+    def encode(self, event: PublishableEvent, *, stamped: bool) -> tuple[EncodedEvent, int]:
+        """The SDK encodes events when they are sent, and tells how large each makes a batch."""
+        if stamped:
+            raise UnsupportedPublishingError(_NOT_OFFERED)
+        batch = EventDataBatch(max_size_in_bytes=_ANY_SIZE)
+        empty = batch.size_in_bytes
+        try:
+            batch.add(event)
+        except ValueError as error:
+            raise MessageTooLargeError(str(error)) from None
+        return EncodedEvent(b"", b"", event), batch.size_in_bytes - empty
 
     async def partition_ids(self) -> list[str]:
         try:
@@ -182,24 +184,6 @@ class _PublicLink:
 
     async def close(self) -> None:
         """The SDK keeps its links until the client is closed."""
-
-
-class _PublicCodec:
-    """The SDK encodes events when they are sent, and tells how large each makes a batch."""
-
-    def encode(self, event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
-        if stamped:
-            raise UnsupportedPublishingError(_NOT_OFFERED)
-        return EncodedEvent(b"", b"", event)
-
-    def size(self, event: EncodedEvent, *, stamped: bool) -> int:  # noqa: ARG002 - see encode
-        batch = EventDataBatch(max_size_in_bytes=_ANY_SIZE)
-        empty = batch.size_in_bytes
-        try:
-            batch.add(event.source)
-        except ValueError as error:
-            raise MessageTooLargeError(str(error)) from None
-        return batch.size_in_bytes - empty
 
 
 def _not_opened(error: Exception, doing: str) -> LinkError:
