@@ -19,7 +19,7 @@ from publisher.event_hubs.producer import IdempotentProducer
 from publisher.event_hubs.states.memory import MemoryStateStore
 from publisher.model import RetryPolicy
 from tests.publisher_support import FakeLinks, FakeService, event, events, read
-from tests.virtual_time import virtual_time
+from tests.virtual_time import in_virtual_time
 
 
 class NeverSeenError(Exception):
@@ -132,78 +132,72 @@ def stored(service):
 
 @settings(max_examples=60)
 @given(st.lists(EXCEPTIONS, min_size=1, max_size=4), SEEDS, st.sampled_from([0.03, 0.2, 0.5]), st.booleans())
-def test_a_producer_answers_each_set_with_what_became_of_it(exceptions, seed, share, saves):
-    async def main():
-        service, producer = producer_of(Chaos(exceptions, seed, share), saves=saves)
-        acknowledged, outcomes = [], {}
-        for body in map(str, range(12)):
-            try:
-                await producer.send_events(events(body), partition_id="0")
-                acknowledged.append(body)
-            except PublishError as error:
-                outcomes[body] = error.outcome
-        with_errors = set(outcomes)
-        with suppress(Exception, asyncio.CancelledError):  # it is told
-            await producer.close()
+@in_virtual_time
+async def test_a_producer_answers_each_set_with_what_became_of_it(exceptions, seed, share, saves):
+    service, producer = producer_of(Chaos(exceptions, seed, share), saves=saves)
+    acknowledged, outcomes = [], {}
+    for body in map(str, range(12)):
+        try:
+            await producer.send_events(events(body), partition_id="0")
+            acknowledged.append(body)
+        except PublishError as error:
+            outcomes[body] = error.outcome
+    with_errors = set(outcomes)
+    with suppress(Exception, asyncio.CancelledError):  # it is told
+        await producer.close()
 
-        found = stored(service)
-        assert len(found) == len(set(found)), "doubled"
-        assert set(acknowledged) <= set(found), "lost"
-        assert {body for body in with_errors & set(found) if outcomes[body] is Outcome.NOT_STORED} == set()
-        assert asyncio.current_task() == next(iter(asyncio.all_tasks())), "a task was left behind"
-
-    with virtual_time() as run:
-        run(main())
+    found = stored(service)
+    assert len(found) == len(set(found)), "doubled"
+    assert set(acknowledged) <= set(found), "lost"
+    assert {body for body in with_errors & set(found) if outcomes[body] is Outcome.NOT_STORED} == set()
+    assert asyncio.current_task() == next(iter(asyncio.all_tasks())), "a task was left behind"
 
 
 @settings(max_examples=60)
 @given(st.lists(EXCEPTIONS, min_size=1, max_size=4), SEEDS, st.sampled_from([0.03, 0.2, 0.5]), st.booleans())
-def test_a_buffered_producer_tells_of_each_event_once_and_ends(exceptions, seed, share, saves):
-    async def main():
-        chaos = Chaos(exceptions, seed, share)
-        service, producer = producer_of(chaos, saves=saves)
-        told, refused = {}, []
+@in_virtual_time
+async def test_a_buffered_producer_tells_of_each_event_once_and_ends(exceptions, seed, share, saves):
+    chaos = Chaos(exceptions, seed, share)
+    service, producer = producer_of(chaos, saves=saves)
+    told, refused = {}, []
 
-        def tell(body, outcome):
-            assert body not in told, "told twice"
-            told[body] = outcome
+    def tell(body, outcome):
+        assert body not in told, "told twice"
+        told[body] = outcome
 
-        def on_published(set_):
-            for one in set_.events:
-                tell(one.body_as_str(), Outcome.STORED)
-            chaos.strike()
+    def on_published(set_):
+        for one in set_.events:
+            tell(one.body_as_str(), Outcome.STORED)
+        chaos.strike()
 
-        async def on_unpublished(set_):
-            for one in set_.failures:
-                tell(one.event.body_as_str(), one.error.outcome)
-            chaos.strike()
+    async def on_unpublished(set_):
+        for one in set_.failures:
+            tell(one.event.body_as_str(), one.error.outcome)
+        chaos.strike()
 
-        buffered = BufferedProducer(
-            producer,
-            on_published=on_published,
-            on_unpublished=on_unpublished,
-            limits=BufferLimits(max_wait=0.1, max_buffered_events=7),
-        )
-        for number in range(30):
-            try:
-                await buffered.enqueue(event(str(number)))
-            except (Exception, asyncio.CancelledError):  # noqa: BLE001 - told to the caller
-                refused.append(str(number))
-            if number % 10 == 9:
-                await buffered.flush()
-        with suppress(Exception, asyncio.CancelledError):  # it is told
-            await buffered.close(timeout=None)
+    buffered = BufferedProducer(
+        producer,
+        on_published=on_published,
+        on_unpublished=on_unpublished,
+        limits=BufferLimits(max_wait=0.1, max_buffered_events=7),
+    )
+    for number in range(30):
+        try:
+            await buffered.enqueue(event(str(number)))
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001 - told to the caller
+            refused.append(str(number))
+        if number % 10 == 9:
+            await buffered.flush()
+    with suppress(Exception, asyncio.CancelledError):  # it is told
+        await buffered.close(timeout=None)
 
-        assert set(told) == set(map(str, range(30))) - set(refused)
-        found = stored(service)
-        assert len(found) == len(set(found)), "doubled"
-        assert {body for body, outcome in told.items() if outcome is Outcome.STORED} <= set(found)
-        assert not {body for body, outcome in told.items() if outcome is Outcome.NOT_STORED} & set(found)
-        assert not set(refused) & set(found)
-        assert asyncio.current_task() == next(iter(asyncio.all_tasks())), "a task was left behind"
-
-    with virtual_time() as run:
-        run(main())
+    assert set(told) == set(map(str, range(30))) - set(refused)
+    found = stored(service)
+    assert len(found) == len(set(found)), "doubled"
+    assert {body for body, outcome in told.items() if outcome is Outcome.STORED} <= set(found)
+    assert not {body for body, outcome in told.items() if outcome is Outcome.NOT_STORED} & set(found)
+    assert not set(refused) & set(found)
+    assert asyncio.current_task() == next(iter(asyncio.all_tasks())), "a task was left behind"
 
 
 class ExitNowError(BaseException):
@@ -212,7 +206,8 @@ class ExitNowError(BaseException):
 
 @pytest.mark.parametrize("error", [ExitNowError(), KeyError("x"), asyncio.CancelledError()])
 @pytest.mark.parametrize("closing_fails", [False, True])
-def test_the_numbers_of_a_set_are_used_whatever_ends_its_transfer(error, closing_fails):
+@in_virtual_time
+async def test_the_numbers_of_a_set_are_used_whatever_ends_its_transfer(error, closing_fails):
     """The next, different set is not dropped as the one before it."""
 
     class Once(Chaos):
@@ -226,20 +221,17 @@ def test_the_numbers_of_a_set_are_used_whatever_ends_its_transfer(error, closing
             if self.calls == 5 and closing_fails:
                 raise asyncio.CancelledError
 
-    async def main():
-        service, producer = producer_of(Once(), saves=False)
-        with suppress(ExitNowError):
-            await producer.send_events(events("first"), partition_id="0")
-        await producer.send_events(events("second"), partition_id="0")
+    service, producer = producer_of(Once(), saves=False)
+    with suppress(ExitNowError):
+        await producer.send_events(events("first"), partition_id="0")
+    await producer.send_events(events("second"), partition_id="0")
 
-        assert stored(service) == ["first", "second"]
-        await producer.close()
-
-    with virtual_time() as run:
-        run(main())
+    assert stored(service) == ["first", "second"]
+    await producer.close()
 
 
-def test_settings_that_a_store_refuses_are_told_at_once_and_nothing_is_sent():
+@in_virtual_time
+async def test_settings_that_a_store_refuses_are_told_at_once_and_nothing_is_sent():
     from foundation.errors import SettingsError  # noqa: PLC0415 - only here
 
     class Refusing(MemoryStateStore):
@@ -249,14 +241,10 @@ def test_settings_that_a_store_refuses_are_told_at_once_and_nothing_is_sent():
             self.loads += 1
             raise SettingsError("the table EventHubProducer does not exist")
 
-    async def main():
-        service, store = FakeService(), Refusing()
-        producer = IdempotentProducer.over(FakeLinks(service), state_store=store, retry=RETRY)
-        with pytest.raises(PublishError, match="table EventHubProducer does not exist") as refused:
-            await producer.send_events(events("a"), partition_id="0")
-        assert not isinstance(refused.value, ProducerDisconnectedError)
-        assert (store.loads, stored(service)) == (1, [])
-        await producer.close()
-
-    with virtual_time() as run:
-        run(main())
+    service, store = FakeService(), Refusing()
+    producer = IdempotentProducer.over(FakeLinks(service), state_store=store, retry=RETRY)
+    with pytest.raises(PublishError, match="table EventHubProducer does not exist") as refused:
+        await producer.send_events(events("a"), partition_id="0")
+    assert not isinstance(refused.value, ProducerDisconnectedError)
+    assert (store.loads, stored(service)) == (1, [])
+    await producer.close()

@@ -20,7 +20,7 @@ from publisher.service_bus.core.sending import SendPolicy
 from publisher.service_bus.sender import BigBatchSender
 from publisher.service_bus.sync_sender import SyncBigBatchSender
 from tests.properties.test_publisher_unexpected import EXCEPTIONS, SEEDS, Chaos
-from tests.virtual_time import virtual_time
+from tests.virtual_time import in_virtual_time
 
 POLICY = SendPolicy(look_ahead=0, attempts=2, retry_delay=0.0)
 
@@ -98,29 +98,26 @@ def check(sender, stub, error):
 
 @settings(max_examples=60)
 @given(st.lists(EXCEPTIONS, min_size=1, max_size=4), SEEDS, st.sampled_from([0.05, 0.3]), st.booleans())
-def test_each_message_is_told_of_by_what_became_of_it(exceptions, seed, share, claims):
+@in_virtual_time
+async def test_each_message_is_told_of_by_what_became_of_it(exceptions, seed, share, claims):
     messages = [PlainMessage(b"%03d" % number, str(number)) for number in range(40)]
 
-    async def main():
-        chaos = Chaos(exceptions, seed, share)
-        stub = AsyncStubSender(chaos)
-        claim_check = ClaimCheck(AsyncContainer(chaos), ClaimSettings(above=0)) if claims else None
-        sender = BigBatchSender(stub, claim_check=claim_check, policy=POLICY)
-        if claims:
-            stub._max_batch_size_on_link = 1000
-        error = None
-        try:
-            await sender.send(iter(messages))
-        except PublishUnavailableError:
-            assert not stub.stored
-            return
-        except PartiallySentError as found:
-            error = found
-        if not claims:
-            check(sender, stub, error)
-
-    with virtual_time() as run:
-        run(main())
+    chaos = Chaos(exceptions, seed, share)
+    stub = AsyncStubSender(chaos)
+    claim_check = ClaimCheck(AsyncContainer(chaos), ClaimSettings(above=0)) if claims else None
+    sender = BigBatchSender(stub, claim_check=claim_check, policy=POLICY)
+    if claims:
+        stub._max_batch_size_on_link = 1000
+    error = None
+    try:
+        await sender.send(iter(messages))
+    except PublishUnavailableError:
+        assert not stub.stored
+        return
+    except PartiallySentError as found:
+        error = found
+    if not claims:
+        check(sender, stub, error)
 
 
 @settings(max_examples=60)
@@ -229,7 +226,8 @@ def test_an_asynchronous_client_or_iterable_is_refused_by_the_blocking_sender():
 
 
 @pytest.mark.parametrize("error", [IndexError("x"), KeyError("x"), OSError("x")])
-def test_a_claim_check_tells_of_whatever_happens_with_its_own_error(error):
+@in_virtual_time
+async def test_a_claim_check_tells_of_whatever_happens_with_its_own_error(error):
     class Always:
         def strike(self):
             raise error
@@ -244,9 +242,5 @@ def test_a_claim_check_tells_of_whatever_happens_with_its_own_error(error):
     with pytest.raises(ClaimCheckError, match="reading claim b: unexpected"):
         SyncClaimCheck(Container(Always())).restore(received)
 
-    async def main():
-        with pytest.raises(PublishError, match="reading claim b: unexpected"):
-            await ClaimCheck(AsyncContainer(Always())).restore(received)
-
-    with virtual_time() as run:
-        run(main())
+    with pytest.raises(PublishError, match="reading claim b: unexpected"):
+        await ClaimCheck(AsyncContainer(Always())).restore(received)
