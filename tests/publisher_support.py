@@ -1,6 +1,7 @@
 """Two worlds to publish to: a service in memory, and the local Event Hubs over real sockets. Tests see no difference."""
 
 import asyncio
+import inspect
 import itertools
 from contextlib import asynccontextmanager
 
@@ -317,3 +318,12 @@ async def wire_world(folder, kind=WireWorld):
         world = kind(server)
         yield world
         await world.aclose()
+
+
+def methods(kind):
+    """The parameters of what is public of a class, by name."""
+    return {
+        name: list(inspect.signature(found).parameters)
+        for name, found in inspect.getmembers(kind, inspect.isfunction)
+        if not name.startswith("_")
+    }

@@ -3,7 +3,6 @@ table. The same tests on a service in memory and on the local Event Hubs, for th
 """
 
 import asyncio
-import inspect
 
 import pytest
 
@@ -34,6 +33,7 @@ from tests.publisher_support import (
     SyncWireWorld,
     event,
     events,
+    methods,
     wire_world,
 )
 
@@ -745,12 +745,5 @@ class TestBlockingOnTheWire:
 
 
 def test_the_blocking_producer_has_the_same_methods():
-    def methods(kind):
-        return {
-            name: list(inspect.signature(found).parameters)
-            for name, found in inspect.getmembers(kind, inspect.isfunction)
-            if not name.startswith("_")
-        }
-
     wanted = methods(IdempotentProducer)
     assert {name: methods(SyncIdempotentProducer)[name] for name in wanted} == wanted

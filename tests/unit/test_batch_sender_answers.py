@@ -1,6 +1,5 @@
 """What the SDK's errors say about a transfer, and that both fronts are one."""
 
-import inspect
 import logging
 
 import pytest
@@ -23,6 +22,7 @@ from publisher.service_bus.sdk.link import answer_to, not_sent
 from publisher.service_bus.sdk.send_call import LearnedLimits, check_iterable
 from publisher.service_bus.sender import BigBatchSender
 from publisher.service_bus.sync_sender import SyncBigBatchSender
+from tests.publisher_support import methods
 
 
 def _mapped(raw):
@@ -138,12 +138,5 @@ def test_a_policy_is_checked(options, words):
 
 
 def test_the_blocking_front_has_the_same_methods():
-    def methods(kind):
-        return {
-            name: list(inspect.signature(found).parameters)
-            for name, found in inspect.getmembers(kind, inspect.isfunction)
-            if not name.startswith("_")
-        }
-
     assert methods(SyncBigBatchSender) == methods(BigBatchSender)
     assert methods(SyncClaimCheck) == methods(ClaimCheck)
