@@ -15,9 +15,18 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from devstack.processes.postgres import server_programs
-
 START_WITHIN = 30.0
+
+
+def server_programs():
+    """The folder with `initdb` and `postgres`, of the newest version there is, where Debian's packages and others put
+    it; None without one.
+    """
+    versions = [path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    if versions:
+        return max(versions, key=lambda folder: int(folder.parent.name))
+    found = shutil.which("initdb")
+    return Path(found).resolve().parent if found else None
 
 
 def as_unprivileged():

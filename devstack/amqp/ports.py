@@ -12,7 +12,6 @@ from devstack.amqp.wire.performatives import Disposition, Performative, Transfer
 from devstack.amqp.wire.values import Described, ULong
 
 ACCEPTED = Described(ULong(0x24), [])
-RELEASED = Described(ULong(0x26), [])
 
 
 def rejected(error: AmqpError) -> Described:

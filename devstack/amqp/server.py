@@ -4,7 +4,6 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from aiohttp import web
@@ -104,9 +103,7 @@ class AmqpServer(ABC):
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     async def _serve(self, app: web.Application) -> web.Server:

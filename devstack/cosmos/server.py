@@ -19,7 +19,6 @@ import math
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -115,9 +114,7 @@ class CosmosServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def drop_connections(self) -> None:

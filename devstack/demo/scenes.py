@@ -174,7 +174,7 @@ async def _report(done: Done, folder: Path, console: Console) -> bool:
         with console.status("drawing the report"):
             files = await asyncio.to_thread(report.write, done.orders, outcome, folder)
         report.show(outcome, files, console)
-        passed = passed and outcome.passed
+        passed = passed and not outcome.failures
     if done.jobs is not None:
         demo_jobs.show(done.jobs, folder, console)
         passed = passed and done.jobs.passed

@@ -9,12 +9,14 @@ Answers 200 with the result, 400 for a call that is not understood, 404 for a hu
 that is not there and 409 for what cannot be done now. `/faults` is described in devstack.servers.faults.
 """
 
+import re
 from collections.abc import Awaitable
 from typing import Any
 
 import msgspec
 from aiohttp import web
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from devstack.amqp.wire.errors import NOT_FOUND, AmqpError
 from devstack.event_hubs.operations import Operations
@@ -25,7 +27,10 @@ from devstack.event_hubs.storage.log import Retention
 
 class _Call(Struct, tag=True, tag_field="call", forbid_unknown_fields=True, frozen=True):
     def run(self, server: Operations) -> object:
-        raise NotImplementedError
+        """Calls what is named as the class, in snake case, with the fields in their order."""
+        name = re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).lower()
+        result: object = getattr(server, name)(*astuple(self))
+        return result
 
 
 class CreateHub(_Call, frozen=True):
@@ -47,9 +52,6 @@ class CreateHub(_Call, frozen=True):
 class DeleteHub(_Call, frozen=True):
     hub: str
 
-    def run(self, server: Operations) -> None:
-        server.delete_hub(self.hub)
-
 
 class RecreateHub(_Call, frozen=True):
     hub: str
@@ -62,9 +64,6 @@ class RecreateHub(_Call, frozen=True):
 class AddPartitions(_Call, frozen=True):
     hub: str
     count: int
-
-    def run(self, server: Operations) -> None:
-        server.add_partitions(self.hub, self.count)
 
 
 class SetRetention(_Call, frozen=True):
@@ -109,17 +108,11 @@ class Append(_Call, frozen=True):
     partition: str
     bodies: list[str]
 
-    def run(self, server: Operations) -> object:
-        return server.append(self.hub, self.partition, self.bodies)
-
 
 class Expire(_Call, frozen=True):
     hub: str
     partition: str
     before_sequence: int
-
-    def run(self, server: Operations) -> None:
-        server.expire(self.hub, self.partition, self.before_sequence)
 
 
 class SkipSequenceNumbers(_Call, frozen=True):
@@ -127,18 +120,12 @@ class SkipSequenceNumbers(_Call, frozen=True):
     partition: str
     count: int
 
-    def run(self, server: Operations) -> None:
-        server.skip_sequence_numbers(self.hub, self.partition, self.count)
-
 
 class Rewind(_Call, frozen=True):
     hub: str
     partition: str
     sequence_number: int
     group: str = DEFAULT_GROUP
-
-    def run(self, server: Operations) -> None:
-        server.rewind(self.hub, self.partition, self.sequence_number, self.group)
 
 
 class Steal(_Call, frozen=True):
@@ -153,19 +140,13 @@ class Steal(_Call, frozen=True):
         server.steal(self.hub, self.partition, self.epoch, self.group)
 
 
-class ReleaseIntruders(_Call, frozen=True):
-    def run(self, server: Operations) -> None:
-        server.release_intruders()
+class ReleaseIntruders(_Call, frozen=True): ...
 
 
-class DropConnections(_Call, frozen=True):
-    def run(self, server: Operations) -> None:
-        server.drop_connections()
+class DropConnections(_Call, frozen=True): ...
 
 
-class FreezeConnections(_Call, frozen=True):
-    def run(self, server: Operations) -> None:
-        server.freeze_connections()
+class FreezeConnections(_Call, frozen=True): ...
 
 
 class FlushCapture(_Call, frozen=True):
@@ -175,9 +156,7 @@ class FlushCapture(_Call, frozen=True):
         return [str(path) for path in await server.flush_capture()]
 
 
-class ExpireTokens(_Call, frozen=True):
-    def run(self, server: Operations) -> None:
-        server.expire_tokens()
+class ExpireTokens(_Call, frozen=True): ...
 
 
 Call = (

@@ -1,1 +1,1 @@
-"""Programs beside the local servers: Node.js and PostgreSQL found, child processes started, watched and ended with their parent."""
+"""Programs beside the local servers: Node.js found, child processes started, watched and ended with their parent."""

@@ -1,1 +1,1 @@
-"""What the local servers share: a certificate, faults on request, a thread to run in."""
+"""What the local servers share: a certificate, faults on request."""

@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 
 from devstack.servers.faults import Fault
-from devstack.servers.threaded import running_in_thread
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
 from publisher.cli.resume_file import read_ledger
+from tests.threaded_server import running_in_thread
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(300)]
 

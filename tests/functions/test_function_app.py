@@ -10,12 +10,12 @@ import pytest
 from consumer.telemetry.stats_store import TableStatsStore
 from devstack.function_host import FunctionHost
 from devstack.function_host.settings import load_host_json
-from devstack.servers.threaded import running_in_thread
 from devstack.stack.supervisor import ANY_PORTS, Stack
 from foundation.consumer_stats import ConsumerStats
 from scaling.model import Capacity, MetricSample, MetricsReport, Reason
 from scaling.service.messages import decode_action, encode_action, encode_report
 from tests.functions.worker_harness import run_worker
+from tests.threaded_server import running_in_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULES = {"COLLECT_SCHEDULE": "0 * * * * *", "VERIFY_SCHEDULE": "30 * * * * *"}

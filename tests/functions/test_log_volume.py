@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from devstack.servers.threaded import running_in_thread
 from devstack.stack.supervisor import ANY_PORTS, RESOURCE_GROUP, SUBSCRIPTION, Stack
 from scaling.model import Capacity, MetricSample, MetricsReport
 from scaling.service.messages import encode_report
 from tests.consumer_support import consumer_world
 from tests.functions.worker_harness import run_worker
+from tests.threaded_server import running_in_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULES = {"COLLECT_SCHEDULE": "0 * * * * *", "VERIFY_SCHEDULE": "30 * * * * *"}

@@ -9,7 +9,6 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
 from devstack.servers.faults import Fault
-from devstack.servers.threaded import running_in_thread
 from devstack.service_bus import PREMIUM, STANDARD, Counts, EntityLimits, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages.messages import identity
 from publisher.errors import PublishRefusedError, PublishSettingsError
@@ -18,6 +17,7 @@ from publisher.service_bus.core.sending import SendPolicy
 from publisher.service_bus.sdk.message_sizes import plain_message
 from publisher.service_bus.sender import BigBatchSender
 from publisher.service_bus.sync_sender import SyncBigBatchSender
+from tests.threaded_server import running_in_thread
 
 pytestmark = pytest.mark.wire
 

@@ -8,7 +8,6 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.storage.blob.aio import ContainerClient
 
-from devstack.servers.threaded import running_in_thread
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
 from publisher.service_bus.claim_check import ClaimCheck, SyncClaimCheck
 from publisher.service_bus.core.claims import ClaimSettings
@@ -16,6 +15,7 @@ from publisher.service_bus.core.errors import ClaimDamagedError, ClaimMissingErr
 from publisher.service_bus.core.sending import SendPolicy
 from publisher.service_bus.sender import BigBatchSender
 from publisher.service_bus.sync_sender import SyncBigBatchSender
+from tests.threaded_server import running_in_thread
 
 pytestmark = pytest.mark.wire
 

@@ -12,9 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from devstack.servers.faults import Fault
-from devstack.servers.threaded import running_in_thread
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages.messages import identity
+from tests.threaded_server import running_in_thread
 from tidemark.__main__ import command_line
 
 pytestmark = pytest.mark.wire

@@ -11,7 +11,7 @@ from azure.cosmos.exceptions import CosmosBatchOperationError, CosmosHttpRespons
 from devstack.cosmos import CosmosServer
 from devstack.cosmos.batches import MAX_REQUEST
 from devstack.servers.faults import Fault
-from devstack.servers.threaded import running_in_thread
+from tests.threaded_server import running_in_thread
 
 pytestmark = pytest.mark.wire
 

@@ -15,7 +15,7 @@ from azure.cosmos.exceptions import (
 from azure.cosmos.partition_key import NonePartitionKeyValue
 
 from devstack.cosmos import CosmosServer
-from devstack.servers.threaded import running_in_thread
+from tests.threaded_server import running_in_thread
 
 pytestmark = pytest.mark.wire
 

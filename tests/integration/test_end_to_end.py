@@ -16,9 +16,9 @@ from azure.storage.queue import QueueClient
 from typer.testing import CliRunner
 
 from devstack.servers.faults import Fault
-from devstack.servers.threaded import running_in_thread
 from devstack.stack.supervisor import ANY_PORTS, FunctionsProcess, Stack
 from scaling.cli import app as command_line
+from tests.threaded_server import running_in_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE = 40.0

@@ -19,9 +19,9 @@ from azure.eventhub.exceptions import (
 
 from devstack.event_hubs import EventHubsServer, HubExistsError
 from devstack.processes.node import ensure_node, ensure_packages
-from devstack.servers.threaded import running_in_thread
 from devstack.stack.supervisor import Stack
 from tests.event_hubs_support import GROUP, HUB, producing, receiving, running_server, until
+from tests.threaded_server import running_in_thread
 
 pytestmark = pytest.mark.wire
 

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from devstack.event_hubs import EventHubsServer
 from devstack.servers.faults import Fault
-from devstack.servers.threaded import running_in_thread
 from publisher.cli import publishing_run
 from publisher.cli.publish import publish as command
 from publisher.event_hubs.core.partition_keys import partition_of_key
 from publisher.event_hubs.sdk.link_hooks import SdkLink
 from tests.event_hubs_support import HUB, running_server, until
 from tests.publisher_support import read
+from tests.threaded_server import running_in_thread
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(120)]
 

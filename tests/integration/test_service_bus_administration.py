@@ -14,9 +14,9 @@ from azure.servicebus.management import EntityStatus, ServiceBusAdministrationCl
 
 from devstack.amqp.wire.messages import DATA, encode_section
 from devstack.servers.faults import Fault
-from devstack.servers.threaded import running_in_thread
 from devstack.service_bus import Counts, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages.messages import Sent
+from tests.threaded_server import running_in_thread
 
 pytestmark = pytest.mark.wire
 

@@ -17,9 +17,9 @@ from azure.servicebus.management import (
 
 from devstack.amqp.wire.messages import Request
 from devstack.amqp.wire.values import Described
-from devstack.servers.threaded import running_in_thread
 from devstack.service_bus import ServiceBusServer
 from devstack.service_bus.management import respond
+from tests.threaded_server import running_in_thread
 
 pytestmark = pytest.mark.wire
 

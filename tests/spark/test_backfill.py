@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
-from devstack.servers.threaded import running_in_thread
 from spark_jobs.backfill.job import save
 from spark_jobs.backfill.run import BackfillSettings, Selection, backfill, missing_table
 from spark_jobs.errors import InputError
@@ -20,6 +19,7 @@ from spark_jobs.platform.output import write_table
 from spark_jobs.platform.results import Results, result_table
 from spark_jobs.sources.capture.capture import read_capture
 from tests.spark.backfill_support import documents, flights, latest, letters, row, server, settings
+from tests.threaded_server import running_in_thread
 
 FAST = BackfillSettings("upsert", records_per_second=100_000)
 

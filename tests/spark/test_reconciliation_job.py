@@ -20,11 +20,11 @@ from consumer.model import Checkpoint, DeadLetter, Event, Rejection
 from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
-from devstack.servers.threaded import running_in_thread
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.reconciliation.job import OnGap, Settings, main, run
 from spark_jobs.reconciliation.schemas import Status
 from tests.spark.result_files import manifest, read
+from tests.threaded_server import running_in_thread
 
 pytestmark = [
     pytest.mark.wire,

@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 
 from devstack.cosmos import CosmosServer
 from devstack.servers.faults import Fault
-from devstack.servers.threaded import running_in_thread
 from spark_jobs.errors import InputError
 from spark_jobs.sources.cosmos import (
     CosmosDataSource,
@@ -22,6 +21,7 @@ from spark_jobs.sources.cosmos import (
     query_text,
     read_documents,
 )
+from tests.threaded_server import running_in_thread
 
 pytestmark = pytest.mark.wire
 

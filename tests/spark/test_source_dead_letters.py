@@ -10,9 +10,9 @@ from consumer.config import read_config
 from consumer.model import DeadLetter, Event, Rejection
 from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
-from devstack.servers.threaded import running_in_thread
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.sources.dead_letters import DEAD_LETTERS, DeadLetterReader, DeadLetterSource
+from tests.threaded_server import running_in_thread
 
 pytestmark = pytest.mark.wire
 

@@ -4,13 +4,11 @@ from devstack.amqp.wire.values import Described, Symbol, ULong
 
 DECODE_ERROR = "amqp:decode-error"
 FRAMING_ERROR = "amqp:connection:framing-error"
-INTERNAL_ERROR = "amqp:internal-error"
 INVALID_FIELD = "amqp:invalid-field"
 NOT_ALLOWED = "amqp:not-allowed"
 NOT_FOUND = "amqp:not-found"
 NOT_IMPLEMENTED = "amqp:not-implemented"
 UNAUTHORIZED = "amqp:unauthorized-access"
-UNATTACHED_HANDLE = "amqp:session:unattached-handle"
 DETACH_FORCED = "amqp:link:detach-forced"
 MESSAGE_TOO_LARGE = "amqp:link:message-size-exceeded"
 SERVER_BUSY = "com.microsoft:server-busy"

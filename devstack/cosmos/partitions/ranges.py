@@ -30,9 +30,6 @@ class Range:
         self.operations = 0
         self.throttled = 0
 
-    def overlaps(self, minimum: str, maximum: str) -> bool:
-        return self.minimum < maximum and minimum < self.maximum
-
 
 class RangeMap:
     """The ranges of a container, in order; they cover the key space without gap or overlap.

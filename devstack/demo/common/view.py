@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Protocol, Self
 
 from rich.console import Console, Group, RenderableType
@@ -14,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from devstack.demo.common.functions_api import Entry
+from devstack.demo.common.run import Run
 
 _BLOCKS = " ▁▂▃▄▅▆▇█"
 _TOLD = 10
@@ -30,18 +29,6 @@ def sparkline(values: Sequence[float], width: int) -> str:
     shown = list(values)[-width:]
     top = max(shown, default=0) or 1
     return "".join(_BLOCKS[round(value / top * (len(_BLOCKS) - 1))] for value in shown)
-
-
-class Run(Protocol):
-    """A part of the demo while it runs."""
-
-    began_at: float
-    log: list[Entry]
-    events: list[tuple[float, str]]
-    line: str
-
-    @property
-    def elapsed(self) -> float: ...
 
 
 class Part(Protocol):
@@ -74,9 +61,7 @@ class DemoView:
             self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from devstack.demo.common.report import (
+    Change,
+    changes,
+    show_changes,
+    show_end,
+    show_numbers,
+    three_panels,
+    write_log,
+)
 from devstack.demo.orders.run import DemoRun
 
 DAY_HOURS = 24.0
@@ -26,38 +32,26 @@ class Outcome(Struct, frozen=True):
     duplicates: int
     peak_backlog: int
     peak_capacity: int
-    changes: tuple[tuple[float, int, int, str], ...]  # (seconds, from, to, the decision's line)
+    changes: tuple[Change, ...]
     instance_hours: float
     static_hours: float
     decisions: int
 
     @property
-    def scaled_out(self) -> bool:
-        return any(after > before for _, before, after, _ in self.changes)
-
-    @property
-    def scaled_in(self) -> bool:
-        return any(after < before for _, before, after, _ in self.changes)
-
-    @property
-    def passed(self) -> bool:
-        return self.sent > 0 and self.left == 0 and self.scaled_out and self.scaled_in
+    def failures(self) -> tuple[str, ...]:
+        """What of the story did not come true, the first of it; nothing where all of it did."""
+        if self.sent == 0:
+            return ("no message was sent",)
+        if self.left:
+            return (f"{self.left} messages were not completed",)
+        ways = {"out" if after > before else "in" for _, before, after, _ in self.changes}
+        return tuple(f"the plan was never scaled {way}" for way in ("out", "in") if way not in ways)[:1]
 
 
 def outcome(demo: DemoRun) -> Outcome:
     """Counts what happened: messages from the ledger, changes from the plan's own history."""
-    lines = {
-        (entry["current"], entry["desired"], round(entry["at"])): entry["line"]
-        for entry in demo.log
-        if entry["kind"] == "decision" and entry["current"] != entry["desired"]
-    }
     history = demo.plan.history
-    changes = tuple(
-        (at - demo.began_at, before, after, _line(lines, at, before, after))
-        for (_, before), (at, after) in itertools.pairwise(history)
-    )
     peak = max(capacity for _, capacity in history)
-    instance_hours = _instance_hours(demo)
     return Outcome(
         sent=demo.ledger.sent,
         done=demo.ledger.done,
@@ -65,20 +59,11 @@ def outcome(demo: DemoRun) -> Outcome:
         duplicates=demo.ledger.duplicates,
         peak_backlog=max((s.backlog for s in demo.samples), default=0),
         peak_capacity=peak,
-        changes=changes,
-        instance_hours=instance_hours,
+        changes=changes(demo.log, demo.began_at, [(at - demo.began_at, size) for at, size in history]),
+        instance_hours=_instance_hours(demo),
         static_hours=peak * DAY_HOURS,
         decisions=sum(entry["kind"] == "decision" for entry in demo.log),
     )
-
-
-def _line(lines: dict[tuple[Any, Any, int], str], at: float, before: int, after: int) -> str:
-    """The line of the decision behind a change: the newest one like it in the seconds before."""
-    for back in range(15):
-        line = lines.get((before, after, round(at) - back))
-        if line is not None:
-            return line
-    return f"{before} -> {after}: no decision in the log"
 
 
 def _instance_hours(demo: DemoRun) -> float:
@@ -93,60 +78,38 @@ def _instance_hours(demo: DemoRun) -> float:
 
 def write(demo: DemoRun, result: Outcome, folder: Path) -> list[Path]:
     """Writes the plot and the decisions; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "decisions.jsonl"
-    log.write_text("".join(json.dumps(entry) + "\n" for entry in demo.log), encoding="utf-8")
-    plot = folder / "autoscaling.png"
-    _plot(demo, result, plot)
+    log, plot = folder / "decisions.jsonl", folder / "autoscaling.png"
+    write_log(demo.log, log)
+    hours = [s.at * DAY_HOURS / demo.trace.duration for s in demo.samples]
+    with three_panels(plot, height=7.5) as (load, backlog, instances):
+        load.fill_between(hours, [s.rate for s in demo.samples], color="#9ecae1", step="mid")
+        load.set_ylabel("messages/s in")
+        load.set_title(
+            f"{result.done:,} messages, {result.left} lost, {len(result.changes)} changes of capacity: "
+            f"{result.instance_hours:.0f} instance-hours, {result.static_hours:.0f} at the static peak",
+            fontsize=11,
+        )
+        backlog.plot(hours, [s.backlog for s in demo.samples], color="#d95f02", linewidth=1.4)
+        backlog.set_ylabel("backlog (messages)")
+        _plot_instances(instances, hours, demo, result)
     return [plot, plot.with_suffix(".svg"), log]
 
 
-def _plot(demo: DemoRun, result: Outcome, path: Path) -> None:
-    import matplotlib as mpl  # noqa: PLC0415 - slow to import, needed at the very end only
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - must follow use()
-
-    hours = [s.at * DAY_HOURS / demo.trace.duration for s in demo.samples]
-    figure, (load, backlog, instances) = plt.subplots(
-        3, 1, figsize=(10, 7.5), sharex=True, layout="constrained"
-    )
-    load.fill_between(hours, [s.rate for s in demo.samples], color="#9ecae1", step="mid")
-    load.set_ylabel("messages/s in")
-    load.set_title(
-        f"{result.done:,} messages, {result.left} lost, {len(result.changes)} changes of capacity: "
-        f"{result.instance_hours:.0f} instance-hours, {result.static_hours:.0f} at the static peak",
-        fontsize=11,
-    )
-    backlog.plot(hours, [s.backlog for s in demo.samples], color="#d95f02", linewidth=1.4)
-    backlog.set_ylabel("backlog (messages)")
-    instances.step(hours, [s.capacity for s in demo.samples], where="post", color="#1b7837", label="capacity")
-    instances.fill_between(
+def _plot_instances(axes: Any, hours: list[float], demo: DemoRun, result: Outcome) -> None:
+    axes.step(hours, [s.capacity for s in demo.samples], where="post", color="#1b7837", label="capacity")
+    axes.fill_between(
         hours, [s.ready for s in demo.samples], step="post", color="#a6dba0", alpha=0.7, label="ready"
     )
-    instances.set_ylabel("instances")
-    instances.set_xlabel("hour of the recorded day (from 24 on, the load has ended)")
-    instances.set_ylim(0, result.peak_capacity + 1)
-    instances.legend(loc="upper left", frameon=False)
-    for axes in (load, backlog, instances):
-        axes.set_ylim(bottom=0)
-        axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=130)
-    figure.savefig(path.with_suffix(".svg"))
-    plt.close(figure)
+    axes.set_ylabel("instances")
+    axes.set_xlabel("hour of the recorded day (from 24 on, the load has ended)")
+    axes.set_ylim(0, result.peak_capacity + 1)
+    axes.legend(loc="upper left", frameon=False)
 
 
 def show(result: Outcome, files: list[Path], console: Console) -> None:
     """Prints what happened."""
-    changes = Table("second", "change", "why", title="Scale actions", title_justify="left", expand=False)
-    for at, before, after, line in result.changes:
-        way = "[green]out[/]" if after > before else "[cyan]in[/]"
-        why = line.partition(": ")[2].rpartition(" [")[0] or line
-        changes.add_row(f"{at:.1f}", f"{way} {before} -> {after}", escape(why))
-    console.print(changes)
+    show_changes("Scale actions", result.changes, ("out", "in"), "", console)
     saved = 1 - result.instance_hours / result.static_hours
-    table = Table.grid(padding=(0, 2))
     rows = (
         ("messages in", f"{result.sent}"),
         ("messages out", f"{result.done}"),
@@ -161,20 +124,6 @@ def show(result: Outcome, files: list[Path], console: Console) -> None:
                 f"{result.peak_capacity} ({saved:.0%} less)"
             ),
         ),
-        ("written", ", ".join(str(path) for path in files)),
     )
-    for name, value in rows:
-        table.add_row(f"[bold]{name}[/]", escape(value))
-    console.print(table)
-    if result.passed:
-        console.print("[green]passed:[/] nothing lost, scaled out and in")
-    else:
-        console.print("[red]failed:[/] " + _failure(result))
-
-
-def _failure(result: Outcome) -> str:
-    if result.sent == 0:
-        return "no message was sent"
-    if result.left:
-        return f"{result.left} messages were not completed"
-    return "the plan was never scaled " + ("in" if result.scaled_out else "out")
+    show_numbers(rows, files, console)
+    show_end(result.failures, "nothing lost, scaled out and in", console)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 
-import aiohttp
 from msgspec import Struct
 
-from devstack.demo.common.functions_api import Entry, FunctionsApi
+from devstack.demo.common.functions_api import FunctionsApi
+from devstack.demo.common.run import SAMPLE_EVERY, Run
 from devstack.demo.orders.trace import Trace
 from devstack.demo.orders.traffic import Fleet, Ledger
 from devstack.resource_manager.plans import Plan
@@ -20,13 +19,11 @@ from devstack.stack.supervisor import (
     TOPIC,
     FunctionsProcess,
     Stack,
-    check_running,
 )
 
 DRAIN_SECONDS = 40.0  # at the most, after the load has ended
 CONCURRENCY = 16  # messages a worker holds: maxConcurrentCalls of the Functions' Service Bus trigger
 PROCESSING = 0.6  # seconds per message; a saturated worker serves 16 / 0.6 = 27 messages per second
-SAMPLE_EVERY = 0.5
 
 
 class Sample(Struct, frozen=True):
@@ -41,26 +38,15 @@ class Sample(Struct, frozen=True):
     done: int
 
 
-class DemoRun:
-    """State of one run, shared by its tasks."""
+class DemoRun(Run):
+    """The plan and its load."""
 
     def __init__(self, stack: Stack, functions: FunctionsProcess, plan: Plan, trace: Trace) -> None:
-        self.stack = stack
-        self.functions = functions
+        super().__init__(stack, functions)
         self.plan = plan
         self.trace = trace
         self.ledger = Ledger()
         self.samples: list[Sample] = []
-        self.line = ""
-        self.log: list[Entry] = []
-        self.events: list[tuple[float, str]] = []
-        self.stop = asyncio.Event()
-        self.began = time.monotonic()
-        self.began_at = time.time()
-
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self.began
 
     def fleet(self) -> Fleet:
         return Fleet(
@@ -73,18 +59,12 @@ class DemoRun:
             processing=PROCESSING,
         )
 
-    def check(self) -> None:
-        """Raises ProcessError when a server is gone."""
-        check_running(self.stack, self.functions)
-
     async def watch(self, show: Callable[[], None]) -> None:
         """Samples the world, reads the functions' own API, and ends the run when its work is done."""
         async with FunctionsApi(self.functions.url, PLAN) as api:
             while not self.stop.is_set():
                 self._sample()
-                with contextlib.suppress(aiohttp.ClientError, TimeoutError):  # the next look will show it
-                    self.line = await api.line()
-                    self.log = await api.latest()
+                await self.read(api)
                 show()
                 if self._finished():
                     self.stop.set()

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import itertools
-import json
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
+from devstack.demo.common.report import (
+    Change,
+    changes,
+    show_changes,
+    show_end,
+    show_numbers,
+    three_panels,
+    write_log,
+)
 from devstack.demo.streaming.proof import Account, Proof, account
 from devstack.demo.streaming.run import StreamingRun, StreamSample, rates_of
 from devstack.stack.supervisor import REQUEST_UNITS
-
-_LOOK_BACK = 15  # seconds between a decision and its change, at the most
-
-Change = tuple[float, int, int, str]
-"""Of the throughput: seconds since the start, RU/s before and after, the line of the decision."""
 
 
 class StreamOutcome(Struct, frozen=True):
@@ -40,13 +40,13 @@ class StreamOutcome(Struct, frozen=True):
 
 def outcome(run: StreamingRun, proof: Proof) -> StreamOutcome:
     """Counts what happened: records by the proof, throughput and refusals by the samples."""
-    changes = _changes(run)
+    made = changes(run.log, run.began_at, ((sample.at, sample.provisioned) for sample in run.samples))
     told = account(Path(run.settings["CONSUMER_TELEMETRY_FOLDER"]))
-    before, after = _refused_share(run.samples, changes)
+    before, after = _refused_share(run.samples, made)
     return StreamOutcome(
         proof=proof,
         account=told,
-        changes=changes,
+        changes=made,
         refused=run.samples[-1].throttled,
         refused_before=before,
         refused_after=after,
@@ -54,35 +54,13 @@ def outcome(run: StreamingRun, proof: Proof) -> StreamOutcome:
         killed_at=run.killed_at,
         taken_over=run.taken_over,
         drained_at=run.drained_at,
-        failures=failures_of(run, proof, changes, told),
+        failures=failures_of(run, proof, made, told),
     )
 
 
-def _changes(run: StreamingRun) -> tuple[Change, ...]:
-    lines = [
-        (entry["at"] - run.began_at, entry["current"], entry["desired"], str(entry["line"]))
-        for entry in run.log
-        if entry["kind"] == "decision" and entry["current"] != entry["desired"]
-    ]
-    found = []
-    for before, after in itertools.pairwise(run.samples):
-        if before.provisioned != after.provisioned:
-            line = next(
-                (
-                    line
-                    for at, current, desired, line in reversed(lines)
-                    if after.at - _LOOK_BACK < at < after.at
-                    and (current, desired) == (before.provisioned, after.provisioned)
-                ),
-                "no decision in the log",
-            )
-            found.append((after.at, before.provisioned, after.provisioned, line))
-    return tuple(found)
-
-
-def _refused_share(samples: list[StreamSample], changes: tuple[Change, ...]) -> tuple[float, float]:
+def _refused_share(samples: list[StreamSample], made: tuple[Change, ...]) -> tuple[float, float]:
     """Share of the operations that were refused, before the first change of throughput and after it."""
-    first = changes[0][0] if changes else samples[-1].at
+    first = made[0][0] if made else samples[-1].at
     turn = next(sample for sample in reversed(samples) if sample.at <= first)
     return _share(samples[0], turn), _share(turn, samples[-1])
 
@@ -92,16 +70,14 @@ def _share(before: StreamSample, after: StreamSample) -> float:
     return refused / (writes + refused) if refused else 0.0
 
 
-def failures_of(
-    run: StreamingRun, proof: Proof, changes: tuple[Change, ...], told: Account
-) -> tuple[str, ...]:
+def failures_of(run: StreamingRun, proof: Proof, made: tuple[Change, ...], told: Account) -> tuple[str, ...]:
     """What of the story did not come true; nothing where all of it did."""
     failures = list(proof.problems)
     if proof.records != run.records:
         failures.append(f"{proof.records} of {run.records} records reached the hub")
     if run.samples[-1].throttled == 0:
         failures.append("nothing was throttled")
-    if not any(after > before for _, before, after, _ in changes):
+    if not any(after > before for _, before, after, _ in made):
         failures.append("the throughput was never raised")
     if told.written == 0:
         failures.append("the consumers' telemetry tells of no write")
@@ -117,42 +93,21 @@ def failures_of(
 
 def write(run: StreamingRun, result: StreamOutcome, folder: Path) -> list[Path]:
     """Writes the plot and the decisions; returns the files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    log = folder / "consumer-decisions.jsonl"
-    log.write_text("".join(json.dumps(entry) + "\n" for entry in run.log), encoding="utf-8")
-    plot = folder / "consumer.png"
-    _plot(run, result, plot)
-    return [plot, plot.with_suffix(".svg"), log]
-
-
-def _plot(run: StreamingRun, result: StreamOutcome, path: Path) -> None:
-    import matplotlib as mpl  # noqa: PLC0415 - slow to import, needed at the very end only
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - must follow use()
-
-    figure, panels = plt.subplots(
-        3, 1, figsize=(10, 8.5), sharex=True, layout="constrained", height_ratios=(3, 3, 2)
-    )
+    log, plot = folder / "consumer-decisions.jsonl", folder / "consumer.png"
+    write_log(run.log, log)
     proof = result.proof
-    panels[0].set_title(
-        f"{proof.records:,} records: {proof.documents:,} documents, {proof.letters} dead letters, {proof.lost} lost, "
-        f"{proof.duplicates} duplicates; {proof.replayed:,} written again",
-        fontsize=11,
-    )
-    _plot_lag(panels[0], run)
-    _plot_rates(panels[1], run)
-    _plot_throttled(panels[2], run)
-    for axes in panels:
-        axes.set_ylim(bottom=0)
-        axes.set_xlim(0, run.samples[-1].at)
-        axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
-        _mark(axes, result, named=axes is panels[0])
-    panels[-1].set_xlabel("seconds")
-    figure.savefig(path, dpi=130)
-    figure.savefig(path.with_suffix(".svg"))
-    plt.close(figure)
+    with three_panels(plot, height=8.5, ratios=(3, 3, 2)) as panels:
+        panels[0].set_title(
+            f"{proof.records:,} records: {proof.documents:,} documents, {proof.letters} dead letters, {proof.lost} lost, "
+            f"{proof.duplicates} duplicates; {proof.replayed:,} written again",
+            fontsize=11,
+        )
+        for axes, draw in zip(panels, (_plot_lag, _plot_rates, _plot_throttled), strict=True):
+            draw(axes, run)
+            axes.set_xlim(0, run.samples[-1].at)
+            _mark(axes, result, named=axes is panels[0])
+        panels[-1].set_xlabel("seconds")
+    return [plot, plot.with_suffix(".svg"), log]
 
 
 def _plot_lag(axes: Any, run: StreamingRun) -> None:
@@ -214,23 +169,9 @@ def _mark(axes: Any, result: StreamOutcome, *, named: bool) -> None:
 
 def show(result: StreamOutcome, files: list[Path], console: Console) -> None:
     """Prints what happened."""
-    changes = Table("second", "change", "why", title="Throughput", title_justify="left", expand=False)
-    for at, before, after, line in result.changes:
-        way = "[green]up[/]" if after > before else "[cyan]down[/]"
-        changes.add_row(f"{at:.1f}", f"{way} {before:,} -> {after:,} RU/s", escape(_why(line)))
-    console.print(changes)
-    table = Table.grid(padding=(0, 2))
-    for name, value in (*_rows(result), ("written", ", ".join(str(path) for path in files))):
-        table.add_row(f"[bold]{name}[/]", escape(value))
-    console.print(table)
-    if result.failures:
-        console.print("[red]failed:[/] " + escape("; ".join(result.failures)))
-    else:
-        console.print("[green]passed:[/] every record is a document or a dead letter, none twice")
-
-
-def _why(line: str) -> str:
-    return line.partition(": ")[2].rpartition(" [")[0] or line
+    show_changes("Throughput", result.changes, ("up", "down"), " RU/s", console)
+    show_numbers(_rows(result), files, console)
+    show_end(result.failures, "every record is a document or a dead letter, none twice", console)
 
 
 def _rows(result: StreamOutcome) -> list[tuple[str, str]]:

@@ -6,16 +6,15 @@ import asyncio
 import contextlib
 import itertools
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import aiohttp
 from azure.core.exceptions import AzureError
 from msgspec import Struct
 
 from devstack.demo.common import flights
-from devstack.demo.common.functions_api import Entry, FunctionsApi
+from devstack.demo.common.functions_api import FunctionsApi
+from devstack.demo.common.run import SAMPLE_EVERY, Run
 from devstack.demo.streaming.world import Blobs, Position, Sent, Written
 from devstack.processes.child import ChildProcess, ProcessError
 from devstack.stack.supervisor import (
@@ -26,7 +25,6 @@ from devstack.stack.supervisor import (
     ROOT,
     FunctionsProcess,
     Stack,
-    check_running,
 )
 
 TARGET = "flights"  # of demo.toml, as the name of the consumer
@@ -40,7 +38,6 @@ KILL_AT = 0.5  # of all records settled
 REPLACE_AFTER = 3.0
 DRAIN_WITHIN = 300.0
 LOWER_WITHIN = 30.0
-SAMPLE_EVERY = 0.5
 SMOOTHED = 4  # samples that a rate is taken over: two seconds, for request units come by whole seconds
 STOP_WITHIN = 20.0
 
@@ -110,13 +107,12 @@ class Instance:
             self.state = "stopped"
 
 
-class StreamingRun:
-    """State of one run, shared by its tasks."""
+class StreamingRun(Run):
+    """The records, their consumers and the database."""
 
     def __init__(self, stack: Stack, functions: FunctionsProcess, records: int, telemetry: Path) -> None:
         """`telemetry` is the folder of what the consumers tell of themselves."""
-        self.stack = stack
-        self.functions = functions
+        super().__init__(stack, functions)
         self.records = records
         self.settings = {**stack.settings(), **SETTINGS, "CONSUMER_TELEMETRY_FOLDER": str(telemetry)}
         self.hub = stack.event_hubs.hubs.hub(EVENT_HUB)
@@ -127,20 +123,10 @@ class StreamingRun:
         self.letters: dict[Position, str] = {}
         self.instances: list[Instance] = []
         self.samples: list[StreamSample] = []
-        self.events: list[tuple[float, str]] = []
         self.killed_at: float | None = None
         self.taken_over: float | None = None
         self.drained_at: float | None = None
-        self.line = ""
-        self.log: list[Entry] = []
-        self.stop = asyncio.Event()
         self._looked = asyncio.Condition()
-        self.began = time.monotonic()
-        self.began_at = time.time()
-
-    @property
-    def elapsed(self) -> float:
-        return time.monotonic() - self.began
 
     @property
     def settled(self) -> int:
@@ -212,7 +198,7 @@ class StreamingRun:
 
     def check(self) -> None:
         """Raises ProcessError when a server is gone, or a consumer that should be there."""
-        check_running(self.stack, self.functions)
+        super().check()
         for instance in self.instances:
             instance.check()
 
@@ -232,9 +218,7 @@ class StreamingRun:
         with contextlib.suppress(AzureError):
             self.letters = await self.blobs.letters()
             self._assign(await self.blobs.owners())
-        with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-            self.line = await api.line()
-            self.log = await api.latest()
+        await self.read(api)
         self.sent.follow(self.hub)
         self.written.follow(self.container, self.sent)
         self.samples.append(self._sample())

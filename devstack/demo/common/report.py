@@ -1,0 +1,92 @@
+"""What both parts leave behind, and how: a picture and the decisions in a folder, numbers on the screen."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from devstack.demo.common.functions_api import Entry
+
+_LOOK_BACK = 15  # seconds between a decision and its change, at the most
+
+Change = tuple[float, int, int, str]
+"""Seconds since the start, the size before and after, the line of the decision."""
+
+
+def changes(log: Sequence[Entry], began_at: float, sizes: Iterable[tuple[float, int]]) -> tuple[Change, ...]:
+    """Where the sizes, each with its seconds since the start, change, and the newest decision for it just before."""
+    found = []
+    for (_, before), (at, after) in itertools.pairwise(sizes):
+        if before != after:
+            lines = [
+                str(entry["line"])
+                for entry in log
+                if entry["kind"] == "decision"
+                and (entry["current"], entry["desired"]) == (before, after)
+                and at - _LOOK_BACK < entry["at"] - began_at < at
+            ]
+            found.append((at, before, after, lines[-1] if lines else "no decision in the log"))
+    return tuple(found)
+
+
+def write_log(log: Sequence[Entry], file: Path) -> None:
+    """The decisions, a line each. The folder is made if missing."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(entry) + "\n" for entry in log), encoding="utf-8")
+
+
+@contextmanager
+def three_panels(path: Path, *, height: float, ratios: tuple[int, int, int] = (1, 1, 1)) -> Iterator[Any]:
+    """Three panels, one above the other, to draw in; at the end they are saved as PNG, and beside it as SVG."""
+    import matplotlib as mpl  # noqa: PLC0415 - slow to import, needed at the very end only
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - must follow use()
+
+    figure, panels = plt.subplots(
+        3, 1, figsize=(10, height), sharex=True, layout="constrained", height_ratios=ratios
+    )
+    yield panels
+    for axes in panels:
+        axes.set_ylim(bottom=0)
+        axes.grid(axis="y", color="#dddddd", linewidth=0.6)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=130)
+    figure.savefig(path.with_suffix(".svg"))
+    plt.close(figure)
+
+
+def show_changes(
+    title: str, made: Iterable[Change], ways: tuple[str, str], unit: str, console: Console
+) -> None:
+    """A table of the changes; `ways` are the words for more and for less."""
+    table = Table("second", "change", "why", title=title, title_justify="left", expand=False)
+    for at, before, after, line in made:
+        way = f"[green]{ways[0]}[/]" if after > before else f"[cyan]{ways[1]}[/]"
+        why = line.partition(": ")[2].rpartition(" [")[0] or line
+        table.add_row(f"{at:.1f}", f"{way} {before:,} -> {after:,}{unit}", escape(why))
+    console.print(table)
+
+
+def show_numbers(rows: Iterable[tuple[str, str]], files: Iterable[Path], console: Console) -> None:
+    """Names and numbers, and what was written."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in (*rows, ("written", ", ".join(str(path) for path in files))):
+        table.add_row(f"[bold]{name}[/]", escape(value))
+    console.print(table)
+
+
+def show_end(failures: Sequence[str], passed: str, console: Console) -> None:
+    """That nothing failed, or what did."""
+    if failures:
+        console.print("[red]failed:[/] " + escape("; ".join(failures)))
+    else:
+        console.print(f"[green]passed:[/] {passed}")
