@@ -21,20 +21,6 @@ ROOT = Path(__file__).parents[1]
 QUICK_LEASES = {"CONSUMER_LEASE_INTERVAL": "2s", "CONSUMER_LEASE_EXPIRY": "8s"}
 
 
-async def until(condition, *, within=30.0, what="condition"):
-    """Waits on a condition, plain or awaitable. `what` may be a function that tells the story."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + within
-    while True:
-        found = condition()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return found
-        assert loop.time() < deadline, f"{what() if callable(what) else what}: not within {within:g} s"
-        await asyncio.sleep(0.05)
-
-
 def through(proxy, connection_string):
     """A storage connection whose blobs are reached by a proxy."""
     return re.sub(r"(BlobEndpoint=http://127\.0\.0\.1:)\d+", rf"\g<1>{proxy.port}", connection_string)

@@ -1,7 +1,6 @@
 """A local Event Hubs, a local Cosmos DB and Azurite around a real consumer."""
 
 import asyncio
-import time
 import uuid
 from contextlib import asynccontextmanager
 
@@ -11,6 +10,7 @@ from consumer.config import read_config
 from consumer.running.process import ConsumerProcess
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs import EventHubsServer
+from tests.waiting import until
 
 HUB = "flights"
 
@@ -48,23 +48,24 @@ class ConsumerWorld:
     def ids(self):
         return {document["id"] for document in self.cosmos.documents("db", "flights")}
 
-    @asynccontextmanager
-    async def consuming(self, **settings):
+    def consuming(self, **settings):
         """A consumer at work; stopped in order at the end."""
-        stop = asyncio.Event()
-        process = ConsumerProcess(read_config({**self.settings, **settings}), {**self.settings, **settings})
-        task = asyncio.create_task(process.run(stop))
-        try:
-            yield process
-        finally:
-            stop.set()
-            await asyncio.wait_for(task, 30)
+        return consuming({**self.settings, **settings})
 
-    async def until(self, condition, *, within=30.0):
-        deadline = time.monotonic() + within
-        while not condition():
-            assert time.monotonic() < deadline, "condition not met in time"
-            await asyncio.sleep(0.05)
+    until = staticmethod(until)
+
+
+@asynccontextmanager
+async def consuming(settings):
+    """A consumer at work; stopped in order at the end."""
+    stop = asyncio.Event()
+    process = ConsumerProcess(read_config(settings), settings)
+    task = asyncio.create_task(process.run(stop))
+    try:
+        yield process
+    finally:
+        stop.set()
+        await asyncio.wait_for(task, 30)
 
 
 def flight(number):

@@ -2,22 +2,15 @@
 
 import asyncio
 import contextlib
-import time
 from contextlib import asynccontextmanager
 
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
 
 from devstack.event_hubs import EventHubsServer
+from tests.waiting import until
 
 HUB, GROUP = "flights", "$Default"
 FAST = {"retry_backoff_factor": 0.05, "retry_backoff_max": 0.2}
-
-
-async def until(condition, *, timeout_s=45.0):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "condition not met in time"
-        await asyncio.sleep(0.02)
 
 
 @asynccontextmanager

@@ -99,13 +99,6 @@ def is_retry(results):
     return {outcome for outcome, _ in results} == {Outcome.RETRY}
 
 
-async def until(condition, seconds=20.0):
-    """Waits, on the real clock, for a thread or a server to come to a point."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - neither is on this loop
-            await asyncio.sleep(0.01)
-
-
 @contextlib.contextmanager
 def next_commit(world, when):
     """The next commit's connection is cut, `before` it is sent or `after` the server has carried it out. On

@@ -2,15 +2,14 @@
 
 import asyncio
 import bisect
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 
 import msgspec
 import pytest
 
-from consumer.config import read_config
-from consumer.running.process import ConsumerProcess
-from tests.consumer_faults import QUICK_LEASES, Ledger, Stores, consumer_process, until
-from tests.consumer_support import consumer_world
+from tests.consumer_faults import QUICK_LEASES, Ledger, Stores, consumer_process
+from tests.consumer_support import consumer_world, consuming
+from tests.waiting import until
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(150)]
 
@@ -42,17 +41,8 @@ class Fleet:
 
         service.answer = listening
 
-    @asynccontextmanager
-    async def consumer(self, **settings):
-        settings = {**self.settings, **settings}
-        stop = asyncio.Event()
-        process = ConsumerProcess(read_config(settings), settings)
-        task = asyncio.create_task(process.run(stop))
-        try:
-            yield process
-        finally:
-            stop.set()
-            await asyncio.wait_for(task, 30)
+    def consumer(self, **settings):
+        return consuming({**self.settings, **settings})
 
     def send(self, count, *, same=0):
         """Documents of their own, and so many versions of one document per partition."""

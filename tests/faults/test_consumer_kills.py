@@ -22,10 +22,10 @@ from tests.consumer_faults import (
     consumer_process,
     is_covered,
     through,
-    until,
 )
 from tests.consumer_support import consumer_world
 from tests.tcp_proxy import TcpProxy
+from tests.waiting import until
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(180)]
 

@@ -30,8 +30,8 @@ from tests.sql_support import (
     next_commit,
     replaced,
     soon,
-    until,
 )
+from tests.waiting import until
 
 TABLE = "CREATE TABLE flights (carrier VARCHAR(3) NOT NULL, number INTEGER CHECK (number < 1000), seq BIGINT)"
 
@@ -290,7 +290,8 @@ async def test_a_missing_target_table_at_run_time_is_retried_and_drains_nothing_
     assert await world.write(flight(0)) == [WRITTEN]
 
 
-async def test_after_the_deadline_the_outcome_is_unknown_and_the_next_write_finds_it_out(url):
+def held_up():
+    """A handler that writes a row once it is let go on: events for its beginning and for that, and itself."""
     entered, leave = threading.Event(), threading.Event()
 
     def slow(connection, e):
@@ -299,6 +300,12 @@ async def test_after_the_deadline_the_outcome_is_unknown_and_the_next_write_find
         connection.execute(
             text("INSERT INTO flights (carrier, seq) VALUES ('UA', :seq)"), {"seq": e.sequence_number}
         )
+
+    return entered, leave, slow
+
+
+async def test_after_the_deadline_the_outcome_is_unknown_and_the_next_write_finds_it_out(url):
+    entered, leave, slow = held_up()
 
     async with World(url, HandlerTarget(slow), table=TABLE) as world:
         await world.claim()
@@ -314,14 +321,7 @@ async def test_after_the_deadline_the_outcome_is_unknown_and_the_next_write_find
 
 
 async def test_a_cancelled_write_leaves_no_half_and_no_double(url):
-    entered, leave = threading.Event(), threading.Event()
-
-    def slow(connection, e):
-        entered.set()
-        leave.wait(30)
-        connection.execute(
-            text("INSERT INTO flights (carrier, seq) VALUES ('UA', :seq)"), {"seq": e.sequence_number}
-        )
+    entered, leave, slow = held_up()
 
     async with World(url, HandlerTarget(slow), table=TABLE) as world:
         await world.claim()

@@ -1,10 +1,12 @@
-"""The dashboard in a browser: fixtures of its tests."""
+"""Fixtures of several files: a Service Bus for clients that block, the dashboard in a browser."""
 
 import re
 
+import pytest
 import pytest_asyncio
 from playwright.async_api import async_playwright
 
+from devstack.service_bus import ServiceBusServer
 from tests.browser_support import (
     FLAGS,
     FakeApi,
@@ -13,6 +15,15 @@ from tests.browser_support import (
     threshold_policy,
     waves,
 )
+from tests.threaded_server import running_in_thread
+
+
+@pytest.fixture(scope="module")
+def threaded(tmp_path_factory):
+    """A Service Bus in a thread of its own, for the tests of a file."""
+    folder = tmp_path_factory.mktemp("certificate")
+    with running_in_thread(lambda: ServiceBusServer(ca_dir=folder)) as running:
+        yield running
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -18,6 +18,7 @@ from publisher.service_bus.sdk.message_sizes import plain_message
 from publisher.service_bus.sender import BigBatchSender
 from publisher.service_bus.sync_sender import SyncBigBatchSender
 from tests.threaded_server import running_in_thread
+from tests.waiting import until
 
 pytestmark = pytest.mark.wire
 
@@ -59,12 +60,6 @@ def messages_in(server, queue="orders"):
 
 def ids_in(server, queue="orders"):
     return [identity(message.sent.bare).message_id for message in messages_in(server, queue)]
-
-
-async def wait_until(condition):
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - the server under test has no event for it
-            await asyncio.sleep(0.01)
 
 
 async def test_any_number_of_messages_of_any_size_arrives_in_order(server):
@@ -402,7 +397,7 @@ async def test_a_cancelled_call_says_what_it_had_sent(server):
         await sender.send([b"warm"])
         server.faults.add(Fault("send:orders", "latency", seconds=5.0))
         task = asyncio.create_task(sender.send(iter([bytes(200_000)] * 3)))
-        await wait_until(lambda: not server.faults.list())
+        await until(lambda: not server.faults.list())
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

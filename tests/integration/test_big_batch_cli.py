@@ -12,18 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from devstack.servers.faults import Fault
-from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
+from devstack.service_bus import STANDARD, QueueSettings
 from devstack.service_bus.messages.messages import identity
-from tests.threaded_server import running_in_thread
 from tidemark.__main__ import command_line
 
 pytestmark = pytest.mark.wire
-
-
-@pytest.fixture(scope="module")
-def threaded(tmp_path_factory):
-    with running_in_thread(lambda: ServiceBusServer(ca_dir=tmp_path_factory.mktemp("ca"))) as running:
-        yield running
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from azure.eventhub import EventData
 from devstack.event_hubs import CaptureSettings, EventHubsServer
 from devstack.event_hubs.storage.capture import enqueued_time_utc
 from devstack.processes.child import free_ports
-from tests.event_hubs_support import HUB, producing, receiving, running_server, until
+from tests.event_hubs_support import HUB, producing, receiving, running_server
+from tests.waiting import until
 
 pytestmark = pytest.mark.wire
 
@@ -130,7 +131,7 @@ async def test_a_server_that_is_killed_captures_the_rest_when_it_comes_back(tmp_
                         await producer.send_batch([EventData(f"event {sent + n}") for n in range(4)])
                         sent += 4
                         with contextlib.suppress(AssertionError):
-                            await until(lambda: any((tmp_path / "capture").rglob("*.partial")), timeout_s=1.0)
+                            await until(lambda: any((tmp_path / "capture").rglob("*.partial")), within=1.0)
                             seen = True
         finally:
             process.kill()

@@ -20,7 +20,8 @@ from azure.eventhub.exceptions import (
 from devstack.event_hubs import EventHubsServer
 from devstack.processes.child import free_ports
 from devstack.servers.faults import Fault
-from tests.event_hubs_support import GROUP, HUB, producing, receiving, running_server, until
+from tests.event_hubs_support import GROUP, HUB, producing, receiving, running_server
+from tests.waiting import until
 
 # The SDK drops its socket, open, when the server cuts the connection; the collector finds it at any time.
 pytestmark = [

@@ -20,8 +20,9 @@ from azure.eventhub.exceptions import (
 from devstack.event_hubs import EventHubsServer, HubExistsError
 from devstack.processes.node import ensure_node, ensure_packages
 from devstack.stack.supervisor import Stack
-from tests.event_hubs_support import GROUP, HUB, producing, receiving, running_server, until
+from tests.event_hubs_support import GROUP, HUB, producing, receiving, running_server
 from tests.threaded_server import running_in_thread
+from tests.waiting import until
 
 pytestmark = pytest.mark.wire
 

@@ -21,6 +21,7 @@ from azure.storage.queue.aio import QueueClient
 
 from devstack.function_host import FunctionHost
 from devstack.processes.child import ChildProcess, free_ports, port_is_free
+from tests.waiting import until
 
 pytestmark = pytest.mark.wire
 
@@ -53,19 +54,6 @@ async def peek(azurite, name):
             return [base64.b64decode(m.content).decode() for m in await client.peek_messages(max_messages=32)]
         except ResourceNotFoundError:
             return []
-
-
-async def until(condition, timeout_s=60.0):
-    """Wait for a condition, which may be async; return what made it true."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        found = condition()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return found
-        assert time.monotonic() < deadline, "condition not met in time"
-        await asyncio.sleep(0.02)
 
 
 async def messages(azurite, name, count):

@@ -19,9 +19,10 @@ from publisher.cli import publishing_run
 from publisher.cli.publish import publish as command
 from publisher.event_hubs.core.partition_keys import partition_of_key
 from publisher.event_hubs.sdk.link_hooks import SdkLink
-from tests.event_hubs_support import HUB, running_server, until
+from tests.event_hubs_support import HUB, running_server
 from tests.publisher_support import read
 from tests.threaded_server import running_in_thread
+from tests.waiting import until
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(120)]
 

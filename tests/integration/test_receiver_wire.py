@@ -18,7 +18,8 @@ from consumer.receiving import fast_path as shortcut_module
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
 from devstack.servers.faults import Fault
 from foundation.errors import SettingsError, UnavailableError
-from tests.event_hubs_support import HUB, producing, running_server, until
+from tests.event_hubs_support import HUB, producing, running_server
+from tests.waiting import until
 
 pytestmark = pytest.mark.wire
 
@@ -280,7 +281,7 @@ async def test_killed_connections_cost_neither_a_gap_nor_a_repeat(server, shortc
         for mark in (100, 1500, 3000):
             await until(lambda mark=mark: len(taken.events) > mark)
             server.drop_connections()
-        await until(lambda: taken.events and taken.numbers[-1] == 5999, timeout_s=40)
+        await until(lambda: taken.events and taken.numbers[-1] == 5999, within=40)
         reconnects = receiver.statistics().reconnects
 
     assert taken.numbers == list(range(6000))

@@ -16,16 +16,8 @@ from devstack.amqp.wire.messages import DATA, encode_section
 from devstack.servers.faults import Fault
 from devstack.service_bus import Counts, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages.messages import Sent
-from tests.threaded_server import running_in_thread
 
 pytestmark = pytest.mark.wire
-
-
-@pytest.fixture(scope="module")
-def threaded(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("certificate")
-    with running_in_thread(lambda: ServiceBusServer(ca_dir=folder)) as running:
-        yield running
 
 
 @pytest.fixture

@@ -17,18 +17,9 @@ from azure.servicebus.management import (
 
 from devstack.amqp.wire.messages import Request
 from devstack.amqp.wire.values import Described
-from devstack.service_bus import ServiceBusServer
 from devstack.service_bus.management import respond
-from tests.threaded_server import running_in_thread
 
 pytestmark = pytest.mark.wire
-
-
-@pytest.fixture(scope="module")
-def threaded(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("certificate")
-    with running_in_thread(lambda: ServiceBusServer(ca_dir=folder)) as running:
-        yield running
 
 
 @pytest.fixture

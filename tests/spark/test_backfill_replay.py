@@ -16,6 +16,7 @@ from spark_jobs.backfill.replay import Replaying, replay
 from spark_jobs.backfill.target import container_id
 from spark_jobs.errors import InputError
 from tests.spark.backfill_support import Log, documents, letters, server, settings
+from tests.waiting import until
 
 
 class Replays:
@@ -204,11 +205,3 @@ async def test_a_container_created_anew_is_another_one_and_a_missing_one_is_told
     missing = {**replays.environment, "COSMOS_CONTAINER": "trains"}
     with pytest.raises(InputError, match="trains"):
         await container_id(read_config(missing), missing)
-
-
-async def until(condition, within=30.0):
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + within
-    while not condition():
-        assert loop.time() < deadline, "condition not met in time"
-        await asyncio.sleep(0.02)

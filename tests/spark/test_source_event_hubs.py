@@ -19,8 +19,9 @@ from spark_jobs.sources.event_hubs.positions import Range
 from spark_jobs.sources.event_hubs.settings import HubRange, HubSettings
 from spark_jobs.sources.event_hubs.source import read_event_hub, stream_event_hub
 from spark_jobs.sources.event_hubs.task import batches_of
-from tests.event_hubs_support import HUB, producing, running_server, until
+from tests.event_hubs_support import HUB, producing, running_server
 from tests.spark.source_support import finished
+from tests.waiting import until
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(1500)]
 
@@ -176,7 +177,7 @@ async def test_a_killed_stream_gives_each_event_exactly_once(spark, server, tmp_
                 subprocess.Popen, argv, env=environment, stdout=log, stderr=log, start_new_session=True
             )
         try:
-            await until(lambda before=before: committed() >= before + 2, timeout_s=450)
+            await until(lambda before=before: committed() >= before + 2, within=450)
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
