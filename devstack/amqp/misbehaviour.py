@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from devstack.amqp.links import Link
-from devstack.amqp.ports import Delivery, rejected
+from devstack.amqp.ports import Delivery, Wire, rejected
+from devstack.amqp.requests import Reply, Response
 from devstack.amqp.timers import Timers
 from devstack.amqp.wire.errors import DETACH_FORCED, MESSAGE_TOO_LARGE, SERVER_BUSY, AmqpError
 from devstack.amqp.wire.values import Described
@@ -25,10 +26,8 @@ def sever(fault: Fault, link: Link) -> None:
     """Detach the link, cut the connection under it, or let that hang."""
     if fault.kind == "detach":
         link.detach(AmqpError(fault.condition or DETACH_FORCED, "detached by a fault"))
-    elif fault.kind == "half_open":
-        link.session.connection.freeze()
     else:
-        link.session.connection.drop()
+        cut(fault, link.session.connection)
 
 
 def receive(
@@ -54,3 +53,32 @@ def receive(
             sever(replace(fault, kind=instead), link)
     elif fault.kind != "no_answer":
         sever(fault, link)
+
+
+def answer(
+    fault: Fault | None,
+    respond: Callable[[AmqpError | None], Response],
+    reply: Reply,
+    *,
+    connection: Wire,
+    timers: Timers,
+) -> None:
+    """Carry out a request, or refuse it with an error, and reply, as far as the fault lets both happen."""
+    if fault is None:
+        reply(*respond(None))
+    elif fault.kind == "latency":
+        timers.later(fault.seconds, lambda: reply(*respond(None)))
+    elif fault.kind == "error":
+        reply(*respond(refusal(fault)))
+    elif fault.kind == "drop_ack":
+        respond(None)
+    elif fault.kind != "no_answer":
+        cut(fault, connection)
+
+
+def cut(fault: Fault, connection: Wire) -> None:
+    """Cut a connection, or let it hang."""
+    if fault.kind == "half_open":
+        connection.freeze()
+    else:
+        connection.drop()

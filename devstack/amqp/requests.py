@@ -18,6 +18,9 @@ CBS_ADDRESS = "$cbs"
 Reply = Callable[[dict[str, Any], Any], None]
 """Sends the response: its application properties and its value. Calling it never is no response."""
 
+Response = tuple[dict[str, Any], Any]
+"""Application properties and value."""
+
 
 class RequestNode:
     """Answers the requests to one address of one connection.

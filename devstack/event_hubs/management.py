@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from devstack.amqp.requests import Response
 from devstack.amqp.wire.errors import NOT_FOUND, NOT_IMPLEMENTED, SERVER_BUSY, UNAUTHORIZED, AmqpError
 from devstack.amqp.wire.messages import Request
 from devstack.amqp.wire.values import Array, Int, Symbol, Timestamp
@@ -19,9 +20,6 @@ _STATUS = {
     "com.microsoft:timeout": 408,
     "amqp:internal-error": 500,
 }
-
-Response = tuple[dict[str, Any], Any]
-"""Application properties and value."""
 
 
 def respond(hubs: Hubs, request: Request, refusal: AmqpError | None = None) -> Response:

@@ -7,7 +7,7 @@ from urllib.parse import parse_qs
 
 from devstack.amqp.connection import Connection
 from devstack.amqp.links import IncomingLink, OutgoingLink
-from devstack.amqp.misbehaviour import receive, refusal, sever
+from devstack.amqp.misbehaviour import answer, receive, refusal, sever
 from devstack.amqp.ports import ACCEPTED, Delivery, Sink, Source, rejected
 from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
 from devstack.amqp.wire.errors import INVALID_FIELD, NOT_ALLOWED, NOT_FOUND, UNAUTHORIZED, AmqpError
@@ -188,22 +188,13 @@ class Peer:
 
     def _manage(self, request: Request, reply: Reply) -> None:
         namespace = self._namespace
-        fault = namespace.faults.take(f"manage:{request.application_properties.get('name')}")
-
-        def answer() -> None:
-            reply(*respond(namespace.hubs, request))
-
-        if fault is None:
-            answer()
-        elif fault.kind == "latency":
-            namespace.later(fault.seconds, answer)
-        elif fault.kind == "error":
-            reply(*respond(namespace.hubs, request, refusal(fault)))
-        elif fault.kind == "half_open":
-            self._connection.freeze()
-        elif fault.kind == "drop_connection":
-            self._connection.drop()
-        # no_answer is what is left
+        answer(
+            namespace.faults.take(f"manage:{request.application_properties.get('name')}"),
+            lambda refused: respond(namespace.hubs, request, refused),
+            reply,
+            connection=self._connection,
+            timers=namespace,
+        )
 
 
 def _is_management(address: str) -> bool:

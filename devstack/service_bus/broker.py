@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from devstack.amqp.wire.errors import NOT_ALLOWED, NOT_FOUND, AmqpError
-from devstack.service_bus.messages.messages import Sent, identity
+from devstack.service_bus.messages.messages import Sent
 from devstack.service_bus.messages.schedule import RecentIds, Schedule
 from devstack.service_bus.queue import Clock, Counts, Queue
 from devstack.service_bus.rules.rules import DEFAULT_RULE, TRUE_FILTER, Rule
@@ -51,7 +51,7 @@ class Topic:
     def send(self, sent: Sent) -> int:
         """Copy now, or at the time the message is scheduled for; returns its number in the topic."""
         self.advance()
-        if self._is_duplicate(sent):
+        if self._recent.has(sent, self.clock(), self.duplicate_window):
             return self._last_number
         self._last_number += 1
         if sent.scheduled_for is not None and sent.scheduled_for > self.clock():
@@ -63,14 +63,6 @@ class Topic:
     def _copy(self, sent: Sent) -> None:
         for subscription in self.subscriptions.values():
             subscription.offer(sent)
-
-    def _is_duplicate(self, sent: Sent) -> bool:
-        message_id = None if self.duplicate_window is None else identity(sent.bare).message_id
-        return (
-            self.duplicate_window is not None
-            and message_id is not None
-            and not self._recent.is_new(message_id, self.clock(), self.duplicate_window)
-        )
 
     def cancel_scheduled(self, numbers: list[int]) -> None:
         self.advance()

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
+from devstack.amqp.requests import Response
 from devstack.amqp.wire.errors import (
     MESSAGE_TOO_LARGE,
     NOT_FOUND,
@@ -38,9 +39,6 @@ _STATUS = {
     "com.microsoft:timeout": 408,
 }
 _RECEIVE_AND_DELETE = 0  # receiver-settle-mode "first"
-
-Response = tuple[dict[str, Any], Any]
-"""Application properties and value."""
 
 
 def respond(broker: Broker, entity: str, request: Request, refusal: AmqpError | None = None) -> Response:

@@ -7,7 +7,7 @@ from typing import Any
 
 from devstack.amqp.connection import Connection
 from devstack.amqp.links import IncomingLink, OutgoingLink
-from devstack.amqp.misbehaviour import receive, refusal, sever
+from devstack.amqp.misbehaviour import answer, receive, refusal, sever
 from devstack.amqp.ports import ACCEPTED, Delivery, Settlement, Sink, Source, rejected
 from devstack.amqp.requests import CBS_ADDRESS, Reply, RequestNode, cbs_node, verify_sas
 from devstack.amqp.timers import Timers
@@ -289,21 +289,13 @@ class Peer:
         return refused
 
     def _manage(self, entity: str, request: Request, reply: Reply) -> None:
-        fault = self._namespace.faults.take(f"manage:{entity}")
-
-        def answer() -> None:
-            reply(*respond(self._namespace.broker, entity, request))
-
-        if fault is None:
-            answer()
-        elif fault.kind == "latency":
-            self._namespace.later(fault.seconds, answer)
-        elif fault.kind == "error":
-            reply(*respond(self._namespace.broker, entity, request, refusal(fault)))
-        elif fault.kind == "drop_ack":
-            respond(self._namespace.broker, entity, request)
-        else:
-            self._connection.drop()
+        answer(
+            self._namespace.faults.take(f"manage:{entity}"),
+            lambda refused: respond(self._namespace.broker, entity, request, refused),
+            reply,
+            connection=self._connection,
+            timers=self._namespace,
+        )
 
 
 def _reason(fields: list[Any]) -> tuple[str, str, dict[Any, Any]]:

@@ -83,7 +83,7 @@ class Queue:
         """Enqueue now, or at the time the message is scheduled for; returns its number."""
         now = self.clock()
         self.advance()
-        if self._is_duplicate(sent, now):
+        if self._recent.has(sent, now, self.settings.duplicate_window):
             return self._last_number
         if sent.scheduled_for is not None and sent.scheduled_for > now:
             self._last_number += 1
@@ -216,13 +216,6 @@ class Queue:
         self.advance()
         waiting = sorted((heap[0], session) for session, heap in self._ready.items() if heap)
         return [session for _, session in waiting if session is not None]
-
-    def _is_duplicate(self, sent: Sent, now: float) -> bool:
-        window = self.settings.duplicate_window
-        message_id = None if window is None else identity(sent.bare).message_id
-        return (
-            window is not None and message_id is not None and not self._recent.is_new(message_id, now, window)
-        )
 
     def _make_ready(self, message: Message) -> None:
         session = (identity(message.sent.bare).session_id or "") if self.settings.requires_session else None

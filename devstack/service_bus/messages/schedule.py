@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from devstack.amqp.wire.errors import AmqpError
-from devstack.service_bus.messages.messages import Sent
+from devstack.service_bus.messages.messages import Sent, identity
 
 MESSAGE_NOT_FOUND = "com.microsoft:message-not-found"
 
@@ -47,14 +47,17 @@ class RecentIds:
     def __init__(self) -> None:
         self._seen: dict[Any, float] = {}  # in the order of their times
 
-    def is_new(self, message_id: Any, now: float, window: float) -> bool:
-        """Whether the id was not seen in the window before; it is from now on."""
+    def has(self, sent: Sent, now: float, window: float | None) -> bool:
+        """Whether the message has an id that was seen in the window before; it is from now on. None detects nothing."""
+        message_id = None if window is None else identity(sent.bare).message_id
+        if window is None or message_id is None:
+            return False
         while self._seen:
             oldest = next(iter(self._seen))
             if self._seen[oldest] > now - window:
                 break
             del self._seen[oldest]
         if message_id in self._seen:
-            return False
+            return True
         self._seen[message_id] = now
-        return True
+        return False
