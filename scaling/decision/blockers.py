@@ -6,6 +6,7 @@ Each blocker comes with the flips that together would lift it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from scaling.config.policy import Policy
 from scaling.controls import Controls, Override, Pause
@@ -34,6 +35,7 @@ def time_flip(until: float, outcome: Reason) -> Flip:
     return Flip("time", ">=", until, outcome)
 
 
+@dataclass(eq=False)
 class Situation:
     """Everything one decision is made from; the bounds are the policy's, narrowed by schedules and platform.
 
@@ -41,44 +43,19 @@ class Situation:
     yield to it.
     """
 
-    __slots__ = (
-        "controls",
-        "decision_id",
-        "high",
-        "high_is",
-        "low",
-        "low_is",
-        "now",
-        "policy",
-        "proposed",
-        "state",
-        "step",
-        "verdict",
-        "verdicts",
-        "view",
-    )
+    policy: Policy
+    state: TargetState
+    controls: Controls
+    view: MetricsView
+    verdicts: Sequence[Verdict]
+    now: float
+    decision_id: str
 
-    def __init__(
-        self,
-        policy: Policy,
-        state: TargetState,
-        controls: Controls,
-        view: MetricsView,
-        verdicts: Sequence[Verdict],
-        now: float,
-        decision_id: str,
-    ) -> None:
-        self.policy = policy
-        self.state = state
-        self.controls = controls
-        self.view = view
-        self.verdicts = verdicts
-        self.verdict = combine(verdicts, view.current)
-        self.now = now
-        self.decision_id = decision_id
+    def __post_init__(self) -> None:
+        self.verdict = combine(self.verdicts, self.view.current)
         self.proposed = self.verdict.desired
         if self.proposed is None and self.verdict.reason not in PROBLEMS:
-            self.proposed = view.current
+            self.proposed = self.view.current
         self._bound()
 
     def _bound(self) -> None:
@@ -269,8 +246,8 @@ def known_refusal(case: Situation, desired: int) -> Refused | None:
     known = (
         as_far
         and out == (refused.to_capacity > current)
-        and abs(case.now - refused.at)
-        < REFUSAL_REMEMBERED  # of a clock that was far ahead, it would never end
+        # The distance, for one of a clock that was far ahead would never end.
+        and abs(case.now - refused.at) < REFUSAL_REMEMBERED
         and ordered < refused.at
         and (refused.floor, refused.ceiling) == (capacity.floor, capacity.ceiling)
     )

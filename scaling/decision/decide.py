@@ -20,6 +20,7 @@ names, as flips, what together would have ended it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 
 from scaling.config.policy import Policy
 from scaling.controls import NO_CONTROLS, Controls
@@ -56,15 +57,15 @@ def decide(
     capacity = state.capacity
     if capacity is None or state.capacity_error is not None or state.expected is None:
         return Recommendation(
-            decision_id,
-            policy.target,
-            now,
-            state.expected,
-            None,
-            state.expected,
-            policy.minimum,
-            policy.maximum,
-            Reason.CAPACITY_UNKNOWN,
+            decision_id=decision_id,
+            target=policy.target,
+            at=now,
+            current=state.expected,
+            proposed=None,
+            desired=state.expected,
+            minimum=policy.minimum,
+            maximum=policy.maximum,
+            reason=Reason.CAPACITY_UNKNOWN,
             flips=(Flip("capacity", ">=", 0.0, Reason.WITHIN_TARGET),),
             note=state.capacity_error or "the capacity has never been read",
         )
@@ -89,8 +90,6 @@ def action_text(action: ScaleAction) -> str:
 
 class _Case(Situation):
     """One decision in the making."""
-
-    __slots__ = ()
 
     # Steps 1 to 4: each returns a recommendation, or None to go on.
 
@@ -126,9 +125,8 @@ class _Case(Situation):
         pending, capacity = self.state.pending, self.state.capacity
         if pending is not None and self.now < pending.expires_at:
             note, until = action_text(pending), pending.expires_at
-            if self.overrides(
-                pending
-            ):  # it takes the place of what is pending, but not of a change in the making
+            # It takes the place of what is pending, but not of a change in the making.
+            if self.overrides(pending):
                 until = self.now
                 if self.state.delivery is not None and self.state.delivery.carried_until is not None:
                     until = min(self.state.delivery.carried_until, pending.expires_at)
@@ -147,15 +145,8 @@ class _Case(Situation):
 
     def _after(self, until: float) -> Reason:
         """What the same metrics would lead to at `until`, nothing blocking any more."""
-        later = _Case(
-            self.policy,
-            self.state,
-            self.controls,
-            self.view,
-            self.verdicts,
-            until,
-            self.decision_id,
-        )
+        later = copy(self)
+        later.now = until
         return later.free().reason
 
     def ordered(self) -> Recommendation | None:
@@ -205,12 +196,8 @@ class _Case(Situation):
         wanted, reason = self._wanted()
         current, spec = self.view.current, self.policy.spec
         if wanted is None:
-            pointed = self._pointed()
-            outcome = Reason.WITHIN_TARGET if pointed is None else pointed.free().reason
-            flips = missing_flips(self.view, self.policy.windows, outcome, gaps=True)
-            return self._hold(
-                reason, flips, self.verdict.note, evidence=pointed.verdict.evidence if pointed else None
-            )
+            flips, evidence = self._pointed(gaps=True)
+            return self._hold(reason, flips, self.verdict.note, evidence=evidence)
         if wanted == current:
             return self._hold(reason, self.verdict.flips, self.verdict.note)
         wanted, exact = self.stepped(wanted), wanted
@@ -256,12 +243,17 @@ class _Case(Situation):
             return fallback.capacity, Reason.FALLBACK
         return None, verdict.reason
 
-    def _pointed(self) -> _Case | None:
-        """The same case were the samples that are there all there is to know; None where that is too little."""
+    def _pointed(self, *, gaps: bool) -> tuple[tuple[Flip, ...], tuple[Evidence, ...] | None]:
+        """What is missing, with what would come of the same case were the samples that are there all there is to
+        know, and the numbers of that; without them where they are too little.
+        """
         view = self.view.as_far_as_known()
         verdicts = verdicts_of(self.policy, view)
         case = _Case(self.policy, self.state, self.controls, view, verdicts, self.now, self.decision_id)
-        return None if case.verdict.desired is None and case.verdict.reason in PROBLEMS else case
+        outcome, evidence = Reason.WITHIN_TARGET, None
+        if case.verdict.desired is not None or case.verdict.reason not in PROBLEMS:
+            outcome, evidence = case.free().reason, case.verdict.evidence
+        return missing_flips(self.view, self.policy.windows, outcome, gaps=gaps), evidence
 
     def _only_disabled(self) -> bool:
         """True when disabled entities are all that keeps the rules from voting: more units would receive nothing."""
@@ -300,9 +292,7 @@ class _Case(Situation):
             # With nothing else missing, it was a gap that kept the rules from voting.
             whole = all(summary.problem is None for summary in self.view.metrics().values())
             gaps = whole and self.verdict.reason is Reason.INCOMPLETE_WINDOW
-            pointed = self._pointed()
-            outcome = Reason.WITHIN_TARGET if pointed is None else pointed.free().reason
-            flips = missing_flips(self.view, self.policy.windows, outcome, gaps=gaps)
+            flips, _ = self._pointed(gaps=gaps)
         else:
             flips = self.verdict.flips
         return self._act(clamped, reason, tuple(limits), self.verdict.note, flips=flips)
@@ -328,54 +318,43 @@ class _Case(Situation):
         evidence: tuple[Evidence, ...] | None = None,
     ) -> Recommendation:
         """`evidence` in place of the verdict's, where there is any."""
-        current = self.view.current
-        return Recommendation(
-            self.decision_id,
-            self.policy.target,
-            self.now,
-            current,
-            self.proposed,
-            current,
-            self.low,
-            self.high,
-            reason,
-            evidence or self.verdict.evidence,
-            flips,
-            limits,
-            note,
-        )
+        return self._made(self.view.current, reason, evidence or self.verdict.evidence, flips, limits, note)
 
     def _act(
-        self,
-        desired: int,
-        reason: Reason,
-        limits: tuple[Limit, ...],
-        note: str,
-        *,
-        flips: tuple[Flip, ...],
+        self, desired: int, reason: Reason, limits: tuple[Limit, ...], note: str, *, flips: tuple[Flip, ...]
     ) -> Recommendation:
         """Step 6 included: in dry-run the desired capacity is shown, but the reason is DRY_RUN."""
         dry_run = self.policy.spec.dry_run if self.controls.dry_run is None else self.controls.dry_run
         if dry_run:
             limits = (*limits, Limit(reason, desired, desired, "dry-run"))
+            reason, flips = Reason.DRY_RUN, (Flip("control", "==", 0.0, reason),)
         elif (refused := known_refusal(self, desired)) is not None:
             until = refused.at + REFUSAL_REMEMBERED
-            limit = Limit(Reason.REFUSED, desired, self.view.current, refused.detail)
-            return self._hold(
-                Reason.REFUSED, (time_flip(until, self._after(until)),), note, limits=(*limits, limit)
-            )
+            limits = (*limits, Limit(Reason.REFUSED, desired, self.view.current, refused.detail))
+            return self._hold(Reason.REFUSED, (time_flip(until, self._after(until)),), note, limits=limits)
+        return self._made(desired, reason, self.verdict.evidence, flips, limits, note)
+
+    def _made(
+        self,
+        desired: int,
+        reason: Reason,
+        evidence: tuple[Evidence, ...],
+        flips: tuple[Flip, ...],
+        limits: tuple[Limit, ...],
+        note: str,
+    ) -> Recommendation:
         return Recommendation(
-            self.decision_id,
-            self.policy.target,
-            self.now,
-            self.view.current,
-            self.proposed,
-            desired,
-            self.low,
-            self.high,
-            Reason.DRY_RUN if dry_run else reason,
-            self.verdict.evidence,
-            flips if not dry_run else (Flip("control", "==", 0.0, reason),),
-            limits,
-            note,
+            decision_id=self.decision_id,
+            target=self.policy.target,
+            at=self.now,
+            current=self.view.current,
+            proposed=self.proposed,
+            desired=desired,
+            minimum=self.low,
+            maximum=self.high,
+            reason=reason,
+            evidence=evidence,
+            flips=flips,
+            limits=limits,
+            note=note,
         )

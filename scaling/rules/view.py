@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from typing import Literal, Protocol
 
 from msgspec import Struct, structs
@@ -77,16 +78,8 @@ class MetricsView:
 
     def _with(self, change: Callable[[Summary], Summary]) -> MetricsView:
         """The same view with other summaries."""
-        view = MetricsView(
-            windows=self._windows,
-            specs=self._specs,
-            current=self.current,
-            ready=self.ready,
-            minimum=self.minimum,
-            maximum=self.maximum,
-            now=self.now,
-        )
-        view._summaries = {name: change(summary) for name, summary in self.metrics().items()}
+        view = copy(self)
+        view._summaries = {name: change(summary) for name, summary in self.metrics().items()}  # noqa: SLF001 - a copy of this one
         return view
 
 
