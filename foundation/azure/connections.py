@@ -15,7 +15,7 @@ import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
 from azure.core.credentials import AccessToken
@@ -39,7 +39,7 @@ CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
 
 Settings = Mapping[str, str]
-
+_Client = TypeVar("_Client")
 
 _TLS_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
 
@@ -215,18 +215,8 @@ def table_service(settings: Settings, prefix: str, **options: Any) -> TableServi
     """A client of the account's Table service; `options` go to its constructor. The caller closes it."""
     from azure.data.tables.aio import TableServiceClient  # noqa: PLC0415 - not every part has tables
 
-    arguments = {
-        "retry_total": RETRIES,
-        "retry_backoff_factor": 0.5,
-        "connection_timeout": CONNECT_TIMEOUT,
-        "read_timeout": READ_TIMEOUT,
-        **transport_options(settings),
-        **options,
-    }
-    endpoint = storage_endpoint(settings, prefix, "table")
-    if endpoint.connection_string is not None:
-        return TableServiceClient.from_connection_string(endpoint.connection_string, **arguments)
-    return TableServiceClient(str(endpoint.url), credential=endpoint.credential, **arguments)
+    retries = {"retry_total": RETRIES, "retry_backoff_factor": 0.5}
+    return _storage_client(TableServiceClient, settings, prefix, "table", **{**retries, **options})
 
 
 def queue_client(settings: Settings, prefix: str, name: str, **options: Any) -> QueueClient:
@@ -239,41 +229,33 @@ def queue_client(settings: Settings, prefix: str, name: str, **options: Any) -> 
     from azure.storage.queue import TextBase64EncodePolicy  # noqa: PLC0415 - not every part has queues
     from azure.storage.queue.aio import QueueClient  # noqa: PLC0415
 
-    arguments = {
-        "retry_total": RETRIES,
-        "initial_backoff": 1,
-        "increment_base": 2,
-        "random_jitter_range": 1,
-        "connection_timeout": CONNECT_TIMEOUT,
-        "read_timeout": READ_TIMEOUT,
-        "message_encode_policy": TextBase64EncodePolicy(),
-        **transport_options(settings),
-        **options,
-    }
-    endpoint = storage_endpoint(settings, prefix, "queue")
-    if endpoint.connection_string is not None:
-        return QueueClient.from_connection_string(endpoint.connection_string, name, **arguments)
-    return QueueClient(str(endpoint.url), name, credential=endpoint.credential, **arguments)
+    arguments = {**_RETRY_SLOWER, "message_encode_policy": TextBase64EncodePolicy(), **options}
+    return _storage_client(QueueClient, settings, prefix, "queue", name, **arguments)
 
 
 def blob_container(settings: Settings, prefix: str, name: str, **options: Any) -> ContainerClient:
     """A client of the blob container `name`; `options` go to its constructor. The caller closes it."""
     from azure.storage.blob.aio import ContainerClient  # noqa: PLC0415 - a quarter of a second, only when needed
 
-    arguments = {
-        "retry_total": RETRIES,
-        "initial_backoff": 1,
-        "increment_base": 2,
-        "random_jitter_range": 1,
-        "connection_timeout": CONNECT_TIMEOUT,
-        "read_timeout": READ_TIMEOUT,
-        **transport_options(settings),
-        **options,
-    }
-    endpoint = storage_endpoint(settings, prefix, "blob")
+    return _storage_client(ContainerClient, settings, prefix, "blob", name, **{**_RETRY_SLOWER, **options})
+
+
+_RETRY_SLOWER = {"retry_total": RETRIES, "initial_backoff": 1, "increment_base": 2, "random_jitter_range": 1}
+
+
+def _storage_client(
+    kind: type[_Client], settings: Settings, prefix: str, service: str, *names: str, **options: Any
+) -> _Client:
+    """The client of one service, by whatever its connection gives; `options` win over the timeouts."""
+    timeouts = {"connection_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
+    arguments = {**timeouts, **transport_options(settings), **options}
+    endpoint, make = storage_endpoint(settings, prefix, service), cast("Any", kind)
+    client: _Client
     if endpoint.connection_string is not None:
-        return ContainerClient.from_connection_string(endpoint.connection_string, name, **arguments)
-    return ContainerClient(str(endpoint.url), name, credential=endpoint.credential, **arguments)
+        client = make.from_connection_string(endpoint.connection_string, *names, **arguments)
+    else:
+        client = make(str(endpoint.url), *names, credential=endpoint.credential, **arguments)
+    return client
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext:
