@@ -1,19 +1,26 @@
-"""How every scaler carries out an action: tries until it is settled, waits as told, and says what came of it."""
+"""How every scaler reads, and carries out an action: tries until it is settled, waits as told, says what came of it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from azure.core.exceptions import AzureError
 from msgspec import Struct
 
+from foundation.sanitize import told
 from scaling.model import Effect, EffectOutcome, ScaleAction, effect_of
 from scaling.ports import ScalerError
+from scaling.scalers.arm.errors import Failure, Kind
 
 PATIENCE = 20.0
 """Seconds one delivery waits in all for a platform that is busy or throttles: it takes a place in the queue's batch,
 and is sent again when the platform asked for it.
 """
+
+READ_DEADLINE = 20.0
+"""Seconds for one reading of a target with its limits."""
 
 FIRST_WAIT = 5.0
 """Seconds to the second try when the platform is busy and does not say how long; doubles each time."""
@@ -63,6 +70,47 @@ class Order(Struct):
 
 
 _Order = TypeVar("_Order", bound=Order)
+_Facts = TypeVar("_Facts")
+
+
+async def reading(
+    label: str,
+    read: Awaitable[_Facts],
+    failure_of: Callable[[Exception], Failure],
+    advised: Callable[[Failure], str],
+    refused: type[ScalerError],
+) -> _Facts:
+    """What `read` tells. Whatever else comes of it is a ScalerError with `label`, and of the kind `refused` where
+    asking again is of no use.
+    """
+    try:
+        async with asyncio.timeout(READ_DEADLINE):
+            return await read
+    except ScalerError:
+        raise
+    except TimeoutError:
+        raise ScalerError(f"{label}: no answer within {READ_DEADLINE:g} s") from None
+    except AzureError as error:
+        failure = failure_of(error)
+        text = f"{label}: {advised(failure)}"
+        if failure.kind in {Kind.NOT_FOUND, Kind.FORBIDDEN}:
+            raise refused(text) from error
+        raise ScalerError(text, retry_after=failure.retry_after) from error
+    except ValueError as error:  # a setting at fault, or an answer that does not tell what is needed
+        raise ScalerError(f"{label}: {error}") from error
+    except Exception as error:  # whatever else an SDK or its transport raises
+        raise ScalerError(f"{label}: {told(error)}") from error
+
+
+def advice(failure: Failure, *, refused: str, absent: str) -> str:
+    """The failure in words, with what to do where somebody can do something: `refused` access, or `absent`."""
+    words = {
+        Kind.FORBIDDEN: f"access refused; {refused} ({failure.story})",
+        Kind.NOT_FOUND: f"not found{absent} ({failure.story})",
+        Kind.NO_IDENTITY: f"no token for Resource Manager: {failure.story}",
+        Kind.LOCKED: f"a lock forbids the change; remove it, or set maximum to what is there ({failure.story})",
+    }
+    return words.get(failure.kind, failure.story)
 
 
 async def carry_out(

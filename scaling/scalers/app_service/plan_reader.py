@@ -11,11 +11,11 @@ from azure.core.exceptions import AzureError
 from msgspec import Struct
 
 from foundation.azure.opening import Opened
-from foundation.sanitize import told
 from scaling.ports import ScalerError
 from scaling.scalers.app_service.plan import PlanFacts, PlanId, facts_of, sku_maximum, why_refused
 from scaling.scalers.arm.clients import ArmClients, open_clients
 from scaling.scalers.arm.errors import Failure, Kind, classify
+from scaling.scalers.carrying_out import advice, reading
 
 if TYPE_CHECKING:
     from azure.mgmt.monitor.models import AutoscaleSettingResource
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from azure.mgmt.web.models import AppServicePlan
 
 logger = logging.getLogger(__name__)
-
-READ_DEADLINE = 20.0
-"""Seconds for one reading of the plan with its limits."""
 
 BESIDE_DEADLINE = 4.0
 """Seconds for what is read beside the plan, and is not needed to scale it: the maximum of its SKU, and the autoscale
@@ -89,19 +86,10 @@ class PlanReader:
         Raises TargetRefusedError or TargetUnreadableError when asking again is of no use, else ScalerError.
         """
         label = f"plan '{self._plan.name}'"
-        try:
-            async with asyncio.timeout(READ_DEADLINE):
-                return await self._read(label, now)
-        except ScalerError:
-            raise
-        except TimeoutError:
-            raise ScalerError(f"{label}: no answer within {READ_DEADLINE:g} s") from None
-        except AzureError as error:
-            raise _read_error(label, classify(error)) from error
-        except ValueError as error:  # a setting at fault, or an answer that tells no capacity
-            raise ScalerError(f"{label}: {error}") from error
-        except Exception as error:  # whatever else an SDK or its transport raises
-            raise ScalerError(f"{label}: {told(error)}") from error
+        read = self._read(label, now)
+        return await reading(
+            label, read, classify, lambda failure: advice_of(failure, READER), TargetUnreadableError
+        )
 
     async def _read(self, label: str, now: float) -> tuple[AppServicePlan, PlanFacts]:
         web = (await self.clients()).web
@@ -185,21 +173,6 @@ class PlanReader:
         )
 
 
-def advice(failure: Failure, role: str) -> str:
-    """The failure in words, with what to do where somebody can do something."""
-    if failure.kind is Kind.FORBIDDEN:
-        return f"access refused; the identity needs {role} ({failure.story})"
-    if failure.kind is Kind.NOT_FOUND:
-        return f"not found; check resource_id and the identity's access ({failure.story})"
-    if failure.kind is Kind.NO_IDENTITY:
-        return f"no token for Resource Manager: {failure.story}"
-    if failure.kind is Kind.LOCKED:
-        return f"a lock forbids the change; remove it, or set maximum to what is there ({failure.story})"
-    return failure.story
-
-
-def _read_error(label: str, failure: Failure) -> ScalerError:
-    text = f"{label}: {advice(failure, READER)}"
-    if failure.kind in {Kind.FORBIDDEN, Kind.NOT_FOUND}:
-        return TargetUnreadableError(text)
-    return ScalerError(text, retry_after=failure.retry_after)
+def advice_of(failure: Failure, role: str) -> str:
+    absent = "; check resource_id and the identity's access"
+    return advice(failure, refused=f"the identity needs {role}", absent=absent)

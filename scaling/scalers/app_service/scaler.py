@@ -29,7 +29,7 @@ from scaling.scalers.app_service.plan_reader import (
     PlanReader,
     TargetRefusedError,
     TargetUnreadableError,
-    advice,
+    advice_of,
 )
 from scaling.scalers.arm.errors import Failure, Kind, classify
 from scaling.scalers.carrying_out import FIRST_WAIT, Order, Wait, carry_out
@@ -210,10 +210,10 @@ class AppServicePlanScaler:
                     order.lesson = failure.story  # the plan, read again, may tell a lower maximum
                     return Wait(0.0, failure.story)
             case Kind.NO_IDENTITY:
-                raise ScalerError(f"plan '{self._plan.name}': {advice(failure, WRITER)}")
+                raise ScalerError(f"plan '{self._plan.name}': {advice_of(failure, WRITER)}")
             case _:
                 pass
-        return order.effect(EffectOutcome.REFUSED, facts.capacity, advice(failure, WRITER))
+        return order.effect(EffectOutcome.REFUSED, facts.capacity, advice_of(failure, WRITER))
 
     def _obtainable(self, facts: PlanFacts, wanted: int, failure: Failure) -> int | None:
         """A capacity between the present one and `wanted` that the refusal leaves open."""

@@ -161,7 +161,7 @@ class DataPlane:
         try:
             found = await owner.get_throughput()
         except (AttributeError, IndexError):  # 4.17 stumbles over the 404/10004 it makes up for no offer
-            raise NoThroughputError(NO_OFFER) from None
+            raise NoThroughputError(f"{self.label}: {NO_OFFER}") from None
         maximum = found.auto_scale_max_throughput
         value = maximum if maximum is not None else found.offer_throughput
         if value is None:

@@ -23,20 +23,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated
 
 import msgspec
-from azure.core.exceptions import AzureError
 
 from foundation.azure.cosmos_account import account_key, account_name
-from foundation.sanitize import told
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.arm.errors import Failure, Kind
-from scaling.scalers.carrying_out import Order, Wait, carry_out
+from scaling.scalers.carrying_out import Order, Wait, advice, carry_out, reading
 from scaling.scalers.cosmos.errors import NoThroughputError, Range, accepted_range, classify
 from scaling.scalers.cosmos.planes import NO_OFFER, DataPlane, ManagementPlane, Plane
 from scaling.scalers.cosmos.throughput import Throughput, ThroughputId, budget_of
-
-READ_DEADLINE = 20.0
-"""Seconds for one reading."""
 
 
 class _Order(Order):
@@ -130,38 +125,11 @@ class CosmosThroughputScaler:
     # -- reading ----------------------------------------------------------------------------------
 
     async def _read(self, now: float) -> Throughput:
-        label = self._plane.label
-        try:
-            async with asyncio.timeout(READ_DEADLINE):
-                return await self._plane.read(now)
-        except NoThroughputError as error:
-            raise NoThroughputError(f"{label}: {error}") from error
-        except TimeoutError:
-            raise ScalerError(f"{label}: no answer within {READ_DEADLINE:g} s") from None
-        except AzureError as error:
-            raise self._unreadable(classify(error)) from error
-        except ValueError as error:  # a setting at fault, or an answer that tells no throughput
-            raise ScalerError(f"{label}: {error}") from error
-        except Exception as error:  # whatever else an SDK or its transport raises
-            raise ScalerError(f"{label}: {told(error)}") from error
-
-    def _unreadable(self, failure: Failure) -> ScalerError:
-        text = f"{self._plane.label}: {self._advice(failure)}"
-        if failure.kind in {Kind.NOT_FOUND, Kind.FORBIDDEN}:
-            return NoThroughputError(text)
-        return ScalerError(text, retry_after=failure.retry_after)
+        plane = self._plane
+        return await reading(plane.label, plane.read(now), classify, self._advice, NoThroughputError)
 
     def _advice(self, failure: Failure) -> str:
-        """The failure in words, with what to do where somebody can do something."""
-        if failure.kind is Kind.FORBIDDEN:
-            return f"access refused; it takes {self._plane.role} ({failure.story})"
-        if failure.kind is Kind.NOT_FOUND:
-            return f"not found, or {NO_OFFER} ({failure.story})"
-        if failure.kind is Kind.NO_IDENTITY:
-            return f"no token for Resource Manager: {failure.story}"
-        if failure.kind is Kind.LOCKED:
-            return f"a lock forbids the change; remove it, or set maximum to what is there ({failure.story})"
-        return failure.story
+        return advice(failure, refused=f"it takes {self._plane.role}", absent=f", or {NO_OFFER}")
 
     # -- carrying out -----------------------------------------------------------------------------
 
