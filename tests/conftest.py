@@ -14,6 +14,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from devstack.processes.azurite import Azurite
 from tests.postgres_support import running_server
+from tests.virtual_time import virtual_time
 
 # Tests that read a printed table find it as wide here as anywhere, and without colours: terminals and CI services tell
 # the console by these variables what they are. Before any module makes its console.
@@ -70,6 +71,13 @@ def pytest_collection_finish():
     """What collecting thousands of tests leaves lives to the end: no garbage collection is to look through it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture
+def run():
+    """Runs a coroutine in time that passes only while everything waits."""
+    with virtual_time() as runner:
+        yield runner
 
 
 @pytest.fixture(scope="session")

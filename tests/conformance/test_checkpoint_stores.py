@@ -1,24 +1,14 @@
 """What every CheckpointStore does. Another store: a subclass of CheckpointStoreContract with its own `place`."""
 
 import asyncio
-import uuid
 
 import pytest
-from sqlalchemy import update
 
 from consumer.errors import FencedError, PositionError
-from consumer.model import Checkpoint, Stream
+from consumer.model import Checkpoint
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
-from consumer.stores.sql.tables import CHECKPOINTS, TABLES
-from foundation.sql.database import SqlDatabase
-from tests.blob_support import BlobPlace
-
-HUB, GROUP = "orders", "readers"
-
-
-def soon():
-    return asyncio.get_running_loop().time() + 30
+from tests.store_places import GROUP, HUB, OnBlob, OnPostgres, OnSqlite, soon
 
 
 def at(sequence_number, partition="0", *, offset=None, beyond=()):
@@ -33,6 +23,8 @@ def position(checkpoint):
 
 
 class CheckpointStoreContract:
+    SQL, BLOB = SqlCheckpointStore, "checkpoints"
+
     @pytest.fixture
     async def place(self):
         """Yields an empty place with two methods, and closes at the end what it gave.
@@ -240,55 +232,15 @@ class TestMemory(CheckpointStoreContract):
         return MemoryPlace()
 
 
-class SqlPlace:
-    def __init__(self, url):
-        self.database = SqlDatabase(url, create_tables=True, tables=TABLES)
-        self.namespace = f"{uuid.uuid4().hex}.servicebus.windows.net"
-        self.stores = []
-
-    def store(self, hub, consumer_group):
-        self.stores.append(SqlCheckpointStore(self.database, Stream(self.namespace, hub, consumer_group)))
-        return self.stores[-1]
-
-    async def spoil(self, hub, consumer_group, partition):
-        scope = Stream(self.namespace, hub, consumer_group)
-        query = (
-            update(CHECKPOINTS)
-            .where(
-                *(CHECKPOINTS.c[name] == value for name, value in scope.keys.items()),
-                CHECKPOINTS.c.PartitionID == partition,
-            )
-            .values(Beyond="[[1,")
-        )
-        await self.database.transact(lambda connection: connection.execute(query))
-
-    async def aclose(self):
-        for store in self.stores:
-            await store.aclose()
-
-
-class TestSqlite(CheckpointStoreContract):
-    @pytest.fixture
-    async def place(self, tmp_path):
-        place = SqlPlace(f"sqlite:///{tmp_path}/tidemark.db")
-        yield place
-        await place.aclose()
+class TestSqlite(OnSqlite, CheckpointStoreContract):
+    pass
 
 
 @pytest.mark.wire
-class TestPostgres(CheckpointStoreContract):
-    @pytest.fixture
-    async def place(self, postgres):
-        place = SqlPlace(postgres)
-        yield place
-        await place.aclose()
+class TestPostgres(OnPostgres, CheckpointStoreContract):
+    pass
 
 
 @pytest.mark.wire
-class TestBlob(CheckpointStoreContract):
-    @pytest.fixture
-    async def place(self, azurite):
-        place = BlobPlace(azurite)
-        place.store = place.checkpoints
-        yield place
-        await place.aclose()
+class TestBlob(OnBlob, CheckpointStoreContract):
+    pass

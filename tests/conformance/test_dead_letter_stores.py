@@ -1,25 +1,17 @@
 """What every DeadLetterStore does. Another store: a subclass of DeadLetterStoreContract with its own `place`."""
 
 import asyncio
-import uuid
 
 import pytest
 
-from consumer.model import DeadLetter, Event, Rejection, Stream
+from consumer.model import DeadLetter, Event, Rejection
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
-from consumer.stores.sql.tables import TABLES
 from devstack.cosmos.server import CosmosServer
-from foundation.sql.database import SqlDatabase
-from tests.blob_support import BlobPlace
 from tests.memory_dead_letters import MemoryDeadLetterStore
+from tests.store_places import GROUP, HUB, OnBlob, OnPostgres, OnSqlite, soon
 
-HUB, GROUP = "orders", "readers"
 T0 = 1_795_000_000.5
-
-
-def soon():
-    return asyncio.get_running_loop().time() + 30
 
 
 def letter(sequence_number, partition="0", *, reason="not_json", body=b"{", hub=HUB, group=GROUP, **event):
@@ -50,6 +42,8 @@ FULL = letter(
 
 
 class DeadLetterStoreContract:
+    SQL, BLOB = SqlDeadLetterStore, "dead_letters"
+
     @pytest.fixture
     async def place(self):
         """Yields an empty place, and closes at the end what it gave.
@@ -195,48 +189,20 @@ class TestMemory(DeadLetterStoreContract):
         return MemoryPlace()
 
 
-class SqlPlace:
-    def __init__(self, url):
-        self.database = SqlDatabase(url, create_tables=True, tables=TABLES)
-        self.namespace = f"{uuid.uuid4().hex}.servicebus.windows.net"
-        self.stores = []
-
-    def store(self, hub, consumer_group):
-        self.stores.append(SqlDeadLetterStore(self.database, Stream(self.namespace, hub, consumer_group)))
-        return self.stores[-1]
-
-    async def aclose(self):
-        for store in self.stores:
-            await store.aclose()
-
-
-class TestSqlite(DeadLetterStoreContract):
-    @pytest.fixture
-    async def place(self, tmp_path):
-        place = SqlPlace(f"sqlite:///{tmp_path}/tidemark.db")
-        yield place
-        await place.aclose()
+class TestSqlite(OnSqlite, DeadLetterStoreContract):
+    pass
 
 
 @pytest.mark.wire
-class TestPostgres(DeadLetterStoreContract):
-    @pytest.fixture
-    async def place(self, postgres):
-        place = SqlPlace(postgres)
-        yield place
-        await place.aclose()
+class TestPostgres(OnPostgres, DeadLetterStoreContract):
+    pass
 
 
 # the SDKs hand aiohttp a body of over 1 MB as bytes, about which it warns
 @pytest.mark.filterwarnings("ignore:Sending a large body directly:ResourceWarning")
 @pytest.mark.wire
-class TestBlob(DeadLetterStoreContract):
-    @pytest.fixture
-    async def place(self, azurite):
-        place = BlobPlace(azurite)
-        place.store = place.dead_letters
-        yield place
-        await place.aclose()
+class TestBlob(OnBlob, DeadLetterStoreContract):
+    pass
 
 
 class CosmosPlace:

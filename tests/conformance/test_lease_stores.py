@@ -1,22 +1,13 @@
 """What every LeaseStore does. Another store: a subclass of LeaseStoreContract with its own `place`."""
 
 import asyncio
-import uuid
 
 import pytest
 
-from consumer.model import Lease, Stream
+from consumer.model import Lease
 from consumer.stores.memory import MemoryLeaseStore
 from consumer.stores.sql.checkpoints import SqlLeaseStore
-from consumer.stores.sql.tables import TABLES
-from foundation.sql.database import SqlDatabase
-from tests.blob_support import BlobPlace
-
-HUB, GROUP = "orders", "readers"
-
-
-def soon():
-    return asyncio.get_running_loop().time() + 30
+from tests.store_places import GROUP, HUB, OnBlob, OnPostgres, OnSqlite, soon
 
 
 def nobody(partition="0"):
@@ -25,6 +16,8 @@ def nobody(partition="0"):
 
 
 class LeaseStoreContract:
+    SQL, BLOB = SqlLeaseStore, "leases"
+
     @pytest.fixture
     async def place(self):
         """Yields an empty place, and closes at the end what it gave.
@@ -203,43 +196,15 @@ class TestMemory(LeaseStoreContract):
         )
 
 
-class SqlPlace:
-    def __init__(self, url):
-        self.database = SqlDatabase(url, create_tables=True, tables=TABLES)
-        self.namespace = f"{uuid.uuid4().hex}.servicebus.windows.net"
-        self.stores = []
-
-    def store(self, hub, consumer_group):
-        self.stores.append(SqlLeaseStore(self.database, Stream(self.namespace, hub, consumer_group)))
-        return self.stores[-1]
-
-    async def aclose(self):
-        for store in self.stores:
-            await store.aclose()
-
-
-class TestSqlite(LeaseStoreContract):
-    @pytest.fixture
-    async def place(self, tmp_path):
-        place = SqlPlace(f"sqlite:///{tmp_path}/tidemark.db")
-        yield place
-        await place.aclose()
+class TestSqlite(OnSqlite, LeaseStoreContract):
+    pass
 
 
 @pytest.mark.wire
-class TestPostgres(LeaseStoreContract):
-    @pytest.fixture
-    async def place(self, postgres):
-        place = SqlPlace(postgres)
-        yield place
-        await place.aclose()
+class TestPostgres(OnPostgres, LeaseStoreContract):
+    pass
 
 
 @pytest.mark.wire
-class TestBlob(LeaseStoreContract):
-    @pytest.fixture
-    async def place(self, azurite):
-        place = BlobPlace(azurite)
-        place.store = place.leases
-        yield place
-        await place.aclose()
+class TestBlob(OnBlob, LeaseStoreContract):
+    pass

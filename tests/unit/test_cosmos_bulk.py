@@ -27,12 +27,6 @@ BULK = Routes(("", "80"), ("0", "1"))
 NOT_FOUND = Answer([{"statusCode": 404}])
 
 
-@pytest.fixture
-def run():
-    with virtual_time() as runner:
-        yield runner
-
-
 class Container:
     """Answers a bulk request as `bulk` says, in turn; documents are what is in `there`."""
 

@@ -22,12 +22,6 @@ from tests.virtual_time import virtual_time
 WRITTEN = WriteResult(Outcome.WRITTEN, 200)
 
 
-@pytest.fixture
-def run():
-    with virtual_time() as runner:
-        yield runner
-
-
 class Sink(MemorySink):
     """Writes when `gate` is open, or raises `error`."""
 

@@ -27,12 +27,6 @@ BUSY = WriteResult(Outcome.RETRY, 503, "busy")
 INVOCATION = contextvars.ContextVar("invocation", default="none")
 
 
-@pytest.fixture
-def run():
-    with virtual_time() as runner:
-        yield runner
-
-
 class Sink(MemorySink):
     """Refuses the records whose ids are in `refused`, and counts what it is asked for."""
 

@@ -19,7 +19,6 @@ from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from foundation.errors import UnavailableError
 from tests.memory_dead_letters import MemoryDeadLetterStore
 from tests.memory_sink import MemorySink
-from tests.virtual_time import virtual_time
 
 PARTITIONS = [str(number) for number in range(8)]
 RATE = 10  # events per second and partition
@@ -184,12 +183,6 @@ class World:
 
     async def marks(self):
         return {p: c.sequence_number for p, c in (await self.checkpoints.load_all(deadline=0)).items()}
-
-
-@pytest.fixture
-def run():
-    with virtual_time() as runner:
-        yield runner
 
 
 async def ends_in_time(task, stop, *, may_leave_work):

@@ -10,15 +10,8 @@ from consumer.leasing.ownership import Ownership, unique_owner
 from consumer.model import Lease
 from consumer.stores.memory import MemoryLeaseStore
 from foundation.errors import UnavailableError
-from tests.virtual_time import virtual_time
 
 PARTITIONS = [str(number) for number in range(8)]
-
-
-@pytest.fixture
-def run():
-    with virtual_time() as runner:
-        yield runner
 
 
 def loop_time():

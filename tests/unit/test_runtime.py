@@ -24,12 +24,6 @@ from tests.memory_sink import MemorySink
 from tests.virtual_time import virtual_time
 
 
-@pytest.fixture
-def run():
-    with virtual_time() as runner:
-        yield runner
-
-
 class Hub:
     """Partitions as lists of bodies; receivers follow them."""
 
