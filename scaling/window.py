@@ -283,10 +283,6 @@ def _missing_by_schedule(times: list[float], spec: WindowSpec) -> tuple[int, lis
             for earlier, later in pairwise(times)
             if later - earlier > spec.interval
         ]
-    except (
-        ArithmeticError,
-        ValueError,
-        OSError,
-    ):  # times no calendar has: nothing is known of what is missing
-        return 1, [len(times)]
+    except (ArithmeticError, ValueError, OSError):
+        return 1, [len(times)]  # times no calendar has: nothing is known of what is missing
     return ahead, [length for length in between if length]

@@ -158,9 +158,8 @@ class Table:
                     raise
             await self._create()
             return await operation(self._client())
-        except (
-            Exception
-        ) as error:  # also what the SDK or its transport lets through: nothing may be concluded
+        except Exception as error:
+            # Also what the SDK or its transport lets through: nothing may be concluded.
             raise self._translated(error) from error
 
     async def _create(self) -> None:

@@ -75,7 +75,12 @@ def build_config(tree: Mapping[str, Any], shared: Shared, *, plug_ins: PlugIns) 
     if version != 1:
         root.problem("version", f"found {version}; this release accepts 1")
     collecting = _collecting(shared, settings)
-    retention = _retention(shared, settings)
+    retention = DEFAULT_RETENTION
+    if (kept := settings.get("SCALING_LOG_RETENTION")) is not None:
+        try:
+            retention = parse_duration(kept)
+        except ValueError as error:
+            shared.problems.append(_setting_problem("SCALING_LOG_RETENTION", error))
     defaults = root.table("defaults")
     targets = root.table("targets")
     root.finish()
@@ -107,30 +112,19 @@ def _collecting(shared: Shared, settings: Mapping[str, str]) -> Timetable:
     try:
         even = Timetable(schedule)
     except ValueError as error:
-        shared.problems.append(_setting_problem("COLLECT_SCHEDULE", str(error)))
+        shared.problems.append(_setting_problem("COLLECT_SCHEDULE", error))
         return Timetable(DEFAULT_SCHEDULE)
     if even.is_even or "WEBSITE_TIME_ZONE" not in settings:
         return even
     try:
         return Timetable(schedule, settings["WEBSITE_TIME_ZONE"])
     except ValueError as error:
-        shared.problems.append(_setting_problem("WEBSITE_TIME_ZONE", str(error)))
+        shared.problems.append(_setting_problem("WEBSITE_TIME_ZONE", error))
         return even
 
 
-def _retention(shared: Shared, settings: Mapping[str, str]) -> float:
-    value = settings.get("SCALING_LOG_RETENTION")
-    if value is None:
-        return DEFAULT_RETENTION
-    try:
-        return parse_duration(value)
-    except ValueError as error:
-        shared.problems.append(_setting_problem("SCALING_LOG_RETENTION", str(error)))
-        return DEFAULT_RETENTION
-
-
-def _setting_problem(name: str, text: str) -> Problem:
-    return Problem(f"app setting {name}", text)
+def _setting_problem(name: str, error: ValueError) -> Problem:
+    return Problem(f"app setting {name}", str(error))
 
 
 def _compiled(specs: Mapping[str, PolicySpec]) -> dict[str, Policy]:

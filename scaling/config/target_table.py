@@ -160,14 +160,8 @@ class TargetTable:
     def _paces(self) -> tuple[Pace, Pace]:
         reader = self._reader
         preset = reader.take("behavior", "", one_of(("hpa",)))
-        out, inward = (
-            (HPA_OUT, HPA_IN)
-            if preset
-            else (
-                Pace(cooldown=DEFAULT_COOLDOWN),
-                Pace(cooldown=DEFAULT_COOLDOWN),
-            )
-        )
+        seed = Pace(cooldown=DEFAULT_COOLDOWN)
+        out, inward = (HPA_OUT, HPA_IN) if preset else (seed, seed)
         return self._pace("out", out), self._pace("in", inward)
 
     def _pace(self, key: str, default: Pace) -> Pace:

@@ -84,9 +84,8 @@ def override(
     if lasts > MAX_OVERRIDE:
         raise OrderError(f"for: found {duration_text(lasts)}; at most {duration_text(MAX_OVERRIDE)}")
     new = Override(capacity, by, now, now + lasts)
-    return msgspec.structs.replace(
-        controls, override=new
-    ), f"override to {capacity} for {duration_text(lasts)}"
+    text = f"override to {capacity} for {duration_text(lasts)}"
+    return msgspec.structs.replace(controls, override=new), text
 
 
 def dry_run(controls: Controls, order: Order, policy: Policy, *, by: str, now: float) -> tuple[Controls, str]:

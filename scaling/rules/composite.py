@@ -133,26 +133,19 @@ class CompositeRule:
 
     def _verdict(self, desired: int, view: MetricsView, environment: dict[str, float]) -> Verdict:
         current = view.current
-        evidence = tuple(
-            Evidence(
-                self._name,
-                name.partition(".")[0],
-                name.partition(".")[2] or Statistic.LATEST,
-                environment[name],
-                "in",
-                0.0,
-                view.span(name.partition(".")[0]),
-                view.metric(name.partition(".")[0]).count,
-            )
-            for name in self._names
-        )
+        evidence = []
+        for name in self._names:
+            metric, _, statistic = name.partition(".")
+            span, count = view.span(metric), view.metric(metric).count
+            said = statistic or Statistic.LATEST
+            evidence.append(Evidence(self._name, metric, said, environment[name], "in", 0.0, span, count))
         flips = (
             (Flip("expression", "!=", float(desired), Reason.WITHIN_TARGET),) if desired != current else ()
         )
         return Verdict(
             desired,
             direction_reason(desired, current),
-            evidence,
+            tuple(evidence),
             flips,
             note=f"{self._name}: {' | '.join(self.texts)}",
         )

@@ -104,13 +104,11 @@ class ScheduleRule:
         local = datetime.fromtimestamp(view.now, self._zone)
         weekday, minute = local.weekday(), local.hour * 60 + local.minute
         active = [c.period for c in self._periods if c.active(weekday, minute)]
-        floors = [p.floor for p in active if p.floor is not None]
-        ceilings = [p.ceiling for p in active if p.ceiling is not None]
         return Verdict(
             None,
             Reason.WITHIN_TARGET,
-            floor=max(floors, default=None),
-            ceiling=min(ceilings, default=None),
+            floor=max((p.floor for p in active if p.floor is not None), default=None),
+            ceiling=min((p.ceiling for p in active if p.ceiling is not None), default=None),
             note="; ".join(f"{self._name}: {p.label or p.days} {p.begin}-{p.end}" for p in active),
         )
 

@@ -201,16 +201,9 @@ def log_row(entry: LogEntry) -> Properties:
 
 
 def _bare(entry: LogEntry) -> LogEntry:
-    return LogEntry(
-        entry.target[:ROW_CHARS],
-        entry.at,
-        entry.kind,
-        entry.key[:ROW_CHARS],
-        entry.line[:STRING_CHARS],
-        entry.reason[:ROW_CHARS],
-        entry.current,
-        entry.desired,
-    )
+    target, key, reason = (text[:ROW_CHARS] for text in (entry.target, entry.key, entry.reason))
+    line = entry.line[:STRING_CHARS]
+    return LogEntry(target, entry.at, entry.kind, key, line, reason, entry.current, entry.desired)
 
 
 def _log_row(entry: LogEntry, at: datetime, left_out: str) -> Properties:
@@ -289,7 +282,7 @@ def _decode(row: Mapping[str, Any], kind: type[_T], prefix: str = "Data", *, wit
             f"a stored row has schema {schema}, this release reads up to {SCHEMA}: a newer release wrote it; "
             "deploy that one, or delete the row"
         )
-    text = _joined_text(row, prefix)
+    text = "".join(_pieces(row, prefix, str, "text"))
     try:
         value = json.loads(text)
         if without and isinstance(value, dict):
@@ -300,35 +293,26 @@ def _decode(row: Mapping[str, Any], kind: type[_T], prefix: str = "Data", *, wit
 
 
 def _text(text: str, prefix: str = "Data") -> dict[str, Value]:
-    return {
-        f"{prefix}{index:02d}": text[start : start + STRING_CHARS]
-        for index, start in enumerate(range(0, len(text), STRING_CHARS))
-    }
+    return _split(text, prefix, STRING_CHARS)
 
 
 def _binary(data: bytes) -> dict[str, Value]:
-    return {
-        f"Blob{index:02d}": data[start : start + BINARY_BYTES]
-        for index, start in enumerate(range(0, len(data), BINARY_BYTES))
-    }
+    return _split(data, "Blob", BINARY_BYTES)
 
 
-def _joined_text(row: Mapping[str, Any], prefix: str) -> str:
-    pieces = _pieces(row, prefix)
-    if not all(isinstance(piece, str) for piece in pieces):
-        raise CorruptRowError(f"a {prefix} column is not text")
-    return "".join(pieces)
+def _split(whole: str | bytes, prefix: str, size: int) -> dict[str, Value]:
+    starts = enumerate(range(0, len(whole), size))
+    return {f"{prefix}{index:02d}": whole[start : start + size] for index, start in starts}
 
 
 def _joined_binary(row: Mapping[str, Any]) -> bytes:
-    pieces = _pieces(row, "Blob")
-    if not all(isinstance(piece, bytes) for piece in pieces):
-        raise CorruptRowError("a Blob column is not binary")
-    return b"".join(pieces)
+    return b"".join(_pieces(row, "Blob", bytes, "binary"))
 
 
-def _pieces(row: Mapping[str, Any], prefix: str) -> list[Any]:
-    pieces: list[Any] = []
+def _pieces(row: Mapping[str, Any], prefix: str, kind: type[_T], called: str) -> list[_T]:
+    pieces: list[_T] = []
     while (piece := row.get(f"{prefix}{len(pieces):02d}")) is not None:
+        if not isinstance(piece, kind):
+            raise CorruptRowError(f"a {prefix} column is not {called}")
         pieces.append(piece)
     return pieces

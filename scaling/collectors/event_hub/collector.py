@@ -32,7 +32,6 @@ from scaling.collectors.event_hub.checkpoint_layouts import (
 )
 from scaling.collectors.event_hub.lag import (
     DEFAULT_JITTER,
-    Begins,
     HubLag,
     LagState,
     Meanings,
@@ -51,6 +50,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULT_CONTAINER = "eventhub-checkpoints"
+
+_USUAL = frozenset({LagState.OK, LagState.EMPTY})
 
 PARALLEL = 16
 """Requests of one read at a time; a namespace answers some 50 management requests a second."""
@@ -121,7 +122,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
     DEFAULT_COUNT: ClassVar[str] = "lag"
     ROLE = "the 'Azure Event Hubs Data Receiver' role, or a connection string with the Listen right"
 
-    class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    class Params(Meanings, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """`storage` is the connection of the account with the checkpoints; `target` events for an instance."""
 
         connection: Name
@@ -132,10 +133,6 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         layout: Literal["auto", "blob_metadata", "functions", "legacy", "go", "dapr"] = "auto"
         target: Positive | None = None
         jitter: Whole = DEFAULT_JITTER
-        no_checkpoint: Begins = "earliest"
-        hub_recreated: Begins = "earliest"
-        expired: Literal["earliest", "hold"] = "earliest"
-        stale: Literal["zero", "hold"] = "zero"
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         label = (
@@ -144,12 +141,6 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         )
         super().__init__(label, settings, endpoint=f"Event Hubs {params.connection}", deadline=deadline)
         self._params = params
-        self._meanings = Meanings(
-            no_checkpoint=params.no_checkpoint,
-            hub_recreated=params.hub_recreated,
-            expired=params.expired,
-            stale=params.stale,
-        )
         self._told: object = None
 
     @staticmethod
@@ -200,7 +191,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         return partition_lag(
             partition,
             checkpoint.sequence_number if checkpoint else None,
-            self._meanings,
+            self._params,
             jitter=self._params.jitter,
             foreign=checkpoint is not None and is_of_earlier_hub(checkpoint.found.saved_at, created_at),
         )
@@ -212,15 +203,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
             "partitions": len(lag.partitions),
             "partitions_with_lag": lag.with_lag,
             "lost": lag.lost,
-            **{
-                state.value: lag.count(state)
-                for state in (
-                    LagState.NO_CHECKPOINT,
-                    LagState.HUB_RECREATED,
-                    LagState.EXPIRED,
-                    LagState.STALE,
-                )
-            },
+            **{state.value: lag.count(state) for state in LagState if state not in _USUAL},
         }
         if self._params.target is not None:
             counts["capped_lag"] = lag.capped(self._params.target)
@@ -303,7 +286,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         places: dict[Place, int] = {}
         for checkpoint in checkpoints.values():
             places[checkpoint.found.place] = places.get(checkpoint.found.place, 0) + 1
-        unusual = [one for one in lag.partitions if one.state not in {LagState.OK, LagState.EMPTY}]
+        unusual = [one for one in lag.partitions if one.state not in _USUAL]
         story = (places, {one.partition.id: one.state for one in unusual})
         if story == self._told:
             return
