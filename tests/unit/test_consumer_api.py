@@ -55,6 +55,7 @@ def test_instances_stand_newest_first_and_stale_ones_are_told_and_not_summed():
         ("a", "stale", 61.0),
     ]
     assert (view.live, view.rate_limit, view.written_per_s, view.ru_per_record) == (2, 1000.0, 200.0, 6.0)
+    assert view.instances[0].rate_limit == 500.0
     assert view.dead_letters_total == 4
     assert [(each.partition, each.live) for each in view.partitions] == [
         ("0", False),

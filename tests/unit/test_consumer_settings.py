@@ -29,6 +29,26 @@ def test_one_problem_is_one_line():
 
 
 @pytest.mark.parametrize(
+    ("name", "text", "accepted"),
+    [
+        ("CONSUMER_HIGH_BYTES", "1023", "a whole number from 1024"),
+        ("CONSUMER_HIGH_EVENTS", "0", "a whole number from 1"),
+        ("CONSUMER_MAXIMUM_INSTANCES", "-1", "a whole number from 1"),
+        ("CONSUMER_SHUTDOWN", "0", "seconds above 0"),
+        ("EVENTHUB_RATELIMIT", "inf", "records per second from 0"),
+        ("CONSUMER_META", "maybe", "true or false"),
+        ("CONSUMER_DEAD_LETTERS", "tape", "blob, cosmos, sql"),
+        ("CONSUMER_ON_FOREIGN_CHECKPOINT", "continue", "fail, earliest, latest"),
+        ("CONSUMER_START", "soon", "earliest, latest, or a time"),
+        ("CONSUMER_SQL_COLUMNS", "a", "column=$.field"),
+    ],
+)
+def test_a_setting_of_another_kind_is_told_with_what_is_accepted(name, text, accepted):
+    with pytest.raises(SettingsError, match=re.escape(f"{name} is '{text}'; accepted: {accepted}")):
+        read_config({**SETTINGS, name: text})
+
+
+@pytest.mark.parametrize(
     ("name", "told"),
     [
         (
