@@ -14,7 +14,6 @@ import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
@@ -91,18 +90,9 @@ class IdentityCredential:
             return DefaultAzureCredential(managed_identity_client_id=self._client_id)
         return DefaultAzureCredential()
 
-    async def get_token(
-        self,
-        *scopes: str,
-        claims: str | None = None,
-        tenant_id: str | None = None,
-        enable_cae: bool = False,
-        **kwargs: Any,
-    ) -> AccessToken:
+    async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         async with self._open() as credential:
-            return await credential.get_token(
-                *scopes, claims=claims, tenant_id=tenant_id, enable_cae=enable_cae, **kwargs
-            )
+            return await credential.get_token(*scopes, **options)
 
     async def close(self) -> None:
         """Does nothing: no resource outlives a call."""
@@ -110,12 +100,7 @@ class IdentityCredential:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc_value: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:

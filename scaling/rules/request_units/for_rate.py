@@ -36,7 +36,7 @@ class RequestUnitsForRateRule:
 
         def problems(self) -> dict[str, str]:
             """Cross-field errors by option name."""
-            found = self.demand().problems()
+            found = DemandParams.problems(self)
             if isinstance(self.consumers, float | int) and self.consumers <= 0:
                 found["consumers"] = f"found {self.consumers:g}; a number above 0, or metrics, are accepted"
             if self.consumers in ("", ()):
@@ -46,7 +46,7 @@ class RequestUnitsForRateRule:
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name
         self._params = params
-        self._demand = params.demand()
+        self._demand = params
         consumers = params.consumers
         self._counted = (consumers,) if isinstance(consumers, str) else consumers
 

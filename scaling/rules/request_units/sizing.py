@@ -54,27 +54,29 @@ class Unit(Struct, frozen=True):
         return f"{self.rate:g} records/s x {self.charge:g} RU{headroom}"
 
 
-class Demand(Struct, frozen=True, kw_only=True):
-    """Where the numbers come from. `first` is the charge while the metric of `charge` is not known."""
+class DemandParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The options both rules have: where the numbers come from. `first_ru_per_record` is the charge while the metric
+    of `ru_per_record` is not known.
+    """
 
     rate: Source
-    charge: Source
-    first: float | None
-    headroom: float
-    statistic: Literal["average", "maximum", "latest"]
+    ru_per_record: Source
+    first_ru_per_record: float | None = None
+    headroom: float = 1.2  # partitions are never loaded evenly
+    statistic: Literal["average", "maximum", "latest"] = "maximum"
 
     def metrics(self) -> tuple[str, ...]:
-        return tuple(source for source in (self.rate, self.charge) if isinstance(source, str))
+        return tuple(source for source in (self.rate, self.ru_per_record) if isinstance(source, str))
 
     def problems(self) -> dict[str, str]:
-        """What is wrong, by the option's name in the rules."""
+        """Cross-field errors by option name."""
         found: dict[str, str] = {}
-        for option, source in (("rate", self.rate), ("ru_per_record", self.charge)):
+        for option, source in (("rate", self.rate), ("ru_per_record", self.ru_per_record)):
             if not isinstance(source, str) and source <= 0:
                 found[option] = f"found {source:g}; a number above 0 or the name of a metric is accepted"
-        if self.first is not None and self.first <= 0:
-            found["first_ru_per_record"] = f"found {self.first:g}; a number above 0 is accepted"
-        if self.first is not None and not isinstance(self.charge, str):
+        if self.first_ru_per_record is not None and self.first_ru_per_record <= 0:
+            found["first_ru_per_record"] = f"found {self.first_ru_per_record:g}; a number above 0 is accepted"
+        if self.first_ru_per_record is not None and not isinstance(self.ru_per_record, str):
             found["first_ru_per_record"] = "is of no use where ru_per_record is a number already"
         if not 1 <= self.headroom <= 10:
             found["headroom"] = f"found {self.headroom:g}; 1 to 10 is accepted"
@@ -83,7 +85,7 @@ class Demand(Struct, frozen=True, kw_only=True):
     def of(self, view: MetricsView, rule: str) -> Unit | Unknown:
         """What one consumer needs now; nothing (0 RU/s) is not known, either."""
         gap, numbers, evidence = False, [], []
-        for source, first in ((self.rate, None), (self.charge, self.first)):
+        for source, first in ((self.rate, None), (self.ru_per_record, self.first_ru_per_record)):
             if not isinstance(source, str):
                 numbers.append(source)
                 continue
@@ -101,26 +103,3 @@ class Demand(Struct, frozen=True, kw_only=True):
         rate, charge = numbers
         each = rate * charge * self.headroom
         return Unit(each, rate, charge, self.headroom, gap, tuple(evidence))
-
-
-class DemandParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """The options both rules have."""
-
-    rate: Source
-    ru_per_record: Source
-    first_ru_per_record: float | None = None
-    headroom: float = 1.2  # partitions are never loaded evenly
-    statistic: Literal["average", "maximum", "latest"] = "maximum"
-
-    def demand(self) -> Demand:
-        return Demand(
-            rate=self.rate,
-            charge=self.ru_per_record,
-            first=self.first_ru_per_record,
-            headroom=self.headroom,
-            statistic=self.statistic,
-        )
-
-    def problems(self) -> dict[str, str]:
-        """Cross-field errors by option name."""
-        return self.demand().problems()

@@ -22,7 +22,7 @@ class WithinRequestUnitsRule:
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name
         self._metric = params.request_units
-        self._demand = params.demand()
+        self._demand = params
 
     def metrics(self) -> tuple[str, ...]:
         return (self._metric, *self._demand.metrics())
@@ -38,16 +38,8 @@ class WithinRequestUnitsRule:
             missing = unit.metric if isinstance(unit, Unknown) else self._metric
             return Verdict(None, Reason.LOCK_STEP, out_ceiling=view.current, note=f"{missing} is not known")
         there, more = summary.latest, unit.needed(view.current + 1)
-        evidence = Evidence(
-            self._name,
-            self._metric,
-            "latest",
-            there,
-            "<" if there < more else ">=",
-            float(more),
-            view.span(self._metric),
-            summary.count,
-        )
+        name, sign, span = self._metric, "<" if there < more else ">=", view.span(self._metric)
+        evidence = Evidence(self._name, name, "latest", there, sign, float(more), span, summary.count)
         flips = (Flip(f"latest {self._metric}", ">=", float(more), Reason.SCALE_OUT),) if there < more else ()
         return Verdict(
             None, Reason.LOCK_STEP, (evidence,), flips, out_ceiling=max(unit.affordable(there), view.current)
