@@ -104,36 +104,6 @@ TELEMETRY = StructType(
 null. An interval is identified by (`consumer`, `instance`, `at`), a checkpoint also by `partition`.
 """
 
-CONSUMER_STATS = StructType(
-    [
-        StructField("consumer", _TEXT),
-        StructField("instance", _TEXT),
-        StructField("at", _TIME),
-        StructField("hub", _TEXT),
-        StructField("consumer_group", _TEXT),
-        StructField("rate_limit", _DOUBLE),
-        StructField("received_per_s", _DOUBLE),
-        StructField("written_per_s", _DOUBLE),
-        StructField("retried_per_s", _DOUBLE),
-        StructField("throttled_share", _DOUBLE),
-        StructField("ru_per_record", _DOUBLE),
-        StructField("last_ru_per_record", _DOUBLE),
-        StructField("ru_per_s", _DOUBLE),
-        StructField("backlog_count", _LONG),
-        StructField("backlog_bytes", _LONG),
-        StructField("oldest_age_s", _DOUBLE),
-        StructField("dead_letters_total", _LONG),
-        StructField("written_total", _LONG),
-        StructField("failed_total", _LONG),
-        StructField("retried_total", _LONG),
-        StructField("throttled_total", _LONG),
-        StructField("partitions", ArrayType(PARTITION_STATE)),
-        StructField("paused", _FLAG),
-        StructField("stopping", _FLAG),
-    ]
-)
-"""The table ConsumerStats: how each instance stood when it last wrote its row; as `foundation.consumer_stats`."""
-
 DECISIONS = StructType(
     [
         StructField("target", _TEXT),

@@ -14,7 +14,7 @@ _RAISED = re.compile(r"^\s*spark_jobs\.errors\.InputError: (.+)$", re.MULTILINE)
 
 @contextmanager
 def input_errors() -> Iterator[None]:
-    """Around actions: an InputError of a task, of planning, or of a stream comes out as InputError, with Spark's own
+    """Around actions: an InputError of a task or of planning comes out as InputError, with Spark's own
     exception as its cause; other errors pass.
     """
     try:

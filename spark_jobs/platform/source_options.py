@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
 
 import msgspec
 
@@ -62,9 +61,3 @@ def carried(settings: Mapping[str, str], connection: str) -> dict[str, str]:
 def environment(options: Mapping[str, str]) -> dict[str, str]:
     """This process's environment, and the settings that the options carry."""
     return {**os.environ, **json.loads(options.get(SETTINGS) or "{}")}
-
-
-def needs_stream_limits(source: str) -> None:
-    """Raises InputError on a Spark whose Python sources do not know where a batch begins (before 4.2)."""
-    if find_spec("pyspark.sql.streaming.datasource") is None:
-        raise InputError(f'streams from "{source}" need PySpark 4.2 or newer; batches work with 4.0')

@@ -9,9 +9,8 @@ import pytest
 from spark_jobs.errors import InputError
 from spark_jobs.platform.failures import input_errors
 from spark_jobs.schemas import EVENTS
-from spark_jobs.sources.capture.capture import read_capture, stream_capture
+from spark_jobs.sources.capture.capture import read_capture
 from tests.capture_support import SCHEMA, avro, place, record
-from tests.spark.source_support import finished
 
 
 def events(first, count, **options):
@@ -95,45 +94,3 @@ def test_what_is_wrong_with_the_input_is_told_before_anything_is_read(spark, tmp
         read_capture(spark, str(tmp_path), quarantine=str(tmp_path / "aside"))
     with pytest.raises(InputError, match="columns name nothing; accepted: hub"):
         read_capture(spark, str(tmp_path), columns=["nothing"])
-
-
-def test_a_stream_takes_each_new_file_once_and_no_more_than_allowed(spark, tmp_path):
-    lake, out, checkpoint = tmp_path / "lake", str(tmp_path / "out"), str(tmp_path / "checkpoint")
-    for minute in range(3):
-        for partition in (0, 1):
-            place(lake, partition, minute, avro(events(minute * 10, 10)))
-
-    def run():
-        frame = stream_capture(
-            spark, str(lake), columns=["partition", "sequence_number"], max_files_per_trigger=4
-        )
-        writer = frame.writeStream.format("parquet").option("checkpointLocation", checkpoint)
-        query = finished(lambda: writer.trigger(availableNow=True).start(out))
-        return [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]]
-
-    assert run() == [40, 20]
-    place(lake, 1, 9, avro(events(30, 5)))
-    place(lake, 0, 9, b"")  # begun, not written yet
-    assert run() == [5]
-    place(lake, 0, 9, avro(events(30, 5)))
-    assert run() == [5]
-
-    assert ids(spark.read.parquet(out)) == sorted((p, n) for p in "01" for n in range(35))
-
-
-def test_a_stream_reads_a_late_file_also_where_as_many_old_ones_were_deleted(spark, tmp_path):
-    lake, out = tmp_path / "lake", str(tmp_path / "out")
-    place(lake, 0, 5, avro(events(0, 3)))
-    old = place(lake, 0, 6, avro(events(3, 3)))
-
-    def run():
-        writer = stream_capture(spark, str(lake)).writeStream.format("parquet")
-        writer = writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True)
-        finished(lambda: writer.start(out))
-
-    run()
-    old.unlink()  # what was taken may go
-    place(lake, 0, 3, avro(events(6, 3)))  # and what comes late is as many
-    run()
-
-    assert ids(spark.read.parquet(out)) == [("0", n) for n in range(9)]

@@ -1,13 +1,6 @@
-"""The data source "eventhubs" against the local Event Hubs: each event exactly once, over kills, gaps and limits."""
+"""The data source "eventhubs" against the local Event Hubs: each event exactly once, over gaps and limits."""
 
 import asyncio
-import json
-import os
-import signal
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import pytest
 from azure.eventhub import EventData
@@ -17,11 +10,9 @@ from spark_jobs.platform.failures import input_errors
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.event_hubs.positions import Range
 from spark_jobs.sources.event_hubs.settings import HubRange, HubSettings
-from spark_jobs.sources.event_hubs.source import read_event_hub, stream_event_hub
+from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.event_hubs.task import batches_of
 from tests.event_hubs_support import HUB, producing, running_server
-from tests.spark.source_support import finished
-from tests.waiting import until
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(1500)]
 
@@ -113,86 +104,3 @@ async def test_a_batch_is_what_was_sent(spark, server):
     server.expire(HUB, "0", 20)
     with pytest.raises(InputError, match="events 0 to 19 were removed by retention"), input_errors():
         await asyncio.to_thread(read_event_hub(spark, options(server, startingPosition='{"0": 0}')).collect)
-
-
-async def test_a_stream_is_bounded_and_goes_on_where_its_checkpoint_stands(spark, server, tmp_path):
-    await send(server, "0", 0, 90)
-    await send(server, "1", 0, 10)
-
-    def run():
-        frame = stream_event_hub(spark, options(server, maxEventsPerTrigger="40"))
-        writer = frame.writeStream.format("parquet").option(
-            "checkpointLocation", str(tmp_path / "checkpoint")
-        )
-        query = finished(lambda: writer.trigger(availableNow=True).start(str(tmp_path / "out")))
-        return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
-
-    assert await asyncio.to_thread(run) == [40, 40, 20]
-    await send(server, "1", 10, 7)
-    assert await asyncio.to_thread(run) == [7]
-
-    rows = await asyncio.to_thread(spark.read.parquet(str(tmp_path / "out")).collect)
-    expected = [("0", n) for n in range(90)] + [("1", n) for n in range(17)]
-    assert sorted((row.partition, row.sequence_number) for row in rows) == expected
-
-    server.recreate_hub(HUB)
-    with pytest.raises(InputError, match="was created anew since the stream's checkpoint"), input_errors():
-        await asyncio.to_thread(run)
-
-
-STREAM = """
-    import sys
-    from spark_jobs.sources.registration import spark_session
-    from spark_jobs.sources.event_hubs.source import stream_event_hub
-    from tests.spark.source_support import finished
-
-    connection, hub, folder = sys.argv[1:]
-    spark = spark_session("stream", cores=1, memory="512m", extra={"spark.sql.shuffle.partitions": "1"})
-    options = {"hub": hub, "secretConnectionString": connection, "maxEventsPerTrigger": "50"}
-    writer = stream_event_hub(spark, options).writeStream.format("parquet")
-    finished(lambda: writer.option("checkpointLocation", folder + "/checkpoint").start(folder + "/out"))
-"""
-
-
-@pytest.mark.torture
-async def test_a_killed_stream_gives_each_event_exactly_once(spark, server, tmp_path):
-    """Killed with all its processes while it writes, twice; the sink's own log says which files count."""
-    script = tmp_path / "stream.py"
-    script.write_text(textwrap.dedent(STREAM))
-    out = tmp_path / "out"
-    argv = [sys.executable, str(script), server.connection_string(), HUB, str(tmp_path)]
-    total = 0
-
-    def committed():
-        return len([path for path in (out / "_spark_metadata").glob("*") if path.name.isdigit()])
-
-    for round_ in range(2):
-        for partition in ("0", "1"):
-            await send(server, partition, total, 300)
-        total += 300
-        before = committed()
-        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-        with (tmp_path / f"log{round_}").open("wb") as log:
-            process = await asyncio.to_thread(
-                subprocess.Popen, argv, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
-        try:
-            await until(lambda before=before: committed() >= before + 2, within=450)
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-
-    def finish():
-        frame = stream_event_hub(spark, options(server, maxEventsPerTrigger="500"))
-        writer = frame.writeStream.format("parquet").option(
-            "checkpointLocation", str(tmp_path / "checkpoint")
-        )
-        finished(lambda: writer.trigger(availableNow=True).start(str(out)))
-        return spark.read.parquet(str(out)).collect()
-
-    rows = await asyncio.to_thread(finish)
-
-    assert sorted((row.partition, row.sequence_number) for row in rows) == [
-        (partition, number) for partition in ("0", "1") for number in range(total)
-    ]
-    assert json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[-1])["positions"]

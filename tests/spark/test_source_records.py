@@ -7,17 +7,14 @@ import json
 import msgspec
 import pytest
 
-from consumer.telemetry.stats_store import TableStatsStore
 from devstack.processes.azurite import Azurite
-from foundation.consumer_stats import ConsumerStats, PartitionStats
 from scaling.log_entry import LogEntry, LogKind
 from scaling.storage.decision_log import TableDecisionLog
 from spark_jobs.errors import InputError
-from spark_jobs.schemas import APP_EVENTS, CONSUMER_STATS, DECISIONS, METRICS, TELEMETRY
+from spark_jobs.schemas import APP_EVENTS, DECISIONS, METRICS, TELEMETRY
 from spark_jobs.sources.records.app_insights import read_app_insights
 from spark_jobs.sources.records.telemetry import (
     metrics_of,
-    read_consumer_stats,
     read_consumer_telemetry,
     read_decisions,
     stream_consumer_telemetry,
@@ -83,7 +80,7 @@ def test_telemetry_in_is_telemetry_out_and_aside_batch_and_stream(spark, tmp_pat
 
 @pytest.fixture
 def own_azurite():
-    """An Azurite whose scaling log and statistics hold what this file's tests write, and nothing else."""
+    """An Azurite whose scaling log holds what this file's tests write, and nothing else."""
     with Azurite().running_blocking() as running:
         yield running.connection_string
 
@@ -96,23 +93,11 @@ def test_the_log_is_the_same_from_files_and_from_the_table(spark, tmp_path, own_
         for index in range(7)
     ]
     entries.append(LogEntry("plan 0", AT, LogKind.CONTROL, "c", "paused", "paused", by="me"))
-    stats = ConsumerStats(
-        consumer="orders",
-        instance="a-1",
-        at=AT,
-        written_total=2**40,
-        lag=(PartitionStats("0", 9, 8, 7, 2, 1),),
-    )
 
     async def fill():
-        log, store = (
-            TableDecisionLog({prefix: own_azurite}, prefix),
-            TableStatsStore({prefix: own_azurite}, prefix),
-        )
+        log = TableDecisionLog({prefix: own_azurite}, prefix)
         await log.append(entries)
-        await store.put(stats)
         await log.aclose()
-        await store.aclose()
 
     asyncio.run(fill())
     (tmp_path / "log.json").write_bytes(msgspec.json.encode(entries[:5]))
@@ -130,11 +115,6 @@ def test_the_log_is_the_same_from_files_and_from_the_table(spark, tmp_path, own_
     assert sorted((row.target, row.value) for row in samples.collect()) == sorted(
         (each.target, 120.0) for index, each in enumerate(entries[:7]) if index != 4
     )
-    frame = read_consumer_stats(spark, f"table://{prefix}")
-    (row,) = frame.collect()
-    assert frame.schema == CONSUMER_STATS
-    assert (row.instance, row.written_total, row.ru_per_record) == ("a-1", 2**40, None)
-    assert row.partitions[0].asDict() == msgspec.structs.asdict(stats.lag[0])
     with pytest.raises(Exception, match="there is no table 'Nothing'"):
         read_decisions(spark, f"table://{prefix}/Nothing").collect()
     with pytest.raises(InputError, match="Elsewhere"):

@@ -1,8 +1,8 @@
-"""Files of Event Hubs Capture as events: the data source "eventhubs_capture", batch and streaming.
+"""Files of Event Hubs Capture as events: the data source "eventhubs_capture".
 
 Options besides the path: `layout` (of the files' names), `quarantine` (a folder for files that cannot be read; without
 it they end the query), `columns` (of EVENTS, separated by commas: what is not asked for costs little), `secretStorage` (JSON
-for the file system), `partitionBytes` (about what one task reads), and for streams `maxFilesPerTrigger`.
+for the file system), and `partitionBytes` (about what one task reads).
 
 A file is read whole or set aside whole: its events are in the output, or it is in the quarantine with a reason that
 tells their number. With a quarantine, a task holds the events of one file in memory.
@@ -17,11 +17,11 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
-from spark_jobs.platform.source_options import STORAGE, needs_stream_limits
+from spark_jobs.platform.source_options import STORAGE
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING
 from spark_jobs.sources.capture.settings import NAME, CaptureSettings
@@ -46,7 +46,13 @@ def read_capture(
     """
     if quarantine and not storage:
         quarantine = folder_for_python(spark, quarantine)
-    options = _given(path, quarantine, columns, layout, storage)
+    options = {"path": path, "layout": layout}
+    if quarantine is not None:
+        options["quarantine"] = quarantine
+    if columns is not None:
+        options["columns"] = ",".join(columns)
+    if storage:
+        options[STORAGE] = json.dumps(dict(storage))
     settings = CaptureSettings.of(options)
     url = url_for_spark(spark, path, storage)
     if url is not None:
@@ -59,46 +65,6 @@ def read_capture(
         raise InputError(f"there are no capture files (*{ENDING}) in '{path}'")
     settings.quarantined()
     return spark.read.format(NAME).options(**options).load()
-
-
-def stream_capture(
-    spark: SparkSession,
-    path: str,
-    *,
-    quarantine: str | None = None,
-    columns: Collection[str] | None = None,
-    layout: str = DEFAULT,
-    storage: Mapping[str, Any] | None = None,
-    max_files_per_trigger: int | None = None,
-) -> DataFrame:
-    """As `read_capture`, for files as they come; the oldest windows first. The folder may be empty yet, but is there."""
-    if not storage:
-        path = folder_for_python(spark, path)
-        quarantine = folder_for_python(spark, quarantine) if quarantine else None
-    options = _given(path, quarantine, columns, layout, storage)
-    if max_files_per_trigger is not None:
-        options["maxFilesPerTrigger"] = str(max_files_per_trigger)
-    settings = CaptureSettings.of(options)
-    settings.files()
-    settings.quarantined()
-    return spark.readStream.format(NAME).options(**options).load()
-
-
-def _given(
-    path: str,
-    quarantine: str | None,
-    columns: Collection[str] | None,
-    layout: str,
-    storage: Mapping[str, Any] | None,
-) -> dict[str, str]:
-    options = {"path": path, "layout": layout}
-    if quarantine is not None:
-        options["quarantine"] = quarantine
-    if columns is not None:
-        options["columns"] = ",".join(columns)
-    if storage:
-        options[STORAGE] = json.dumps(dict(storage))
-    return options
 
 
 class CaptureSource(DataSource):
@@ -115,19 +81,13 @@ class CaptureSource(DataSource):
     def reader(self, schema: StructType) -> CaptureReader:  # noqa: ARG002 - Spark's interface
         return CaptureReader(CaptureSettings.of(self.options))
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802 - Spark's interface
-        needs_stream_limits(NAME)
-        from spark_jobs.sources.capture.stream import CaptureStreamReader  # noqa: PLC0415 - not before 4.2
-
-        return CaptureStreamReader(CaptureSettings.of(self.options))
-
 
 class CaptureReader(DataSourceReader):
     def __init__(self, settings: CaptureSettings) -> None:
         self._settings = settings
 
     def partitions(self) -> Sequence[InputPartition]:
-        return self._settings.tasks(self._settings.files())
+        return self._settings.tasks()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return batches_of(self._settings, partition)

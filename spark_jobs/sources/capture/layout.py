@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 from spark_jobs.errors import InputError
@@ -59,30 +58,10 @@ class CaptureLayout:
 
     def place(self, path: str) -> Place:
         """Raises InputError for a path of another form."""
-        match = self._match(path)
-        return Place(match["EventHub"], match["PartitionId"], tuple(int(match[name]) for name in _NUMBERS))
-
-    def series(self, path: str) -> tuple[str, int]:
-        """The path with `#` for each digit of its time, and that time in seconds since 1970: both together are the path.
-
-        A path whose numbers are no time is a series by itself. Raises InputError for a path of another form.
-        """
-        match = self._match(path)
-        try:
-            at = datetime(*(int(match[name]) for name in _NUMBERS), tzinfo=UTC)  # type: ignore[misc,arg-type]
-        except ValueError:
-            return path, 0
-        text = path
-        for name in _NUMBERS:
-            begin, end = match.span(name)
-            text = f"{text[:begin]}{'#' * (end - begin)}{text[end:]}"
-        return text, int(at.timestamp())
-
-    def _match(self, path: str) -> re.Match[str]:
         match = self._pattern.search(path)
         if match is None:
             raise InputError(
                 f"the file '{path}' is not named by the capture layout '{self.text}'; set the layout that the event"
                 " hub has (its 'capture file name format')"
             )
-        return match
+        return Place(match["EventHub"], match["PartitionId"], tuple(int(match[name]) for name in _NUMBERS))

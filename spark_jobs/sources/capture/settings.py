@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import InputPartition
 
 from spark_jobs.errors import InputError
 from spark_jobs.platform.source_options import STORAGE, check_secrets, positive
 from spark_jobs.schemas import EVENTS
-from spark_jobs.sources.capture.layout import DEFAULT, ENDING, CaptureLayout
-from spark_jobs.sources.capture.offsets import CaptureFile
+from spark_jobs.sources.capture.layout import DEFAULT, ENDING, CaptureLayout, Place
 from spark_jobs.sources.files.input_files import Folder, Quarantine, packed
 
 NAME = "eventhubs_capture"
@@ -21,6 +20,12 @@ NAME = "eventhubs_capture"
 
 PARTITION_BYTES = 32 << 20
 """About one second of decoding: enough to outweigh a task's start, little enough to keep all cores busy."""
+
+
+class CaptureFile(NamedTuple):
+    name: str
+    size: int
+    place: Place
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,6 @@ class CaptureSettings:
     columns: tuple[str, ...]
     storage: dict[str, Any]
     partition_bytes: int
-    max_files: int | None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> CaptureSettings:
@@ -42,7 +46,6 @@ class CaptureSettings:
         if not path:
             raise InputError(f'the source "{NAME}" needs a path: the folder of the capture files')
         storage = options.get(STORAGE)
-        limit = options.get("maxFilesPerTrigger")
         return cls(
             path=path,
             layout=options.get("layout") or DEFAULT,
@@ -50,7 +53,6 @@ class CaptureSettings:
             columns=_columns(options.get("columns")),
             storage=json.loads(storage) if storage else {},
             partition_bytes=positive("partitionBytes", options.get("partitionBytes") or str(PARTITION_BYTES)),
-            max_files=None if limit is None else positive("maxFilesPerTrigger", limit),
         )
 
     def folder(self) -> Folder:
@@ -63,8 +65,8 @@ class CaptureSettings:
         layout = CaptureLayout(self.layout)
         return [CaptureFile(*found, layout.place(found.name)) for found in self.folder().find(ENDING)]
 
-    def tasks(self, files: Sequence[CaptureFile]) -> list[Files]:
-        return [Files(task) for task in packed(files, self.partition_bytes)]
+    def tasks(self) -> list[Files]:
+        return [Files(task) for task in packed(self.files(), self.partition_bytes)]
 
 
 def _columns(text: str | None) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Which events of a hub a batch takes: positions by partition, their bound, and what retention took away. Pure.
+"""Which events of a hub a batch takes: positions by partition, and what retention took away. Pure.
 
 A position is the sequence number of the next event to read. A batch takes the events from its start up to, and without,
 its end.
@@ -76,32 +76,12 @@ def resolved(
     return positions
 
 
-def bounded(start: Positions, latest: Positions, limit: int | None) -> Positions:
-    """The end of the next batch: at most `limit` events, shared out by what waits, so that no partition starves.
-
-    Partitions that `start` does not know yet have to be in it. A position never goes back.
-    """
-    waiting = {partition: max(0, end - start[partition]) for partition, end in latest.items()}
-    total = sum(waiting.values())
-    if limit is None or total <= limit:
-        return {partition: start[partition] + count for partition, count in waiting.items()}
-    shares = {partition: limit * count // total for partition, count in waiting.items()}
-    left = limit - sum(shares.values())
-    # The largest fractions first, then in the order of partitions: less than one event is left for each.
-    fractions = sorted(
-        waiting, key=lambda partition: (-(limit * waiting[partition] % total), order(partition))
-    )
-    for partition in fractions[:left]:
-        shares[partition] += 1
-    return {partition: start[partition] + share for partition, share in shares.items()}
-
-
 def ranges(start: Positions, end: Positions) -> list[Range]:
-    """What there is to read, by partition."""
+    """What there is to read, of partitions that are in both."""
     return [
-        Range(partition, start.get(partition, until), until - 1)
+        Range(partition, start[partition], until - 1)
         for partition, until in sorted(end.items(), key=lambda item: order(item[0]))
-        if start.get(partition, until) < until
+        if start[partition] < until
     ]
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from consumer.model import Event, PartitionState
+from consumer.model import Event
 from consumer.receiving.link import Link, LinkLostError, LinkOptions, options_of_client
 from foundation.azure.connections import event_hub_client
 from spark_jobs.errors import InputError
 from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS, EventRow, batch_of
-from spark_jobs.sources.event_hubs.positions import Range, begin_of, end_of, gone
+from spark_jobs.sources.event_hubs.positions import Range, begin_of, gone
+from spark_jobs.sources.event_hubs.settings import HubSettings
 
 _PREFETCH, _BATCH = 3000, 500  # as the consumer's receiver, which says why
 _ATTEMPTS = 5  # connections in a row that give nothing
@@ -21,25 +22,6 @@ _SILENT = 2  # of them, where no event ever came: the SDK says nothing of a cons
 _BACKOFF = 0.5  # seconds, doubled each time
 _CLOSING = 3.0  # seconds
 _STOLEN = "link:stolen"
-
-
-class HubAccess(Protocol):
-    """What a reader needs of the settings."""
-
-    @property
-    def hub(self) -> str: ...
-    @property
-    def connection(self) -> str: ...
-    @property
-    def consumer_group(self) -> str: ...
-    @property
-    def receive_timeout(self) -> int: ...
-    @property
-    def environment(self) -> Mapping[str, str]: ...
-
-    def report_loss(self, story: str) -> None: ...
-
-    async def state_of(self, partition: str) -> PartitionState: ...
 
 
 class _Place(NamedTuple):
@@ -51,7 +33,7 @@ class _Place(NamedTuple):
 class RangeReader:
     """Reads a range in order, each event once. Lives on one event loop; `close` it in any case."""
 
-    def __init__(self, access: HubAccess, wanted: Range) -> None:
+    def __init__(self, access: HubSettings, wanted: Range) -> None:
         self._access = access
         self._wanted = wanted
         self._next = wanted.first
@@ -156,8 +138,7 @@ class RangeReader:
     async def _examine(self) -> None:
         """Nothing came for long: are the events gone, or is the link stuck?"""
         state = await self._access.state_of(self._wanted.partition)
-        begin = end_of(state) if state.empty else begin_of(state)
-        if begin > self._wanted.last:
+        if begin_of(state) > self._wanted.last:
             self._lose(self._wanted.last)
             return
         timeout = LinkLostError(TimeoutError(f"no event came in {self._access.receive_timeout} s"))

@@ -34,7 +34,6 @@ class HubSettings:
     consumer_group: str
     start: dict[str, str | int]
     end: dict[str, str | int]
-    max_events: int | None
     fail_on_data_loss: bool
     receive_timeout: int
 
@@ -51,7 +50,7 @@ class HubSettings:
             raise InputError(
                 f'the source "{NAME}" needs the options hub, and connection or {CONNECTION_STRING}'
             )
-        limit, loss = options.get("maxEventsPerTrigger"), options.get("failOnDataLoss", "true").lower()
+        loss = options.get("failOnDataLoss", "true").lower()
         if loss not in {"true", "false"}:
             raise InputError(f"failOnDataLoss is '{loss}'; accepted are true and false")
         settings = cls(
@@ -61,7 +60,6 @@ class HubSettings:
             consumer_group=options.get("consumerGroup") or "$Default",
             start=parse_position(options.get("startingPosition") or EARLIEST, "startingPosition"),
             end=parse_position(options.get("endingPosition") or LATEST, "endingPosition"),
-            max_events=None if limit is None else positive("maxEventsPerTrigger", limit),
             fail_on_data_loss=loss == "true",
             receive_timeout=positive("receiveTimeout", options.get("receiveTimeout") or "60"),
         )
@@ -71,11 +69,11 @@ class HubSettings:
             raise InputError(f'the source "{NAME}": {error}') from error
         return settings
 
-    def look(self) -> tuple[str, dict[str, PartitionState]]:
-        """When the hub was created, and how its partitions stand now. Raises InputError."""
+    def look(self) -> dict[str, PartitionState]:
+        """How the hub's partitions stand now. Raises InputError."""
         return asyncio.run(self._look())
 
-    async def _look(self) -> tuple[str, dict[str, PartitionState]]:
+    async def _look(self) -> dict[str, PartitionState]:
         receiver = HubReceiver(self.environment, self.connection, self.hub, self.consumer_group)
         try:
             partitions = await receiver.partitions()
@@ -84,13 +82,11 @@ class HubSettings:
             raise InputError(f'the source "{NAME}": {error}') from error
         finally:
             await receiver.close(asyncio.get_running_loop().time() + 5.0)
-        created = f"{receiver.created_at or 0.0:.3f}"
-        return created, {state.partition: state for state in states}
+        return {state.partition: state for state in states}
 
     async def state_of(self, partition: str) -> PartitionState:
         """How a partition stands now. Raises InputError."""
-        _, states = await self._look()
-        return states[partition]
+        return (await self._look())[partition]
 
     def checked(self, wanted: Sequence[Range], states: Mapping[str, PartitionState]) -> list[InputPartition]:
         """One task for each partition. Raises InputError where events are gone, or logs it, as the settings say."""

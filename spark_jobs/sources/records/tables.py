@@ -1,17 +1,16 @@
-"""Tables of Table Storage as the data source "azure_table": the scaling log, and how consumer instances stand.
+"""The scaling log's table in Table Storage as the data source "azure_table".
 
 Options: `connection` (the name of the connection's setting, as in the app: AzureWebJobsStorage, or one with
-`<name>__tableServiceUri` for an identity), `table`, and `layout` ("scaling_log" or "consumer_stats"; by default what the
-table's name says). The settings are those of the driver's environment where the functions of this package are used; with
-`spark.read.format("azure_table")` alone, of the environment that Spark was started in. One task reads one partition of
-the table: a target, or a consumer.
+`<name>__tableServiceUri` for an identity) and `table`. The settings are those of the driver's environment where the
+functions of this package are used; with `spark.read.format("azure_table")` alone, of the environment that Spark was
+started in. One task reads one partition of the table: a target.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -20,7 +19,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from foundation import consumer_stats
 from foundation.azure.connections import (
     ConnectionSettingsError,
     network_story,
@@ -31,49 +29,21 @@ from scaling.storage import decision_log
 from scaling.storage.rows import read_log_row
 from spark_jobs.errors import InputError
 from spark_jobs.platform.source_options import carried, environment
-from spark_jobs.schemas import CONSUMER_STATS, DECISIONS, arrow_schema
+from spark_jobs.schemas import DECISIONS, arrow_schema
 from spark_jobs.sources.records.records import RejectedError
-from spark_jobs.sources.records.telemetry_rows import Row, entry_row, stats_row
+from spark_jobs.sources.records.telemetry_rows import entry_row
 
 NAME = "azure_table"
 SCHEME = "table://"
 
 
-class Layout(NamedTuple):
-    """How the rows of a table are read. `skipped` is a partition that lists the others."""
-
-    name: str
-    table: str
-    schema: StructType
-    row: Callable[[Mapping[str, Any]], Row]
-    skipped: str | None = None
-
-
-def _decision(entity: Mapping[str, Any]) -> Row:
-    return entry_row(read_log_row(entity, inputs=True))
-
-
-def _stats(entity: Mapping[str, Any]) -> Row:
-    try:
-        return stats_row(consumer_stats.from_row(entity))
-    except consumer_stats.ConsumerStatsError as error:
-        raise RejectedError(str(error)) from error
-
-
-SCALING_LOG = Layout("scaling_log", decision_log.TABLE, DECISIONS, _decision, decision_log.TARGETS)
-CONSUMER_STATS_TABLE = Layout("consumer_stats", consumer_stats.TABLE, CONSUMER_STATS, _stats)
-LAYOUTS = {layout.name: layout for layout in (SCALING_LOG, CONSUMER_STATS_TABLE)}
-
-
-def read_table(
-    spark: SparkSession, url: str, layout: Layout, settings: Mapping[str, str] | None = None
-) -> DataFrame:
-    """A frame of the layout's schema from "table://<connection>[/<table>]"; `settings` are the environment by default.
+def read_table(spark: SparkSession, url: str, settings: Mapping[str, str] | None = None) -> DataFrame:
+    """DECISIONS from "table://<connection>[/<table>]"; `settings` are the environment by default.
 
     Raises InputError where the connection's settings are missing; a table that is not there ends the first action.
     """
     connection, _, table = url.removeprefix(SCHEME).partition("/")
-    options = {"connection": connection, "table": table or layout.table, "layout": layout.name}
+    options = {"connection": connection, "table": table or decision_log.TABLE}
     options |= carried(os.environ if settings is None else settings, connection)
     TableSettings.of(options)
     return spark.read.format(NAME).options(**options).load()
@@ -83,7 +53,6 @@ class TableSettings(NamedTuple):
     settings: Mapping[str, str]
     connection: str
     table: str
-    layout: Layout
 
     def __repr__(self) -> str:
         return f"TableSettings({self.table!r} of {self.connection})"  # no secrets
@@ -91,34 +60,24 @@ class TableSettings(NamedTuple):
     @classmethod
     def of(cls, options: Mapping[str, str]) -> TableSettings:
         """Raises InputError naming the option at fault."""
-        connection, table = options.get("connection"), options.get("table")
-        named = {layout.table: layout.name for layout in LAYOUTS.values()}
-        layout = LAYOUTS.get(options.get("layout") or named.get(table or "", ""))
-        if not connection or layout is None:
-            raise InputError(
-                f'the source "{NAME}" needs the options connection (the name of a setting) and table or layout '
-                f"({', '.join(LAYOUTS)}); found connection '{connection}', table '{table}',"
-                f" layout '{options.get('layout')}'"
-            )
+        connection = options.get("connection")
+        if not connection:
+            raise InputError(f'the source "{NAME}" needs the option connection (the name of a setting)')
         try:
             settings = environment(options)
             storage_endpoint(settings, connection, "table")
         except ConnectionSettingsError as error:
             raise InputError(f'the source "{NAME}": {error}') from error
-        return cls(settings, connection, table or layout.table, layout)
+        return cls(settings, connection, options.get("table") or decision_log.TABLE)
 
-    async def entities(self, query: str | None, select: list[str] | None = None) -> list[Mapping[str, Any]]:
-        """Raises InputError for a table that is not there, or not to be read."""
+    async def entities(self, partition: str, select: list[str] | None = None) -> list[Mapping[str, Any]]:
+        """The rows of a partition. Raises InputError for a table that is not there, or not to be read."""
+        query = "PartitionKey eq '{}'".format(partition.replace("'", "''"))
         where = f"table '{self.table}' (connection {self.connection})"
         try:
             async with table_service(self.settings, self.connection) as service:
                 client = service.get_table_client(self.table)
-                pages = (
-                    client.query_entities(query, select=select)
-                    if query
-                    else client.list_entities(select=select)
-                )
-                return [entity async for entity in pages]
+                return [entity async for entity in client.query_entities(query, select=select)]
         except ResourceNotFoundError as error:
             raise InputError(f"there is no {where}") from error
         except (AzureError, OSError) as error:
@@ -138,7 +97,7 @@ class TableSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        return TableSettings.of(self.options).layout.schema
+        return DECISIONS
 
     def reader(self, schema: StructType) -> TableReader:  # noqa: ARG002 - Spark's interface
         return TableReader(TableSettings.of(self.options))
@@ -150,26 +109,19 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         settings = self._settings
-        listing = settings.layout.skipped
-        query = f"PartitionKey eq '{listing}'" if listing else None
-        rows = asyncio.run(settings.entities(query, ["PartitionKey", "RowKey"]))
-        return [
-            TablePartition(key)
-            for key in sorted({row["RowKey" if listing else "PartitionKey"] for row in rows})
-        ]
+        rows = asyncio.run(settings.entities(decision_log.TARGETS, ["RowKey"]))
+        return [TablePartition(key) for key in sorted({row["RowKey"] for row in rows})]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, TablePartition):  # Spark's stand-in where there are no partitions
             return
         settings = self._settings
-        query = "PartitionKey eq '{}'".format(partition.key.replace("'", "''"))
-        entities = asyncio.run(settings.entities(query))
         rows = []
-        for entity in entities:
+        for entity in asyncio.run(settings.entities(partition.key)):
             try:
-                rows.append(settings.layout.row(entity))
+                rows.append(entry_row(read_log_row(entity, inputs=True)))
             except RejectedError as error:
                 raise InputError(
                     f"row '{entity['RowKey']}' of table '{settings.table}', partition '{partition.key}': {error}"
                 ) from error
-        yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(settings.layout.schema))
+        yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(DECISIONS))

@@ -86,7 +86,7 @@ def read_decisions(
     An entry that was written twice, with the same key, comes twice from files and once from a table. Raises InputError.
     """
     if path.startswith(tables.SCHEME):
-        return tables.read_table(spark, path, tables.SCALING_LOG, settings)
+        return tables.read_table(spark, path, settings)
     return read_records(spark, ScalingLogSource, path, quarantine, storage)
 
 
@@ -110,13 +110,6 @@ def stream_decisions(
         quarantine=quarantine,
         max_files_per_trigger=max_files_per_trigger,
     )
-
-
-def read_consumer_stats(
-    spark: SparkSession, path: str, *, settings: Mapping[str, str] | None = None
-) -> DataFrame:
-    """CONSUMER_STATS from "table://<connection>[/<table>]": how each instance stood when it last told."""
-    return tables.read_table(spark, path, tables.CONSUMER_STATS_TABLE, settings)
 
 
 def metrics_of(decisions: DataFrame) -> DataFrame:

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from consumer.telemetry.records import CheckpointRecord, IntervalRecord
-from foundation.consumer_stats import ConsumerStats
 from scaling.analysis.replay import ReplayError, decode_inputs
 from scaling.log_entry import LogEntry
 from spark_jobs.sources.records.records import RejectedError
@@ -83,14 +82,6 @@ def telemetry_row(line: bytes) -> Row:
     row["at"] = moment(record.at)
     if isinstance(record, IntervalRecord):
         row["partitions"] = [msgspec.structs.asdict(each) for each in record.partitions]
-    return _within_long(row)
-
-
-def stats_row(stats: ConsumerStats) -> Row:
-    """A row of CONSUMER_STATS."""
-    row = msgspec.structs.asdict(stats)
-    row["at"] = moment(stats.at)
-    row["partitions"] = [msgspec.structs.asdict(each) for each in row.pop("lag")]
     return _within_long(row)
 
 
