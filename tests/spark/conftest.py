@@ -1,7 +1,7 @@
 """One Spark session for all Spark tests of a process; drivers in other time zones."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.sql import SparkSession
@@ -18,6 +18,9 @@ SETTINGS = {
     "spark.sql.adaptive.enabled": "false",  # there is one partition: nothing to adapt, at a job more for each shuffle
 }
 
+EAST, WEST = "Europe/Berlin", "America/St_Johns"
+"""Zones whose clocks show an hour twice in autumn, on either side of UTC."""
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
@@ -27,11 +30,14 @@ def spark() -> Iterator[SparkSession]:
     session.stop()
 
 
-@pytest.fixture(params=["Europe/Berlin", "America/St_Johns"])
-def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The driver's time zone. What a job finds must be the same in all of them."""
-    monkeypatch.setenv("TZ", request.param)
-    time.tzset()
-    yield request.param
+@pytest.fixture
+def set_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Sets the driver's time zone until the test ends. What a job finds must be the same in all of them."""
+
+    def put(name: str) -> None:
+        monkeypatch.setenv("TZ", name)
+        time.tzset()
+
+    yield put
     monkeypatch.undo()
     time.tzset()

@@ -2,6 +2,7 @@
 
 import itertools
 import shutil
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -86,18 +87,17 @@ class World:
         }
 
 
-def test_one_record_of_a_clock_that_is_ahead_closes_nothing_and_is_told(spark, tmp_path, monkeypatch) -> None:
+def test_one_record_of_a_clock_that_is_ahead_closes_nothing_and_without_the_checkpoint_all_is_made_anew(
+    spark, tmp_path, monkeypatch
+) -> None:
     world = World(spark, tmp_path, now=START + timedelta(minutes=30))
     ahead = 60 * 24 * 365 * 73  # a record of 2099
 
     world.take(0, [0, 1, 33, ahead])
     world.take(1, [25, 30, 36])
 
-    assert (world.mark.ahead, world.mark.late, world.mark.read) == (
-        2,
-        0,
-        7,
-    )  # 33 is within five minutes, 36 is not
+    mark = world.mark
+    assert (mark.ahead, mark.late, mark.read) == (2, 0, 7)  # 33 is within five minutes, 36 is not
     assert world.mark.newest == round((START + timedelta(minutes=33)).timestamp() * MICROS)
     world.publish(monkeypatch)
     assert world.minutes() == {0: 1, 1: 1}
@@ -106,77 +106,59 @@ def test_one_record_of_a_clock_that_is_ahead_closes_nothing_and_is_told(spark, t
     kept = spark.read.parquet(f"{world.settings.output}/ahead/decisions/batch=0").collect()
     assert [each.target for each in kept] == ["plan"]
 
+    shutil.rmtree(world.settings.checkpoint)  # as an error message advises
+    world.take(0, [0, 0.5, 1, 30])  # the input has what it lacked; batches and places have the same numbers
+    world.publish(monkeypatch)
 
-def test_a_batch_job_leaves_out_what_is_ahead_and_tells(spark, tmp_path) -> None:
-    rows = [
-        ("plan", "backlog", START + timedelta(minutes=minute), 1.0) for minute in (0, 1, 60 * 24 * 365 * 73)
-    ]
-    spark.createDataFrame(rows, "target string, metric string, at timestamp, value double").coalesce(
-        1
-    ).write.parquet(str(tmp_path / "in"))
-    settings = job.Settings(
-        inputs=Inputs(metrics=str(tmp_path / "in")),
-        output=str(tmp_path / "out"),
-        now=START + timedelta(hours=1),
-    )
-
-    job.run(spark, settings)
-
-    assert result_table(spark, settings.output, "gauges").where("window = '1m'").count() == 2
-    [row] = result_table(spark, settings.output, "quality").collect()
-    assert (row.read, row.ahead, row.invalid) == (3, 1, 0)
+    assert world.minutes() == {0: 2, 1: 1}
 
 
 def test_a_batch_killed_at_any_step_and_taken_again_counts_each_record_once(
     spark, tmp_path, monkeypatch
 ) -> None:
-    """Before and after each of its three writes: states, open records, the mark."""
+    """Before each of its three writes (states, open records, the mark), and after the last: where one ends, the next begins."""
     world = World(spark, tmp_path)
     world.take(0, range(20))
-    deaths = 0
-    for step in range(12):
-        steps = itertools.count()
+    for deaths in itertools.count():
+        left = itertools.count(deaths, -1)
 
-        def broken(write, steps=steps, step=step):
-            def killed(*arguments, **options):
-                at, after = divmod(step, 2)
-                if next(steps) != at:
-                    return write(*arguments, **options)
-                if after:
-                    write(*arguments, **options)
-                raise Killed
+        def killed(write, left=left):
+            def last(*arguments, **options):
+                if not next(left):
+                    raise Killed
+                write(*arguments, **options)
 
-            return killed
+            return last
 
         with monkeypatch.context() as patched:
             for name in ("write_table", "write_line"):
-                patched.setattr(module, name, broken(getattr(module, name)))
+                patched.setattr(module, name, killed(getattr(module, name)))
             try:
                 world.take(1, range(15, 40))
             except Killed:
-                deaths += 1
-            else:
-                break
+                continue
+        break
+    world.take(1, range(15, 40))
     world.take(2, range(40, 60))
     world.publish(monkeypatch)
 
-    assert deaths == 6
+    assert deaths == 3
     assert (world.mark.read, world.mark.duplicates) == (20 + 25 + 20, 5)
     assert world.minutes() == dict.fromkeys(range(49), 1)
 
 
-def test_a_run_writes_only_the_days_it_touched_and_pieces_become_one(spark, tmp_path, monkeypatch) -> None:
+def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices_and_pieces_become_one(
+    spark, tmp_path, monkeypatch
+) -> None:
     world = World(spark, tmp_path)
-    monkeypatch.setattr(module, "MOST_PIECES", 3)
-    hour = 60
-    batches = [
-        range(each * 4 * hour, (each + 1) * 4 * hour, 30) for each in range(11)
-    ]  # 44 hours from 22:00 on
-    for number, minutes in enumerate(batches[:10]):
+    monkeypatch.setattr(module, "MOST_PIECES", 2)
+    hours = 8 * 60
+    batches = [range(each * hours, (each + 1) * hours, 30) for each in range(6)]  # two days from 22:00 on
+    for number, minutes in enumerate(batches[:5]):
         world.take(number, minutes)
     world.publish(monkeypatch)
     first = manifest_of(spark, world.settings.output).tables["scaling"]
-    world.take(10, batches[10])
+    world.take(5, batches[5])
     world.publish(monkeypatch)
     second = manifest_of(spark, world.settings.output).tables["scaling"]
 
@@ -184,41 +166,19 @@ def test_a_run_writes_only_the_days_it_touched_and_pieces_become_one(spark, tmp_
     assert [day for day in second if second[day] != first[day]] == ["2026-11-22"]
     pieces = world.mark.pieces["scaling"]
     assert [len(found) for found in pieces.values()][:2] == [1, 1]  # days that are over
-    assert max(map(len, pieces.values())) <= 3
+    assert max(map(len, pieces.values())) <= 2
     state = tmp_path / "checkpoint" / "state" / "decisions"
-    assert len(list((state / "scaling").glob("place=*"))) <= 6  # of 11 batches
+    assert len(list((state / "scaling").glob("place=*"))) <= 4  # of 6 batches
     assert {each.name for each in (state / "open").iterdir()} == {"0", "1"}
     assert {each.name for each in (state / "marks").iterdir()} == {"0", "1"}
     until = (world.mark.closed - round(START.timestamp() * MICROS)) // MICROS // 60
     assert world.minutes() == {minute: 1 for minutes in batches for minute in minutes if minute < until}
 
-
-def test_a_change_of_prices_writes_all_days_again(spark, tmp_path, monkeypatch) -> None:
-    world = World(spark, tmp_path)
-    world.take(0, range(0, 240, 5))
-    world.publish(monkeypatch)
-    world.settings = job.Settings(
-        **{name: getattr(world.settings, name) for name in ("inputs", "output", "checkpoint", "now")},
-        prices={"plan": 1.0},
-    )
+    world.settings = replace(world.settings, prices={"plan": 1.0})
     world.publish(monkeypatch)
 
-    costs = (
+    days = (
         result_table(spark, world.settings.output, "scaling").where("window = '1d'").select("cost").collect()
     )
-    assert len(costs) == 2
-    assert all(row.cost for row in costs)
-
-
-def test_a_checkpoint_that_was_deleted_and_begins_anew_makes_all_days_anew(
-    spark, tmp_path, monkeypatch
-) -> None:
-    world = World(spark, tmp_path)
-    world.take(0, [0, 1, 30])
-    world.publish(monkeypatch)
-    shutil.rmtree(world.settings.checkpoint)  # as an error message advises
-
-    world.take(0, [0, 0.5, 1, 30])  # the input has what it lacked; batches and places have the same numbers
-    world.publish(monkeypatch)
-
-    assert world.minutes() == {0: 2, 1: 1}
+    assert len(days) == 3
+    assert all(row.cost for row in days)

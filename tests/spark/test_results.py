@@ -22,10 +22,11 @@ def frame(spark, number):
     )
 
 
-def run(spark, folder, number, *, fmt="parquet", by_day=False):
+def run(spark, folder, number, *, fmt="parquet", by_day=TABLES):
+    """A run, of whose tables those in `by_day` are kept by day; the second day is made of the same each time."""
     results = Results.begin(spark, folder, job="test", fmt=fmt, about={"number": str(number)})
     for name in TABLES:
-        if by_day:
+        if name in by_day:
             sources = {"2026-11-20": f"{number}", "2026-11-21": "the same"}
             results.write_days(
                 name, frame(spark, number).drop("day"), F.concat(F.lit("2026-11-2"), "id"), sources
@@ -40,68 +41,65 @@ def seen(spark, folder):
     manifest = manifest_of(spark, folder)
     if manifest is None:
         return None
-    tables = {name: {row.run for row in result_table(spark, folder, name).collect()} for name in TABLES}
-    return manifest.about["number"], tables
+    found = {
+        name: module._frame(spark, folder, manifest.format, parts).collect()
+        for name, parts in manifest.tables.items()
+    }
+    return manifest.about["number"], {name: {row.run for row in rows} for name, rows in found.items()}
 
 
 def killed_at(monkeypatch, step):
-    """The `step`-th write is the last thing that happens: not begun, torn (only the old is gone), or done."""
-    steps = itertools.count()
-    at, how = divmod(step, 3)
+    """The last thing that happens is a write: torn, so that only the old is gone, where `step` is even, else done.
 
-    def breaking(write):
+    At step -1 it is none. A write that was not begun leaves what the one before it left.
+    """
+    steps = itertools.count()
+    at, done = divmod(step, 2)
+
+    def breaking(write, tearing):
         def broken(given, *arguments, **options):
-            if next(steps) != at:
+            if next(steps) == at:
+                (write if done else tearing)(given, *arguments, **options)
+            elif step >= 0:
                 return write(given, *arguments, **options)
-            if how == 1 and write is module_write_table and options.get("fmt") != "delta":
-                write(given.limit(0), *arguments, **options)
-            if how == 1 and write is module_write_line:
-                given.createDataFrame([], "value string").write.mode("overwrite").text(arguments[1])
-            if how == 2:
-                write(given, *arguments, **options)
             raise Killed
 
         return broken
 
-    module_write_table, module_write_line = module.write_table, module.write_line
-    monkeypatch.setattr(module, "write_table", breaking(module_write_table))
-    monkeypatch.setattr(module, "write_line", breaking(module_write_line))
+    def torn_table(frame, path, *, fmt="parquet", **options):
+        if fmt != "delta":
+            real_table(frame.limit(0), path, fmt=fmt, **options)
+
+    def torn_line(spark, _line, path):
+        spark.createDataFrame([], "value string").write.mode("overwrite").text(path)
+
+    real_table, real_line = module.write_table, module.write_line
+    monkeypatch.setattr(module, "write_table", breaking(real_table, torn_table))
+    monkeypatch.setattr(module, "write_line", breaking(real_line, torn_line))
 
 
-@pytest.mark.parametrize(("fmt", "by_day"), [("parquet", False), ("parquet", True), ("delta", True)])
+@pytest.mark.parametrize("fmt", ["parquet", "delta"])
 @pytest.mark.timeout(600)
 def test_a_run_killed_at_any_step_leaves_the_last_one_and_never_a_mix(
-    spark, tmp_path, monkeypatch, fmt, by_day
+    spark, tmp_path, monkeypatch, fmt
 ) -> None:
-    """Nine ways to die in three writes, twice: before anything had finished, and over what had."""
+    """In each of three writes, of which Delta tears none; before anything had finished, and over what had."""
     folder = str(tmp_path / "out")
     last = None
-    # The run that wrote the day whose sources are the same: in a Delta table, killed runs wrote over the ninth's.
-    kept = 18 if fmt == "delta" else 9
-    for number, step in enumerate([*range(9), *range(9)], 1):
+    steps = [-1, *range(6)] if fmt == "parquet" else [-1, 1, 3, 4, 5]
+    number = 0
+    for step in [*steps, *steps]:
+        number += 1
         with monkeypatch.context() as patched, pytest.raises(Killed):
             killed_at(patched, step)
-            run(spark, folder, number, fmt=fmt, by_day=by_day)
-        if step == 8:  # the manifest was the last thing to be done
-            last = str(number), dict.fromkeys(TABLES, {number, min(kept, number)} if by_day else {number})
+            run(spark, folder, number, fmt=fmt, by_day=("two",))
+        if step == 5:  # the manifest was the last thing to be done
+            # The run that wrote the day whose sources are the same: of a Delta table the last, for killed ones wrote to it.
+            kept = number if fmt == "delta" else len(steps)
+            last = str(number), {"one": {number}, "two": {number, kept}}
         assert seen(spark, folder) == last
-    run(spark, folder, 19, fmt=fmt, by_day=by_day)
-    assert seen(spark, folder) == ("19", dict.fromkeys(TABLES, {19, kept} if by_day else {19}))
-
-
-def test_only_days_made_of_something_else_are_written_again(spark, tmp_path) -> None:
-    folder = str(tmp_path / "out")
-    for number in (1, 2, 3):
-        run(spark, folder, number, by_day=True)
-
-    rows = sorted(tuple(row) for row in result_table(spark, folder, "one").collect())
-
-    assert rows == [(1, 1), (3, 0)]  # (run, id): the second day is still the first run's
-    parts = manifest_of(spark, folder).tables["one"]
-    assert {part.path.partition("/")[2] for part in parts.values()} == {
-        "one-by-day/day=2026-11-20",
-        "one-by-day/day=2026-11-21",
-    }
+    run(spark, folder, number + 1, fmt=fmt, by_day=("two",))
+    assert seen(spark, folder) == (str(number + 1), {"one": {number + 1}, "two": {number + 1, kept}})
 
 
 @pytest.mark.parametrize("fmt", ["parquet", "delta"])
@@ -125,28 +123,33 @@ def test_a_day_that_only_a_killed_run_changed_is_not_taken_over(spark, tmp_path,
     assert found == ({(3, 0), (1, 1)} if fmt == "parquet" else {(3, 0), (3, 1)})
 
 
-def test_a_table_may_be_whole_in_one_run_and_by_day_in_the_next(spark, tmp_path) -> None:
+def test_a_table_may_be_whole_in_one_run_and_by_day_in_the_next_which_writes_only_days_that_changed(
+    spark, tmp_path
+) -> None:
     folder = str(tmp_path / "out")
-    for number, by_day in enumerate((False, True, False, True, True), 1):
+    for number, by_day in enumerate([(), TABLES, (), TABLES, TABLES], 1):
         run(spark, folder, number, by_day=by_day)
         assert seen(spark, folder) == (str(number), dict.fromkeys(TABLES, {number} if number < 5 else {4, 5}))
 
+    rows = sorted(tuple(row) for row in result_table(spark, folder, "one").collect())
 
-def test_two_runs_at_once_are_told(spark, tmp_path) -> None:
-    folder = str(tmp_path / "out")
-    first = Results.begin(spark, folder, job="test", fmt="parquet")
-    run(spark, folder, 1)
+    assert rows == [(4, 1), (5, 0)]  # (run, id): the second day is still the fourth run's
+    parts = manifest_of(spark, folder).tables["one"]
+    assert {part.path.partition("/")[2] for part in parts.values()} == {
+        "one-by-day/day=2026-11-20",
+        "one-by-day/day=2026-11-21",
+    }
 
-    with pytest.raises(JobError, match=r"another run wrote to .* at the same time"):
-        first.publish()
 
-
-def test_what_is_no_result_is_told(spark, tmp_path) -> None:
+def test_what_is_no_result_and_two_runs_at_once_are_told(spark, tmp_path) -> None:
     folder = str(tmp_path / "out")
     with pytest.raises(InputError, match=r"no run has finished"):
         result_table(spark, folder, "one")
+    first = Results.begin(spark, folder, job="test", fmt="parquet")
     run(spark, folder, 1)
     with pytest.raises(InputError, match=r"has no table 'three'; there are: one, two"):
         result_table(spark, folder, "three")
     with pytest.raises(InputError, match="holds results of test"):
         Results.begin(spark, folder, job="other", fmt="parquet")
+    with pytest.raises(JobError, match=r"another run wrote to .* at the same time"):
+        first.publish()

@@ -12,6 +12,7 @@ from spark_jobs.errors import InputError
 from spark_jobs.platform.results import result_table
 from spark_jobs.sampling_report.job import Settings, main, run
 from spark_jobs.sampling_report.verdicts import Kind
+from tests.spark.conftest import EAST, WEST
 from tests.spark.result_files import places
 
 pytestmark = pytest.mark.timeout(600)
@@ -128,9 +129,9 @@ def test_the_article_is_told_again_from_an_export(spark, tmp_path, capsys):
     assert {"count.png", "sum.png", "sampling-rate.png"} <= {file.name for file in output.iterdir()}
 
 
-@pytest.mark.usefixtures("zone")
-def test_lost_events_of_a_workspace_are_lost_and_hours_are_bins_as_well(spark, tmp_path):
+def test_lost_events_of_a_workspace_are_lost_and_hours_are_bins_as_well(spark, tmp_path, set_zone):
     """The same raw counts, but nothing tells of sampling."""
+    set_zone(EAST)
     rows = [(at, 1, value, operation, "2.3") for at, _, value, operation, _ in story(2)]
     source = export(tmp_path / "export", workspace(rows))
     settings = Settings(
@@ -153,6 +154,7 @@ def test_lost_events_of_a_workspace_are_lost_and_hours_are_bins_as_well(spark, t
     assert "bin(TimeGenerated, 6h)" in page
     assert "events are missing" in page
 
+    set_zone(WEST)
     again = run(settings, spark)
     assert again == summary
 

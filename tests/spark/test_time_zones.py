@@ -1,12 +1,7 @@
 """A driver's own time zone changes nothing. The data has the hour that clocks in Berlin and St. John's show twice."""
 
 import json
-import os
-import re
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
@@ -15,8 +10,7 @@ from spark_jobs.backfill.transforms import plan
 from spark_jobs.platform.rows import collected, first_of
 from spark_jobs.sampling_report.job import Settings, run
 from spark_jobs.schemas import METRICS
-from spark_jobs.telemetry_aggregation import job
-from spark_jobs.telemetry_aggregation.inputs import Inputs
+from tests.spark.conftest import EAST, WEST
 
 BERLIN = datetime(2026, 10, 24, 22, tzinfo=UTC)  # clocks go back at 1:00 in UTC
 ST_JOHNS = datetime(2026, 11, 1, 2, tzinfo=UTC)  # at 4:30
@@ -29,7 +23,11 @@ def samples(spark):
     )
 
 
-def test_times_come_in_utc_and_each_once(spark, zone) -> None:
+@pytest.mark.parametrize("zone", [EAST, WEST])
+def test_times_come_in_utc_each_once_and_a_backfill_plans_with_those_of_the_events(
+    spark, set_zone, zone
+) -> None:
+    set_zone(zone)
     frame = samples(spark).select("at", "value").orderBy("value")
     nothing = spark.sql("select cast(null as timestamp) at, 1 one")
 
@@ -39,8 +37,18 @@ def test_times_come_in_utc_and_each_once(spark, zone) -> None:
     with pytest.raises(TypeError, match="times inside of pair"):
         collected(frame.select(F.struct("at", "value").alias("pair")))
 
+    events = samples(spark).select(
+        F.lit("0").alias("partition"),
+        F.col("value").cast("long").alias("sequence_number"),
+        F.col("at").alias("enqueued_at"),
+    )
+    [row] = collected(plan(events))
 
-def test_sampling_report_finds_all_events_hour_by_hour(spark, zone, tmp_path) -> None:
+    assert (HOURS[0], HOURS[-1]) == (row.first_enqueued_at, row.last_enqueued_at)
+
+
+def test_sampling_report_finds_all_events_hour_by_hour(spark, set_zone, tmp_path) -> None:
+    set_zone(EAST)
     records = [{"timestamp": at.isoformat(), "name": "E", "itemCount": 1} for at in HOURS]
     (tmp_path / "events.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     settings = Settings(
@@ -52,50 +60,3 @@ def test_sampling_report_finds_all_events_hour_by_hour(spark, zone, tmp_path) ->
     assert summary.rows == len(HOURS)
     page = (tmp_path / "out" / "sampling-report-e.html").read_text()
     assert "2026-10-24 22:00 to 2026-11-01 10:00" in page
-
-
-def test_aggregation_shows_the_hours_in_utc(spark, zone, tmp_path) -> None:
-    samples(spark).coalesce(1).write.parquet(str(tmp_path / "in"))
-
-    page = job.run(
-        spark, job.Settings(inputs=Inputs(metrics=str(tmp_path / "in")), output=str(tmp_path / "out"))
-    )
-
-    text = Path(page).read_text()
-    assert "2026-10-24 22:00 to 2026-11-01 09:00 UTC" in text
-    days = set(re.findall(r"<td>(2026-\d\d-\d\d)</td>", text))
-    assert {f"{at:%Y-%m-%d}" for at in HOURS} == days
-
-
-def test_a_backfill_plans_with_the_times_of_the_events(spark, zone) -> None:
-    events = samples(spark).select(
-        F.lit("0").alias("partition"),
-        F.col("value").cast("long").alias("sequence_number"),
-        F.col("at").alias("enqueued_at"),
-    )
-
-    [row] = collected(plan(events))
-
-    assert (HOURS[0], HOURS[-1]) == (row.first_enqueued_at, row.last_enqueued_at)
-
-
-@pytest.mark.timeout(400)
-def test_a_whole_process_in_another_zone_gives_the_same_page(spark, tmp_path) -> None:
-    """Java and Spark's Python workers included."""
-    samples(spark).coalesce(1).write.parquet(str(tmp_path / "in"))
-    here = job.run(
-        spark, job.Settings(inputs=Inputs(metrics=str(tmp_path / "in")), output=str(tmp_path / "here"))
-    )
-    command = [sys.executable, "-m", "spark_jobs", "telemetry-aggregation", "--metrics", str(tmp_path / "in")]
-    command += ["--output", str(tmp_path / "there"), "--cores", "1", "--memory", "512m"]
-
-    done = subprocess.run(
-        command,
-        env={**os.environ, "TZ": "Europe/Berlin", "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert Path(here).read_text() == Path(done.stdout.strip().splitlines()[-1]).read_text()

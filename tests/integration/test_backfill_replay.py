@@ -15,7 +15,7 @@ from spark_jobs.backfill.budget.shares import Shares, SupersededError
 from spark_jobs.backfill.replay import Replaying, replay
 from spark_jobs.backfill.target import container_id
 from spark_jobs.errors import InputError
-from tests.spark.backfill_support import Log, documents, letters, server, settings
+from tests.backfill_support import Log, documents, letters, server, settings
 from tests.waiting import until
 
 

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 import pytest
 from azure.cosmos import CosmosClient
 from msgspec import UNSET
-from pyspark.errors import PySparkException
 
 from devstack.cosmos import CosmosServer
 from devstack.servers.faults import Fault
@@ -19,7 +18,6 @@ from spark_jobs.sources.cosmos import (
     canonical_key,
     pause,
     query_text,
-    read_documents,
 )
 from tests.threaded_server import running_in_thread
 
@@ -70,25 +68,6 @@ def flights(count):
         {"id": f"f{n}", "dest": f"D{n % 17}", "flight": {"number": n, "tail": None}, "text": "x" * 50}
         for n in range(count)
     ]
-
-
-def test_every_document_is_read_once_whatever_the_partition_and_the_page(spark, cosmos):
-    documents = flights(120)
-    documents[7].pop("flight")
-    fill(cosmos, documents)
-    found = read_documents(
-        spark, options(cosmos, fields="number=/flight/number, tail=/flight/tail", pageSize="9")
-    )
-    rows = sorted(found.collect(), key=lambda row: int(row["id"][1:]))
-
-    assert found.rdd.getNumPartitions() == 2
-    assert [row["id"] for row in rows] == [each["id"] for each in documents]
-    assert [row["partition_key"] for row in rows] == [f'["{each["dest"]}"]' for each in documents]
-    assert [json.loads(row["fields"]) for row in rows] == [
-        {"number": n, "tail": None} if n != 7 else {} for n in range(120)
-    ]
-    now = datetime.now(UTC).timestamp()
-    assert all(now - 600 < row["modified_at"].replace(tzinfo=UTC).timestamp() <= now for row in rows)
 
 
 def test_an_empty_container_has_no_rows(cosmos):
@@ -154,15 +133,15 @@ def test_the_budget_is_shared_by_the_partitions_and_waited_for(cosmos):
     assert pause(charged=10.0, elapsed=0.5, budget=50.0) == 0.0
 
 
-def test_what_is_not_there_is_named(spark, cosmos):
+def test_what_is_not_there_is_named(cosmos):
     fill(cosmos, [])
 
     with pytest.raises(InputError, match=r"there is no container 'nowhere' in database 'db'"):
         reader(**options(cosmos, container="nowhere")).partitions()
     with pytest.raises(InputError, match="option database is missing"):
         reader(**{**options(cosmos), "database": " "})
-    with pytest.raises(PySparkException, match="option fields has 'number'"):
-        read_documents(spark, options(cosmos, fields="number")).collect()
+    with pytest.raises(InputError, match="option fields has 'number'"):
+        reader(**options(cosmos, fields="number"))
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "many", "nan", "inf"])

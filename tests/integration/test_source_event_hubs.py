@@ -6,11 +6,8 @@ import pytest
 from azure.eventhub import EventData
 
 from spark_jobs.errors import InputError
-from spark_jobs.platform.failures import input_errors
-from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.event_hubs.positions import Range
 from spark_jobs.sources.event_hubs.settings import HubRange, HubSettings
-from spark_jobs.sources.event_hubs.source import read_event_hub
 from spark_jobs.sources.event_hubs.task import batches_of
 from tests.event_hubs_support import HUB, producing, running_server
 
@@ -89,18 +86,3 @@ async def test_of_a_consumer_group_that_is_not_there_is_told_though_the_sdk_says
         InputError, match=r"2 connections in a row gave nothing: .*does the consumer group 'nobody' exist"
     ):
         await asyncio.to_thread(task, server, "0", 0, 4, consumerGroup="nobody", receiveTimeout="1")
-
-
-async def test_a_batch_is_what_was_sent(spark, server):
-    await send(server, "0", 0, 300)
-    await send(server, "1", 0, 40)
-
-    frame = read_event_hub(spark, options(server, startingPosition='{"1": 10}', endingPosition='{"0": 250}'))
-    rows = await asyncio.to_thread(frame.collect)
-
-    assert frame.schema == EVENTS
-    expected = [("0", n, b"0-%d" % n) for n in range(250)] + [("1", n, b"1-%d" % n) for n in range(10, 40)]
-    assert sorted((row.partition, row.sequence_number, bytes(row.body)) for row in rows) == expected
-    server.expire(HUB, "0", 20)
-    with pytest.raises(InputError, match="events 0 to 19 were removed by retention"), input_errors():
-        await asyncio.to_thread(read_event_hub(spark, options(server, startingPosition='{"0": 0}')).collect)
