@@ -91,28 +91,21 @@ def write_line(spark: SparkSession, line: str, path: str) -> None:
     spark.createDataFrame([(line,)], "value string").coalesce(1).write.mode("overwrite").text(path)
 
 
-def read_line(spark: SparkSession, path: str) -> str | None:
-    """What `write_line` wrote; None where nothing is. Raises JobError where Spark cannot read it."""
+def read_lines(spark: SparkSession, path: str, kind: type[_Value], *, what: str, advice: str) -> list[_Value]:
+    """The values that `write_line` wrote as JSON to folders in `path`; none where nothing is.
+
+    Raises JobError where Spark cannot read them, and with the advice for what is none.
+    """
     try:
-        rows = collected(spark.read.text(path))
-    except AnalysisException as error:
-        if error.getCondition() == _ABSENT:
-            return None
-        raise JobError(f"{path} cannot be read: {_line(error)}") from error
+        rows = collected(spark.read.option("recursiveFileLookup", "true").text(path))
     except SPARK_ERRORS as error:
+        if isinstance(error, AnalysisException) and error.getCondition() == _ABSENT:
+            return []
         raise JobError(f"{path} cannot be read: {_line(error)}") from error
-    return None if not rows else str(rows[0].value)
-
-
-def read_json(spark: SparkSession, path: str, kind: type[_Value], *, what: str, advice: str) -> _Value | None:
-    """The value that `write_line` wrote as JSON; None where nothing is. Raises JobError with the advice for what is none."""
-    line = read_line(spark, path)
-    if line is None:
-        return None
     try:
-        return msgspec.json.decode(line, type=kind)
+        return [msgspec.json.decode(row.value, type=kind) for row in rows]
     except msgspec.DecodeError as error:
-        raise JobError(f"{path} is no {what}: {error}; {advice}") from error
+        raise JobError(f"{path} holds what is no {what}: {error}; {advice}") from error
 
 
 # -- tables

@@ -26,7 +26,7 @@ from spark_jobs.platform.output import (
     check_folder,
     check_format,
     delta_version,
-    read_json,
+    read_lines,
     read_table,
     write_line,
     write_table,
@@ -65,17 +65,14 @@ class Manifest(Struct, frozen=True):
 
 def manifest_of(spark: SparkSession, folder: str) -> Manifest | None:
     """What the last finished run left in the folder; None where none has finished. Raises JobError for what is none."""
-    read = (
-        read_json(
-            spark,
-            f"{folder}/{MANIFEST}/{place}",
-            Manifest,
-            what="manifest of a run",
-            advice="give another --output, or empty it",
-        )
-        for place in PLACES
+    found = read_lines(
+        spark,
+        f"{folder}/{MANIFEST}",
+        Manifest,
+        what="manifest of a run",
+        advice="give another --output, or empty it",
     )
-    return max((each for each in read if each is not None), key=lambda each: each.run, default=None)
+    return max(found, key=lambda each: each.run, default=None)
 
 
 def result_table(spark: SparkSession, folder: str, name: str) -> DataFrame:

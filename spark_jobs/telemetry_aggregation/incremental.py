@@ -25,7 +25,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import JobError
-from spark_jobs.platform.output import read_json, read_table, write_line, write_table
+from spark_jobs.platform.output import read_lines, read_table, write_line, write_table
 from spark_jobs.platform.rows import cached, collected
 from spark_jobs.telemetry_aggregation.datasets import Dataset
 from spark_jobs.telemetry_aggregation.minutes.cells import MINUTE
@@ -137,20 +137,20 @@ class Incremental:
             pieces,
             before.key if number > 0 else secrets.token_hex(8),
         )
-        write_line(spark, msgspec.json.encode(mark).decode(), _mark_path(self._folder, number))
+        write_line(spark, msgspec.json.encode(mark).decode(), f"{self._folder}/marks/{number % 2}")
 
     def _before(self, spark: SparkSession, number: int) -> Mark:
         """Raises JobError where the batch before left no mark."""
         if number == 0:
             return Mark()
-        mark = _mark(spark, self._folder, number - 1)
-        if mark is None or mark.number != number - 1:
+        marks = {mark.number: mark for mark in _marks(spark, self._folder)}
+        if number - 1 not in marks:
             raise JobError(
                 f"{self._folder} lacks the mark of batch {number - 1}, found "
-                f"{'none' if mark is None else mark.number}: the checkpoint's parts do not belong together, or are of an"
+                f"{', '.join(map(str, marks)) or 'none'}: the checkpoint's parts do not belong together, or are of an"
                 " earlier version; begin with a new --checkpoint"
             )
-        return mark
+        return marks[number - 1]
 
     def _write_states(self, kept: DataFrame, before: Mark, until: int, number: int) -> Pieces:
         """The pieces of all days after this batch."""
@@ -200,8 +200,7 @@ class Incremental:
 
 def latest_mark(spark: SparkSession, folder: str, dataset: Dataset) -> Mark:
     """How the dataset stands; the mark of a stream without a batch is Mark()."""
-    marks = (_mark(spark, f"{folder}/{dataset.name}", place) for place in (0, 1))
-    return max((mark for mark in marks if mark is not None), key=lambda mark: mark.number, default=Mark())
+    return max(_marks(spark, f"{folder}/{dataset.name}"), key=lambda mark: mark.number, default=Mark())
 
 
 def states_of_days(
@@ -232,18 +231,15 @@ def _seen(rows: DataFrame, valid: Column, is_late: Column, is_ahead: Column) -> 
     return _Seen(row["read"], row["late"], row["ahead"], row["invalid"], newest)
 
 
-def _mark(spark: SparkSession, folder: str, number: int) -> Mark | None:
-    return read_json(
+def _marks(spark: SparkSession, folder: str) -> list[Mark]:
+    """The last two batches', or what there is of them: two places take turns."""
+    return read_lines(
         spark,
-        _mark_path(folder, number),
+        f"{folder}/marks",
         Mark,
         what="mark of a batch",
         advice="begin with a new --checkpoint, which reads all files again",
     )
-
-
-def _mark_path(folder: str, number: int) -> str:
-    return f"{folder}/marks/{number % 2}"
 
 
 def _day(moment: int) -> str:

@@ -12,7 +12,7 @@ from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.output import (
     delta_version,
     local_folder,
-    read_line,
+    read_lines,
     read_table,
     write_line,
     write_table,
@@ -113,11 +113,19 @@ def test_an_unknown_format_is_an_error_that_names_the_option(rows, tmp_path) -> 
 
 
 def test_a_line_is_there_whole_or_not_at_all(spark, tmp_path) -> None:
-    path = str(tmp_path / "line")
-    assert read_line(spark, path) is None
-    for line in ('{"a": "b c"}', "x" * 300_000):
-        write_line(spark, line, path)
-        assert read_line(spark, path) == line
+    path = str(tmp_path / "lines")
+
+    def read(kind=str):
+        return sorted(read_lines(spark, path, kind, what="text", advice="look"))
+
+    assert read() == []
+    for line in ("b c", "x" * 300_000):
+        write_line(spark, json.dumps(line), f"{path}/0")
+        assert read() == [line]
+    write_line(spark, '"another"', f"{path}/1")
+    assert read() == ["another", line]
+    with pytest.raises(JobError, match=r"lines holds what is no text: .*; look"):
+        read(int)
 
 
 def test_spark_says_which_folder_of_this_machine_a_path_means(spark, tmp_path, monkeypatch) -> None:
