@@ -9,15 +9,16 @@ from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark import TaskContext
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
 
 from consumer.model import Event
 from spark_jobs.backfill.budget.board import NUMBERS
 from spark_jobs.backfill.replay import Replaying, replay
+from spark_jobs.schemas import row_schema
 
-RESULT = StructType(
-    [StructField("partition", StringType())]
-    + [StructField(name, DoubleType() if name.endswith("_units") else LongType()) for name in NUMBERS]
+RESULT = row_schema(
+    ", ".join(
+        ["partition text", *(f"{name} {'double' if name.endswith('_units') else 'long'}" for name in NUMBERS)]
+    )
 )
 """What the attempt that finished a partition did: see `Counts`."""
 

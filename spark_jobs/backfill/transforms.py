@@ -8,44 +8,27 @@ from datetime import datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import (
-    BinaryType,
     DecimalType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
 )
 
 from spark_jobs.platform.rows import between
+from spark_jobs.schemas import row_schema
 
 POSITION = ("hub", "partition", "sequence_number")
 
-PLAN = StructType(
-    [
-        StructField("partition", StringType()),
-        StructField("events", LongType()),
-        StructField("first_sequence_number", LongType()),
-        StructField("last_sequence_number", LongType()),
-        StructField("first_enqueued_at", TimestampType()),
-        StructField("last_enqueued_at", TimestampType()),
-        StructField("digest", DecimalType(38, 0)),
-    ]
+PLAN = row_schema(
+    """
+    partition text, events long, first_sequence_number long, last_sequence_number long,
+    first_enqueued_at time, last_enqueued_at time, digest digits
+    """,
+    digits=DecimalType(38, 0),
 )
 """One row per partition. `events` counts copies of an event, too; `digest` tells sets of positions apart."""
 
-REPLAYED = StructType(
-    [
-        StructField("partition", StringType()),
-        StructField("sequence_number", LongType()),
-        StructField("offset", StringType()),
-        StructField("enqueued_us", LongType()),
-        StructField("partition_key", StringType()),
-        StructField("body", BinaryType()),
-        StructField("properties", MapType(StringType(), StringType())),
-    ]
-)
+REPLAYED = row_schema("""
+    partition text, sequence_number long, offset text, enqueued_us long, partition_key text,
+    body bytes, properties texts
+""")
 """What a task gets of an event. `enqueued_us` is microseconds since 1970."""
 
 PARTITION_KEY = "x-opt-partition-key"

@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pyspark.sql.types import (
-    ArrayType,
-    BooleanType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
-
-_TEXT, _LONG, _TIME = StringType(), LongType(), TimestampType()
+from spark_jobs.schemas import row_schema
 
 
 class Identity(StrEnum):
@@ -61,112 +51,45 @@ class Gap(StrEnum):
     """Between the checkpoint and the first event: gone by retention before they were consumed."""
 
 
-EVENT_KEYS = StructType(
-    [
-        StructField("partition", _TEXT),
-        StructField("sequence_number", _LONG),
-        StructField("enqueued_at", _TIME),
-        StructField("file", _TEXT),
-        StructField("document_id", _TEXT),
-        StructField("partition_key", _TEXT),
-        StructField("rejection", _TEXT),
-    ]
-)
+EVENT_KEYS = row_schema("""
+    partition text, sequence_number long, enqueued_at time, file text, document_id text,
+    partition_key text, rejection text
+""")
 """Events as the consumer's mapping sees them. `document_id` is null where the mapping rejects the event; `rejection` then
 says why. `partition_key` is null where ids are made of positions.
 """
 
-DOCUMENT_KEYS = StructType(
-    [
-        StructField("id", _TEXT),
-        StructField("partition_key", _TEXT),
-        StructField("modified_at", _TIME),
-        StructField("partition", _TEXT),
-        StructField("sequence_number", _LONG),
-        StructField("enqueued_at", _TIME),
-    ]
-)
+DOCUMENT_KEYS = row_schema("""
+    id text, partition_key text, modified_at time, partition text, sequence_number long,
+    enqueued_at time
+""")
 """Documents, with the position of the event they are of where they tell it. `enqueued_at` is from `_tm`."""
 
-LETTERS = StructType(
-    [
-        StructField("partition", _TEXT),
-        StructField("sequence_number", _LONG),
-        StructField("reason", _TEXT),
-        StructField("failed_at", _TIME),
-    ]
-)
+LETTERS = row_schema("partition text, sequence_number long, reason text, failed_at time")
 
-SETTLED_RUNS = StructType(
-    [StructField("partition", _TEXT), StructField("first", _LONG), StructField("last", _LONG)]
-)
+SETTLED_RUNS = row_schema("partition text, first long, last long")
 """Sequence numbers that the consumer's checkpoints call settled, as runs that do not touch."""
 
-JUDGED = StructType(
-    [
-        StructField("partition", _TEXT),
-        StructField("sequence_number", _LONG),
-        StructField("enqueued_at", _TIME),
-        StructField("status", _TEXT),
-        StructField("copies", _LONG),
-        StructField("documents", _LONG),
-        StructField("letters", _LONG),
-        StructField("document_id", _TEXT),
-        StructField("partition_key", _TEXT),
-        StructField("rejection", _TEXT),
-        StructField("file", _TEXT),
-    ]
-)
+JUDGED = row_schema("""
+    partition text, sequence_number long, enqueued_at time, status text, copies long,
+    documents long, letters long, document_id text, partition_key text, rejection text, file text
+""")
 """Every event once. `copies`: how often it was read (overlapping capture files); `documents`: how many are of it."""
 
-DUPLICATES = StructType(
-    [
-        StructField("partition", _TEXT),
-        StructField("sequence_number", _LONG),
-        StructField("enqueued_at", _TIME),
-        StructField("kind", _TEXT),
-        StructField("documents", _LONG),
-        StructField("letters", _LONG),
-        StructField("document_id", _TEXT),
-    ]
-)
+DUPLICATES = row_schema("""
+    partition text, sequence_number long, enqueued_at time, kind text, documents long, letters long,
+    document_id text
+""")
 """Events settled twice: `kind` is "two documents" or "document and dead letter"."""
 
-GAPS = StructType(
-    [
-        StructField("partition", _TEXT),
-        StructField("first", _LONG),
-        StructField("last", _LONG),
-        StructField("missing", _LONG),
-        StructField("settled", _LONG),
-        StructField("kind", _TEXT),
-        StructField("after_file", _TEXT),
-        StructField("before_file", _TEXT),
-        StructField("enqueued_after", _TIME),
-        StructField("enqueued_before", _TIME),
-        StructField("open", BooleanType()),
-    ]
-)
+GAPS = row_schema("""
+    partition text, first long, last long, missing long, settled long, kind text, after_file text,
+    before_file text, enqueued_after time, enqueued_before time, open flag
+""")
 """Runs of missing sequence numbers, `first` to `last`. `settled` of them are known from documents and dead letters;
 `open` says that others are not, so that they count as a finding.
 """
 
-BY_HOUR = StructType(
-    [
-        StructField("partition", _TEXT),
-        StructField("hour", _TIME),
-        StructField("events", _LONG),
-        *(StructField(status.value, _LONG) for status in Status),
-        StructField("duplicates", _LONG),
-    ]
+BY_HOUR = row_schema(
+    f"partition text, hour time, events long, {', '.join(f'{status} long' for status in Status)}, duplicates long"
 )
-
-CHECKPOINTS = StructType(
-    [
-        StructField("partition", _TEXT),
-        StructField("sequence_number", _LONG),
-        StructField("beyond", ArrayType(ArrayType(_LONG))),
-        StructField("saved_at", _TIME),
-    ]
-)
-"""As read, for the record: the low-water mark and the runs settled beyond it."""

@@ -14,7 +14,6 @@ import typer
 from msgspec import Struct
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
-from pyspark.sql.types import DoubleType, StringType, StructField, StructType
 from rich.console import Console
 
 from spark_jobs import cli
@@ -41,6 +40,7 @@ from spark_jobs.sampling_report.transforms import (
     shares,
 )
 from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Finding, analyse, lost_events
+from spark_jobs.schemas import row_schema
 from spark_jobs.sources.records.app_insights import read_app_insights
 from spark_jobs.sources.registration import spark_session
 
@@ -50,19 +50,10 @@ MOST_BINS = 20_000
 """More would fit neither a plot nor the driver's patience: two years of hours are 17,520."""
 _LISTED = 20  # names in an error message
 
-FINDINGS = StructType(
-    [
-        StructField("day", StringType()),
-        StructField("kind", StringType()),
-        StructField("sentence", StringType()),
-        StructField("rate_ratio", DoubleType()),
-        StructField("count_ratio", DoubleType()),
-        StructField("sum_ratio", DoubleType()),
-        StructField("strength", DoubleType()),
-        StructField("events_missing", DoubleType()),
-        StructField("changed", StringType()),
-    ]
-)
+FINDINGS = row_schema("""
+    day text, kind text, sentence text, rate_ratio double, count_ratio double, sum_ratio double,
+    strength double, events_missing double, changed text
+""")
 """One row per break; ratios are of the level after it to the level before. `strength` is in standard errors."""
 
 

@@ -15,24 +15,15 @@ from datetime import UTC, datetime, timedelta
 from msgspec import Struct
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
 from spark_jobs.platform.rows import between
+from spark_jobs.schemas import row_schema
 
-BINS = StructType(
-    [
-        StructField("bin_start", TimestampType()),
-        StructField("rows", LongType()),
-        StructField("without_item_count", LongType()),
-        StructField("corrected_count", LongType()),
-        StructField("corrected_count_error", DoubleType()),
-        StructField("sampling_rate", DoubleType()),
-        StructField("without_measurement", LongType()),
-        StructField("raw_sum", DoubleType()),
-        StructField("corrected_sum", DoubleType()),
-        StructField("corrected_sum_error", DoubleType()),
-    ]
-)
+BINS = row_schema("""
+    bin_start time, rows long, without_item_count long, corrected_count long,
+    corrected_count_error double, sampling_rate double, without_measurement long, raw_sum double,
+    corrected_sum double, corrected_sum_error double
+""")
 """`rows` are retained events; `*_error` standard errors; `sampling_rate` percent, null in a bin without a known item
 count. Rows whose item count is not known, or below 1, are in `rows` and `raw_sum` and in nothing corrected. Sums are of the
 measurement, null where no row of the bin has it.
@@ -42,17 +33,10 @@ _COUNTS = frozenset(
     {"rows", "without_item_count", "corrected_count", "corrected_count_error", "without_measurement"}
 )
 
-SHARES = StructType(
-    [
-        StructField("side", StringType()),
-        StructField("dimension", StringType()),
-        StructField("value", StringType()),
-        StructField("rows", LongType()),
-        StructField("events", LongType()),
-        StructField("share", DoubleType()),
-        StructField("sampling_rate", DoubleType()),
-    ]
-)
+SHARES = row_schema("""
+    side text, dimension text, value text, rows long, events long, share double,
+    sampling_rate double
+""")
 """How the events "before" and "after" a day divide over the values of a dimension; `share` of the corrected events."""
 
 LEAST_SHARE = 0.05

@@ -35,7 +35,7 @@ from azure.cosmos.exceptions import CosmosHttpResponseError
 from msgspec import UNSET
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from consumer.mapping.documents import parse_path, partition_key_text
 from foundation.azure.connections import ConnectionSettingsError, network_story
@@ -43,16 +43,9 @@ from foundation.azure.cosmos import cosmos_client
 from foundation.errors import SettingsError
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.source_options import CONNECTION_STRING, check_secrets, settings_in
-from spark_jobs.schemas import arrow_schema
+from spark_jobs.schemas import arrow_schema, row_schema
 
-DOCUMENTS = StructType(
-    [
-        StructField("id", StringType()),
-        StructField("partition_key", StringType()),
-        StructField("modified_at", TimestampType()),
-        StructField("fields", StringType()),
-    ]
-)
+DOCUMENTS = row_schema("id text, partition_key text, modified_at time, fields text")
 """`partition_key` is JSON array text as `canonical_key` writes it. `fields` is a JSON object of the fields asked for; one
 that a document does not have is missing there, too. `modified_at` has whole seconds.
 """

@@ -18,7 +18,7 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from consumer.config import read_config
 from consumer.model import DeadLetter
@@ -26,23 +26,12 @@ from consumer.running.assembly import Parts
 from foundation.errors import SettingsError, TidemarkError
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.source_options import SETTINGS, check_secrets, settings_in
-from spark_jobs.schemas import arrow_schema
+from spark_jobs.schemas import arrow_schema, row_schema
 
-DEAD_LETTERS = StructType(
-    [
-        StructField("hub", StringType()),
-        StructField("consumer_group", StringType()),
-        StructField("partition", StringType()),
-        StructField("sequence_number", LongType()),
-        StructField("offset", StringType()),
-        StructField("enqueued_at", TimestampType()),
-        StructField("reason", StringType()),
-        StructField("detail", StringType()),
-        StructField("attempts", IntegerType()),
-        StructField("failed_at", TimestampType()),
-        StructField("size", LongType()),
-    ]
-)
+DEAD_LETTERS = row_schema("""
+    hub text, consumer_group text, partition text, sequence_number long, offset text,
+    enqueued_at time, reason text, detail text, attempts int, failed_at time, size long
+""")
 """One row per letter; `size` is of the body, in bytes. (`hub`, `partition`, `sequence_number`) identify the event."""
 
 _AT_ONCE = 1000  # letters in a batch handed to Spark

@@ -8,25 +8,16 @@ least p percent of the samples do not exceed). Everything else is exact, sums of
 from __future__ import annotations
 
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructField, StructType
 
+from spark_jobs.schemas import row_schema
 from spark_jobs.telemetry_aggregation.minutes.buckets import PERCENTS, RELATIVE_ERROR
 from spark_jobs.telemetry_aggregation.minutes.cells import ROWS
 
-_TEXT, _LONG, _DOUBLE, _TIME = StringType(), LongType(), DoubleType(), TimestampType()
 _BOUND = {"relative_error": RELATIVE_ERROR}
 _PERCENTILES = {f"p{percent}" for percent in PERCENTS}
-_WINDOW = [StructField("window", _TEXT), StructField("window_start", _TIME)]
 
-SAMPLES = StructType(
-    [
-        StructField("subject", _TEXT),
-        StructField("part", _TEXT),
-        StructField("metric", _TEXT),
-        StructField("at", _TIME),
-        StructField("value", _DOUBLE),
-    ]
-)
+SAMPLES = row_schema("subject text, part text, metric text, at time, value double")
 """Readings of gauges, whatever their source: of a target (`part` is empty), of a consumer's instance or partition."""
 
 GAUGES = StructType(
@@ -39,56 +30,23 @@ GAUGES = StructType(
 two. `time_to_drain_s` is how long the last value lasts at that speed: 0 for an empty backlog, null for one that grows.
 """
 
-FLOWS = StructType(
-    [
-        *_WINDOW,
-        StructField("consumer", _TEXT),
-        StructField("hub", _TEXT),
-        StructField("consumer_group", _TEXT),
-        StructField("intervals", _LONG),
-        StructField("instances", _LONG),
-        StructField("covered_s", _DOUBLE),
-        StructField("received", _LONG),
-        StructField("written", _LONG),
-        StructField("dead_letters", _LONG),
-        StructField("retried", _LONG),
-        StructField("attempts", _LONG),
-        StructField("throttled", _LONG),
-        StructField("checkpoints", _LONG),
-        StructField("checkpoints_failed", _LONG),
-        StructField("request_units", _DOUBLE),
-        StructField("written_units", _DOUBLE),
-        StructField("received_per_s", _DOUBLE),
-        StructField("written_per_s", _DOUBLE),
-        StructField("request_units_per_s", _DOUBLE),
-        StructField("throttled_share", _DOUBLE),
-        StructField("request_units_per_record", _DOUBLE),
-        StructField("paused_share", _DOUBLE),
-    ]
-)
+FLOWS = row_schema("""
+    window text, window_start time, consumer text, hub text, consumer_group text, intervals long,
+    instances long, covered_s double, received long, written long, dead_letters long, retried long,
+    attempts long, throttled long, checkpoints long, checkpoints_failed long, request_units double,
+    written_units double, received_per_s double, written_per_s double, request_units_per_s double,
+    throttled_share double, request_units_per_record double, paused_share double
+""")
 """Sums over all instances' intervals that end in the window. Rates are per second of `covered_s`, the time from the
 first interval's beginning to the last one's end. `throttled_share` is of attempts, null without any;
 `request_units_per_record` charges for records written, null when none was; `paused_share` is of intervals.
 """
 
-SCALING = StructType(
-    [
-        *_WINDOW,
-        StructField("target", _TEXT),
-        StructField("decisions", _LONG),
-        StructField("wanted_out", _LONG),
-        StructField("wanted_in", _LONG),
-        StructField("scaled_out", _LONG),
-        StructField("scaled_in", _LONG),
-        StructField("failed", _LONG),
-        StructField("capacity_min", _LONG),
-        StructField("capacity_max", _LONG),
-        StructField("known_hours", _DOUBLE),
-        StructField("unit", _TEXT),
-        StructField("capacity_hours", _DOUBLE),
-        StructField("cost", _DOUBLE),
-    ]
-)
+SCALING = row_schema("""
+    window text, window_start time, target text, decisions long, wanted_out long, wanted_in long,
+    scaled_out long, scaled_in long, failed long, capacity_min long, capacity_max long,
+    known_hours double, unit text, capacity_hours double, cost double
+""")
 """`wanted_*` are decisions for a change, `scaled_*` effects that moved the target, `failed` those that did not.
 `capacity_hours` is capacity over the hours it was known (`known_hours`): instance-hours, or RU/s-hours where `unit` says
 so. `cost` is null without a price.
@@ -96,14 +54,5 @@ so. `cost` is null without a price.
 
 TABLES = {"gauges": GAUGES, "flows": FLOWS, "scaling": SCALING}
 
-QUALITY = StructType(
-    [
-        StructField("input", _TEXT),
-        StructField("read", _LONG),
-        StructField("duplicates", _LONG),
-        StructField("late", _LONG),
-        StructField("ahead", _LONG),
-        StructField("invalid", _LONG),
-    ]
-)
+QUALITY = row_schema("input text, read long, duplicates long, late long, ahead long, invalid long")
 """What became of the rows of each input: all that were read are aggregated but for these. `ahead`: of a time that has not come yet."""
