@@ -50,8 +50,8 @@ def advance(
 def _move(
     connection: Connection, scope: Stream, claim: Claim, checkpoint: Checkpoint, if_: ColumnElement[bool]
 ) -> bool:
-    own = (*_of(scope, claim.partition), _row.OwnerEpoch == claim.epoch)
-    moved = connection.execute(update(CHECKPOINTS).where(*own, if_).values(**_values(checkpoint)))
+    where = (*_of(scope, claim.partition), if_, _row.OwnerEpoch == claim.epoch)
+    moved = connection.execute(update(CHECKPOINTS).where(*where).values(**_values(checkpoint)))
     return moved.rowcount > 0
 
 
