@@ -6,6 +6,7 @@ the policy's (`[targets.X.out]`, `[targets.X.in]`, or `behavior = "hpa"`), since
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
 from math import ceil, inf, nextafter
@@ -222,14 +223,7 @@ def _last(near: float, holds: Callable[[float], bool]) -> float:
     """The largest float within rounding of `near` for which `holds`, which is true below and false above it."""
     if near <= 0:
         return near
-    value = near
+    around = [near]
     for _ in range(_ROUNDING_STEPS):
-        if holds(value):
-            break
-        value = nextafter(value, -inf)
-    for _ in range(_ROUNDING_STEPS):
-        following = nextafter(value, inf)
-        if not holds(following):
-            break
-        value = following
-    return value
+        around = [nextafter(around[0], -inf), *around, nextafter(around[-1], inf)]
+    return around[bisect_left(around, 1, key=lambda value: not holds(value)) - 1]
