@@ -188,8 +188,6 @@ class CosmosThroughputScaler:
         try:
             async with asyncio.timeout(max(order.until - self._monotonic(), 1.0)):
                 await self._plane.write(wanted, seen)
-        except NoThroughputError as error:
-            return order.effect(EffectOutcome.REFUSED, None, str(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, the order may have left: it is read back
             failure = classify(error)
             refused = self._refused(order, seen, failure)
