@@ -14,6 +14,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from foundation.errors import SettingsError
+
 PATHS = ("TIDEMARK_CA_BUNDLE",)
 """Settings that are paths. TIDEMARK_CONFIG is always relative to the app's root."""
 
@@ -21,7 +23,7 @@ _EMULATORS = ("usedevelopmentstorage=true", "accountname=devstoreaccount1", "/de
 
 
 def settings_of(root: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The settings for the app in `root`. Raises ValueError when a file cannot be read.
+    """The settings for the app in `root`. Raises SettingsError when a file cannot be read.
 
     A path in a file is relative to that file, wherever a command is given; one in the environment, to where it is given.
     """
@@ -45,24 +47,24 @@ def _placed(values: dict[str, str], root: Path) -> dict[str, str]:
 
 
 def local_settings(path: Path) -> dict[str, str]:
-    """The values of a local.settings.json; nothing where there is none. Raises ValueError when it cannot be read."""
+    """The values of a local.settings.json; nothing where there is none. Raises SettingsError when it cannot be read."""
     if not path.exists():
         return {}
     try:
         values = json.loads(path.read_text(encoding="utf-8")).get("Values", {})
         return {str(name): str(value) for name, value in values.items()}
     except (OSError, ValueError, AttributeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
+        raise SettingsError(f"{path} cannot be read: {error}") from None
 
 
 def dot_env(path: Path) -> dict[str, str]:
-    """NAME=value lines; comments and quotes as usual. Raises ValueError when the file cannot be read."""
+    """NAME=value lines; comments and quotes as usual. Raises SettingsError when the file cannot be read."""
     if not path.exists():
         return {}
     try:
         lines = (line.strip() for line in path.read_text(encoding="utf-8").splitlines())
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from None
+        raise SettingsError(f"{path} cannot be read: {error}") from None
     pairs = (line.removeprefix("export ").partition("=") for line in lines if line and line[0] != "#")
     return {name.strip(): value.strip().strip("'\"") for name, equals, value in pairs if equals}
 

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from foundation.durations import duration
 from foundation.sanitize import one_line, secret_in, without_secrets
 from foundation.wording import count_text
 
@@ -137,8 +136,10 @@ class Reader:
             return default
         return self.take(key, default, convert)
 
-    def duration(self, key: str, default: float) -> float:
-        return self.take(key, default, duration)
+    def found(self, **fields: Callable[[Any], Any]) -> dict[str, Any]:
+        """What is there of these keys, converted; as in `take`, wrong ones are noted, and left out."""
+        read = {key: self.take(key, None, convert) for key, convert in fields.items()}
+        return {key: value for key, value in read.items() if value is not None}
 
     def table(self, key: str, *, defaults: Reader | None = None) -> Reader | None:
         """The sub-table, or None when absent; something else than a table is a problem.

@@ -17,13 +17,13 @@ from rich.table import Table
 from foundation import app_settings
 from foundation.app_settings import ROOT
 from foundation.durations import parse_duration
-from foundation.errors import StoreUnavailableError
+from foundation.errors import SettingsError, StoreUnavailableError
 from foundation.sanitize import one_line, without_secrets
 from foundation.settings_reader import ConfigError
 from foundation.wording import count_text, duration_text, number_text, time_text
 from scaling.analysis.lint import lint
 from scaling.analysis.replay import ReplayError, comparison, decode_inputs, replay, same
-from scaling.config.findings import Severity
+from scaling.config.checks import Severity
 from scaling.config.rule_registry import RuleError
 from scaling.decision import explain
 from scaling.log_entry import LogEntry, LogKind, parse_decision_id
@@ -50,7 +50,7 @@ def settings_of(root: Path) -> dict[str, str]:
     """The app's settings: see `app_settings`."""
     try:
         return app_settings.settings_of(root)
-    except ValueError as error:
+    except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
 
 

@@ -52,7 +52,7 @@ Until = Annotated[str | None, typer.Option("--to", help="Only before this time, 
 
 def app_settings(root: Path) -> dict[str, str]:
     """The app's settings: local.settings.json and `.env` in `root`, then the environment. Raises InputError."""
-    from foundation.command_settings import settings_of  # noqa: PLC0415 - a library of those jobs that need it
+    from foundation.app_settings import settings_of  # noqa: PLC0415 - a library of those jobs that need it
     from foundation.errors import SettingsError  # noqa: PLC0415
 
     try:

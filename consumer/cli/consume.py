@@ -20,8 +20,7 @@ from consumer.config import ConsumerConfig, read_config
 from consumer.errors import OrphanedError
 from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, end_with_parent, watch_parent
-from foundation.app_settings import ROOT
-from foundation.command_settings import settings_of
+from foundation.app_settings import ROOT, settings_of
 from foundation.errors import TidemarkError
 from foundation.logs.sdk_logs import quiet_sdks
 from foundation.logs.secret_filter import keep_secrets_from_logs

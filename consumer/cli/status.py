@@ -14,8 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from consumer.cli.support import Json, Root, console, fail, print_json, run
-from foundation.app_settings import ROOT
-from foundation.command_settings import settings_of
+from foundation.app_settings import ROOT, settings_of
 from foundation.http.callers import NOBODY, named
 from foundation.sanitize import one_line
 from foundation.wording import duration_text, number_text

@@ -19,8 +19,7 @@ from foundation.http.callers import MAX_NAME, NOBODY, Caller, named
 from foundation.sanitize import one_line
 from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import DecisionLog
-from scaling.storage.audit import carried_out, order_key
-from scaling.storage.decision_log import TableDecisionLog
+from scaling.storage.decision_log import TableDecisionLog, carried_out, order_key
 
 STORAGE = "AzureWebJobsStorage"
 """Where consumers and the dashboard meet: the connection of the tables ConsumerStats and ConsumerControls."""

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from foundation.app_settings import ROOT
+from foundation.app_settings import ROOT, settings_of
 from foundation.azure.connections import event_hubs_endpoint, tls_context
-from foundation.command_settings import settings_of
 from publisher.cli.command import (
     Quiet,
     Root,

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast, get_args
 import msgspec
 import typer
 
-from foundation.app_settings import ROOT
+from foundation.app_settings import ROOT, settings_of
 from foundation.azure.connections import blob_container, service_bus_endpoint, tls_context
-from foundation.command_settings import settings_of
 from publisher.cli.command import Quiet, Root, Timeout, console, ends_told, is_csv, opened, progress, taking
 from publisher.cli.csv_rows import read_as_json_lines
 from publisher.cli.line_messages import LineMessages

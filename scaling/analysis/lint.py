@@ -20,7 +20,7 @@ from foundation.sanitize import told
 from foundation.wording import duration_text, number_text
 from scaling.analysis.flapping import flapping, span_text
 from scaling.analysis.subject import Subject, counts_text
-from scaling.config.findings import Finding, Severity
+from scaling.config.checks import Finding, Severity
 from scaling.config.policy import EFFECTS_KEPT, Policy
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT
 from scaling.rules.combine import levels_of

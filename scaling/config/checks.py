@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from foundation.sanitize import one_line, secret_in
 from foundation.settings_reader import Reader, Shared
-from scaling.config.findings import Finding, Severity
 from scaling.config.policy import TARGET_CAPACITY, Policy
 from scaling.rules.combine import metrics_of
 from scaling.rules.request_units.within import WithinRequestUnitsRule
 
 CONNECTIONS = ("connection", "storage")
 """Options of the registered collectors and scalers that take the name of a connection's app setting."""
+
+
+class Severity(StrEnum):
+    """`error`: the policy cannot work as written; `warning`: hardly meant so; `note`: good to know."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Finding(Struct, frozen=True):
+    """One finding. `kind` names the check; `text` begins with the target's key path in tidemark.toml."""
+
+    severity: Severity
+    kind: str
+    target: str
+    text: str
 
 
 def one_target_each(resources: Mapping[str, str], shared: Shared) -> None:

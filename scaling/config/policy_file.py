@@ -17,8 +17,7 @@ from msgspec import Struct
 from foundation.durations import parse_duration
 from foundation.sanitize import told
 from foundation.settings_reader import ConfigError, Problem, Reader, Shared, locate, whole
-from scaling.config.checks import no_circle, one_target_each
-from scaling.config.findings import Finding
+from scaling.config.checks import Finding, no_circle, one_target_each
 from scaling.config.policy import Policy, PolicySpec
 from scaling.config.rule_registry import RuleError
 from scaling.config.target_table import PlugIns, TargetTable

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
-import msgspec
+from msgspec import structs
 
-from foundation.durations import positive_duration
+from foundation.durations import duration, positive_duration
 from foundation.settings_reader import (
     Options,
     Reader,
@@ -21,8 +21,7 @@ from foundation.settings_reader import (
     share,
     whole,
 )
-from scaling.config.checks import missing_connections
-from scaling.config.findings import Finding
+from scaling.config.checks import Finding, missing_connections
 from scaling.config.policy import (
     HPA_IN,
     HPA_OUT,
@@ -107,12 +106,11 @@ class TargetTable:
             inward=inward,
             plateau=plateau,
             fallback=fallback,
-            dry_run=reader.take("dry_run", False, as_bool),  # noqa: FBT003 - a default
             action_ttl=action_ttl,
             effect_timeout=self._effect_timeout(action_ttl),
-            foreign_hold=reader.duration("foreign_hold", 900.0),
+            **reader.found(dry_run=as_bool, foreign_hold=duration),
         )
-        return msgspec.structs.replace(spec, scaler_options=self._scaler_options(spec.scaler))
+        return structs.replace(spec, scaler_options=self._scaler_options(spec.scaler))
 
     def _effect_timeout(self, action_ttl: float) -> float:
         """An action whose message is lost has to be sent again while it lives."""
@@ -168,18 +166,12 @@ class TargetTable:
         reader = self._reader.table(key)
         if reader is None:
             return default
-        step: int | None = reader.take("step", default.step, whole(1))
-        pace = Pace(
-            cooldown=reader.duration("cooldown", default.cooldown),
-            stabilization=reader.duration("stabilization", default.stabilization),
-            step=step,
-            rates=tuple(self._rate(rate) for rate in reader.tables("rates"))
-            if reader.has("rates")
-            else default.rates,
-            select=reader.take("select", default.select, one_of(("max", "min", "disabled"))),  # type: ignore[arg-type]
-        )
+        select = one_of(("max", "min", "disabled"))
+        found = reader.found(step=whole(1), cooldown=duration, stabilization=duration, select=select)
+        if reader.has("rates"):
+            found["rates"] = tuple(self._rate(rate) for rate in reader.tables("rates"))
         reader.finish()
-        return pace
+        return structs.replace(default, **found)
 
     def _rate(self, reader: Reader) -> RateLimit:
         if reader.has("units") == reader.has("percent"):
@@ -199,12 +191,8 @@ class TargetTable:
         reader = self._reader.table("plateau")
         if reader is None:
             return None
-        plateau = Plateau(
-            metric=reader.require("metric", "", as_text),
-            effects=reader.take("effects", 3, whole(1, 32)),
-            fall=reader.take("fall", 0.05, share),
-            hold=reader.duration("hold", 1800.0),
-        )
+        metric = reader.require("metric", "", as_text)
+        plateau = Plateau(metric=metric, **reader.found(effects=whole(1, 32), fall=share, hold=duration))
         if plateau.metric and plateau.metric not in metrics:
             reader.problem(
                 "metric", f"found '{plateau.metric}'; the target has {', '.join(metrics) or 'none'}"
@@ -216,10 +204,8 @@ class TargetTable:
         reader = self._reader.table("fallback")
         if reader is None:
             return None
-        fallback = Fallback(
-            capacity=reader.require("capacity", minimum, whole(minimum, max(maximum, minimum))),
-            after=reader.duration("after", 300.0),
-        )
+        capacity = reader.require("capacity", minimum, whole(minimum, max(maximum, minimum)))
+        fallback = Fallback(capacity=capacity, **reader.found(after=duration))
         reader.finish()
         return fallback
 
@@ -253,20 +239,12 @@ class TargetTable:
     def _metric(self, reader: Reader) -> MetricSpec:
         kind = reader.require("collector", "", as_text)
         window = self._window(reader)
-        unit = reader.take("unit", "messages", as_text)
-        per_instance = reader.take("per_instance", False, as_bool)  # noqa: FBT003 - a default
+        shown = reader.found(unit=as_text, per_instance=as_bool)
         count = reader.take("count", "", as_text)
         options = reader.options()
         if kind:
             count = self._check_collector(reader, kind, count, options)
-        return MetricSpec(
-            collector=kind,
-            options=options.values,
-            count=count,
-            window=window,
-            unit=unit,
-            per_instance=per_instance,
-        )
+        return MetricSpec(collector=kind, options=options.values, count=count, window=window, **shown)
 
     def _check_collector(self, reader: Reader, kind: str, count: str, options: Options) -> str:
         try:
@@ -282,7 +260,7 @@ class TargetTable:
     def _window(self, reader: Reader) -> WindowSpec:
         collecting = self._collecting
         interval = collecting.interval
-        span = reader.duration("window", DEFAULT_WINDOW)
+        span = reader.take("window", DEFAULT_WINDOW, duration)
         if span < interval:
             reader.problem(
                 "window",
@@ -306,11 +284,10 @@ class TargetTable:
             span=span,
             interval=interval,
             min_samples=samples,
-            max_age=reader.duration("max_age", 0.0),
             schedule=collecting.uneven,
             time_zone=collecting.time_zone if collecting.uneven else "UTC",
             missing_allowed=missing,
-            missing_in_a_row=reader.take("missing_in_a_row", 1, whole(1)),
+            **reader.found(max_age=duration, missing_in_a_row=whole(1)),
         )
 
     def _rules(self, metrics: Collection[str]) -> tuple[RuleSpec, ...]:

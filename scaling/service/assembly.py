@@ -18,9 +18,8 @@ from scaling.service import registry
 from scaling.service.autoscaler import Autoscaler, Ports
 from scaling.service.reading import MetricSource
 from scaling.storage.decision_log import TableDecisionLog
-from scaling.storage.orders import TableControlStore
 from scaling.storage.poison_queues import QueuePoisonQueues
-from scaling.storage.states import TableStateStore
+from scaling.storage.states import TableControlStore, TableStateStore
 
 QUEUES = ("metrics", "actions")
 

@@ -26,7 +26,7 @@ from foundation.gathering import NoAnswer, Rounds
 from foundation.sanitize import told
 from scaling.analysis.lint import lint
 from scaling.analysis.replay import encode_inputs, inputs_of, same
-from scaling.config.findings import Finding, Severity
+from scaling.config.checks import Finding, Severity
 from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
 from scaling.decision import explain

@@ -1,6 +1,6 @@
 """States and windows in Table Storage: one partition per target, one row written per evaluation.
 
-Rows of a partition: `state` with all windows, `controls` (written by `scaling.storage.orders`) and
+Rows of a partition: `state` with all windows, `controls` (operators' orders) and
 `corrupt:<row>:<inverted time of its last write>`. The last are copies of rows that could not be read: they
 are made when the damage is met, before anybody can write over it, and stay until an operator deletes them.
 """
@@ -16,10 +16,17 @@ from azure.data.tables import TableEntity
 from foundation.azure.connections import Settings
 from foundation.azure.tables import Table, etag_of
 from foundation.keys import inverted, key_of
-from scaling.controls import Controls
+from scaling.controls import NO_CONTROLS, Controls
 from scaling.model import TargetState
 from scaling.ports import Snapshot
-from scaling.storage.rows import CorruptRowError, Properties, read_controls, read_target, target_row
+from scaling.storage.rows import (
+    CorruptRowError,
+    Properties,
+    controls_row,
+    read_controls,
+    read_target,
+    target_row,
+)
 from scaling.window import Window
 
 TABLE = "ScalingState"
@@ -85,6 +92,35 @@ class TableStateStore:
         """Raises ConflictError, TooLargeError and StoreUnavailableError; after the first two nothing was written."""
         row = target_row(loaded.target, state, loaded.windows if windows is None else windows)
         await self._table.save(entity(loaded.target, "state", row), loaded.etags.get("state"))
+
+    async def aclose(self) -> None:
+        await self._table.aclose()
+
+
+class TableControlStore:
+    """Writes `controls` alone, so an order never conflicts with an evaluation that only reads it."""
+
+    def __init__(self, settings: Settings, prefix: str, *, table: str = TABLE, **options: Any) -> None:
+        """`options` go to the SDK's client. Raises ConnectionSettingsError."""
+        self._table = Table(settings, prefix, table, **options)
+
+    async def load(self, target: str) -> tuple[Controls, str | None]:
+        """An unreadable row reads as no controls; it is set aside, and its tag guards the next write.
+
+        Raises NewerStateError, StoreUnavailableError.
+        """
+        row = await self._table.get(key_of(target), "controls")
+        if row is None:
+            return NO_CONTROLS, None
+        try:
+            return read_controls(row), etag_of(row)
+        except CorruptRowError:
+            await set_aside(self._table, row)
+            return NO_CONTROLS, etag_of(row)
+
+    async def save(self, target: str, controls: Controls, etag: str | None) -> None:
+        """Raises ConflictError when the row changed since `etag`, TooLargeError, StoreUnavailableError."""
+        await self._table.save(entity(target, "controls", controls_row(controls)), etag)
 
     async def aclose(self) -> None:
         await self._table.aclose()

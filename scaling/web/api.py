@@ -20,7 +20,7 @@ from scaling.controls import NO_CONTROLS
 from scaling.decision.orders import ORDERS
 from scaling.log_entry import LogEntry, LogKind
 from scaling.service.autoscaler import ATTEMPTS, Autoscaler
-from scaling.storage.audit import carried_out, order_key
+from scaling.storage.decision_log import carried_out, order_key
 from scaling.web import views
 from scaling.web.dashboard import page
 from scaling.web.log_views import log_view

@@ -9,7 +9,7 @@ from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.keys import TooLargeError
 from scaling.controls import NO_CONTROLS, Controls, Override, Pause
 from scaling.model import Direction
-from scaling.storage.orders import TableControlStore
+from scaling.storage.states import TableControlStore
 from tests.fakes import MemoryControlStore
 
 T0 = 1_795_000_000.0

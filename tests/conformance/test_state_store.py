@@ -32,9 +32,8 @@ from scaling.model import (
 )
 from scaling.ports import NewerStateError, Snapshot
 from scaling.service.reading import MAX_MESSAGE
-from scaling.storage.orders import TableControlStore
 from scaling.storage.rows import CorruptRowError, read_controls, read_target, target_row
-from scaling.storage.states import TableStateStore
+from scaling.storage.states import TableControlStore, TableStateStore
 from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, Window
 from tests.fakes import MemoryControlStore, MemoryStateStore
 

@@ -10,6 +10,7 @@ import pytest
 from foundation import app_settings
 from foundation.app_settings import settings_of
 from foundation.azure.connections import storage_endpoint, table_service, transport_options
+from foundation.errors import SettingsError
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCAL = {
@@ -91,7 +92,7 @@ def test_another_port_of_the_emulator_is_still_the_local_stack(root, named):
 def test_a_file_that_cannot_be_read_is_named(root, name):
     (root / name).write_bytes(b"\xff{")
 
-    with pytest.raises(ValueError, match=f"{re.escape(name)} cannot be read"):
+    with pytest.raises(SettingsError, match=f"{re.escape(name)} cannot be read"):
         settings_of(root, {})
 
 

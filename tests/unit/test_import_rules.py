@@ -24,7 +24,6 @@ OPEN = {
     "consumer.web": {
         "scaling.log_entry",
         "scaling.ports",
-        "scaling.storage.audit",
         "scaling.storage.decision_log",
     },
     "publisher": {"consumer.core.rate_limiter", "consumer.core.retry_delay"},

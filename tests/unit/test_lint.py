@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from scaling.analysis.lint import lint
 from scaling.analysis.steady import step
-from scaling.config.findings import Severity
+from scaling.config.checks import Severity
 from scaling.config.policy import HPA_IN, HPA_OUT, Pace, RateLimit, RuleSpec
 from scaling.model import Reason, Verdict
 from scaling.rules.view import LevelLine

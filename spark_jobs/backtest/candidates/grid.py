@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from foundation.durations import parse_duration, positive_duration
+from foundation.durations import duration, parse_duration, positive_duration
 from foundation.settings_reader import (
     ConfigError,
     Problem,
@@ -126,16 +126,15 @@ def _model(root: Reader) -> tuple[Model, bool]:
         root.problem("model", "is missing; give at least service_rate (messages per second of one instance)")
         return Model(service_rate=1.0), False
     rate = reader.require("service_rate", None, _rate)
-    fields = {field.name: field.default for field in msgspec.structs.fields(Model)}
-    model = Model(
-        service_rate=rate or 1.0,
-        scaling_time=reader.duration("scaling_time", fields["scaling_time"]),
-        start_up=reader.duration("start_up", fields["start_up"]),
-        service_time=reader.duration("service_time", fields["service_time"]),
-        slo=reader.take("slo", fields["slo"], positive_duration),
-        price=reader.take("price", fields["price"], _number),
-        flap_window=reader.take("flap_window", fields["flap_window"], parse_duration),
+    found = reader.found(
+        scaling_time=duration,
+        start_up=duration,
+        service_time=duration,
+        slo=positive_duration,
+        price=_number,
+        flap_window=parse_duration,
     )
+    model = Model(service_rate=rate or 1.0, **found)
     reader.finish()
     return model, rate is None
 
