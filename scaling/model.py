@@ -8,77 +8,69 @@ I/O. The same types travel through the queues and are validated when decoded (`s
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Self
 
 from msgspec import Struct
 
 
 class Reason(StrEnum):
-    """Why a recommendation is what it is. One member per outcome; `REASONS` explains each to people."""
+    """Why a recommendation is what it is, one member per outcome, each with what it means in words for people."""
 
-    SCALE_OUT = "scale_out"
-    SCALE_IN = "scale_in"
-    WITHIN_TARGET = "within_target"
-    BELOW_MINIMUM = "below_minimum"
-    ABOVE_MAXIMUM = "above_maximum"
-    OVERRIDDEN = "overridden"
-    FALLBACK = "fallback"
-    INCOMPLETE_WINDOW = "incomplete_window"
-    STALE_METRIC = "stale_metric"
-    COLLECT_FAILED = "collect_failed"
-    INVALID_METRIC = "invalid_metric"
-    ENTITY_DISABLED = "entity_disabled"
-    CAPACITY_UNKNOWN = "capacity_unknown"
-    RULE_FAILED = "rule_failed"
-    STATE_CORRUPT = "state_corrupt"
-    COOLING_DOWN = "cooling_down"
-    STABILIZING = "stabilizing"
-    RATE_LIMITED = "rate_limited"
-    AT_MAXIMUM = "at_maximum"
-    AT_MINIMUM = "at_minimum"
-    AT_CAP = "at_cap"
-    BETWEEN_STEPS = "between_steps"
-    REFUSED = "refused"
-    GUARDED = "guarded"
-    LOCK_STEP = "lock_step"
-    PLATEAU = "plateau"
-    PAUSED = "paused"
-    FOREIGN_HAND = "foreign_hand"
-    ACTION_PENDING = "action_pending"
-    DRY_RUN = "dry_run"
+    words: str
 
+    def __new__(cls, value: str, words: str = "") -> Self:
+        member = str.__new__(cls, value)
+        member._value_, member.words = value, words
+        return member
 
-REASONS: dict[Reason, str] = {
-    Reason.SCALE_OUT: "a rule asked for more capacity and nothing held it back",
-    Reason.SCALE_IN: "every rule agreed to less capacity and nothing held it back",
-    Reason.WITHIN_TARGET: "no rule asked for a change",
-    Reason.BELOW_MINIMUM: "the capacity was below the minimum (or a schedule's floor) and is raised to it",
-    Reason.ABOVE_MAXIMUM: "the capacity was above the maximum (or a schedule's ceiling) and is lowered to it",
-    Reason.OVERRIDDEN: "an operator's override decides until it expires",
-    Reason.FALLBACK: "metrics were missing for long and the capacity was below the configured fallback",
-    Reason.INCOMPLETE_WINDOW: "the window does not yet cover its span, has too few samples, or lacks more samples than it may",
-    Reason.STALE_METRIC: "the newest sample is older than allowed",
-    Reason.COLLECT_FAILED: "the last read of a metric failed; unknown is not zero",
-    Reason.INVALID_METRIC: "a metric arrived that is not a finite, non-negative number of the present",
-    Reason.ENTITY_DISABLED: "the queue or subscription is disabled, so more instances could not receive from it",
-    Reason.CAPACITY_UNKNOWN: "the current capacity could not be read",
-    Reason.RULE_FAILED: "a rule raised an error",
-    Reason.STATE_CORRUPT: "the stored state could not be read and was started anew",
-    Reason.COOLING_DOWN: "the last effect is too recent for another change in this direction",
-    Reason.STABILIZING: "a recent recommendation within the stabilization window holds this one back",
-    Reason.RATE_LIMITED: "the step limit or a rate policy allows no further change now",
-    Reason.AT_MAXIMUM: "more was wanted, but the maximum is reached",
-    Reason.AT_MINIMUM: "less was wanted, but the minimum is reached",
-    Reason.AT_CAP: "more was wanted, but the rule's cap metric says that more would find nothing to do",
-    Reason.BETWEEN_STEPS: "the platform changes this capacity in steps, and less than one step was wanted",
-    Reason.REFUSED: "the platform refused this change a short time ago, and nothing has changed since",
-    Reason.GUARDED: "a downstream guard blocks scaling out",
-    Reason.LOCK_STEP: "another target has to follow first: request units are raised before instances",
-    Reason.PLATEAU: "the last scale-outs did not make the backlog fall",
-    Reason.PAUSED: "an operator paused this direction",
-    Reason.FOREIGN_HAND: "somebody else changes the capacity of this target",
-    Reason.ACTION_PENDING: "an earlier action has not shown its effect yet",
-    Reason.DRY_RUN: "a change was decided, but dry-run is on",
-}
+    SCALE_OUT = "scale_out", "a rule asked for more capacity and nothing held it back"
+    SCALE_IN = "scale_in", "every rule agreed to less capacity and nothing held it back"
+    WITHIN_TARGET = "within_target", "no rule asked for a change"
+    BELOW_MINIMUM = (
+        "below_minimum",
+        "the capacity was below the minimum (or a schedule's floor) and is raised to it",
+    )
+    ABOVE_MAXIMUM = (
+        "above_maximum",
+        "the capacity was above the maximum (or a schedule's ceiling) and is lowered to it",
+    )
+    OVERRIDDEN = "overridden", "an operator's override decides until it expires"
+    FALLBACK = "fallback", "metrics were missing for long and the capacity was below the configured fallback"
+    INCOMPLETE_WINDOW = (
+        "incomplete_window",
+        "the window does not yet cover its span, has too few samples, or lacks more samples than it may",
+    )
+    STALE_METRIC = "stale_metric", "the newest sample is older than allowed"
+    COLLECT_FAILED = "collect_failed", "the last read of a metric failed; unknown is not zero"
+    INVALID_METRIC = (
+        "invalid_metric",
+        "a metric arrived that is not a finite, non-negative number of the present",
+    )
+    ENTITY_DISABLED = (
+        "entity_disabled",
+        "the queue or subscription is disabled, so more instances could not receive from it",
+    )
+    CAPACITY_UNKNOWN = "capacity_unknown", "the current capacity could not be read"
+    RULE_FAILED = "rule_failed", "a rule raised an error"
+    STATE_CORRUPT = "state_corrupt", "the stored state could not be read and was started anew"
+    COOLING_DOWN = "cooling_down", "the last effect is too recent for another change in this direction"
+    STABILIZING = "stabilizing", "a recent recommendation within the stabilization window holds this one back"
+    RATE_LIMITED = "rate_limited", "the step limit or a rate policy allows no further change now"
+    AT_MAXIMUM = "at_maximum", "more was wanted, but the maximum is reached"
+    AT_MINIMUM = "at_minimum", "less was wanted, but the minimum is reached"
+    AT_CAP = "at_cap", "more was wanted, but the rule's cap metric says that more would find nothing to do"
+    BETWEEN_STEPS = (
+        "between_steps",
+        "the platform changes this capacity in steps, and less than one step was wanted",
+    )
+    REFUSED = "refused", "the platform refused this change a short time ago, and nothing has changed since"
+    GUARDED = "guarded", "a downstream guard blocks scaling out"
+    LOCK_STEP = "lock_step", "another target has to follow first: request units are raised before instances"
+    PLATEAU = "plateau", "the last scale-outs did not make the backlog fall"
+    PAUSED = "paused", "an operator paused this direction"
+    FOREIGN_HAND = "foreign_hand", "somebody else changes the capacity of this target"
+    ACTION_PENDING = "action_pending", "an earlier action has not shown its effect yet"
+    DRY_RUN = "dry_run", "a change was decided, but dry-run is on"
 
 
 class Direction(StrEnum):

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
+from operator import methodcaller
+from typing import Any, Generic, TypeVar
 
-
-class Closable(Protocol):
-    def close(self) -> Awaitable[None]: ...
-
-
-Client = TypeVar("Client", bound=Closable)
+Client = TypeVar("Client")
 
 
 class Opened(Generic[Client]):
@@ -19,8 +15,13 @@ class Opened(Generic[Client]):
     first use. `open_client` raises ValueError naming a bad setting.
     """
 
-    def __init__(self, open_client: Callable[[], Client]) -> None:
+    def __init__(
+        self,
+        open_client: Callable[[], Client],
+        close: Callable[[Any], Awaitable[None]] = methodcaller("close"),
+    ) -> None:
         self._open = open_client
+        self._close = close
         self._client: Client | None = None
         self._opening = asyncio.Lock()
 
@@ -33,4 +34,4 @@ class Opened(Generic[Client]):
     async def aclose(self) -> None:
         client, self._client = self._client, None
         if client is not None:
-            await client.close()
+            await self._close(client)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from operator import methodcaller
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
+from foundation.azure.opening import Opened
 from foundation.errors import StoreUnavailableError
 from scaling.decision.lock_step import COUNTS, as_of, capacities
 from scaling.ports import CollectError, Reading
@@ -32,8 +33,7 @@ class TargetCapacityCollector:
         self.endpoint = f"tables of {STORAGE}"
         self._target = params.target
         self._settings = settings
-        self._states: TableStateStore | None = None
-        self._opening = asyncio.Lock()
+        self._states = Opened(self._open, methodcaller("aclose"))
 
     @staticmethod
     def entity(params: Params) -> str:
@@ -42,7 +42,7 @@ class TargetCapacityCollector:
     async def collect(self, *, now: float) -> Reading:
         """Raises CollectError naming the target."""
         try:
-            loaded = await (await self._opened()).load(self._target)
+            loaded = await (await self._states.get()).load(self._target)
         except (StoreUnavailableError, ValueError) as error:
             raise CollectError(f"target '{self._target}': {error}") from error
         values = None if "state" in loaded.corrupt else capacities(loaded.state)
@@ -53,15 +53,7 @@ class TargetCapacityCollector:
         return Reading(at=min(as_of(loaded.state), now), values=values)
 
     async def aclose(self) -> None:
-        states, self._states = self._states, None
-        if states is not None:
-            await states.aclose()
-
-    async def _opened(self) -> TableStateStore:
-        async with self._opening:
-            if self._states is None:
-                self._states = await asyncio.to_thread(self._open)
-            return self._states
+        await self._states.aclose()
 
     def _open(self) -> TableStateStore:
         from scaling.storage.states import TableStateStore  # noqa: PLC0415 - imports the SDKs, only when needed

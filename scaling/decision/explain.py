@@ -8,20 +8,13 @@ A decision becomes one line that a person can read in the portal's log stream wi
 from __future__ import annotations
 
 from foundation.wording import count_text, duration_text, number_text, time_text
-from scaling.model import REASONS, Effect, EffectOutcome, Evidence, Flip, Limit, Reason, Recommendation
+from scaling.model import Effect, EffectOutcome, Evidence, Flip, Limit, Reason, Recommendation
 
-_ALONE = frozenset(
-    {
-        Reason.CAPACITY_UNKNOWN,
-        Reason.FOREIGN_HAND,
-        Reason.ACTION_PENDING,
-        Reason.STATE_CORRUPT,
-        Reason.OVERRIDDEN,
-        Reason.BELOW_MINIMUM,
-        Reason.ABOVE_MAXIMUM,
-        Reason.FALLBACK,
-    }
-)
+_BEFORE_RULES = {Reason.OVERRIDDEN, Reason.BELOW_MINIMUM, Reason.ABOVE_MAXIMUM, Reason.FALLBACK}
+_CHANGES = _BEFORE_RULES | {Reason.SCALE_OUT, Reason.SCALE_IN}
+"""Outcomes that change the capacity."""
+_BLOCKED = {Reason.CAPACITY_UNKNOWN, Reason.FOREIGN_HAND, Reason.ACTION_PENDING, Reason.STATE_CORRUPT}
+_ALONE = _BEFORE_RULES | _BLOCKED
 """Reasons the rules' numbers had no part in."""
 
 
@@ -72,17 +65,6 @@ _WAITS = {
     "failures": "once the rule works again",
     "pending": "once the effect is there",
 }
-_CHANGES = frozenset(
-    {
-        Reason.SCALE_OUT,
-        Reason.SCALE_IN,
-        Reason.OVERRIDDEN,
-        Reason.BELOW_MINIMUM,
-        Reason.ABOVE_MAXIMUM,
-        Reason.FALLBACK,
-    }
-)
-"""Outcomes that change the capacity."""
 
 
 def limit_text(limit: Limit) -> str:
@@ -119,15 +101,15 @@ def _why(r: Recommendation) -> str:
     numbers = ", ".join(evidence_text(e) for e in r.evidence)
     limits = ", ".join(limit_text(limit) for limit in r.limits)
     if r.reason in (Reason.SCALE_OUT, Reason.SCALE_IN, Reason.DRY_RUN):
-        why = numbers or r.note or REASONS[r.reason]
+        why = numbers or r.note or r.reason.words
         return f"{why}; {limits}" if limits else why
     name = r.reason.replace("_", " ")
     if r.reason is Reason.WITHIN_TARGET:
-        return numbers or r.note or REASONS[r.reason]
+        return numbers or r.note or r.reason.words
     if r.limits and r.limits[0].reason is r.reason:
         said = [limits]
     else:
-        detail = r.note or ("" if limits or numbers else REASONS[r.reason])
+        detail = r.note or ("" if limits or numbers else r.reason.words)
         said = (
             [name if not detail else f"{name}, {detail}", limits]
             if limits

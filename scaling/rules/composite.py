@@ -18,7 +18,7 @@ from scaling.rules.combine import (
     safe_evaluate,
 )
 from scaling.rules.expression import CAPACITY_NAMES, Expression, ExpressionError
-from scaling.rules.view import LevelLine, MetricsView, Rule
+from scaling.rules.view import GAP, LevelLine, MetricsView, Rule
 
 _STATISTICS = tuple(Statistic)
 
@@ -119,7 +119,7 @@ class CompositeRule:
             environment[name] = summary.statistic(statistic or Statistic.LATEST)
         desired = self._wanted(environment, view.current)
         if desired < view.current and gap:
-            return Verdict(None, Reason.INCOMPLETE_WINDOW, note="a sample is missing in the window")
+            return Verdict(None, Reason.INCOMPLETE_WINDOW, note=GAP)
         return self._verdict(desired, view, environment)
 
     def _wanted(self, environment: dict[str, float], current: int) -> int:

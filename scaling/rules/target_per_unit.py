@@ -16,13 +16,11 @@ from msgspec import Struct, structs
 
 from scaling.model import Evidence, Flip, Reason, Verdict
 from scaling.rules.level import LevelSpec, compile_level
-from scaling.rules.view import LevelLine, MetricsView
+from scaling.rules.view import GAP, LevelLine, MetricsView
 from scaling.window import Summary
 
 _COUNTS_CHECKED = 100
 """Instance counts at which a target must be above 0; no App Service Plan grows larger."""
-
-_GAP = "a sample is missing in the window"
 
 _ROUNDING_STEPS = 8  # floats; the inverse of the formula is off by one or two
 
@@ -148,7 +146,7 @@ class TargetPerUnitRule:
             return Verdict(desired, Reason.SCALE_OUT, (evidence,), (flip,))
         if desired < current:
             if summary.gap:
-                return Verdict(None, Reason.INCOMPLETE_WINDOW, (evidence,), note=_GAP)
+                return Verdict(None, Reason.INCOMPLETE_WINDOW, (evidence,), note=GAP)
             flip = Flip(quantity, ">", inward, Reason.WITHIN_TARGET)
             return Verdict(desired, Reason.SCALE_IN, (evidence,), (flip,))
         flips = (
@@ -184,7 +182,7 @@ class TargetPerUnitRule:
             )
             return structs.replace(verdict, flips=tuple(told))
         if cap.gap:
-            return Verdict(None, Reason.INCOMPLETE_WINDOW, evidence, note=_GAP)
+            return Verdict(None, Reason.INCOMPLETE_WINDOW, evidence, note=GAP)
         outcome = Reason.AT_CAP if wanted > current else Reason.WITHIN_TARGET
         enough = Flip(quantity, ">=", float(current), outcome)
         own = verdict.flips if wanted < current else ()

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from scaling.model import Evidence, Flip, Reason, Verdict
 from scaling.rules.level import LevelSpec, compile_level
-from scaling.rules.view import LevelLine, MetricsView
+from scaling.rules.view import GAP, LevelLine, MetricsView
 from scaling.window import Summary
 
 # Named here because looking a member up in its enum is slow before Python 3.12, and this is the hot path.
@@ -171,9 +171,7 @@ class ThresholdRule:
             if value < below:
                 evidence = Evidence(self._name, metric, statistic, value, "<", below, span, summary.count)
                 if any(reading.gap for _, reading in readings):
-                    return Verdict(
-                        None, Reason.INCOMPLETE_WINDOW, (evidence,), note="a sample is missing in the window"
-                    )
+                    return Verdict(None, Reason.INCOMPLETE_WINDOW, (evidence,), note=GAP)
                 flip = Flip(f"{statistic} {metric}", ">=", below, _STAY)
                 return Verdict(max(current - self._step_in, 0), _IN, (evidence,), (flip,))
             flips.append(Flip(f"{statistic} {metric}", "<", below, _IN))

@@ -83,6 +83,10 @@ class MetricsView:
         return view
 
 
+GAP = "a sample is missing in the window"
+"""The note of a verdict that does not vote for less for this."""
+
+
 class LevelLine(Struct, frozen=True):
     """A level to draw into a chart: where `statistic` of `metric` makes a rule act at one instance count.
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from foundation.errors import ConflictError
 from foundation.sanitize import leaving, told
@@ -99,7 +98,7 @@ class Deliveries(Struct, frozen=True):
             done = await self._carry_out(scaler, action, until)
             effect = as_ours(begun, done.effect)
             return await self._finished(
-                msgspec.structs.replace(done, effect=effect, begun=begun.delivery, earlier=earlier)
+                structs.replace(done, effect=effect, begun=begun.delivery, earlier=earlier)
             )
         raise ConflictError(f"scaler {action.target}: state changed {ATTEMPTS} times before an action")
 
@@ -151,19 +150,17 @@ class Deliveries(Struct, frozen=True):
                     and effect.reached == action.replaces is not None
                 ):
                     # The action that this one took the place of was carried out after all.
-                    moved = msgspec.structs.replace(action, from_capacity=action.replaces, replaces=None)
+                    moved = structs.replace(action, from_capacity=action.replaces, replaces=None)
                     effect = await scaler.apply(moved, now=self.clock())
-            effect = msgspec.structs.replace(effect, at=self.clock(), detail=leaving(effect.detail))
+            return _Delivered(structs.replace(effect, at=self.clock(), detail=leaving(effect.detail)))
         except ScalerError as error:
             text, unknown = leaving(str(error)), error.unknown is True
             again_after = _seconds_to_wait(error.retry_after)
-            effect = effect_of(action, EffectOutcome.FAILED, self.clock(), text)
         except TimeoutError:
             text, unknown = f"no answer within {seconds:.0f} s; what became of it is not known", True
-            effect = effect_of(action, EffectOutcome.FAILED, self.clock(), text)
         except Exception as error:  # noqa: BLE001 - a scaler of the user's own may raise anything
-            unforeseen, unknown = error, True
-            effect = effect_of(action, EffectOutcome.FAILED, self.clock(), told(error))
+            text, unforeseen, unknown = told(error), error, True
+        effect = effect_of(action, EffectOutcome.FAILED, self.clock(), text)
         return _Delivered(effect, again_after, unforeseen, unknown)
 
     async def _record(self, delivered: _Delivered) -> None:

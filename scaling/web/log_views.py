@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import isfinite
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from scaling.decision import explain
 from scaling.log_entry import LogEntry
@@ -41,14 +41,14 @@ class EntryView(Struct, frozen=True):
     desired: int | None
     by: str | None
     metrics: dict[str, float]
-    decision_id: str | None
-    proposed: int | None
-    minimum: int | None
-    maximum: int | None
-    evidence: tuple[EvidenceView, ...]
-    flips: tuple[str, ...]
-    limits: tuple[str, ...]
-    effect: EffectView | None
+    decision_id: str | None = None
+    proposed: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    evidence: tuple[EvidenceView, ...] = ()
+    flips: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    effect: EffectView | None = None
 
 
 class LogView(Struct, frozen=True):
@@ -65,29 +65,23 @@ def log_view(page: LogPage) -> LogView:
 
 def _entry(entry: LogEntry) -> EntryView:
     decided, effect = entry.recommendation, entry.effect
-    return EntryView(
-        target=entry.target,
-        at=entry.at,
-        kind=entry.kind,
-        key=entry.key,
-        line=entry.line,
-        reason=entry.reason,
-        current=entry.current,
-        desired=entry.desired,
-        by=entry.by,
+    shown = structs.replace(
+        msgspec.convert(entry, EntryView, from_attributes=True),
         metrics={name: value for name, value in entry.metrics.items() if isfinite(value)},
         decision_id=decided.decision_id if decided else effect.action_id if effect else None,
-        proposed=decided.proposed if decided else None,
-        minimum=decided.minimum if decided else None,
-        maximum=decided.maximum if decided else None,
+    )
+    if decided is None:
+        return shown
+    return structs.replace(
+        shown,
+        proposed=decided.proposed,
+        minimum=decided.minimum,
+        maximum=decided.maximum,
         evidence=tuple(
-            EvidenceView(**msgspec.structs.asdict(e), text=explain.evidence_text(e)) for e in decided.evidence
-        )
-        if decided
-        else (),
+            EvidenceView(**structs.asdict(e), text=explain.evidence_text(e)) for e in decided.evidence
+        ),
         flips=flips_of(decided),
         limits=limits_of(decided),
-        effect=EffectView(effect.outcome, effect.reached, effect.detail) if effect else None,
     )
 
 

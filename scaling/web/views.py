@@ -19,7 +19,7 @@ from scaling.config.policy import MetricSpec, Policy
 from scaling.controls import Override, Pause
 from scaling.decision import explain
 from scaling.decision import pacing as pace
-from scaling.model import REASONS, Direction, ForeignHand, TargetState
+from scaling.model import Direction, ForeignHand, TargetState
 from scaling.ports import PoisonMessage, Snapshot
 from scaling.rules.combine import levels_of
 from scaling.web.log_views import finite, flips_of, limits_of
@@ -161,7 +161,7 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
         capacity_error=state.capacity_error,
         pending=pending,
         reason=last.reason if last else None,
-        reason_text=REASONS[last.reason] if last else None,
+        reason_text=last.reason.words if last else None,
         line=explain.line(last) if last else None,
         decision_id=last.decision_id if last else None,
         decided_at=last.at if last else None,

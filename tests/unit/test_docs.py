@@ -15,7 +15,7 @@ from scaling.analysis.lint import lint
 from scaling.config.policy_file import load_config
 from scaling.config.rule_registry import RULES
 from scaling.decision.lock_step import neighbours
-from scaling.model import REASONS
+from scaling.model import Reason
 from scaling.scalers.arm import clients as arm
 from scaling.service import registry
 from scaling.service.registry import COLLECTORS, collector_class
@@ -82,7 +82,7 @@ def options_of(words, command):
 
 def test_the_reasons_are_listed_in_the_words_of_the_code():
     assert rows(section("runbook.md", "## Reasons")) == [
-        [f"`{reason}`", text] for reason, text in REASONS.items()
+        [f"`{reason}`", text] for reason, text in ((each, each.words) for each in Reason)
     ]
 
 

@@ -10,7 +10,6 @@ from scaling.config.policy import RuleSpec
 from scaling.decision.decide import decide
 from scaling.decision.explain import effect_line, evidence_text, flip_text, limit_text, line
 from scaling.model import (
-    REASONS,
     Effect,
     EffectOutcome,
     Evidence,
@@ -154,7 +153,7 @@ def test_a_dry_run_says_what_it_would_do():
 @pytest.mark.parametrize("reason", list(Reason))
 @pytest.mark.parametrize("current", [None, 3])
 def test_every_reason_has_words_and_makes_one_line(reason, current):
-    assert REASONS[reason]
+    assert reason.words
     text = line(decision(reason, current, current=current))
 
     assert text.startswith("scaling plan-orders ")
@@ -208,7 +207,7 @@ COUNTED = "over 5 min (4 samples)"
         (young(300.0), f"average backlog 300 <= 500 {COUNTED}; a decision is {NEEDED}"),
         (
             young(0.0, samples=0),
-            f"incomplete window, {REASONS[Reason.INCOMPLETE_WINDOW]}; a decision is {NEEDED}",
+            f"incomplete window, {Reason.INCOMPLETE_WINDOW.words}; a decision is {NEEDED}",
         ),
         (young(888.0, samples=1), f"888 > 500 over 5 min (1 sample); scale out {NEEDED}"),
         (young(888.0, PER_UNIT), f"latest backlog 888 > 300 {COUNTED}; scale out {NEEDED}"),

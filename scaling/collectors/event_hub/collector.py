@@ -84,13 +84,12 @@ class Checkpoint(Struct, frozen=True):
     sequence_number: int
 
 
-class Clients:
+class Clients(Struct, frozen=True):
     """The hub and the container of one consumer group's checkpoints."""
 
-    def __init__(self, hub: EventHubConsumerClient, container: ContainerClient, consumer: Consumer) -> None:
-        self.hub = hub
-        self.container = container
-        self.consumer = consumer
+    hub: EventHubConsumerClient
+    container: ContainerClient
+    consumer: Consumer
 
     async def close(self) -> None:
         try:

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from scaling.model import Evidence, Flip, Reason, Verdict
 from scaling.rules.request_units.sizing import DemandParams, Unit, Unknown
-from scaling.rules.view import MetricsView
+from scaling.rules.view import GAP, MetricsView
 
 
 class RequestUnitsForRateRule:
@@ -98,9 +98,7 @@ class RequestUnitsForRateRule:
         if desired < lowest and not throttling.lately:
             evidence = (*counted.evidence(self._name, "<", limit), *unit.evidence)
             if unit.gap or counted.gap or throttling.gap:
-                return Verdict(
-                    None, Reason.INCOMPLETE_WINDOW, evidence, note="a sample is missing in the window"
-                )
+                return Verdict(None, Reason.INCOMPLETE_WINDOW, evidence, note=GAP)
             step = self._params.step
             enough = (ceil(lowest / step) - 1) * step / unit.request_units
             flips = counted.flips(">", enough, Reason.WITHIN_TARGET)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import suppress
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from enum import Enum, auto
@@ -84,17 +85,18 @@ def classify(error: Exception) -> Failure:
 
 
 def _by_text(text: str) -> Kind | None:
-    found = _EXTENDED_CODE.search(text)
-    code, lower = (found.group(1) if found else ""), text.casefold()
-    if code == "59205" or "another operation is in progress" in lower:
-        return Kind.BUSY
-    if code == "03002" or "workers exceeds the maximum" in lower:
-        return Kind.OVER_MAXIMUM
-    if "not enough available reserved instance servers" in lower:
-        return Kind.NO_SERVERS
-    if "maximum amount of scale changes" in lower:
-        return Kind.TOO_MANY_CHANGES
-    return None
+    found, lower = _EXTENDED_CODE.search(text), text.casefold()
+    code = found.group(1) if found else None
+    return next((kind for told, words, kind in _WORDINGS if code == told or words in lower), None)
+
+
+_WORDINGS = (
+    ("59205", "another operation is in progress", Kind.BUSY),
+    ("03002", "workers exceeds the maximum", Kind.OVER_MAXIMUM),
+    ("", "not enough available reserved instance servers", Kind.NO_SERVERS),
+    ("", "maximum amount of scale changes", Kind.TOO_MANY_CHANGES),
+)
+"""The provider's own code where it has one, its words, and what they mean."""
 
 
 def _by_code(text: str, status: int) -> Kind | None:
@@ -118,10 +120,7 @@ _BY_STATUS: dict[int, Kind] = {
 
 
 def _by_status(status: int) -> Kind:
-    known = _BY_STATUS.get(status)
-    if known is not None:
-        return known
-    return Kind.INVALID if 400 <= status < 500 else Kind.UNKNOWN
+    return _BY_STATUS.get(status, Kind.INVALID if 400 <= status < 500 else Kind.UNKNOWN)
 
 
 def _number(kind: Kind, story: str) -> int | None:
@@ -135,8 +134,12 @@ def _number(kind: Kind, story: str) -> int | None:
 
 
 def _retry_after(response: Any) -> float | None:
-    """Seconds, given as such or as an HTTP date (RFC 9110, 10.2.3), which counts from the answer's own date."""
+    """Seconds, given as such or as an HTTP date (RFC 9110, 10.2.3), which counts from the answer's own date; the data
+    plane of Cosmos DB tells milliseconds.
+    """
     text = str(response.headers.get("Retry-After") or "")
+    with suppress(KeyError, ValueError):
+        return max(0.0, float(response.headers["x-ms-retry-after-ms"]) / 1000)
     try:
         seconds = float(text)
     except ValueError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from msgspec import Struct, structs
 
@@ -34,11 +33,10 @@ class Range(Struct, frozen=True):
 def classify(error: Exception) -> Failure:
     """The failure behind an SDK error; 423 means that another change is being carried out."""
     failure = arm_errors.classify(error)
-    response: Any = getattr(error, "response", None)
-    status = getattr(response, "status_code", None)
+    status = getattr(getattr(error, "response", None), "status_code", None)
     kind = Kind.BUSY if status == 423 else failure.kind
     story = _NOISE.sub("", failure.story.replace('\\"', '"')).removeprefix("Message: ")
-    return structs.replace(failure, kind=kind, story=story, retry_after=_retry_after(failure, response))
+    return structs.replace(failure, kind=kind, story=story)
 
 
 def accepted_range(story: str) -> Range | None:
@@ -48,11 +46,3 @@ def accepted_range(story: str) -> Range | None:
     if found := _MINIMUM.search(story):
         return Range(int(found[1]))
     return None
-
-
-def _retry_after(failure: Failure, response: Any) -> float | None:
-    """The data plane tells milliseconds, Resource Manager seconds."""
-    try:
-        return max(0.0, float(response.headers["x-ms-retry-after-ms"]) / 1000)
-    except (AttributeError, KeyError, ValueError, TypeError):
-        return failure.retry_after
