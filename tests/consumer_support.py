@@ -10,9 +10,8 @@ from consumer.config import read_config
 from consumer.running.process import ConsumerProcess
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs import EventHubsServer
+from tests.event_hubs_support import HUB
 from tests.waiting import until
-
-HUB = "flights"
 
 
 class ConsumerWorld:

@@ -18,7 +18,7 @@ from consumer.receiving import fast_path as shortcut_module
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
 from devstack.servers.faults import Fault
 from foundation.errors import SettingsError, UnavailableError
-from tests.event_hubs_support import HUB, producing, running_server
+from tests.event_hubs_support import FAST, HUB, producing, running_server
 from tests.waiting import until
 
 pytestmark = pytest.mark.wire
@@ -34,7 +34,7 @@ async def server(tmp_path):
 
 @asynccontextmanager
 async def a_receiver(server, *, hub=HUB, group="$Default", tls=False, **options):
-    settings, client = {"Hub": server.connection_string()}, {}
+    settings, client = {"Hub": server.connection_string()}, dict(FAST)
     if tls:
         settings = {"Hub": server.tls_connection_string(), "TIDEMARK_CA_BUNDLE": str(server.ca_path)}
         client = {"custom_endpoint_address": server.tls_options()["custom_endpoint_address"]}
