@@ -298,9 +298,10 @@ class PublisherContract:
     async def test_a_fatal_failure_is_not_retried(self, world, producer):
         world.fault("error", condition="amqp:unauthorized-access", count=1)
 
-        with pytest.raises(PublishRefusedError, match="unauthorized-access"):
+        with pytest.raises(PublishRefusedError, match="unauthorized-access") as caught:
             await producer.send_events(events("a"), partition_id="0")
         await producer.send_events(events("b"), partition_id="0")
+        assert caught.value.outcome is Outcome.NOT_STORED
 
         assert world.bodies() == ["b"]
         assert world.numbers() == [1]
@@ -386,6 +387,23 @@ class PublisherContract:
         assert batch.starting_published_sequence_number == 1
         assert world.bodies() == ["a", "b", "c"]
         assert len(world.groups()) == 1
+
+    async def test_where_no_more_events_go_an_unknown_outcome_stays_unknown_and_no_other_becomes_it(
+        self, world
+    ):
+        producer = world.producer(retry=ONCE)
+        sent, other, outcomes = await batch_of(producer, "a"), await batch_of(producer, "b"), []
+        world.fault("drop_ack")
+        with pytest.raises(OutcomeUnknownError):
+            await producer.send_batch(sent)
+        world.fence("0")
+
+        for each in (sent, sent, other):
+            with pytest.raises(ProducerDisconnectedError) as caught:
+                await producer.send_batch(each)
+            outcomes.append(caught.value.outcome)
+
+        assert outcomes == [Outcome.UNKNOWN, Outcome.UNKNOWN, Outcome.NOT_STORED]
 
     async def test_after_an_unknown_outcome_the_same_events_keep_their_numbers(self, world):
         producer = world.producer(retry=ONCE)

@@ -96,7 +96,7 @@ class PartitionPublisher:
 
     def publish(self, events: EventSet, deadline: float | None = None) -> Steps[int | None]:
         """Send the events; the number of the first, None without idempotence. After an error they have no numbers."""
-        yield from self._persevere(partial(self._send, events), deadline, len(events.sources))
+        yield from self._persevere(partial(self._send, events), deadline, events)
         return self._first
 
     def settle(self, deadline: float | None = None) -> Steps[None]:
@@ -129,13 +129,16 @@ class PartitionPublisher:
         self,
         attempt: Callable[[], Steps[Failed | None]],
         deadline: float | None,
-        events: int = 0,
+        events: EventSet | None = None,
     ) -> Steps[None]:
-        """Attempts until one succeeds, fails for good, or no more are allowed. `events`: how many are sent."""
+        """Attempts until one succeeds, fails for good, or no more are allowed. `events`: what is sent."""
         if self._ended is not None:
             error, message = self._ended
-            raise error(message)
-        unknown = False
+            is_other = (
+                events is not None and self._unresolved is not None and not self._unresolved.is_(events)
+            )
+            raise error(message, outcome=errors.Outcome.NOT_STORED if is_other else self._outcome)
+        unknown, sent = False, 0 if events is None else len(events.sources)
         for number in count(1):
             failed = yield from attempt()
             if failed is None:
@@ -148,10 +151,10 @@ class PartitionPublisher:
             )
             late = deadline is not None and failed.now + pause >= deadline
             if late or failed.cancelled or number >= self._retry.max_attempts:
-                self._give_up(failed, number, events if unknown else 0)
+                self._give_up(failed, number, sent if unknown else 0)
             rested = yield steps.Pause(pause)
             if isinstance(rested, Failed):
-                self._give_up(failed, number, events if unknown else 0)
+                self._give_up(failed, number, sent if unknown else 0)
 
     def _send(self, events: EventSet) -> Steps[Failed | None]:
         failed = yield from self._load()
