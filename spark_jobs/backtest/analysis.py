@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
 
+from foundation.settings_reader import ConfigError
 from scaling.config.policy import PolicySpec
 from spark_jobs.backtest.candidates.grid import BASELINE, Candidate, Plan, Targets, metric_of
 from spark_jobs.backtest.candidates.recommend import Choice, Judged, choose, choose_for_all, judge, judge_all
@@ -15,15 +16,11 @@ from spark_jobs.backtest.candidates.toml_text import changes_text
 from spark_jobs.backtest.candidates.variation import GridError
 from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.replay.score import Row
-from spark_jobs.backtest.work import Comparison, Settings
-
-HOUR, DAY = 3600.0, 86_400.0
+from spark_jobs.backtest.work import Comparing, Comparison, Scoring, Settings
+from spark_jobs.errors import InputError
 
 SEED = 20_170_705
 """Of the bootstrap's random numbers: the same scores give the same verdicts."""
-
-DAYS_FOR_DAYS = 8
-"""Days of held-out history from which on blocks are days instead of hours: days differ less by the time of day."""
 
 PLOTTED_TARGETS = 5
 """Targets with plots of their own: those that pay most for the running policy."""
@@ -53,9 +50,38 @@ class Job(Struct, frozen=True):
         """Seconds between two collections under the running policy."""
         return self.policy(target, BASELINE).metrics[self.metric(target)].window.interval
 
+    def scorings(self, targets: Collection[str], workers: int) -> Iterator[tuple[str, Scoring]]:
+        """All candidates by target and in their order, cut so that there are about four tasks for each worker."""
+        for target in sorted(targets):
+            policies = self.policies(target)
+            blocks = min(max(-(-4 * workers // len(targets)), 1), len(policies))
+            edges = [round(index * len(policies) / blocks) for index in range(blocks + 1)]
+            for first, last in pairwise(edges):
+                yield target, Scoring(policies[first:last])
+
+    def comparings(self, choices: Mapping[str, Choice]) -> Iterator[tuple[str, Comparing]]:
+        drawn = set(plotted(choices))
+        for target, choice in choices.items():
+            both = self.policy(target, BASELINE), self.policy(target, choice.recommended)
+            yield target, Comparing(*both, target in drawn)
+
 
 def plan_job(plan: Plan, targets: Targets, recorded: Iterable[str]) -> Job:
-    """Candidates for every recorded target. Raises HistoryError for targets without a policy, GridError, ConfigError."""
+    """Candidates for every recorded target. Raises InputError."""
+    try:
+        return _planned(plan, targets, recorded)
+    except (ConfigError, GridError, HistoryError) as error:
+        raise InputError(str(error)) from error
+
+
+def refused(problems: Iterable[str]) -> InputError:
+    """Of all targets whose history cannot be replayed."""
+    told = sorted(set(problems))
+    more = f"; and {len(told) - 5} more targets" if len(told) > 5 else ""
+    return InputError("; ".join(told[:5]) + more)
+
+
+def _planned(plan: Plan, targets: Targets, recorded: Iterable[str]) -> Job:
     names = sorted(recorded)
     if not names:
         raise HistoryError("the history is empty: it names no target")
@@ -79,17 +105,6 @@ def plan_job(plan: Plan, targets: Targets, recorded: Iterable[str]) -> Job:
     return Job(Settings(plan.rules, plan.model, plan.estimate_rate), candidates, metrics, base)
 
 
-def blocks_per_target(candidates: int, targets: int, workers: int) -> int:
-    """Into how many tasks the candidates of one target are cut, so that there are about four for each worker."""
-    return min(max(-(-4 * workers // targets), 1), candidates)
-
-
-def sliced(count: int, blocks: int) -> list[tuple[int, int]]:
-    """`count` items as `blocks` neighbouring ranges of nearly equal length."""
-    edges = [round(index * count / blocks) for index in range(blocks + 1)]
-    return list(pairwise(edges))
-
-
 class Analysis(Struct, frozen=True):
     """All that a report shows. `everywhere` is the one candidate for all targets, where there are several."""
 
@@ -104,10 +119,6 @@ class Analysis(Struct, frozen=True):
 
 def choices_of(rows: Iterable[Row], job: Job) -> dict[str, Choice]:
     return choose(rows, late_budget=job.settings.rules.late_budget)
-
-
-def block_of(held_out_seconds: float) -> float:
-    return DAY if held_out_seconds >= DAYS_FOR_DAYS * DAY else HOUR
 
 
 def plotted(choices: Mapping[str, Choice], count: int = PLOTTED_TARGETS) -> list[str]:

@@ -17,30 +17,15 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from foundation.settings_reader import ConfigError
 from spark_jobs import cli
-from spark_jobs.backtest.analysis import (
-    Analysis,
-    Job,
-    advice,
-    analyse,
-    blocks_per_target,
-    choices_of,
-    plan_job,
-    plotted,
-    sliced,
-)
-from spark_jobs.backtest.candidates.grid import BASELINE
-from spark_jobs.backtest.candidates.recommend import Choice
-from spark_jobs.backtest.candidates.variation import GridError
+from spark_jobs.backtest.analysis import Analysis, Job, advice, analyse, choices_of, plan_job, refused
 from spark_jobs.backtest.local import read_settings
 from spark_jobs.backtest.page import report_of
-from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.replay.score import Row, flat
 from spark_jobs.backtest.schemas import PLANS, RECOMMENDATIONS, SCORES
-from spark_jobs.backtest.tasks import Comparing, Scoring, comparison_of, encoded, rows_of
+from spark_jobs.backtest.tasks import Task, comparison_of, encoded, rows_of
 from spark_jobs.backtest.transforms import arrivals_as_readings, histories, log_as_readings, replayed
-from spark_jobs.backtest.work import Comparison
+from spark_jobs.backtest.work import Work
 from spark_jobs.errors import InputError
 from spark_jobs.platform.output import check_format, is_delta, read_parquet_or_delta
 from spark_jobs.platform.progress import watch
@@ -86,10 +71,7 @@ def run(spark: SparkSession, settings: Settings) -> str:
     try:
         with watch(spark, "reading the history"):
             names = [row.target for row in collected(recorded.select("target"))]
-        try:
-            job = plan_job(plan, targets, names)
-        except (ConfigError, GridError, HistoryError) as error:
-            raise InputError(str(error)) from error
+        job = plan_job(plan, targets, names)
         found, rows = backtest(spark, job, recorded, names)
     finally:
         try_setting(spark, BATCH_SETTING, before)  # the session may be a notebook's
@@ -131,8 +113,7 @@ def backtest(
     rows = score(spark, job, recorded, names)
     choices = choices_of(rows, job)
     with watch(spark, "comparing with the running policies"):
-        pairs = list(_comparings(job, choices))
-        compared: list[Comparison] = _results(spark, recorded, pairs, comparison_of)
+        compared = _results(spark, recorded, job, job.comparings(choices), comparison_of)
     comparisons = sorted(compared, key=lambda each: each.target)  # Spark gives them in the order of its tasks
     return analyse(job, choices, comparisons), rows
 
@@ -140,8 +121,7 @@ def backtest(
 def score(spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str]) -> list[Row]:
     """Scores of all candidates, by target and in the order of the candidates. Raises InputError."""
     with watch(spark, f"replaying {len(names)} targets"):
-        plans = list(_scorings(job, names, _workers(spark)))
-        scored = _results(spark, recorded, plans, rows_of)
+        scored = _results(spark, recorded, job, job.scorings(names, _workers(spark)), rows_of)
     order = {
         name: place
         for policies in job.candidates.values()
@@ -158,38 +138,23 @@ def _workers(spark: SparkSession) -> int:
     return spark.range(1 << 12).select(F.spark_partition_id()).distinct().count()
 
 
-def _scorings(job: Job, names: Iterable[str], workers: int) -> Iterable[tuple[str, int, bytes]]:
-    names = sorted(names)
-    for target in names:
-        policies = job.policies(target)
-        blocks = blocks_per_target(len(policies), len(names), workers)
-        for number, (first, last) in enumerate(sliced(len(policies), blocks)):
-            task = Scoring(job.settings, job.metric(target), job.interval(target), policies[first:last])
-            yield target, number, encoded(task)
-
-
-def _comparings(job: Job, choices: dict[str, Choice]) -> Iterable[tuple[str, int, bytes]]:
-    drawn = set(plotted(choices))
-    for target, choice in choices.items():
-        both = job.policy(target, BASELINE), job.policy(target, choice.recommended)
-        task = Comparing(job.settings, job.metric(target), job.interval(target), *both, target in drawn)
-        yield target, 0, encoded(task)
-
-
 def _results(
     spark: SparkSession,
     recorded: DataFrame,
-    plans: list[tuple[str, int, bytes]],
+    job: Job,
+    works: Iterable[tuple[str, Work]],
     decode: Callable[[bytes], _Result],
 ) -> list[_Result]:
-    """What every plan gave, in no order. Raises InputError with the problems of all targets."""
+    """What each work gave, in no order. Raises InputError with the problems of all targets."""
+    plans = [
+        (target, number, encoded(Task(job.settings, job.metric(target), job.interval(target), work)))
+        for number, (target, work) in enumerate(works)
+    ]
     frame = spark.createDataFrame(plans, PLANS)
     partitions = min(len(plans), 4 * _workers(spark))
     found = collected(replayed(recorded, frame, partitions=partitions))
-    problems = sorted({row.problem for row in found if row.problem is not None})
-    if problems:
-        more = f"; and {len(problems) - 5} more targets" if len(problems) > 5 else ""
-        raise InputError("; ".join(problems[:5]) + more)
+    if problems := [row.problem for row in found if row.problem is not None]:
+        raise refused(problems)
     return [decode(bytes(row.result)) for row in found]
 
 

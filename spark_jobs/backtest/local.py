@@ -18,28 +18,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from foundation.settings_reader import ConfigError
-from scaling.config.policy import PolicySpec
 from scaling.service import registry
 from spark_jobs.backtest import work
-from spark_jobs.backtest.analysis import (
-    Analysis,
-    Job,
-    advice,
-    analyse,
-    block_of,
-    blocks_per_target,
-    choices_of,
-    plan_job,
-    plotted,
-    sliced,
-)
-from spark_jobs.backtest.candidates.grid import BASELINE, Plan, Targets, read_grid
-from spark_jobs.backtest.candidates.recommend import VERDICTS
-from spark_jobs.backtest.candidates.variation import GridError
+from spark_jobs.backtest.analysis import Analysis, Job, advice, analyse, choices_of, plan_job, refused
+from spark_jobs.backtest.candidates.grid import Plan, Targets, read_grid
+from spark_jobs.backtest.candidates.recommend import Verdict, in_short
 from spark_jobs.backtest.reading import Readings, merged, read_arrivals, read_log
 from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.replay.score import Row, flat
-from spark_jobs.backtest.work import Comparison, Prepared, Replayer
+from spark_jobs.backtest.work import Prepared, Replayer
 from spark_jobs.errors import InputError
 
 console = Console()
@@ -47,33 +34,16 @@ errors = Console(stderr=True)
 
 
 class Task(Struct, frozen=True):
-    """One target's history and some of its candidates."""
+    """One target's history, and what to do with it."""
 
     prepared: Prepared
     metric: str
     rules: Any
-    candidates: list[tuple[str, PolicySpec]]
+    work: work.Work
 
 
-class Pair(Struct, frozen=True):
-    """One target's history, its running policy and the recommended one."""
-
-    prepared: Prepared
-    metric: str
-    rules: Any
-    baseline: PolicySpec
-    recommended: PolicySpec
-    plot: bool
-
-
-def _score(task: Task) -> list[Row]:
-    return Replayer(task.prepared, task.metric, task.rules).rows(task.candidates)
-
-
-def _compare(pair: Pair) -> Comparison:
-    replayer = Replayer(pair.prepared, pair.metric, pair.rules)
-    block = block_of(replayer.history.end - replayer.split)
-    return work.compare(replayer, pair.baseline, pair.recommended, block=block, plot=pair.plot)
+def _done(task: Task) -> Any:
+    return work.done(Replayer(task.prepared, task.metric, task.rules), task.work)
 
 
 def backtest(
@@ -83,35 +53,18 @@ def backtest(
 
     The number of processes changes nothing but the time. Raises InputError.
     """
-    try:
-        job = plan_job(plan, targets, readings)
-    except (ConfigError, GridError, HistoryError) as error:
-        raise InputError(str(error)) from error
+    job = plan_job(plan, targets, readings)
     prepared = _prepared(readings, job)
-    count = max(len(found) for found in job.candidates.values())
-    blocks = blocks_per_target(count, len(prepared), processes)
-    tasks = [
-        Task(prepared[target], job.metric(target), job.settings.rules, job.policies(target)[first:last])
-        for target in prepared
-        for first, last in sliced(len(job.policies(target)), blocks)
-    ]
     with _pool(processes) as run:
+
+        def each(text: str, works: Iterable[tuple[str, work.Work]]) -> list[Any]:
+            tasks = [Task(prepared[name], job.metric(name), job.settings.rules, each) for name, each in works]
+            return list(run(text, _done, tasks))
+
         try:
-            rows = [row for found in run("replaying", _score, tasks) for row in found]
+            rows = [row for found in each("replaying", job.scorings(prepared, processes)) for row in found]
             choices = choices_of(rows, job)
-            drawn = set(plotted(choices))
-            pairs = [
-                Pair(
-                    prepared[target],
-                    job.metric(target),
-                    job.settings.rules,
-                    job.policy(target, BASELINE),
-                    job.policy(target, choice.recommended),
-                    target in drawn,
-                )
-                for target, choice in choices.items()
-            ]
-            comparisons = list(run("comparing", _compare, pairs))
+            comparisons = each("comparing", job.comparings(choices))
         except HistoryError as error:
             raise InputError(str(error)) from error
     return analyse(job, choices, comparisons), rows
@@ -129,8 +82,7 @@ def _prepared(readings: Readings, job: Job) -> dict[str, Prepared]:
         except HistoryError as error:
             problems.append(str(error))
     if problems:
-        more = f"; and {len(problems) - 5} more targets" if len(problems) > 5 else ""
-        raise InputError("; ".join(problems[:5]) + more)
+        raise refused(problems)
     return found
 
 
@@ -238,15 +190,14 @@ def _read(arrivals: Path | None, log: Path | None, plan: Plan) -> Readings:
 def show(found: Analysis) -> None:
     """The recommendations as a table on the terminal."""
     table = Table("target", "recommended", "late", "now", "cost", "now", "held out")
-    for target, choice in found.choices.items():
-        old, new = choice.held_out[BASELINE], choice.held_out[choice.recommended]
+    for line in advice(found):
         table.add_row(
-            target,
-            choice.recommended,
-            f"{new.late_share:.2%}",
-            f"{old.late_share:.2%}",
-            f"{new.cost:,.2f}",
-            f"{old.cost:,.2f}",
-            VERDICTS[found.judged[target].verdict].partition(":")[0].partition(";")[0],
+            line.target,
+            line.recommended,
+            f"{line.late_share:.2%}",
+            f"{line.late_share_running:.2%}",
+            f"{line.cost:,.2f}",
+            f"{line.cost_running:,.2f}",
+            in_short(Verdict(line.verdict)),
         )
     console.print(table)

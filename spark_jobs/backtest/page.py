@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from spark_jobs.backtest import charts
-from spark_jobs.backtest.analysis import Analysis, changes_of
+from spark_jobs.backtest.analysis import Analysis, advice, changes_of
 from spark_jobs.backtest.candidates.grid import BASELINE
-from spark_jobs.backtest.candidates.recommend import VERDICTS, Choice, Difference, Judged, Verdict
+from spark_jobs.backtest.candidates.recommend import VERDICTS, Choice, Difference, Judged, Verdict, in_short
 from spark_jobs.backtest.replay.score import Score
 from spark_jobs.backtest.work import Comparison
 from spark_jobs.reports.report import Report
@@ -140,17 +140,10 @@ def _interval(difference: Difference, unit: str) -> str:
 
 
 def _by_target(found: Analysis) -> Iterable[tuple[object, ...]]:
-    for target, choice in found.choices.items():
-        old, new = choice.held_out[BASELINE], choice.held_out[choice.recommended]
-        yield (
-            target,
-            choice.recommended,
-            new.late_share * 100,
-            old.late_share * 100,
-            new.cost,
-            old.cost,
-            VERDICTS[found.judged[target].verdict].partition(":")[0].partition(";")[0],
-        )
+    for line in advice(found):
+        late = line.late_share * 100, line.late_share_running * 100
+        verdict = in_short(Verdict(line.verdict))
+        yield (line.target, line.recommended, *late, line.cost, line.cost_running, verdict)
 
 
 def _best(choice: Choice) -> Iterable[tuple[object, ...]]:

@@ -9,38 +9,23 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import Struct
 
-from scaling.config.policy import PolicySpec
-from spark_jobs.backtest.analysis import block_of
 from spark_jobs.backtest.reading import of_metrics
 from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.replay.score import Row
-from spark_jobs.backtest.work import Comparison, Reading, Replayer, Settings, compare, prepare
+from spark_jobs.backtest.work import Comparison, Reading, Replayer, Settings, Work, done, prepare
 
 
-class Scoring(Struct, frozen=True, tag="scoring"):
-    """Score some candidates. `interval` is the running policy's, in seconds."""
-
-    settings: Settings
-    metric: str
-    interval: float
-    candidates: list[tuple[str, PolicySpec]]
-
-
-class Comparing(Struct, frozen=True, tag="comparing"):
-    """Compare the running policy with the recommended one."""
+class Task(Struct, frozen=True):
+    """`interval` is the running policy's, in seconds."""
 
     settings: Settings
     metric: str
     interval: float
-    baseline: PolicySpec
-    recommended: PolicySpec
-    plot: bool
+    work: Work
 
-
-Work = Scoring | Comparing
 
 _encoder = msgspec.msgpack.Encoder()
-_work = msgspec.msgpack.Decoder(Work)
+_task = msgspec.msgpack.Decoder(Task)
 rows_of: Callable[[bytes], list[Row]] = msgspec.msgpack.Decoder(list[Row]).decode
 comparison_of: Callable[[bytes], Comparison] = msgspec.msgpack.Decoder(Comparison).decode
 
@@ -48,8 +33,8 @@ OUTCOMES = pa.schema([("target", pa.string()), ("result", pa.binary()), ("proble
 """What a task gave, or why it could not be done."""
 
 
-def encoded(work: Work) -> bytes:
-    return _encoder.encode(work)
+def encoded(task: Task) -> bytes:
+    return _encoder.encode(task)
 
 
 def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -62,20 +47,16 @@ def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _outcome(task: Mapping[str, Any]) -> dict[str, Any]:
     target = task["target"]
     try:
-        result = _done(target, _work.decode(task["work"]), task["readings"])
+        result = _done(target, _task.decode(task["work"]), task["readings"])
     except HistoryError as error:
         return {"target": target, "result": None, "problem": str(error)}
     return {"target": target, "result": _encoder.encode(result), "problem": None}
 
 
-def _done(target: str, work: Work, recorded: Sequence[Mapping[str, Any]]) -> list[Row] | Comparison:
-    readings = readings_of(recorded, work.metric)
-    prepared = prepare(target, readings, work.settings, interval=work.interval)
-    replayer = Replayer(prepared, work.metric, work.settings.rules)
-    if isinstance(work, Scoring):
-        return replayer.rows(work.candidates)
-    block = block_of(replayer.history.end - replayer.split)
-    return compare(replayer, work.baseline, work.recommended, block=block, plot=work.plot)
+def _done(target: str, task: Task, recorded: Sequence[Mapping[str, Any]]) -> list[Row] | Comparison:
+    readings = readings_of(recorded, task.metric)
+    prepared = prepare(target, readings, task.settings, interval=task.interval)
+    return done(Replayer(prepared, task.metric, task.settings.rules), task.work)
 
 
 def readings_of(recorded: Sequence[Mapping[str, Any]], metric: str) -> list[Reading]:

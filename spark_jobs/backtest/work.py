@@ -23,6 +23,11 @@ from spark_jobs.backtest.replay.load import Load, Waiting
 from spark_jobs.backtest.replay.score import Blocks, Row, scores
 from spark_jobs.backtest.replay.simulate import Trajectory, simulate, starting_instances
 
+HOUR, DAY = 3600.0, 86_400.0
+
+DAYS_FOR_DAYS = 8
+"""Days of held-out history from which on blocks are days instead of hours: days differ less by the time of day."""
+
 PLOTTED = 1500
 """Points of a plotted line: more than a screen has pixels for."""
 
@@ -153,14 +158,34 @@ class Comparison(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def compare(
-    replayer: Replayer, baseline: PolicySpec, recommended: PolicySpec, *, block: float, plot: bool
-) -> Comparison:
-    """Replays both again, and cuts the held-out part into blocks of `block` seconds (the last one may be shorter)."""
+class Scoring(Struct, frozen=True, tag="scoring"):
+    """Score some candidates."""
+
+    candidates: list[tuple[str, PolicySpec]]
+
+
+class Comparing(Struct, frozen=True, tag="comparing"):
+    """Compare the running policy with the recommended one."""
+
+    baseline: PolicySpec
+    recommended: PolicySpec
+    plot: bool
+
+
+Work = Scoring | Comparing
+
+
+def done(replayer: Replayer, work: Work) -> list[Row] | Comparison:
+    return replayer.rows(work.candidates) if isinstance(work, Scoring) else compare(replayer, work)
+
+
+def compare(replayer: Replayer, work: Comparing) -> Comparison:
+    """Replays both again, and cuts the held-out part into days or hours (the last one may be shorter)."""
     history = replayer.history
-    runs = [(spec, replayer.run(spec)) for spec in (baseline, recommended)]
+    block = DAY if history.end - replayer.split >= DAYS_FOR_DAYS * DAY else HOUR
+    runs = [(spec, replayer.run(spec)) for spec in (work.baseline, work.recommended)]
     blocks = [_blocks(replayer, spec, run, block) for spec, run in runs]
-    series = [_series(replayer.load(spec)[0], run) for spec, run in runs] if plot else None
+    series = [_series(replayer.load(spec)[0], run) for spec, run in runs] if work.plot else None
     return Comparison(
         history.target,
         history.start,

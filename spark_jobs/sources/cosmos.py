@@ -34,7 +34,7 @@ from azure.cosmos.aio import ContainerProxy, CosmosClient
 from azure.cosmos.exceptions import CosmosHttpResponseError
 from msgspec import UNSET
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from consumer.mapping.documents import parse_path, partition_key_text
@@ -42,6 +42,7 @@ from foundation.azure.connections import ConnectionSettingsError, network_story
 from foundation.azure.cosmos import cosmos_client
 from foundation.errors import SettingsError
 from spark_jobs.errors import InputError, JobError
+from spark_jobs.platform.data_source import Source
 from spark_jobs.platform.source_options import CONNECTION_STRING, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema, row_schema
 
@@ -68,15 +69,11 @@ class FeedRange(InputPartition):
         self.budget = budget
 
 
-class CosmosDataSource(DataSource):
+class CosmosDataSource(Source):
     """See the module."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "cosmos"
-
-    def schema(self) -> StructType:
-        return DOCUMENTS
+    NAME = "cosmos"
+    SCHEMA = DOCUMENTS
 
     def reader(self, schema: StructType) -> CosmosReader:  # noqa: ARG002 - the base's signature
         return CosmosReader({name.lower(): value for name, value in self.options.items()})

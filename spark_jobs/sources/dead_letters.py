@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from consumer.config import read_config
@@ -25,6 +25,7 @@ from consumer.model import DeadLetter
 from consumer.running.assembly import Parts
 from foundation.errors import SettingsError, TidemarkError
 from spark_jobs.errors import InputError, JobError
+from spark_jobs.platform.data_source import Source
 from spark_jobs.platform.source_options import SETTINGS, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema, row_schema
 
@@ -38,15 +39,11 @@ _AT_ONCE = 1000  # letters in a batch handed to Spark
 _SCHEMA = arrow_schema(DEAD_LETTERS)
 
 
-class DeadLetterSource(DataSource):
+class DeadLetterSource(Source):
     """See the module."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "dead_letters"
-
-    def schema(self) -> StructType:
-        return DEAD_LETTERS
+    NAME = "dead_letters"
+    SCHEMA = DEAD_LETTERS
 
     def reader(self, schema: StructType) -> DeadLetterReader:  # noqa: ARG002 - the base's signature
         return DeadLetterReader({name.lower(): value for name, value in self.options.items()})

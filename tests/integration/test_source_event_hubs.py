@@ -7,8 +7,8 @@ from azure.eventhub import EventData
 
 from spark_jobs.errors import InputError
 from spark_jobs.sources.event_hubs.positions import Range
-from spark_jobs.sources.event_hubs.settings import HubRange, HubSettings
-from spark_jobs.sources.event_hubs.task import batches_of
+from spark_jobs.sources.event_hubs.reading import batches_of
+from spark_jobs.sources.event_hubs.settings import HubSettings
 from tests.event_hubs_support import HUB, producing, running_server
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(1500)]
@@ -36,7 +36,7 @@ def options(server, **more):
 
 def task(server, partition, first, last, **more):
     """What one Spark task reads."""
-    batches = batches_of(HubSettings.of(options(server, **more)), HubRange(Range(partition, first, last)))
+    batches = batches_of(HubSettings.of(options(server, **more)), Range(partition, first, last))
     return [row for batch in batches for row in batch.to_pylist()]
 
 

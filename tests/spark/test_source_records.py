@@ -11,10 +11,9 @@ from devstack.processes.azurite import Azurite
 from scaling.log_entry import LogEntry, LogKind
 from scaling.storage.decision_log import TableDecisionLog
 from spark_jobs.errors import InputError
-from spark_jobs.schemas import APP_EVENTS, DECISIONS, METRICS, TELEMETRY
+from spark_jobs.schemas import APP_EVENTS, DECISIONS, TELEMETRY
 from spark_jobs.sources.records.app_insights import read_app_insights
 from spark_jobs.sources.records.telemetry import (
-    metrics_of,
     read_consumer_telemetry,
     read_decisions,
     stream_consumer_telemetry,
@@ -110,11 +109,6 @@ def test_the_log_is_the_same_from_files_and_from_the_table(spark, tmp_path, own_
     assert sorted(files.collect(), key=lambda row: (row.at, row.kind)) == read
     assert [row.target for row in read] == ["plan 0", *(f"plan {index % 3}" for index in range(7))]
     assert read[5].inputs == b"\x01" * 100_000
-    samples = metrics_of(files.filter("inputs is null"))
-    assert samples.schema == METRICS
-    assert sorted((row.target, row.value) for row in samples.collect()) == sorted(
-        (each.target, 120.0) for index, each in enumerate(entries[:7]) if index != 4
-    )
     with pytest.raises(Exception, match="there is no table 'Nothing'"):
         read_decisions(spark, f"table://{prefix}/Nothing").collect()
     with pytest.raises(InputError, match="Elsewhere"):

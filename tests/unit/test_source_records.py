@@ -12,15 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from consumer.telemetry.records import CheckpointRecord, IntervalRecord, PartitionRecord
-from scaling.analysis.replay import encode_inputs
-from scaling.config.policy import Policy, PolicySpec
-from scaling.controls import Controls
 from scaling.log_entry import LogEntry, LogKind
-from scaling.model import Effect, EffectOutcome, Reason, Recommendation, TargetState
-from scaling.window import Window
+from scaling.model import Effect, EffectOutcome, Reason, Recommendation
 from spark_jobs.sources.records.app_insights_rows import app_event_records, app_event_row, event_time
 from spark_jobs.sources.records.records import RejectedError, parsed, records, unpacked
-from spark_jobs.sources.records.telemetry_rows import decision_row, samples_of, telemetry_row
+from spark_jobs.sources.records.telemetry_rows import decision_row, telemetry_row
 
 AT = 1_763_712_000.125
 WHEN = datetime(2025, 11, 21, 8, 0, 0, 125_000, tzinfo=UTC)
@@ -206,26 +202,6 @@ def test_the_log_as_the_command_prints_it_is_read():
     printed = msgspec.json.format(msgspec.json.encode([entry(), entry(key="again")]), indent=2)
 
     assert [decision_row(text)["key"] for _, text in records(printed)] == ["decision", "again"]
-
-
-def test_samples_come_from_the_windows_a_decision_kept_else_from_its_newest_values():
-    window = Window([AT - 60.0, AT], [3.0, 5.0], None, False)
-    policy = Policy(
-        PolicySpec(
-            target="plan", scaler="none", scaler_options={}, minimum=1, maximum=2, metrics={}, rules=()
-        )
-    )
-    inputs = encode_inputs(policy, {"backlog": window}, TargetState(), Controls(), now=AT, decision_id="d")
-
-    def samples(made):
-        row = decision_row(msgspec.json.encode(made))
-        return [(each["metric"], each["at"].timestamp(), each["value"]) for each in samples_of(row)]
-
-    assert samples(entry(inputs=inputs)) == [("backlog", AT - 60, 3.0), ("backlog", AT, 5.0)]
-    assert samples(entry()) == [("backlog", AT, 120.0)]
-    assert samples(entry(kind=LogKind.EFFECT)) == []
-    with pytest.raises(RejectedError, match="cannot be read"):
-        samples(entry(inputs=b"zlib no more"))
 
 
 # -- Application Insights ----------------------------------------------------------------------------------

@@ -41,6 +41,10 @@ VERDICTS: dict[Verdict, str] = {
 }
 
 
+def in_short(verdict: Verdict) -> str:
+    return VERDICTS[verdict].partition(":")[0].partition(";")[0]
+
+
 class Difference(Struct, frozen=True):
     """A mean difference per block with its confidence interval; negative is less than the baseline."""
 

@@ -11,16 +11,15 @@ tells their number. With a quarantine, a task holds the events of one file in me
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
-import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
+from spark_jobs.platform.data_source import Source, TaskReader
 from spark_jobs.platform.source_options import STORAGE
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING
@@ -67,27 +66,15 @@ def read_capture(
     return spark.read.format(NAME).options(**options).load()
 
 
-class CaptureSource(DataSource):
+class CaptureSource(Source):
     """The data source "eventhubs_capture"."""
 
-    @classmethod
-    def name(cls) -> str:
-        return NAME
+    NAME = NAME
 
     def schema(self) -> StructType:
         columns = CaptureSettings.of(self.options).columns
         return StructType([EVENTS[column] for column in columns])
 
-    def reader(self, schema: StructType) -> CaptureReader:  # noqa: ARG002 - Spark's interface
-        return CaptureReader(CaptureSettings.of(self.options))
-
-
-class CaptureReader(DataSourceReader):
-    def __init__(self, settings: CaptureSettings) -> None:
-        self._settings = settings
-
-    def partitions(self) -> Sequence[InputPartition]:
-        return self._settings.tasks()
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return batches_of(self._settings, partition)
+    def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
+        settings = CaptureSettings.of(self.options)
+        return TaskReader(settings.tasks, partial(batches_of, settings))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-
-from pyspark.sql.datasource import InputPartition
 
 from spark_jobs.errors import InputError
 from spark_jobs.platform.source_options import STORAGE, check_secrets, positive
@@ -65,8 +63,8 @@ class CaptureSettings:
         layout = CaptureLayout(self.layout)
         return [CaptureFile(*found, layout.place(found.name)) for found in self.folder().find(ENDING)]
 
-    def tasks(self) -> list[Files]:
-        return [Files(task) for task in packed(self.files(), self.partition_bytes)]
+    def tasks(self) -> list[list[CaptureFile]]:
+        return packed(self.files(), self.partition_bytes)
 
 
 def _columns(text: str | None) -> tuple[str, ...]:
@@ -78,10 +76,3 @@ def _columns(text: str | None) -> tuple[str, ...]:
     if unknown:
         raise InputError(f"columns name {', '.join(unknown)}; accepted: {', '.join(names)}")
     return tuple(name for name in names if name in chosen)
-
-
-class Files(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, files: Sequence[CaptureFile]) -> None:
-        self.files = tuple(files)

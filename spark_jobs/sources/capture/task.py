@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql.datasource import InputPartition
 
 from spark_jobs.errors import InputError
 from spark_jobs.sources.capture.decoder import Source, decode_file
 from spark_jobs.sources.capture.layout import CaptureLayout, Place
-from spark_jobs.sources.capture.settings import CaptureSettings, Files
+from spark_jobs.sources.capture.settings import CaptureFile, CaptureSettings
 from spark_jobs.sources.columns.avro_container import CorruptFileError, announced_events
 from spark_jobs.sources.files.input_files import Quarantine
 
 
-def batches_of(settings: CaptureSettings, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+def batches_of(settings: CaptureSettings, files: Sequence[CaptureFile]) -> Iterator[pa.RecordBatch]:
     """The batches of a task. Nothing is kept between two files but the settings."""
-    if not isinstance(partition, Files):  # Spark's stand-in where there are no files
-        return
     folder, quarantine = settings.folder(), settings.quarantined()
-    for file in partition.files:
+    for file in files:
         try:
             data = folder.read(file.name)
         except FileNotFoundError as error:

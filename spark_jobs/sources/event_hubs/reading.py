@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import NamedTuple
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -28,6 +29,20 @@ class _Place(NamedTuple):
     hub: str
     partition: str
     file: None = None
+
+
+def batches_of(settings: HubSettings, wanted: Range) -> Iterator[pa.RecordBatch]:
+    """The batches of a task."""
+    reader = RangeReader(settings, wanted)
+    loop: Any = asyncio.new_event_loop()
+    try:
+        while (batch := loop.run_until_complete(reader.next_batch())) is not None:
+            yield batch
+    finally:
+        with contextlib.suppress(TimeoutError):
+            loop.run_until_complete(asyncio.wait_for(reader.close(), 10.0))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
 
 
 class RangeReader:

@@ -7,15 +7,21 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql.datasource import InputPartition
-
 from consumer.model import PartitionState
 from consumer.receiving.receiver import HubReceiver
 from foundation.azure.connections import ConnectionSettingsError, event_hubs_endpoint
 from foundation.errors import SettingsError, UnavailableError
 from spark_jobs.errors import InputError
 from spark_jobs.platform.source_options import CONNECTION_STRING, check_secrets, environment, positive
-from spark_jobs.sources.event_hubs.positions import EARLIEST, LATEST, Range, lost, parse_position
+from spark_jobs.sources.event_hubs.positions import (
+    EARLIEST,
+    LATEST,
+    Range,
+    lost,
+    parse_position,
+    ranges,
+    resolved,
+)
 
 NAME = "eventhubs"
 
@@ -88,13 +94,16 @@ class HubSettings:
         """How a partition stands now. Raises InputError."""
         return (await self._look())[partition]
 
-    def checked(self, wanted: Sequence[Range], states: Mapping[str, PartitionState]) -> list[InputPartition]:
-        """One task for each partition. Raises InputError where events are gone, or logs it, as the settings say."""
+    def tasks(self) -> Sequence[Range]:
+        """One for each partition, as the hub stands now. Raises InputError where events are gone, or logs it, as the settings say."""
+        states = self.look()
+        start = resolved(self.start, states, EARLIEST, "startingPosition")
+        wanted = ranges(start, resolved(self.end, states, LATEST, "endingPosition"))
         for each in wanted:
-            story = lost(each, states[each.partition]) if each.partition in states else None
+            story = lost(each, states[each.partition])
             if story is not None:
                 self.report_loss(story)
-        return [HubRange(each) for each in wanted]
+        return wanted
 
     def report_loss(self, story: str) -> None:
         """Raises InputError, or logs."""
@@ -103,10 +112,3 @@ class HubSettings:
                 f"event hub '{self.hub}': {story}; set failOnDataLoss to false to go on without them"
             )
         log.warning("event hub '%s': %s", self.hub, story)
-
-
-class HubRange(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, wanted: Range) -> None:
-        self.wanted = wanted

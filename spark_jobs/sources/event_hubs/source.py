@@ -13,18 +13,17 @@ Readers hold no ownership, and write no checkpoints to storage.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 
-import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from spark_jobs.platform.data_source import Source, TaskReader
 from spark_jobs.platform.source_options import CONNECTION_STRING, carried
 from spark_jobs.schemas import EVENTS
-from spark_jobs.sources.event_hubs.positions import EARLIEST, LATEST, ranges, resolved
+from spark_jobs.sources.event_hubs.reading import batches_of
 from spark_jobs.sources.event_hubs.settings import NAME, HubSettings
-from spark_jobs.sources.event_hubs.task import batches_of
 
 
 def read_event_hub(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
@@ -37,30 +36,12 @@ def read_event_hub(spark: SparkSession, options: Mapping[str, str]) -> DataFrame
     return spark.read.format(NAME).options(**given).load()
 
 
-class EventHubSource(DataSource):
+class EventHubSource(Source):
     """The data source "eventhubs"."""
 
-    @classmethod
-    def name(cls) -> str:
-        return NAME
+    NAME = NAME
+    SCHEMA = EVENTS
 
-    def schema(self) -> StructType:
-        return EVENTS
-
-    def reader(self, schema: StructType) -> EventHubReader:  # noqa: ARG002 - Spark's interface
-        return EventHubReader(HubSettings.of(self.options))
-
-
-class EventHubReader(DataSourceReader):
-    def __init__(self, settings: HubSettings) -> None:
-        self._settings = settings
-
-    def partitions(self) -> Sequence[InputPartition]:
-        settings = self._settings
-        states = settings.look()
-        start = resolved(settings.start, states, EARLIEST, "startingPosition")
-        end = resolved(settings.end, states, LATEST, "endingPosition")
-        return settings.checked(ranges(start, end), states)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return batches_of(self._settings, partition)
+    def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
+        settings = HubSettings.of(self.options)
+        return TaskReader(settings.tasks, partial(batches_of, settings))

@@ -18,10 +18,10 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
+from spark_jobs.platform.data_source import Source, TaskReader
 from spark_jobs.platform.source_options import FOR_EVER, STORAGE, check_secrets, positive
 from spark_jobs.schemas import arrow_schema
 from spark_jobs.sources.files.input_files import Folder, FoundFile, Quarantine, packed
@@ -79,23 +79,17 @@ class RecordSettings(NamedTuple):
             raise InputError(f"there are no files for {self.source} ({endings}) in '{self.path}'")
         return found
 
+    def tasks(self) -> list[list[FoundFile]]:
+        return packed(self.files(), self.partition_bytes)
+
 
 def _is_hidden(name: str) -> bool:
     return name.rpartition("/")[2].startswith((".", "_"))
 
 
-class RecordFiles(InputPartition):
-    """What one task reads."""
+class RecordSource(Source):
+    """Subclasses name it, its files, and how a file of them is read."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = tuple(names)
-
-
-class RecordSource(DataSource):
-    """A source of one schema. Subclasses name it, its files, and how a file of them is read."""
-
-    NAME: ClassVar[str]
-    SCHEMA: ClassVar[StructType]
     ENDINGS: ClassVar[tuple[str, ...]]
 
     @staticmethod
@@ -103,34 +97,18 @@ class RecordSource(DataSource):
         """A file's records. Raises RejectedError where it cannot be read at all."""
         raise NotImplementedError
 
-    @classmethod
-    def name(cls) -> str:
-        return cls.NAME
-
-    def schema(self) -> StructType:
-        return self.SCHEMA
-
-    def reader(self, schema: StructType) -> RecordReader:  # noqa: ARG002 - Spark's interface
-        return RecordReader(RecordSettings.of(self.NAME, self.ENDINGS, self.options), type(self).parse)
+    def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
+        settings = RecordSettings.of(self.NAME, self.ENDINGS, self.options)
+        return TaskReader(settings.tasks, partial(_batches_of, settings, type(self).parse))
 
 
-class RecordReader(DataSourceReader):
-    def __init__(self, settings: RecordSettings, parse: Callable[[bytes, str], Parsed]) -> None:
-        self._settings = settings
-        self._parse = parse
-
-    def partitions(self) -> Sequence[InputPartition]:
-        tasks = packed(self._settings.files(), self._settings.partition_bytes)
-        return [RecordFiles([file.name for file in task]) for task in tasks]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, RecordFiles):
-            return
-        settings = self._settings
-        folder = Folder(settings.path, settings.storage)
-        aside = Aside.of(folder, settings.quarantine, settings.storage)
-        for name in partition.names:
-            yield from _batches(name, folder.read(name), self._parse, aside)
+def _batches_of(
+    settings: RecordSettings, parse: Callable[[bytes, str], Parsed], files: Sequence[FoundFile]
+) -> Iterator[pa.RecordBatch]:
+    folder = Folder(settings.path, settings.storage)
+    aside = Aside.of(folder, settings.quarantine, settings.storage)
+    for file in files:
+        yield from _batches(file.name, folder.read(file.name), parse, aside)
 
 
 def _batches(
@@ -225,9 +203,8 @@ def stream_lines(
     path: str,
     read: ReadRow,
     schema: StructType,
-    *,
-    quarantine: str | None = None,
-    max_files_per_trigger: int | None = None,
+    quarantine: str | None,
+    max_files_per_trigger: int | None,
 ) -> DataFrame:
     """JSON lines as they come, by Spark's own stream of files, which knows each file it has read.
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from azure.core.exceptions import AzureError, ResourceNotFoundError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from foundation.azure.connections import (
@@ -28,6 +27,7 @@ from foundation.azure.connections import (
 from scaling.storage import decision_log
 from scaling.storage.rows import read_log_row
 from spark_jobs.errors import InputError
+from spark_jobs.platform.data_source import Source, TaskReader
 from spark_jobs.platform.source_options import carried, environment
 from spark_jobs.schemas import DECISIONS, arrow_schema
 from spark_jobs.sources.records.records import RejectedError
@@ -83,45 +83,29 @@ class TableSettings(NamedTuple):
         except (AzureError, OSError) as error:
             raise InputError(f"{where} cannot be read: {network_story(error)}") from error
 
+    def targets(self) -> list[str]:
+        """The tasks. Raises InputError."""
+        return sorted({row["RowKey"] for row in asyncio.run(self.entities(decision_log.TARGETS, ["RowKey"]))})
 
-class TablePartition(InputPartition):
-    def __init__(self, key: str) -> None:
-        self.key = key
-
-
-class TableSource(DataSource):
-    """The data source "azure_table"."""
-
-    @classmethod
-    def name(cls) -> str:
-        return NAME
-
-    def schema(self) -> StructType:
-        return DECISIONS
-
-    def reader(self, schema: StructType) -> TableReader:  # noqa: ARG002 - Spark's interface
-        return TableReader(TableSettings.of(self.options))
-
-
-class TableReader(DataSourceReader):
-    def __init__(self, settings: TableSettings) -> None:
-        self._settings = settings
-
-    def partitions(self) -> Sequence[InputPartition]:
-        settings = self._settings
-        rows = asyncio.run(settings.entities(decision_log.TARGETS, ["RowKey"]))
-        return [TablePartition(key) for key in sorted({row["RowKey"] for row in rows})]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, TablePartition):  # Spark's stand-in where there are no partitions
-            return
-        settings = self._settings
+    def read(self, target: str) -> Iterator[pa.RecordBatch]:
+        """DECISIONS on a target. Raises InputError."""
         rows = []
-        for entity in asyncio.run(settings.entities(partition.key)):
+        for entity in asyncio.run(self.entities(target)):
             try:
                 rows.append(entry_row(read_log_row(entity, inputs=True)))
             except RejectedError as error:
                 raise InputError(
-                    f"row '{entity['RowKey']}' of table '{settings.table}', partition '{partition.key}': {error}"
+                    f"row '{entity['RowKey']}' of table '{self.table}', partition '{target}': {error}"
                 ) from error
         yield pa.RecordBatch.from_pylist(rows, schema=arrow_schema(DECISIONS))
+
+
+class TableSource(Source):
+    """The data source "azure_table"."""
+
+    NAME = NAME
+    SCHEMA = DECISIONS
+
+    def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
+        settings = TableSettings.of(self.options)
+        return TaskReader(settings.targets, settings.read)

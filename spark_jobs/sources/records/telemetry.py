@@ -4,19 +4,18 @@ folders of JSON lines, and "azure_table" over Table Storage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
-import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
-from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY, arrow_schema
+from spark_jobs.schemas import DECISIONS, TELEMETRY, arrow_schema
 from spark_jobs.sources.records import tables
 from spark_jobs.sources.records.record_files import RecordSource, read_records, stream_lines
-from spark_jobs.sources.records.records import Parsed, RejectedError, parsed, records
-from spark_jobs.sources.records.telemetry_rows import decision_row, samples_of, telemetry_row
+from spark_jobs.sources.records.records import Parsed, parsed, records
+from spark_jobs.sources.records.telemetry_rows import decision_row, telemetry_row
 
 LINES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
 
@@ -55,21 +54,10 @@ def read_consumer_telemetry(
 
 
 def stream_consumer_telemetry(
-    spark: SparkSession,
-    path: str,
-    *,
-    quarantine: str | None = None,
-    max_files_per_trigger: int | None = None,
+    spark: SparkSession, path: str, *, quarantine: str | None = None, max_files_per_trigger: int | None = None
 ) -> DataFrame:
     """TELEMETRY of the files as they land."""
-    return stream_lines(
-        spark,
-        path,
-        telemetry_row,
-        TELEMETRY,
-        quarantine=quarantine,
-        max_files_per_trigger=max_files_per_trigger,
-    )
+    return stream_lines(spark, path, telemetry_row, TELEMETRY, quarantine, max_files_per_trigger)
 
 
 def read_decisions(
@@ -91,41 +79,11 @@ def read_decisions(
 
 
 def stream_decisions(
-    spark: SparkSession,
-    path: str,
-    *,
-    quarantine: str | None = None,
-    max_files_per_trigger: int | None = None,
+    spark: SparkSession, path: str, *, quarantine: str | None = None, max_files_per_trigger: int | None = None
 ) -> DataFrame:
     """DECISIONS of JSON lines as they land. Raises InputError for a table, which cannot be streamed."""
     if path.startswith(tables.SCHEME):
         raise InputError(
             f"'{path}' cannot be streamed: a table tells nothing of what is new; read it as a batch"
         )
-    return stream_lines(
-        spark,
-        path,
-        decision_row,
-        DECISIONS,
-        quarantine=quarantine,
-        max_files_per_trigger=max_files_per_trigger,
-    )
-
-
-def metrics_of(decisions: DataFrame) -> DataFrame:
-    """METRICS that the decisions were made from, each sample once.
-
-    Decisions keep their windows, so a sample is found in several. Inputs that cannot be read end the first action.
-    """
-    samples = decisions.select("target", "at", "kind", "metrics", "inputs").mapInArrow(_samples, METRICS)
-    return samples.dropDuplicates(["target", "metric", "at"])
-
-
-def _samples(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    schema = arrow_schema(METRICS)
-    for batch in batches:
-        try:
-            rows = [sample for row in batch.to_pylist() for sample in samples_of(row)]
-        except RejectedError as error:
-            raise InputError(f"the scaling log: {error}") from error
-        yield pa.RecordBatch.from_pylist(rows, schema=schema)
+    return stream_lines(spark, path, decision_row, DECISIONS, quarantine, max_files_per_trigger)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
@@ -11,7 +10,6 @@ import msgspec
 from msgspec import Raw, Struct
 
 from consumer.telemetry.records import CheckpointRecord, IntervalRecord
-from scaling.analysis.replay import ReplayError, decode_inputs
 from scaling.log_entry import LogEntry
 from spark_jobs.sources.records.records import RejectedError
 
@@ -113,22 +111,3 @@ def _within_long(row: Row) -> Row:
         if isinstance(value, int) and not -_MAX_LONG <= value < _MAX_LONG:
             raise RejectedError(f"{name} is {value}; accepted are numbers of 64 bits")
     return row
-
-
-def samples_of(row: Mapping[str, Any]) -> Iterator[Row]:
-    """Rows of METRICS from a row of DECISIONS: the samples of the decision's windows at their own times; where inputs
-    are not kept, the newest values known, at the decision's time. Raises RejectedError for unreadable inputs.
-    """
-    if row["kind"] != "decision":
-        return
-    if row["inputs"] is None:
-        for metric, value in row["metrics"] or ():
-            yield {"target": row["target"], "metric": metric, "at": row["at"], "value": value}
-        return
-    try:
-        windows = decode_inputs(row["inputs"]).windows
-    except ReplayError as error:
-        raise RejectedError(f"the decision on '{row['target']}' at {row['at']}: {error}") from error
-    for metric, window in windows.items():
-        for at, value in zip(window.times, window.values, strict=True):
-            yield {"target": row["target"], "metric": metric, "at": moment(at), "value": value}

@@ -1,0 +1,41 @@
+"""What the Python data sources have in common: a name, a schema, tasks, and a function that reads one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, ClassVar
+
+import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+
+class Source(DataSource):
+    """A source of one schema. Subclasses make its reader."""
+
+    NAME: ClassVar[str]
+    SCHEMA: ClassVar[StructType]
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.NAME
+
+    def schema(self) -> StructType:
+        return self.SCHEMA
+
+
+class TaskReader(DataSourceReader):
+    """A task is what can be pickled, but not None: that is Spark's stand-in where there is nothing to read."""
+
+    def __init__(
+        self, tasks: Callable[[], Sequence[Any]], read: Callable[[Any], Iterator[pa.RecordBatch]]
+    ) -> None:
+        self._tasks = tasks
+        self._read = read
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return [InputPartition(task) for task in self._tasks()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is not None:
+            yield from self._read(partition.value)
