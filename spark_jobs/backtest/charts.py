@@ -13,7 +13,7 @@ from spark_jobs.backtest.candidates.grid import BASELINE
 from spark_jobs.backtest.candidates.recommend import Choice
 from spark_jobs.backtest.replay.score import Score
 from spark_jobs.backtest.work import Comparison, Series
-from spark_jobs.reports.plots import BLUE, GREEN, INK, ORANGE, RED, new_figure, time_axis
+from spark_jobs.reports.plots import BLUE, GREEN, INK, ORANGE, RED, mark, new_figure, time_axis
 
 SMALLEST, LARGEST = 14.0, 180.0
 """Areas of dots, in points squared: of the fewest and of the most actions."""
@@ -78,17 +78,9 @@ def over_time(comparison: Comparison, *, service_rate: float) -> Figure:
     backlog.set_yscale("symlog", linthresh=100)
     instances.set_title("Instances")
     split: Any = datetime.fromtimestamp(comparison.split, UTC)
-    for axes in (load, backlog, instances):
-        axes.axvline(split, color=RED, linewidth=0.9, linestyle="--")
+    for axes, text in ((load, " held out from here"), (backlog, ""), (instances, "")):
+        mark(axes, split, text, color=RED, linewidth=0.9, fontsize="small")
         axes.set_ylim(bottom=0)
-    load.annotate(
-        " held out from here",
-        (split, 1.0),
-        xycoords=("data", "axes fraction"),
-        va="top",
-        fontsize="small",
-        color=RED,
-    )
     backlog.legend(loc="upper left", fontsize="small")
     instances.legend(loc="upper left", fontsize="small")
     time_axis(instances)

@@ -71,6 +71,13 @@ def time_axis(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator, tz="UTC"))
 
 
+def mark(axes: Axes, at: Any, text: str, *, color: str, linewidth: float, fontsize: Any) -> None:
+    """A dashed line at a time, with the text at its top."""
+    axes.axvline(at, color=color, linestyle="--", linewidth=linewidth)
+    place: Any = ("data", "axes fraction")
+    axes.annotate(text, (at, 1.0), xycoords=place, va="top", color=color, fontsize=fontsize)
+
+
 def drawn(figure: Figure) -> tuple[str, bytes]:
     """The figure as SVG and as PNG on white; closes it."""
     vector, picture = io.StringIO(), io.BytesIO()

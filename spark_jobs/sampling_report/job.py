@@ -193,17 +193,13 @@ def _range(found: _Found, settings: Settings) -> tuple[datetime, datetime]:
 
 
 def _bins(kept: DataFrame, found: _Found, settings: Settings, width: timedelta) -> DataFrame:
-    first, last = (_floor(kept.sparkSession, at, width) for at in _bounds(found, settings))
+    begin, end = _range(found, settings)
+    bounds = begin, end - timedelta(microseconds=1)
+    first, last = (_floor(kept.sparkSession, at, width) for at in bounds)
     many = (last - first) // width + 1
     if many > MOST_BINS:
         raise InputError(f"--bin {settings.bin} gives {many:,} bins; at most {MOST_BINS:,} are accepted")
     return filled(binned(kept, width, settings.measurement), first, last, width)
-
-
-def _bounds(found: _Found, settings: Settings) -> tuple[datetime, datetime]:
-    """The first and the last moment looked at. A given start counts from where the export begins, not before."""
-    begin, end = _range(found, settings)
-    return begin, end - timedelta(microseconds=1)
 
 
 def _floor(spark: SparkSession, at: datetime, width: timedelta) -> datetime:
@@ -222,29 +218,17 @@ def _days(bins: Sequence[Bin], found: _Found, settings: Settings) -> list[Day]:
     days = []
     for each in bins:
         day = each.bin_start.date()
-        cut_begin = each.bin_start < begin and not _covers(settings.since, each.bin_start, before=True)
-        cut_end = each.bin_start + DAY > end and not _covers(
-            settings.until, each.bin_start + DAY, before=False
-        )
+        # Where the range that was asked for reaches the edge of a day, the day is whole.
+        starts, ends = each.bin_start, each.bin_start + DAY
+        cut_begin = starts < begin and (settings.since is None or settings.since > starts)
+        cut_end = ends > end and (settings.until is None or settings.until < ends)
         if cut_begin or cut_end or day in settings.ignore:
             days.append(Day(day, None, None))
             continue
-        days.append(
-            Day(
-                day,
-                each.sampling_rate,
-                each.corrected_count,
-                each.corrected_count_error or 0.0,
-                each.corrected_sum,
-                each.corrected_sum_error or 0.0,
-            )
-        )
+        errors = each.corrected_count_error or 0.0, each.corrected_sum_error or 0.0
+        rate, count, total = each.sampling_rate, each.corrected_count, each.corrected_sum
+        days.append(Day(day, rate, count, errors[0], total, errors[1]))
     return days
-
-
-def _covers(bound: datetime | None, edge: datetime, *, before: bool) -> bool:
-    """The range that was asked for reaches the edge of a day, so the day is whole."""
-    return bound is not None and (bound <= edge if before else bound >= edge)
 
 
 def _changes(kept: DataFrame, days: Sequence[Day], analysis: Analysis) -> dict[int, list[Change]]:
@@ -254,10 +238,7 @@ def _changes(kept: DataFrame, days: Sequence[Day], analysis: Analysis) -> dict[i
         after = min(7, (days[-1].day - finding.day).days + 1)
         at = datetime.combine(finding.day, time(), UTC)
         rows = collected(shares(kept, at, after))
-        found[place] = changes(
-            Share(row["side"], row["dimension"], row["value"], row["share"], row["sampling_rate"])
-            for row in rows
-        )
+        found[place] = changes(Share(**{name: row[name] for name in Share.__struct_fields__}) for row in rows)
     return found
 
 

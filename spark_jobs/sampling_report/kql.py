@@ -6,6 +6,7 @@ values as stored, the sampling rate, and the values times `itemCount`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
@@ -37,7 +38,7 @@ _UNITS = (
     ("m", timedelta(minutes=1)),
     ("s", timedelta(seconds=1)),
 )
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_ESCAPED = {"\\", '"'}
 
 
 class Question(Struct, frozen=True):
@@ -100,12 +101,7 @@ def _head(question: Question, columns: Columns) -> list[str]:
 
 
 def _escaped(character: str) -> str:
-    if character in _ESCAPES:
-        return _ESCAPES[character]
     # What does not print could hide a quote's end from the reader, or turn the direction of the text.
-    return character if character.isprintable() else "".join(f"\\u{unit:04x}" for unit in _utf16(character))
-
-
-def _utf16(character: str) -> list[int]:
-    data = character.encode("utf-16-be", "surrogatepass")
-    return [int.from_bytes(data[place : place + 2], "big") for place in range(0, len(data), 2)]
+    if character.isprintable() and character not in _ESCAPED:
+        return character
+    return f"\\u{ord(character):04x}" if character in "\b\f" else json.dumps(character)[1:-1]

@@ -14,9 +14,9 @@ from msgspec import Struct
 from spark_jobs.reports import plots
 from spark_jobs.reports.report import Report, number
 from spark_jobs.sampling_report.breaks import Fit
-from spark_jobs.sampling_report.changes import Change
+from spark_jobs.sampling_report.changes import Change, Share
 from spark_jobs.sampling_report.kql import SCHEMAS, Question, queries
-from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Finding, Kind
+from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Kind
 
 ROWS_SHOWN = 62
 """Bins in the page's table: two months of days. All are in the table `bins`."""
@@ -112,38 +112,23 @@ def _verdicts(report: Report, found: Findings) -> None:
         report.text(
             f"{number(missing)} rows do not tell their itemCount. They are in no corrected number, which is too low by them."
         )
-    if any(each.changes for each in _Changed.of(found)):
+    if moved := _changed(found):
         report.table(
             ("day", "dimension", "events moved", "went away", "sampled at, %", "came", "sampled at, %"),
-            [row for each in _Changed.of(found) for row in each.rows()],
+            moved,
             caption="What changed with a break: the days from it on against the same weekdays of the week before.",
         )
 
 
-class _Changed(Struct, frozen=True):
-    finding: Finding
-    changes: Sequence[Change]
+def _changed(found: Findings) -> list[tuple[object, ...]]:
+    def side(share: Share | None) -> tuple[object, ...]:
+        return (share.value, share.sampling_rate) if share else (None, None)
 
-    @staticmethod
-    def of(found: Findings) -> list[_Changed]:
-        return [
-            _Changed(finding, found.changes.get(place, ()))
-            for place, finding in enumerate(found.analysis.findings)
-        ]
-
-    def rows(self) -> list[tuple[object, ...]]:
-        return [
-            (
-                str(self.finding.day),
-                change.dimension,
-                f"{change.moved:.0%}",
-                change.gone.value if change.gone else None,
-                change.gone.sampling_rate if change.gone else None,
-                change.came.value if change.came else None,
-                change.came.sampling_rate if change.came else None,
-            )
-            for change in self.changes
-        ]
+    return [
+        (str(finding.day), each.dimension, f"{each.moved:.0%}", *side(each.gone), *side(each.came))
+        for place, finding in enumerate(found.analysis.findings)
+        for each in found.changes.get(place, ())
+    ]
 
 
 def _raw_and_corrected(report: Report, found: Findings) -> None:
@@ -189,17 +174,8 @@ def _curves(found: Findings, fit: Fit | None, *, sums: bool) -> Figure:
     high = [_nan(value) + 2 * (error or 0) for value, error in zip(corrected, errors, strict=True)]
     mark = "o" if len(times) < ROWS_SHOWN else None
     axes.fill_between(times, low, high, color=plots.BLUE, alpha=0.2, linewidth=0)
-    axes.plot(
-        times, [_nan(value) for value in raw], color=plots.ORANGE, label="raw", marker=mark, markersize=3
-    )
-    axes.plot(
-        times,
-        [_nan(value) for value in corrected],
-        color=plots.BLUE,
-        label="corrected",
-        marker=mark,
-        markersize=3,
-    )
+    for values, colour, label in ((raw, plots.ORANGE, "raw"), (corrected, plots.BLUE, "corrected")):
+        axes.plot(times, list(map(_nan, values)), color=colour, label=label, marker=mark, markersize=3)
     if fit is not None and fit.breaks and found.question.bin == timedelta(days=1):
         axes.plot(
             [_midnight(day.day) for day in found.days],
@@ -210,9 +186,7 @@ def _curves(found: Findings, fit: Fit | None, *, sums: bool) -> Figure:
             label="without a break",
         )
     axes.set_ylim(bottom=min([0.0, *(value for value in low if not isnan(value))]))
-    axes.set_ylabel(
-        f"sum per {_width(found.question.bin)}" if sums else f"events per {_width(found.question.bin)}"
-    )
+    axes.set_ylabel(f"{'sum' if sums else 'events'} per {_width(found.question.bin)}")
     _finish(axes, found)
     axes.legend(loc="lower left", ncols=3)
     return figure
@@ -222,16 +196,7 @@ def _finish(axes: Axes, found: Findings) -> None:
     """Marks the breaks, and the time axis."""
     for finding in found.analysis.findings:
         colour = _COLOURS.get(finding.kind, plots.PURPLE)
-        at = _midnight(finding.day)
-        axes.axvline(at, color=colour, linestyle="--", linewidth=1.2)
-        axes.annotate(
-            f" {finding.kind}",
-            (at, 1.0),
-            xycoords=("data", "axes fraction"),
-            va="top",
-            color=colour,
-            fontsize=9,
-        )
+        plots.mark(axes, _midnight(finding.day), f" {finding.kind}", color=colour, linewidth=1.2, fontsize=9)
     plots.time_axis(axes)
 
 

@@ -24,7 +24,7 @@ from spark_jobs.telemetry_aggregation.transforms import (
 States = Mapping[str, DataFrame]
 """By table: gauges, flows, scaling."""
 
-DECISION_COLUMNS = (
+DECISION_COLUMNS = [
     "target",
     "at",
     "kind",
@@ -34,9 +34,9 @@ DECISION_COLUMNS = (
     "outcome",
     "from_capacity",
     "reached",
-)
+]
 TELEMETRY_COLUMNS = (
-    *(
+    *[
         "kind",
         "at",
         "consumer",
@@ -47,10 +47,8 @@ TELEMETRY_COLUMNS = (
         "left",
         "partitions",
         "paused",
-    ),
-    *COUNTERS,
-    *AMOUNTS,
-    *INSTANCE_GAUGES,
+    ],
+    *(*COUNTERS, *AMOUNTS, *INSTANCE_GAUGES),
 )
 
 

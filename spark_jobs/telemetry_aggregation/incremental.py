@@ -16,12 +16,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
 from msgspec import Struct
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import JobError
@@ -66,17 +65,6 @@ class Mark(Struct, frozen=True):
     invalid: int = 0
     pieces: Pieces = {}
     key: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """Counts of one batch's records; `newest` in microseconds, BEGINNING for none."""
-
-    read: int
-    late: int
-    ahead: int
-    invalid: int
-    newest: int
 
 
 class Incremental:
@@ -179,7 +167,9 @@ class Incremental:
             piece = Piece(min(set(range(len(taken) + 1)) - taken), number)
             rows = laid
             if joined:
-                old = pieces_of(laid.sparkSession, self._folder, table, {day: before[day] for day in joined})
+                old = states_of_days(
+                    laid.sparkSession, self._folder, table, {day: before[day] for day in joined}
+                )
                 rows = laid.unionByName(old.withColumn("day", day_of("minute")))
             write_table(rows.coalesce(1), f"{self._folder}/{table}/place={piece.place}", partition_by=["day"])
         finally:
@@ -204,31 +194,27 @@ def latest_mark(spark: SparkSession, folder: str, dataset: Dataset) -> Mark:
 
 
 def states_of_days(
-    spark: SparkSession, folder: str, dataset: Dataset, table: str, days: Mapping[str, list[Piece]]
+    spark: SparkSession, folder: str, table: str, days: Mapping[str, list[Piece]]
 ) -> DataFrame:
-    """The states of these days, of which there is one at least."""
-    return pieces_of(spark, f"{folder}/{dataset.name}", table, days)
-
-
-def pieces_of(spark: SparkSession, folder: str, table: str, days: Mapping[str, list[Piece]]) -> DataFrame:
-    paths = [
+    """The states of these days, of which there is one at least; `folder` is the dataset's."""
+    paths = {
         f"{folder}/{table}/place={piece.place}/day={day}" for day, pieces in days.items() for piece in pieces
-    ]
-    return read_table(spark, sorted(set(paths)))
+    }
+    return read_table(spark, sorted(paths))
 
 
-def _seen(rows: DataFrame, valid: Column, is_late: Column, is_ahead: Column) -> _Seen:
+def _seen(rows: DataFrame, valid: Column, is_late: Column, is_ahead: Column) -> Row:
+    """Counts of one batch's records; `newest` in microseconds, BEGINNING for none."""
     [row] = collected(
         rows.select(
             F.count("*").alias("read"),
             F.count_if(is_late).alias("late"),
             F.count_if(is_ahead).alias("ahead"),
             F.count_if(~valid).alias("invalid"),
-            F.max(F.when(valid & ~is_ahead, micros("at"))).alias("newest"),
+            F.coalesce(F.max(F.when(valid & ~is_ahead, micros("at"))), F.lit(BEGINNING)).alias("newest"),
         )
     )
-    newest = BEGINNING if row["newest"] is None else row["newest"]
-    return _Seen(row["read"], row["late"], row["ahead"], row["invalid"], newest)
+    return row
 
 
 def _marks(spark: SparkSession, folder: str) -> list[Mark]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -179,14 +179,13 @@ def tables_of(parts: Sequence[Mapping[str, DataFrame]], settings: Settings) -> d
     for part in parts:
         for name, frame in part.items():
             states[name] = states[name].unionByName(frame) if name in states else frame
-    tables = {}
-    if "gauges" in states:
-        tables["gauges"] = gauges(states["gauges"])
-    if "flows" in states:
-        tables["flows"] = flows(states["flows"])
-    if "scaling" in states:
-        tables["scaling"] = scaling(states["scaling"], settings.prices, settings.request_unit_targets)
-    return tables
+    priced = partial(scaling, prices=settings.prices, request_unit_targets=settings.request_unit_targets)
+    makers: dict[str, Callable[[DataFrame], DataFrame]] = {
+        "gauges": gauges,
+        "flows": flows,
+        "scaling": priced,
+    }
+    return {name: make(states[name]) for name, make in makers.items() if name in states}
 
 
 # -- stream
@@ -246,7 +245,11 @@ def publish(spark: SparkSession, settings: Settings) -> str:
             for name in dataset.tables
         }
         parts.append(
-            {name: states_of_days(spark, state, dataset, name, days) for name, days in wanted.items() if days}
+            {
+                name: states_of_days(spark, f"{state}/{dataset.name}", name, days)
+                for name, days in wanted.items()
+                if days
+            }
         )
     made = tables_of(parts, settings)
     for name, days in sources.items():

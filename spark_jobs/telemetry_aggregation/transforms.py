@@ -16,7 +16,7 @@ from spark_jobs.telemetry_aggregation.minutes.windows import floor_to, in_window
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, SAMPLES
 
 PIPELINE = ("consumer", "hub", "consumer_group")
-COUNTERS = (
+COUNTERS = [
     "received",
     "written",
     "dead_letters",
@@ -25,12 +25,9 @@ COUNTERS = (
     "throttled",
     "checkpoints",
     "checkpoints_failed",
-)
-AMOUNTS = (
-    "seconds",
-    "request_units",
-    "written_units",
-)  # rounded to 0.001 by the writer: summed as thousandths
+]
+AMOUNTS = ("seconds", "request_units", "written_units")
+"""Rounded to 0.001 by the writer: summed as thousandths."""
 INSTANCE_GAUGES = {
     "backlog_count": "consumer.backlog",
     "oldest_age_s": "consumer.oldest_age",
@@ -53,16 +50,13 @@ def distinct(records: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 def samples_of_metrics(metrics: DataFrame) -> DataFrame:
     """From METRICS."""
-    named = metrics.select(F.col("target").alias("subject"), F.lit("").alias("part"), "metric", "at", "value")
-    return named.select(*SAMPLES.names)
+    return metrics.select(F.col("target").alias("subject"), F.lit("").alias("part"), "metric", "at", "value")
 
 
 def samples_of_decisions(decisions: DataFrame) -> DataFrame:
     """From DECISIONS, `metrics` laid open as entries: the metrics each decision was made on."""
     made = decisions.where(F.col("kind") == "decision")
-    laid = made.select("target", "at", F.inline("metrics").alias("metric", "value"))
-    named = laid.select(F.col("target").alias("subject"), F.lit("").alias("part"), "metric", "at", "value")
-    return named.select(*SAMPLES.names)
+    return samples_of_metrics(made.select("target", "at", F.inline("metrics").alias("metric", "value")))
 
 
 def samples_of_telemetry(telemetry: DataFrame) -> DataFrame:
@@ -76,23 +70,18 @@ def samples_of_telemetry(telemetry: DataFrame) -> DataFrame:
     )
     saved = telemetry.where(F.col("kind") == "checkpoint")
     of_checkpoints = _gauges(saved, F.col("partition"), {"left": "consumer.checkpoint_lag"})
-    return of_instances.unionByName(of_partitions).unionByName(of_checkpoints).select(*SAMPLES.names)
+    return of_instances.unionByName(of_partitions).unionByName(of_checkpoints)
 
 
 def _gauges(frame: DataFrame, part: Column, names: dict[str, str]) -> DataFrame:
     """A sample per row and name whose value is known."""
-    values = F.explode(
-        F.array(
-            *(
-                F.struct(F.lit(metric).alias("metric"), F.col(column).cast("double").alias("value"))
-                for column, metric in names.items()
-            )
-        )
+    values = (
+        F.struct(F.lit(metric).alias("metric"), F.col(column).cast("double").alias("value"))
+        for column, metric in names.items()
     )
-    laid = frame.select(F.col("consumer").alias("subject"), part.alias("part"), "at", values.alias("sample"))
-    return laid.select("subject", "part", "sample.metric", "at", "sample.value").where(
-        F.col("value").isNotNull()
-    )
+    sample = F.inline(F.array(*values))
+    laid = frame.select(F.col("consumer").alias("subject"), part.alias("part"), "at", sample)
+    return laid.select(*SAMPLES.names).where(F.col("value").isNotNull())
 
 
 # -- flows

@@ -326,7 +326,7 @@ def test_batches_in_any_split_give_the_minutes_of_one_batch_and_late_records_are
     streamed = job.tables_of(
         [
             {
-                table: states_of_days(spark, str(tmp_path / "state"), dataset, table, days)
+                table: states_of_days(spark, str(tmp_path / "state" / dataset.name), table, days)
                 for table, days in mark.pieces.items()
             }
         ],

@@ -48,13 +48,10 @@ class Observation(Struct, frozen=True):
     metrics: Mapping[str, float] = {}
 
 
-def from_arrivals(
-    target: str, counts: Sequence[tuple[float, float]], *, step: float | None = None, start: float = 0.0
-) -> History:
+def from_arrivals(target: str, counts: Sequence[tuple[float, float]]) -> History:
     """A history of (begin of a bin, arrivals in it), in any order; bins that are not there are unknown, not zero.
 
-    `step` is the bins' width, by default the smallest distance between two of them. `start` is added to all times.
-    Raises HistoryError.
+    The bins' width is the smallest distance between two of them. Raises HistoryError.
     """
     known = dict(sorted(counts))
     if len(known) < len(counts):
@@ -66,24 +63,21 @@ def from_arrivals(
             raise HistoryError(
                 f"{target}: {value} arrivals at {at}; accepted are finite numbers of 0 or more"
             )
-    width = _width(target, list(known), step)
+    width = _width(target, list(known))
     first = next(iter(known))
     bins = [nan] * (round((next(reversed(known)) - first) / width) + 1)
     for at, value in known.items():
         bins[_index(target, at - first, width)] = value
-    return History(target, start + first, width, bins)
+    return History(target, first, width, bins)
 
 
-def _width(target: str, times: Sequence[float], step: float | None) -> float:
+def _width(target: str, times: Sequence[float]) -> float:
     if not times:
         raise HistoryError(f"{target}: the history is empty; at least two bins are needed")
     distances = [later - earlier for earlier, later in pairwise(times)]
-    if step is None and not distances:
+    if not distances:
         raise HistoryError(f"{target}: one bin at {times[0]:g}; at least two are needed to tell their width")
-    width = min(distances) if step is None else step
-    if width <= 0:
-        raise HistoryError(f"{target}: bins of {width:g} s; their width must be above 0")
-    return width
+    return min(distances)
 
 
 def _index(target: str, offset: float, width: float) -> int:
