@@ -17,7 +17,6 @@ from foundation.errors import TidemarkError
 from spark_jobs.backfill.budget.board import NUMBERS, Counts
 from spark_jobs.backfill.budget.coordinator import Coordinator
 from spark_jobs.backfill.budget.shares import Shares
-from spark_jobs.backfill.failures import reason_of
 from spark_jobs.backfill.replay import Replaying, Unit
 from spark_jobs.backfill.story import Backfilled, PartitionPlan
 from spark_jobs.backfill.target import container_id, forget, open_ledger, read_target
@@ -27,6 +26,7 @@ from spark_jobs.backfill.view import showing
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.classic import SPARK_ERRORS, is_classic
 from spark_jobs.platform.executor_settings import for_executors
+from spark_jobs.platform.failures import reason_of
 from spark_jobs.platform.output import read_parquet_or_delta
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import PLACES, manifest_of, result_table

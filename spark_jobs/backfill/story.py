@@ -121,30 +121,24 @@ def _spent(unit: Unit, before: Told, now: Told) -> float:
 def _partitions(report: Report, done: Backfilled) -> None:
     report.heading("Partitions")
     existed = ["Existed"] if done.mode == "create" else []  # of the others nobody knows whose they were
-    headers = [
-        "Partition",
-        "Events",
-        "From",
-        "To",
-        "First enqueued",
-        "Written",
-        *existed,
-        "Dead letters",
-        "Before",
-    ]
     report.table(
-        headers,
+        (
+            "Partition",
+            "Events",
+            "From",
+            "To",
+            "First enqueued",
+            "Written",
+            *existed,
+            "Dead letters",
+            "Before",
+        ),
         [
             (
-                each.partition,
-                each.events,
-                each.first_sequence_number,
-                each.last_sequence_number,
-                f"{each.first_enqueued_at:%Y-%m-%d %H:%M:%S}",
-                counts.written,
+                *(each.partition, each.events, each.first_sequence_number, each.last_sequence_number),
+                *(f"{each.first_enqueued_at:%Y-%m-%d %H:%M:%S}", counts.written),
                 *([counts.existed] if existed else []),
-                counts.dead_letters,
-                counts.skipped,
+                *(counts.dead_letters, counts.skipped),
             )
             for each in done.plan
             for counts in (done.partitions.get(each.partition, Counts()),)

@@ -1,4 +1,4 @@
-"""What a source raised in one of Spark's other processes, as the error it was."""
+"""What was raised in one of Spark's other processes, out of Spark's stack traces."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from spark_jobs.errors import InputError
 from spark_jobs.platform.classic import SPARK_ERRORS
 
 _RAISED = re.compile(r"^\s*spark_jobs\.errors\.InputError: (.+)$", re.MULTILINE)
+_ERROR = re.compile(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception|Interrupt|Exit)): (.+)$")
+_SPARKS_OWN = {"PythonException", "SparkException", "Py4JJavaError", "PySparkException"}
 
 
 @contextmanager
@@ -30,3 +32,14 @@ def input_error_of(error: Exception) -> InputError | None:
     """The InputError that Spark's exception tells of; None if it tells of none, or is not Spark's."""
     raised = _RAISED.search(str(error)) if isinstance(error, SPARK_ERRORS) else None
     return None if raised is None else InputError(raised[1].strip())
+
+
+def reason_of(error: BaseException) -> str:
+    """The last error that the task's own Python raised, or the first line of what Spark says."""
+    text = str(error)
+    found = [match for line in text.splitlines() if (match := _ERROR.match(line.strip()))]
+    told = [match for match in found if match[1] not in _SPARKS_OWN]
+    if told:
+        return f"{told[-1][1]}: {told[-1][2]}"
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__

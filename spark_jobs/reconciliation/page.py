@@ -181,29 +181,49 @@ def _tick(begins: Sequence[datetime], place: int, step: int) -> str:
     return f"{at:%H:%M}\n{at:%b %d}" if new else f"{at:%H:%M}"
 
 
+_HEADERS = {
+    "enqueued_at": "enqueued",
+    "rejection": "mapping rejects it",
+    "letters": "dead letters",
+    "settled": "of these settled",
+    "enqueued_after": "after",
+    "enqueued_before": "before",
+}
+
+
+def _listed(
+    report: Report, rows: Sequence[Mapping[str, Any]], columns: str, *, total: int, table: str, more: str = ""
+) -> None:
+    """The rows' `columns`; `total` are in the table of this name."""
+    names = columns.split()
+    which = (
+        f"All {number(total)}" if len(rows) == total else f"The first {number(len(rows))} of {number(total)}"
+    )
+    report.table(
+        [_HEADERS.get(name, _words(name)) for name in names],
+        [[_cell(name, row[name]) for name in names] for row in rows],
+        caption=f"{which}; the table '{table}' beside this page has all of them.{more}",
+    )
+
+
+def _cell(name: str, value: Any) -> object:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    if name == "sequence_number":
+        return str(value)
+    return _words(value) if name == "status" else value
+
+
 def _unsettled(report: Report, found: Findings) -> None:
     total = _unsettled_total(found)
     if not total:
         return
     report.heading("Not settled")
     folder = _folder([row["file"] for row in found.unsettled if row["file"]])
-    rows = [
-        (
-            row["partition"],
-            str(row["sequence_number"]),
-            _time(row["enqueued_at"]),
-            _words(row["status"]),
-            row["document_id"],
-            row["rejection"],
-            row["file"] and row["file"].removeprefix(folder),
-        )
-        for row in found.unsettled
-    ]
-    report.table(
-        ("partition", "sequence number", "enqueued", "status", "document id", "mapping rejects it", "file"),
-        rows,
-        caption=_shown(len(rows), total, "unsettled") + (f" Files are in {folder}." if folder else ""),
-    )
+    rows = [{**row, "file": row["file"] and row["file"].removeprefix(folder)} for row in found.unsettled]
+    columns = "partition sequence_number enqueued_at status document_id rejection file"
+    more = f" Files are in {folder}." if folder else ""
+    _listed(report, rows, columns, total=total, table="unsettled", more=more)
 
 
 def _folder(files: Sequence[str]) -> str:
@@ -216,23 +236,8 @@ def _duplicates(report: Report, found: Findings) -> None:
     if not found.duplicates_total:
         return
     report.heading("Settled twice")
-    rows = [
-        (
-            row["partition"],
-            str(row["sequence_number"]),
-            _time(row["enqueued_at"]),
-            row["kind"],
-            row["documents"],
-            row["letters"],
-            row["document_id"],
-        )
-        for row in found.duplicates
-    ]
-    report.table(
-        ("partition", "sequence number", "enqueued", "kind", "documents", "dead letters", "document id"),
-        rows,
-        caption=_shown(len(rows), found.duplicates_total, "duplicates"),
-    )
+    columns = "partition sequence_number enqueued_at kind documents letters document_id"
+    _listed(report, found.duplicates, columns, total=found.duplicates_total, table="duplicates")
 
 
 def _gaps(report: Report, found: Findings) -> None:
@@ -245,22 +250,11 @@ def _gaps(report: Report, found: Findings) -> None:
         "letters are settled: only the events' capture is missing."
     )
     rows = [
-        (
-            row["partition"],
-            f"{row['first']} to {row['last']}",
-            row["missing"],
-            row["settled"],
-            row["kind"],
-            _time(row["enqueued_after"]),
-            _time(row["enqueued_before"]),
-        )
+        {**row, "sequence_numbers": f"{row['first']} to {row['last']}", "where": row["kind"]}
         for row in found.gaps
     ]
-    report.table(
-        ("partition", "sequence numbers", "missing", "of these settled", "where", "after", "before"),
-        rows,
-        caption=_shown(len(rows), found.gaps_total, "gaps"),
-    )
+    columns = "partition sequence_numbers missing settled where enqueued_after enqueued_before"
+    _listed(report, rows, columns, total=found.gaps_total, table="gaps")
 
 
 def _partitions(report: Report, found: Findings) -> None:
@@ -286,15 +280,6 @@ def _span(found: Findings) -> str:
         return "no events"
     first, last = min(row["hour"] for row in found.hours), max(row["hour"] for row in found.hours) + _HOUR
     return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
-
-
-def _shown(shown: int, total: int, table: str) -> str:
-    which = f"All {number(total)}" if shown == total else f"The first {number(shown)} of {number(total)}"
-    return f"{which}; the table '{table}' beside this page has all of them."
-
-
-def _time(at: datetime | None) -> str | None:
-    return None if at is None else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def _words(status: str) -> str:

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_jobs.backfill.failures import reason_of
 from spark_jobs.backfill.run import BackfillSettings, Selection, backfill
 from spark_jobs.backfill.target import read_target
 from spark_jobs.errors import InputError
 from spark_jobs.platform.executor_settings import for_executors
+from spark_jobs.platform.failures import reason_of
 
 CONSUMER = {
     "EventHubConnection": "Endpoint=sb://orders.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=s",

@@ -64,12 +64,8 @@ class Row(Struct, frozen=True):
 
 def flat(row: Row) -> dict[str, Any]:
     """A row as one line of a table."""
-    return {
-        "target": row.target,
-        "candidate": row.candidate,
-        "part": row.part,
-        **msgspec.structs.asdict(row.score),
-    }
+    line = msgspec.structs.asdict(row)
+    return line | msgspec.structs.asdict(line.pop("score"))
 
 
 class Blocks(Struct, frozen=True):
@@ -77,11 +73,6 @@ class Blocks(Struct, frozen=True):
 
     late: list[float]
     cost: list[float]
-
-
-def score(load: Load, waiting: Waiting, run: Trajectory, model: Model, begin: float, end: float) -> Score:
-    """The score of the steps between two times."""
-    return scores(load, waiting, run, model, (begin, end))[0]
 
 
 def scores(

@@ -15,22 +15,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from spark_jobs.schemas import EVENTS, arrow_schema
 from spark_jobs.sources.columns.avro_container import CorruptFileError
 
-_TEXTS = pa.map_(pa.string(), pa.string())
-TYPES: dict[str, pa.DataType] = {
-    "hub": pa.string(),
-    "partition": pa.string(),
-    "sequence_number": pa.int64(),
-    "offset": pa.string(),
-    "enqueued_at": pa.timestamp("us", "UTC"),
-    "body": pa.binary(),
-    "properties": _TEXTS,
-    "system_properties": _TEXTS,
-    "file": pa.string(),
-}
-"""`spark_jobs.schemas.EVENTS` as Arrow knows it."""
-
+TYPES: dict[str, pa.DataType] = {field.name: field.type for field in arrow_schema(EVENTS)}
 EVENT_COLUMNS = tuple(TYPES)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -122,12 +110,14 @@ def instant(text: str) -> int:
 
 def _us_time(text: str) -> datetime | None:
     match = _US_TIME.fullmatch(text)
-    if match is None:
-        return None
+    return None if match is None else us_moment(match)
+
+
+def us_moment(match: re.Match[str]) -> datetime:
+    """UTC, of month, day, year, hour, minute, second, fraction, and A or P, if there is one. Raises ValueError."""
     month, day, year, hour, minute, second = (int(part) for part in match.groups()[:6])
-    if not 1 <= hour <= 12:
-        raise ValueError(text)
+    if match[8] and not 1 <= hour <= 12:
+        raise ValueError(match[0])
+    hour = hour % 12 + 12 * (match[8] == "P") if match[8] else hour
     fraction = int((match[7] or "0").ljust(6, "0")[:6])
-    return datetime(
-        year, month, day, hour % 12 + 12 * (match[8] == "P"), minute, second, fraction, tzinfo=UTC
-    )
+    return datetime(year, month, day, hour, minute, second, fraction, tzinfo=UTC)

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from spark_jobs.sources.columns.event_columns import us_moment
 from spark_jobs.sources.records.records import Record, RejectedError, records
 
 CLASSIC, WORKSPACE = "customEvents", "AppEvents"
@@ -216,11 +217,4 @@ def _microseconds(text: str) -> str:
 
 def _portal_time(text: str) -> datetime | None:
     match = _PORTAL_TIME.fullmatch(text.strip())
-    if match is None:
-        return None
-    month, day, year, hour, minute, second = (int(part) for part in match.groups()[:6])
-    if match[8] and not 1 <= hour <= 12:
-        raise ValueError(text)
-    hour = hour % 12 + 12 * (match[8] == "P") if match[8] else hour
-    fraction = int((match[7] or "0").ljust(6, "0")[:6])
-    return datetime(year, month, day, hour, minute, second, fraction, tzinfo=UTC)
+    return None if match is None else us_moment(match)
