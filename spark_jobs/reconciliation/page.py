@@ -189,6 +189,7 @@ _HEADERS = {
     "enqueued_after": "after",
     "enqueued_before": "before",
 }
+"""Of columns whose name does not say it."""
 
 
 def _listed(

@@ -15,10 +15,22 @@ import msgspec
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from spark_jobs.schemas import EVENTS, arrow_schema
 from spark_jobs.sources.columns.avro_container import CorruptFileError
 
-TYPES: dict[str, pa.DataType] = {field.name: field.type for field in arrow_schema(EVENTS)}
+_TEXTS = pa.map_(pa.string(), pa.string())
+TYPES: dict[str, pa.DataType] = {
+    "hub": pa.string(),
+    "partition": pa.string(),
+    "sequence_number": pa.int64(),
+    "offset": pa.string(),
+    "enqueued_at": pa.timestamp("us", "UTC"),
+    "body": pa.binary(),
+    "properties": _TEXTS,
+    "system_properties": _TEXTS,
+    "file": pa.string(),
+}
+"""`spark_jobs.schemas.EVENTS` as Arrow knows it."""
+
 EVENT_COLUMNS = tuple(TYPES)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
