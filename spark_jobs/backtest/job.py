@@ -1,6 +1,6 @@
 """`tidemark spark backtest`: the backtest over many targets.
 
-spark-submit --py-files tidemark.whl entry_point.py backtest grid.toml --arrivals abfss://.../arrivals --config ...
+spark-submit --py-files tidemark.whl tidemark_spark.py backtest grid.toml --arrivals abfss://.../arrivals --config ...
 """
 
 from __future__ import annotations

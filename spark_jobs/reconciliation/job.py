@@ -1,7 +1,7 @@
 """The reconciliation: is every event of the hub in Cosmos DB or a dead letter? Exit status 3 if not.
 
 tidemark spark reconciliation --capture abfss://capture@account.dfs.core.windows.net/ --output out/
-spark-submit --py-files tidemark.whl entry_point.py reconciliation --capture ... --output abfss://...
+spark-submit --py-files tidemark.whl tidemark_spark.py reconciliation --capture ... --output abfss://...
 """
 
 from __future__ import annotations

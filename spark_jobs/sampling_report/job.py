@@ -1,7 +1,7 @@
 """The sampling report: extract events of Application Insights, correct them by itemCount, find what broke, report.
 
 tidemark spark sampling-report --input export/ --event EventXReceived --measurement EventXReceived_Count
-spark-submit --py-files tidemark.whl entry_point.py sampling-report --input abfss://... --event ... --output abfss://...
+spark-submit --py-files tidemark.whl tidemark_spark.py sampling-report --input abfss://... --event ... --output abfss://...
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ OPEN = {
     "publisher": {"consumer.core.rate_limiter", "consumer.core.retry_delay"},
 }
 """What a folder may import of a part that is not below it: modules, by name."""
-ON_TOP = {"__main__", "cli", "entry_point", "environment", "local"}
+ON_TOP = {"__main__", "cli", "tidemark_spark", "environment", "local"}
 """Modules beside a part's folders that stand above them: its commands. All others beside them stand below."""
 PURE_FOLDERS = (
     *("consumer.core", "consumer.mapping", "publisher.event_hubs.core", "publisher.service_bus.core"),
