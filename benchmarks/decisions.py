@@ -15,11 +15,10 @@ import time
 from collections.abc import Callable
 
 from scaling.config.policy import HPA_IN, HPA_OUT, MetricSpec, Pace, Policy, PolicySpec, RuleSpec
-from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb, advance
 from scaling.log_entry import decision_id
-from scaling.model import Capacity, EffectRecord, MetricSample, MetricsReport, TargetState
+from scaling.model import NO_CONTROLS, Capacity, EffectRecord, MetricSample, MetricsReport, TargetState
 from scaling.window import Window, WindowSpec
 
 NOW = 1_800_000_000.0

@@ -11,9 +11,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from foundation.errors import StoreUnavailableError
-from scaling.controls import Controls
 from scaling.log_entry import LogEntry
-from scaling.model import Capacity, Effect, Reason, ScaleAction, TargetState
+from scaling.model import Capacity, Controls, Effect, Reason, ScaleAction, TargetState
 from scaling.window import Window
 
 

@@ -17,7 +17,6 @@ from consumer.web import api as consumer_api
 from foundation.consumer_stats import ConsumerStats, PartitionStats
 from foundation.errors import OrderError
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
-from scaling.controls import Controls
 from scaling.decision import explain
 from scaling.decision.decide import decide
 from scaling.decision.effects import record_effect
@@ -26,6 +25,7 @@ from scaling.decision.transitions import absorb, advance
 from scaling.log_entry import LogEntry, LogKind, decision_id
 from scaling.model import (
     Capacity,
+    Controls,
     Effect,
     EffectOutcome,
     MetricFailure,

@@ -25,18 +25,21 @@ from scaling.config.policy import (
     RateLimit,
     RuleSpec,
 )
-from scaling.controls import NO_CONTROLS, Controls, Override, Pause
 from scaling.decision.decide import decide
 from scaling.decision.effects import record_effect
 from scaling.decision.transitions import absorb, advance
 from scaling.model import (
+    NO_CONTROLS,
     Capacity,
+    Controls,
     Direction,
     Effect,
     EffectOutcome,
     MetricFailure,
     MetricSample,
     MetricsReport,
+    Override,
+    Pause,
     Reason,
     Recommendation,
     TargetState,

@@ -10,9 +10,8 @@ from itertools import count
 
 from foundation.errors import ConflictError
 from foundation.keys import after, key_of
-from scaling.controls import NO_CONTROLS, Controls
 from scaling.log_entry import LogEntry
-from scaling.model import TargetState
+from scaling.model import NO_CONTROLS, Controls, TargetState
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.storage.decision_log import Position, check_limit, decode_position, encode_position, rows_after
 from scaling.storage.poison_queues import shown

@@ -6,9 +6,9 @@ import msgspec
 
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.config.policy_file import Config
-from scaling.model import Capacity, Effect, MetricSample, MetricsReport, ScaleAction, TargetState
+from scaling.model import Capacity, Controls, Effect, MetricSample, MetricsReport, ScaleAction, TargetState
 from scaling.ports import Reading
-from scaling.service.autoscaler import Autoscaler, Ports
+from scaling.service.autoscaler import Autoscaler, Outcome, Ports
 from scaling.service.reading import MetricSource
 from scaling.window import Window, WindowSpec
 from tests.fakes import Hooked, MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
@@ -153,6 +153,29 @@ class World:
 
     async def tick(self) -> None:
         self.metrics += (await self.autoscaler().collect()).messages
+
+    async def later(self) -> Outcome:
+        """What is decided a minute later."""
+        self.clock.now += MINUTE
+        await self.tick()
+        return await self.decide()
+
+    async def decide(self) -> Outcome:
+        return await self.autoscaler().evaluate(self.metrics.pop())
+
+    async def deliver(self) -> Outcome:
+        """Carries out the action that was queued last."""
+        return await self.autoscaler().apply(self.actions.pop())
+
+    async def minute(self) -> None:
+        """A minute passes; what is decided is carried out."""
+        self.clock.now += MINUTE
+        await self.tick()
+        await self.drain()
+
+    async def order(self, controls: Controls) -> None:
+        """An operator's orders, in place of those there are."""
+        await self.controls.save("plan", controls, (await self.controls.load("plan"))[1])
 
     async def drain(self) -> None:
         """Delivers what is queued; a message leaves its queue only after its function ended well."""

@@ -22,8 +22,7 @@ from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, end_with_parent, watch_parent
 from foundation.app_settings import ROOT, settings_of
 from foundation.errors import TidemarkError
-from foundation.logs.sdk_logs import quiet_sdks
-from foundation.logs.secret_filter import keep_secrets_from_logs
+from foundation.logs import keep_secrets_from_logs, quiet_sdks
 from foundation.sanitize import without_secrets
 
 errors = Console(stderr=True)

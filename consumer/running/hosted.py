@@ -27,7 +27,7 @@ from consumer.running.driver import Driver
 from consumer.running.process import close_part
 from consumer.stores.memory import MemoryCheckpointStore
 from foundation.errors import SettingsError, TidemarkError
-from foundation.logs.sdk_logs import quiet_sdks
+from foundation.logs import quiet_sdks
 
 log = logging.getLogger("tidemark.consumer")
 

@@ -20,7 +20,7 @@ from consumer.running.driver import Driver
 from consumer.running.runtime import Consumer
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from foundation.errors import TidemarkError
-from foundation.logs.sdk_logs import quiet_sdks
+from foundation.logs import quiet_sdks
 
 log = logging.getLogger("tidemark.consumer")
 

@@ -14,7 +14,7 @@ import typer
 
 from devstack.function_host.host import FunctionHost
 from devstack.function_host.settings import HostError, load_host_json, load_settings, overridden
-from foundation.logs.sdk_logs import quiet_sdks
+from foundation.logs import quiet_sdks
 
 
 def load_app(root: Path) -> func.FunctionApp:

@@ -174,17 +174,21 @@ class Table:
     def _translated(self, error: Exception) -> Exception:
         account = self._service.account_name if self._service else "?"
         where = f"table '{self.name}' of storage account '{account}' (connection {self._prefix})"
-        if not isinstance(error, AzureError | OSError):
-            return StoreUnavailableError(f"{where}: the call failed: {told(error)}")
-        if not isinstance(error, HttpResponseError):
-            # Network errors name hosts; they know no keys.
-            return StoreUnavailableError(f"{where} cannot be reached: {network_story(error)}")
-        code = _code(error)
-        if error.status_code == 412 or code in _CHANGED:
+        code = _code(error) if isinstance(error, HttpResponseError) else ""
+        if getattr(error, "status_code", None) == 412 or code in _CHANGED:
             return ConflictError(f"a row of {where} changed since it was read ({code})")
-        if error.status_code == 413 or code in _TOO_LARGE:
+        if getattr(error, "status_code", None) == 413 or code in _TOO_LARGE:
             return TooLargeError(f"{where} refused the size of what was to be written ({code})")
+        return unavailable(where, error, code)
+
+
+def unavailable(where: str, error: Exception, code: str) -> StoreUnavailableError:
+    """What the failure of a call to a storage service means; `code` is the service's word, where it answered."""
+    if isinstance(error, HttpResponseError):
         return StoreUnavailableError(f"{where} answered {error.status_code} {code}")
+    if isinstance(error, AzureError | OSError):  # network errors name hosts; they know no keys
+        return StoreUnavailableError(f"{where} cannot be reached: {network_story(error)}")
+    return StoreUnavailableError(f"{where}: the call failed: {told(error)}")
 
 
 def _code(error: HttpResponseError) -> str:

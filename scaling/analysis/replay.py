@@ -20,9 +20,8 @@ import msgspec
 from msgspec import Struct
 
 from scaling.config.policy import Policy, PolicySpec
-from scaling.controls import Controls
 from scaling.decision.decide import decide
-from scaling.model import Recommendation, TargetState
+from scaling.model import Controls, Recommendation, TargetState
 from scaling.window import Window
 
 VERSION = 2

@@ -9,11 +9,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaling.config.policy import Policy
-from scaling.controls import Controls, Override, Pause
 from scaling.decision import pacing as pace
 from scaling.decision.missing import first_missing, missing_flips
 from scaling.decision.orders import active_pause
-from scaling.model import Direction, Flip, Limit, Reason, Refused, ScaleAction, TargetState, Verdict
+from scaling.model import (
+    Controls,
+    Direction,
+    Flip,
+    Limit,
+    Override,
+    Pause,
+    Reason,
+    Refused,
+    ScaleAction,
+    TargetState,
+    Verdict,
+)
 from scaling.rules.combine import PROBLEMS, combine
 from scaling.rules.view import MetricsView
 

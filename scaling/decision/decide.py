@@ -23,7 +23,6 @@ from collections.abc import Mapping
 from copy import copy
 
 from scaling.config.policy import Policy
-from scaling.controls import NO_CONTROLS, Controls
 from scaling.decision import pacing as pace
 from scaling.decision.blockers import (
     PLATFORM_FLOOR,
@@ -38,7 +37,18 @@ from scaling.decision.blockers import (
 )
 from scaling.decision.missing import first_missing, missing_flips, verdicts_of
 from scaling.decision.orders import active_pause
-from scaling.model import Direction, Evidence, Flip, Limit, Reason, Recommendation, ScaleAction, TargetState
+from scaling.model import (
+    NO_CONTROLS,
+    Controls,
+    Direction,
+    Evidence,
+    Flip,
+    Limit,
+    Reason,
+    Recommendation,
+    ScaleAction,
+    TargetState,
+)
 from scaling.rules.combine import PROBLEMS
 from scaling.rules.view import MetricsView
 from scaling.window import Window

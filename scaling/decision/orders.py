@@ -11,8 +11,7 @@ from foundation.durations import parse_duration
 from foundation.errors import OrderError
 from foundation.wording import duration_text
 from scaling.config.policy import Policy
-from scaling.controls import Controls, Override, Pause
-from scaling.model import Direction
+from scaling.model import Controls, Direction, Override, Pause
 
 DEFAULT_OVERRIDE = 3600.0
 """Seconds an override lasts when the order does not say; an override never lasts for good."""

@@ -46,13 +46,9 @@ def stable_until(
     wanted: int, current: int, recommendations: Sequence[tuple[float, int]], out: Pace, inward: Pace
 ) -> float:
     """When the last recommendation that holds `wanted` back at `current` has left its window."""
-    if wanted > current:
-        return max(at for at, recommended in recommendations if recommended <= current) + (
-            out.stabilization + TICK
-        )
-    return max(at for at, recommended in recommendations if recommended >= current) + (
-        inward.stabilization + TICK
-    )
+    up = wanted > current
+    holding = (at for at, seen in recommendations if (seen <= current if up else seen >= current))
+    return max(holding) + ((out if up else inward).stabilization + TICK)
 
 
 def cooldown_until(
@@ -91,18 +87,11 @@ def rate_bound(current: int, effects: Sequence[EffectRecord], pace: Pace, now: f
     if not pace.rates:
         return inf if out else 0
     bounds: list[float] = []
+    sign, whole = (1, ceil) if out else (-1, int)
     for rate in pace.rates:
-        moved = _moved(effects, rate.period, now, out=out)
-        if out:
-            start = current - moved
-            bounds.append(
-                start + rate.amount if rate.kind == "units" else ceil(start * (1 + rate.amount / 100))
-            )
-        else:
-            start = current + moved
-            bounds.append(
-                start - rate.amount if rate.kind == "units" else int(start * (1 - rate.amount / 100))
-            )
+        start = current - sign * _moved(effects, rate.period, now, out=out)
+        change = sign * rate.amount
+        bounds.append(start + change if rate.kind == "units" else whole(start * (1 + change / 100)))
     most_change = pace.select == "max"
     return max(bounds) if most_change == out else min(bounds)
 

@@ -6,11 +6,11 @@ import msgspec
 from msgspec import Struct
 
 from scaling.config.policy import Policy
-from scaling.controls import Controls
 from scaling.decision.effects import asked_since, found_effect, record_effect
 from scaling.decision.orders import active_pause
 from scaling.model import (
     Capacity,
+    Controls,
     Delivery,
     Direction,
     Effect,

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 import msgspec
 
 from scaling.config.policy import Policy
-from scaling.controls import Controls
 from scaling.decision.effects import asked_since, found_effect, leads_to, record_effect
 from scaling.decision.pending_action import Review, pursue
 from scaling.model import (
     Capacity,
+    Controls,
     Delivery,
     ForeignHand,
     MetricFailure,

@@ -6,13 +6,12 @@ ignored; a higher version is refused by name, so that the message ends, readable
 
 from __future__ import annotations
 
-from math import isfinite
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Struct
 
-from scaling.model import MetricFailure, MetricSample, MetricsReport, Reason, ScaleAction
+from scaling.model import MetricsReport, ScaleAction
 
 VERSION = 1
 MAX_BYTES = 48 * 1024
@@ -36,19 +35,8 @@ _action = msgspec.json.Decoder(ScaleAction)
 
 
 def encode_report(report: MetricsReport) -> str:
-    """The message of a report. Raises MessageError above MAX_BYTES (a target with very many metrics).
-
-    A value that JSON cannot carry (NaN, infinity) travels as the failure it is.
-    """
-    if not all(isfinite(sample.value) for sample in report.samples):
-        good = tuple(sample for sample in report.samples if isfinite(sample.value))
-        bad = tuple(_failure(sample, report.at) for sample in report.samples if not isfinite(sample.value))
-        report = structs.replace(report, samples=good, failures=(*report.failures, *bad))
+    """The message of a report. Raises MessageError above MAX_BYTES (a target with very many metrics)."""
     return _encode("report", report)
-
-
-def _failure(sample: MetricSample, at: float) -> MetricFailure:
-    return MetricFailure(sample.metric, at, f"value {sample.value} is not finite", Reason.INVALID_METRIC)
 
 
 def encode_action(action: ScaleAction) -> str:

@@ -9,9 +9,8 @@ from typing import TypeVar
 from msgspec import Struct
 
 from foundation.errors import StoreUnavailableError
-from scaling.controls import Controls, Pause
 from scaling.log_entry import LogEntry
-from scaling.model import TargetState
+from scaling.model import Controls, Pause, TargetState
 from scaling.ports import Collector, ControlStore, DecisionLog, PoisonQueues, Scaler, Snapshot, StateStore
 from scaling.service.reading import MetricSource
 from scaling.window import Window

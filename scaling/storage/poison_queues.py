@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain, zip_longest
 from typing import Any, TypeVar
 
-from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
+from azure.core.exceptions import ResourceNotFoundError
 from azure.storage.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient
 
-from foundation.azure.connections import Settings, network_story, queue_client, storage_endpoint
-from foundation.errors import StoreUnavailableError
-from foundation.sanitize import told, without_secrets
+from foundation.azure.connections import Settings, queue_client, storage_endpoint
+from foundation.azure.tables import unavailable
+from foundation.sanitize import without_secrets
 from scaling.ports import PoisonMessage
 
 BODY_CHARS = 1_000
@@ -44,16 +44,10 @@ class _Queue:
         except ResourceNotFoundError:
             raise
         except Exception as error:  # also what the SDK or its transport lets through
-            where = (
-                f"queue '{self.name}' of storage account '{self._client.account_name}' "
-                f"(connection {self._prefix})"
-            )
-            if isinstance(error, HttpResponseError):
-                code = getattr(error, "error_code", None) or error.reason
-                raise StoreUnavailableError(f"{where} answered {error.status_code} {code}") from error
-            if isinstance(error, AzureError | OSError):
-                raise StoreUnavailableError(f"{where} cannot be reached: {network_story(error)}") from error
-            raise StoreUnavailableError(f"{where}: the call failed: {told(error)}") from error
+            account = self._client.account_name
+            where = f"queue '{self.name}' of storage account '{account}' (connection {self._prefix})"
+            code: Any = getattr(error, "error_code", None) or getattr(error, "reason", "")
+            raise unavailable(where, error, code) from error
 
     async def aclose(self) -> None:
         client, self._client = self._client, None

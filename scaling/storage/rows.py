@@ -20,9 +20,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from foundation.keys import _MAX_MICROSECONDS, STRING_CHARS, TooLargeError, inverted, key_of
-from scaling.controls import Controls
 from scaling.log_entry import LogEntry, LogKind
-from scaling.model import MetricFailure, TargetState
+from scaling.model import Controls, MetricFailure, TargetState
 from scaling.ports import NewerStateError
 from scaling.window import Window
 

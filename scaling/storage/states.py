@@ -16,8 +16,7 @@ from azure.data.tables import TableEntity
 from foundation.azure.connections import Settings
 from foundation.azure.tables import Table, etag_of
 from foundation.keys import inverted, key_of
-from scaling.controls import NO_CONTROLS, Controls
-from scaling.model import TargetState
+from scaling.model import NO_CONTROLS, Controls, TargetState
 from scaling.ports import Snapshot
 from scaling.storage.rows import (
     CorruptRowError,

@@ -16,9 +16,9 @@ from foundation.http.callers import NOBODY, Caller, named
 from foundation.sanitize import leaving, one_line
 from foundation.version import VERSION
 from scaling.config.policy import Policy
-from scaling.controls import NO_CONTROLS
 from scaling.decision.orders import ORDERS
 from scaling.log_entry import LogEntry, LogKind
+from scaling.model import NO_CONTROLS
 from scaling.service.autoscaler import ATTEMPTS, Autoscaler
 from scaling.storage.decision_log import carried_out, order_key
 from scaling.web import views

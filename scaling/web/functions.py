@@ -17,7 +17,7 @@ from foundation.app_settings import STORAGE
 from foundation.errors import StoreUnavailableError
 from foundation.http.answers import Response, error_response
 from foundation.http.callers import caller_of, opened_by_sign_in, refusal
-from foundation.logs.secret_filter import keep_secrets_from_logs
+from foundation.logs import keep_secrets_from_logs
 from foundation.sanitize import leaving, raising_no_secrets
 from foundation.settings_reader import ConfigError
 from scaling.service.assembly import autoscaler

@@ -16,10 +16,9 @@ from msgspec import Struct
 from foundation.version import VERSION
 from foundation.wording import time_text
 from scaling.config.policy import MetricSpec, Policy
-from scaling.controls import Override, Pause
 from scaling.decision import explain
 from scaling.decision import pacing as pace
-from scaling.model import Direction, ForeignHand, TargetState
+from scaling.model import Direction, ForeignHand, Override, Pause, TargetState
 from scaling.ports import PoisonMessage, Snapshot
 from scaling.rules.combine import levels_of
 from scaling.web.log_views import finite, flips_of, limits_of

@@ -7,8 +7,7 @@ import pytest
 
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.keys import TooLargeError
-from scaling.controls import NO_CONTROLS, Controls, Override, Pause
-from scaling.model import Direction
+from scaling.model import NO_CONTROLS, Controls, Direction, Override, Pause
 from scaling.storage.states import TableControlStore
 from tests.fakes import MemoryControlStore
 

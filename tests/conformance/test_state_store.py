@@ -16,15 +16,16 @@ from foundation.azure.connections import ConnectionSettingsError
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.keys import TooLargeError, key_of
 from scaling.config.target_table import MAX_METRICS
-from scaling.controls import Controls, Pause
 from scaling.model import (
     Capacity,
+    Controls,
     EffectRecord,
     Evidence,
     Flip,
     ForeignHand,
     Limit,
     MetricFailure,
+    Pause,
     Reason,
     Recommendation,
     ScaleAction,

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from scaling.analysis.replay import decode_inputs, replay, same
-from scaling.controls import Controls, Pause
 from scaling.log_entry import LogKind
+from scaling.model import Controls, Pause
 from tests.runner_support import MINUTE, NOW, World, metric, policy
 
 PORT_CALLS = ("load", "append", "save", "apply", "current")
@@ -191,7 +191,7 @@ async def test_two_reports_at_once_make_one_action() -> None:
 async def pending_world() -> tuple[World, str]:
     world = await loaded_world()
     await world.tick()
-    outcome = await world.autoscaler().evaluate(world.metrics.pop())
+    outcome = await world.decide()
     return world, outcome.messages[0]
 
 

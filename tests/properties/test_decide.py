@@ -5,17 +5,20 @@ from hypothesis import strategies as st
 
 from scaling.analysis.replay import decode_inputs, encode_inputs, replay, same
 from scaling.config.policy import Fallback, Pace, Plateau, RateLimit, RuleSpec
-from scaling.controls import NO_CONTROLS, Controls, Override, Pause
 from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb
 from scaling.model import (
+    NO_CONTROLS,
     Capacity,
+    Controls,
     Direction,
     EffectRecord,
     ForeignHand,
     MetricFailure,
     MetricSample,
     MetricsReport,
+    Override,
+    Pause,
     Reason,
     Refused,
     ScaleAction,

@@ -6,17 +6,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scaling.config.policy import Fallback, Pace, Plateau, Policy, RateLimit, RuleSpec
-from scaling.controls import Controls, Override, Pause
 from scaling.decision.decide import decide
 from scaling.decision.explain import line
 from scaling.decision.transitions import believe
 from scaling.model import (
     Capacity,
+    Controls,
     Direction,
     EffectRecord,
     Flip,
     ForeignHand,
     MetricFailure,
+    Override,
+    Pause,
     Reason,
     Refused,
     ScaleAction,

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
-from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
 from scaling.decision.effects import record_effect
 from scaling.decision.lock_step import as_seen, capacities, objection
 from scaling.decision.pending_action import refusal
 from scaling.decision.transitions import absorb, advance, already_evaluated, review
 from scaling.model import (
+    NO_CONTROLS,
     Capacity,
     Effect,
     EffectOutcome,

@@ -9,9 +9,8 @@ from typer.testing import CliRunner
 
 from foundation.errors import StoreUnavailableError
 from scaling.cli import app, settings_of
-from scaling.controls import Controls, Override, Pause
 from scaling.log_entry import LogEntry, LogKind
-from scaling.model import Direction
+from scaling.model import Controls, Direction, Override, Pause
 from tests.fakes import MemoryPoisonQueues
 from tests.runner_support import NOW, World
 

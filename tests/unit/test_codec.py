@@ -1,7 +1,6 @@
 """Queue messages are versioned, checked when decoded, and small enough for a queue."""
 
 import json
-import math
 
 import pytest
 
@@ -41,17 +40,6 @@ def test_fields_of_a_newer_writer_are_ignored():
     message["body"]["colour"] = "red"
 
     assert decode_action(json.dumps(message)) == ACTION
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_value_json_cannot_carry_travels_as_the_failure_it_is(value):
-    samples = (*REPORT.samples, MetricSample("lag", 5.0, value))
-    decoded = decode_report(encode_report(MetricsReport("t", 9.0, samples, REPORT.failures)))
-
-    assert decoded.samples == REPORT.samples
-    assert decoded.failures[0] == REPORT.failures[0]
-    assert (decoded.failures[1].metric, decoded.failures[1].at) == ("lag", 9.0)
-    assert decoded.failures[1].reason is Reason.INVALID_METRIC
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,8 @@
 import pytest
 
 from foundation.errors import OrderError
-from scaling.controls import NO_CONTROLS, Controls, Override, Pause
 from scaling.decision.orders import MAX_OVERRIDE, ORDERS, active_pause
-from scaling.model import Direction
+from scaling.model import NO_CONTROLS, Controls, Direction, Override, Pause
 from tests.runner_support import NOW, policy
 
 

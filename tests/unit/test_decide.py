@@ -3,11 +3,12 @@
 import pytest
 
 from scaling.config.policy import Fallback, Pace, Plateau, RateLimit, RuleSpec
-from scaling.controls import NO_CONTROLS, Controls, Override, Pause
 from scaling.decision import explain
 from scaling.decision.decide import decide
 from scaling.model import (
+    NO_CONTROLS,
     Capacity,
+    Controls,
     Delivery,
     Direction,
     EffectRecord,
@@ -16,6 +17,8 @@ from scaling.model import (
     ForeignHand,
     Limit,
     MetricFailure,
+    Override,
+    Pause,
     Reason,
     Refused,
     ScaleAction,

@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 from foundation.settings_reader import ConfigError
 from scaling.config.policy import RuleSpec
 from scaling.config.policy_file import load_config
-from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb
-from scaling.model import Capacity, MetricFailure, MetricSample, MetricsReport, Reason, TargetState
+from scaling.model import (
+    NO_CONTROLS,
+    Capacity,
+    MetricFailure,
+    MetricSample,
+    MetricsReport,
+    Reason,
+    TargetState,
+)
 from scaling.schedules.timetable import Timetable
 from scaling.service import registry
 from scaling.window import Window, WindowSpec, assuming, summarize

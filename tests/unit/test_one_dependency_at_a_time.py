@@ -181,11 +181,28 @@ class World:
             for earlier, later in zip(times, [*times[1:], now()], strict=True)
         )
 
+    async def keeps_pace(self, seconds=150, partitions=PARTITIONS):
+        """Nobody is slowed down, and every lease is renewed."""
+        began = now()
+        await asyncio.sleep(seconds)
+        assert self.slowest(began, now(), partitions) >= RATE * 0.9
+        assert self.longest_unrenewed() < 20
+
+    async def is_well_again(self):
+        self.trouble.clear()
+        await asyncio.sleep(45)
+        assert self.slowest(now() - 10, now()) >= RATE * 0.9
+
+    async def catches_up(self, partition):
+        self.trouble.clear()
+        await asyncio.sleep(70)
+        assert (await self.marks())[partition] > 150 * RATE, "its checkpoint follows"
+
     async def marks(self):
         return {p: c.sequence_number for p, c in (await self.checkpoints.load_all(deadline=0)).items()}
 
 
-async def ends_in_time(task, stop, *, may_leave_work):
+async def ends_in_time(task, stop, *, may_leave_work=False):
     began = now()
     stop.set()
     try:
@@ -195,151 +212,93 @@ async def ends_in_time(task, stop, *, may_leave_work):
     assert now() - began <= SHUTDOWN + 3.0
 
 
+def played(run, story, *, may_leave_work=False):
+    """Plays `story(world, consumer)` from the 20th second of an instance on, which then ends in time."""
+
+    async def main():
+        world = World()
+        consumer, task, stop = world.start("a")
+        await asyncio.sleep(20)
+        await story(world, consumer)
+        await ends_in_time(task, stop, may_leave_work=may_leave_work)
+
+    run(main())
+
+
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_the_hub_s_management_node(run, trouble):
-    async def main():
-        world = World()
-        _, task, stop = world.start()
-        await asyncio.sleep(20)
+    async def story(world, _):
         world.in_trouble(trouble, "hub.partitions", "hub.state")
-        began = now()
-        await asyncio.sleep(150)
+        await world.keeps_pace()
 
-        assert world.slowest(began, now()) >= RATE * 0.9
-        assert world.longest_unrenewed() < 20
-        await ends_in_time(task, stop, may_leave_work=False)
-
-    run(main())
+    played(run, story)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-def test_the_hub_s_management_node_while_an_instance_joins(run, trouble):
-    async def main():
-        world = World()
-        first, task, stop = world.start("a")
-        await asyncio.sleep(20)
-        world.in_trouble(trouble, "hub.state")
+@pytest.mark.parametrize("call", ["hub.state", "checkpoints.load_all", "checkpoints.claim"])
+def test_what_an_instance_that_joins_needs(run, trouble, call):
+    async def story(world, first):
+        world.in_trouble(trouble, call)
         second, other, stop_other = world.start("b")
         await asyncio.sleep(40)
-        began, kept = now(), first.ownership.owned
-        await asyncio.sleep(70)
+        kept = first.ownership.owned
+        await world.keeps_pace(70, kept)
 
         assert len(kept) == len(second.ownership.owned) == 4
-        assert world.slowest(began, now(), kept) >= RATE * 0.9
-        assert world.longest_unrenewed() < 20
-        world.trouble.clear()
-        await asyncio.sleep(45)
-        assert world.slowest(now() - 10, now()) >= RATE * 0.9, "the others came to themselves"
-        await ends_in_time(task, stop, may_leave_work=False)
-        await ends_in_time(other, stop_other, may_leave_work=False)
+        await world.is_well_again()
+        await ends_in_time(other, stop_other)
 
-    run(main())
+    played(run, story)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 @pytest.mark.parametrize("whole", [True, False])
 def test_the_checkpoint_store(run, trouble, whole):
-    async def main():
-        world = World()
-        _, task, stop = world.start()
-        await asyncio.sleep(20)
+    async def story(world, _):
         world.in_trouble(
             trouble, "checkpoints.save", concerns=lambda claim, _: whole or claim.partition == "5"
         )
-        began = now()
-        await asyncio.sleep(150)
+        await world.keeps_pace()
 
-        assert world.slowest(began, now()) >= RATE * 0.9
-        assert world.longest_unrenewed() < 20
         marks = await world.marks()
         assert marks["5"] <= 23 * RATE
         assert whole or min(marks[each] for each in PARTITIONS if each not in {"5", POISONED}) > 150 * RATE
-        world.trouble.clear()
-        await asyncio.sleep(70)
-        assert (await world.marks())["5"] > 150 * RATE, "its checkpoint follows"
+        await world.catches_up("5")
         world.in_trouble(trouble, "checkpoints.save")
-        await ends_in_time(task, stop, may_leave_work=True)
 
-    run(main())
-
-
-@pytest.mark.parametrize("trouble", TROUBLES)
-@pytest.mark.parametrize("call", ["checkpoints.load_all", "checkpoints.claim"])
-def test_the_checkpoint_store_while_an_instance_joins(run, trouble, call):
-    async def main():
-        world = World()
-        first, task, stop = world.start("a")
-        await asyncio.sleep(20)
-        world.in_trouble(trouble, call)
-        second, other, stop_other = world.start("b")
-        await asyncio.sleep(40)
-        began, kept = now(), first.ownership.owned
-        await asyncio.sleep(70)
-
-        assert len(kept) == len(second.ownership.owned) == 4
-        assert world.slowest(began, now(), kept) >= RATE * 0.9
-        assert world.longest_unrenewed() < 20
-        world.trouble.clear()
-        await asyncio.sleep(45)
-        assert world.slowest(now() - 10, now()) >= RATE * 0.9
-        await ends_in_time(task, stop, may_leave_work=False)
-        await ends_in_time(other, stop_other, may_leave_work=False)
-
-    run(main())
+    played(run, story, may_leave_work=True)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_the_dead_letters(run, trouble):
-    async def main():
-        world = World()
-        _, task, stop = world.start()
-        await asyncio.sleep(20)
+    async def story(world, _):
         world.in_trouble(trouble, "letters.put")
-        began = now()
-        await asyncio.sleep(150)
+        await world.keeps_pace()  # the poisoned partition's good events, too
 
-        assert world.slowest(began, now()) >= RATE * 0.9, "the poisoned partition's good events, too"
-        assert world.longest_unrenewed() < 20
         marks = await world.marks()
         assert marks[POISONED] <= 23 * RATE, "it stands where it was"
         assert min(mark for each, mark in marks.items() if each != POISONED) > 150 * RATE
-        world.trouble.clear()
-        await asyncio.sleep(70)
-        assert (await world.marks())[POISONED] > 150 * RATE
+        await world.catches_up(POISONED)
         world.in_trouble(trouble, "letters.put")
-        await ends_in_time(task, stop, may_leave_work=True)
 
-    run(main())
+    played(run, story, may_leave_work=True)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_one_lane_of_the_sink(run, trouble):
-    async def main():
-        world = World()
-        _, task, stop = world.start()
-        await asyncio.sleep(20)
+    async def story(world, _):
         world.in_trouble(trouble, "sink.write", concerns=lambda batch: batch.lane == "of partition 0")
-        began = now()
-        await asyncio.sleep(150)
-
-        assert world.slowest(began, now(), PARTITIONS[1:]) >= RATE * 0.9
-        assert world.longest_unrenewed() < 20
-        world.trouble.clear()
-        await asyncio.sleep(70)
-        assert (await world.marks())["0"] > 150 * RATE
+        await world.keeps_pace(partitions=PARTITIONS[1:])
+        await world.catches_up("0")
         world.in_trouble(trouble, "sink.write", concerns=lambda batch: batch.lane == "of partition 0")
         await asyncio.sleep(1)
-        await ends_in_time(task, stop, may_leave_work=True)
 
-    run(main())
+    played(run, story, may_leave_work=True)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_the_store_of_the_leases_for_less_than_they_last(run, trouble):
-    async def main():
-        world = World()
-        _, task, stop = world.start()
-        await asyncio.sleep(20)
+    async def story(world, _):
         began = now()
         for _ in range(10):
             world.in_trouble(trouble, "leases.list", "leases.claim", "leases.release")
@@ -348,45 +307,34 @@ def test_the_store_of_the_leases_for_less_than_they_last(run, trouble):
             await asyncio.sleep(15)
 
         assert world.slowest(began, now()) >= RATE * 0.9
-        await ends_in_time(task, stop, may_leave_work=False)
 
-    run(main())
+    played(run, story)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_the_store_of_the_leases_for_longer(run, trouble):
-    async def main():
-        world = World()
-        consumer, task, stop = world.start()
-        await asyncio.sleep(20)
+    async def story(world, consumer):
         renewed = max(world.leases.renewed["0"])
         world.in_trouble(trouble, "leases.list", "leases.claim", "leases.release")
         await asyncio.sleep(60)
 
         assert consumer.ownership.owned == []
         assert max(max(each) for each in world.sink.written.values()) < renewed + 30, "not beyond the leases"
-        world.trouble.clear()
-        await asyncio.sleep(45)
-        assert world.slowest(now() - 10, now()) >= RATE * 0.9
+        await world.is_well_again()
         world.in_trouble(trouble, "leases.list", "leases.claim", "leases.release")
-        await ends_in_time(task, stop, may_leave_work=False)
 
-    run(main())
+    played(run, story)
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
 def test_one_lease_that_cannot_be_renewed_costs_its_own_partition_only(run, trouble):
-    async def main():
-        world = World()
-        consumer, task, stop = world.start()
-        await asyncio.sleep(20)
+    async def story(world, consumer):
+        others = [each for each in PARTITIONS if each != "7"]
         world.in_trouble(trouble, "leases.claim", concerns=lambda lease, _: lease.partition == "7")
         began = now()
         await asyncio.sleep(150)
 
-        others = [each for each in PARTITIONS if each != "7"]
         assert sorted(consumer.ownership.owned) == sorted(others)
         assert world.slowest(began, now(), others) >= RATE * 0.9
-        await ends_in_time(task, stop, may_leave_work=False)
 
-    run(main())
+    played(run, story)

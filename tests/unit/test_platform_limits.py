@@ -6,13 +6,23 @@ import msgspec
 import pytest
 
 from scaling.config.policy import Pace, RuleSpec
-from scaling.controls import NO_CONTROLS, Controls, Override
 from scaling.decision.blockers import REFUSAL_REMEMBERED
 from scaling.decision.decide import decide
 from scaling.decision.effects import record_effect
 from scaling.decision.pending_action import being_carried_out, handed_back
 from scaling.decision.transitions import absorb, review
-from scaling.model import Capacity, Effect, EffectOutcome, Reason, Refused, ScaleAction, TargetState
+from scaling.model import (
+    NO_CONTROLS,
+    Capacity,
+    Controls,
+    Effect,
+    EffectOutcome,
+    Override,
+    Reason,
+    Refused,
+    ScaleAction,
+    TargetState,
+)
 from scaling.ports import ScalerError
 from scaling.service.messages import encode_action
 from tests.runner_support import MINUTE, NOW, THRESHOLD, Crash, World, at, full, metric, policy, report

@@ -16,9 +16,8 @@ from scaling.analysis.replay import (
     replay,
     same,
 )
-from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
-from scaling.model import Reason
+from scaling.model import NO_CONTROLS, Reason
 from scaling.rules.combine import PROBLEMS
 from tests.decision_fixtures import read
 from tests.runner_support import NOW, World, at, full, metric, policy

@@ -10,9 +10,8 @@ from foundation.errors import ConflictError, StoreUnavailableError
 from scaling.analysis.lint import lint
 from scaling.config.policy import Fallback, RuleSpec
 from scaling.config.policy_file import Config
-from scaling.controls import Controls, Override, Pause
 from scaling.log_entry import LogEntry, LogKind
-from scaling.model import Capacity, EffectOutcome, Reason, ScaleAction
+from scaling.model import Capacity, Controls, EffectOutcome, Override, Pause, Reason, ScaleAction
 from scaling.ports import CollectError, Reading, ScalerError
 from scaling.service import autoscaler as runner
 from scaling.service import reading
@@ -41,17 +40,13 @@ async def deciding(**changes) -> World:
 
 async def pending(**changes) -> tuple[World, ScaleAction]:
     world = await deciding(**changes)
-    outcome = await world.autoscaler().evaluate(world.metrics.pop())
+    outcome = await world.decide()
     world.actions = list(outcome.messages)
     return world, (await world.state()).pending
 
 
 async def effects(world: World) -> list[EffectOutcome]:
     return [entry.effect.outcome for entry in await world.entries(LogKind.EFFECT)]
-
-
-async def order(world: World, controls: Controls) -> None:
-    await world.controls.save("plan", controls, (await world.controls.load("plan"))[1])
 
 
 # Collecting
@@ -264,7 +259,7 @@ async def test_a_corrupt_state_row_is_told_held_on_and_replaced() -> None:
     etag, row = world.states.rows["plan"]["state"]
     world.states.rows["plan"]["state"] = (etag, {**row, "Data00": "{"})
     corrupt = await world.states.load("plan")
-    outcome = await world.autoscaler().evaluate(world.metrics.pop())
+    outcome = await world.decide()
 
     assert corrupt.corrupt == ("state",)
     assert outcome.warnings == ("scaling plan: stored 'state' was unreadable",)
@@ -277,7 +272,7 @@ async def test_unreadable_orders_count_as_a_pause() -> None:
     world.states.rows["plan"]["controls"] = ("tag", {**controls_row(Controls()), "Data00": "{"})
     assert (await world.states.load("plan")).corrupt == ("controls",)
 
-    await world.autoscaler().evaluate(world.metrics.pop())
+    await world.decide()
 
     assert (await world.state()).last.reason is Reason.PAUSED
 
@@ -359,7 +354,7 @@ REFUSALS = {
 async def test_an_action_that_may_not_be_carried_out_any_more_is_refused_and_told(name: str) -> None:
     changes, controls, outcome, text = REFUSALS[name]
     world, action = await pending()
-    await order(world, controls)
+    await world.order(controls)
     told = await world.autoscaler().apply(encode_action(msgspec.structs.replace(action, **changes)))
 
     (entry,) = await world.entries(LogKind.EFFECT)
@@ -371,7 +366,7 @@ async def test_an_action_that_may_not_be_carried_out_any_more_is_refused_and_tol
 
 async def test_an_override_is_carried_out_during_a_pause() -> None:
     world = await deciding()
-    await order(world, Controls((Pause("kim", NOW),), Override(7, "kim", NOW, NOW + 3600)))
+    await world.order(Controls((Pause("kim", NOW),), Override(7, "kim", NOW, NOW + 3600)))
     await world.drain()
 
     assert world.platform.ledger == [7]
@@ -400,7 +395,7 @@ async def test_a_scaler_that_fails_hands_its_action_back_and_it_is_sent_again_wh
         world.scaler.inner.apply,
         fail(ScalerError("429", retry_after=retry_after)),
     )
-    told = await world.autoscaler().apply(world.actions.pop())
+    told = await world.deliver()
 
     assert "429" in told.warnings[0]
     assert await effects(world) == [EffectOutcome.FAILED]
@@ -450,7 +445,7 @@ async def test_an_action_is_not_sent_again_while_a_scaler_is_at_it_and_again_whe
     world, _ = await pending()
     world.scaler.inner.apply = fail(Crash())
     with pytest.raises(Crash):
-        await world.autoscaler().apply(world.actions.pop())
+        await world.deliver()
     until = (await world.state()).delivery.carried_until
 
     assert until == world.clock.now + DELIVERY_SECONDS + DELIVERY_MARGIN
@@ -469,14 +464,12 @@ async def overtaken(world: World, second) -> list[str]:
         world.clock.now += 1.0
         await other.apply(message)
         world.scaler.inner.apply = carry_out
-        await order(world, Controls(override=Override(7, "kim", NOW, NOW + 3600)))
-        world.clock.now += MINUTE
-        await world.tick()
-        emitted.extend((await other.evaluate(world.metrics.pop())).messages)
+        await world.order(Controls(override=Override(7, "kim", NOW, NOW + 3600)))
+        emitted.extend((await world.later()).messages)
         return await carry_out(action, now=now)
 
     world.scaler.inner.apply = first
-    await world.autoscaler().apply(world.actions.pop())
+    await world.deliver()
     return emitted
 
 
@@ -493,7 +486,7 @@ async def test_a_second_delivery_that_may_not_begin_gives_nothing_up_under_the_h
     world, _ = await pending()
 
     async def first(action, *, now):
-        await order(world, Controls(pauses=(Pause("kim", NOW),)))
+        await world.order(Controls(pauses=(Pause("kim", NOW),)))
         outcome = await other.apply(encode_action(action))
         assert "paused by kim" in outcome.warnings[0]
         assert (await world.state()).pending == action
@@ -501,7 +494,7 @@ async def test_a_second_delivery_that_may_not_begin_gives_nothing_up_under_the_h
 
     carry_out, other = world.scaler.inner.apply, world.autoscaler()
     world.scaler.inner.apply = first
-    await world.autoscaler().apply(world.actions.pop())
+    await world.deliver()
 
     assert await effects(world) == [EffectOutcome.APPLIED]
 
@@ -522,7 +515,7 @@ async def test_a_delivery_that_is_handed_back_does_not_end_one_that_began_after_
         raise Crash
 
     world.scaler.inner.apply = first
-    await world.autoscaler().apply(world.actions.pop())
+    await world.deliver()
 
     assert [(await world.state()).delivery] == seen
 
@@ -540,7 +533,7 @@ async def test_a_delivery_is_over_when_its_action_expires_however_slowly_its_sta
         calls.append(now)
 
     world.states.save, world.scaler.inner.apply = slow, apply
-    outcome = await world.autoscaler().apply(world.actions.pop())
+    outcome = await world.deliver()
 
     assert calls == []
     assert "its time was over" in outcome.warnings[0]
@@ -551,7 +544,7 @@ async def test_an_action_sent_again_is_saved_as_sent_so_that_checks_and_evaluati
     world.actions.clear()
     world.clock.now += world.policy.spec.effect_timeout
     await world.tick()
-    (again,) = (await world.autoscaler().evaluate(world.metrics.pop())).messages
+    (again,) = (await world.decide()).messages
     await world.verify()
 
     assert again == encode_action(action)
@@ -562,9 +555,7 @@ async def test_actions_are_sent_again_and_their_effects_found_however_rarely_the
     world, action = await pending()
     world.actions.clear()  # the message was lost
     for _ in range(2):
-        world.clock.now += MINUTE
-        await world.tick()
-        await world.drain()
+        await world.minute()
 
     assert world.platform.ledger == [3]
     state = await world.state()
@@ -574,9 +565,7 @@ async def test_actions_are_sent_again_and_their_effects_found_however_rarely_the
 async def test_an_effect_that_nobody_recorded_is_found_and_logged_by_the_next_evaluation() -> None:
     world, action = await pending()
     world.platform.order(3)
-    world.clock.now += MINUTE
-    await world.tick()
-    await world.autoscaler().evaluate(world.metrics.pop())
+    await world.later()
 
     assert [effect.action_id for effect in (await world.state()).effects] == [action.action_id]
     assert await effects(world) == [EffectOutcome.ALREADY_THERE]
@@ -584,10 +573,8 @@ async def test_an_effect_that_nobody_recorded_is_found_and_logged_by_the_next_ev
 
 async def test_a_pause_cancels_what_is_pending_and_says_so() -> None:
     world, action = await pending()
-    await order(world, Controls(pauses=(Pause("kim", NOW),)))
-    world.clock.now += MINUTE
-    await world.tick()
-    outcome = await world.autoscaler().evaluate(world.metrics.pop())
+    await world.order(Controls(pauses=(Pause("kim", NOW),)))
+    outcome = await world.later()
 
     assert (await world.state()).pending is None
     assert outcome.messages == ()
@@ -605,17 +592,15 @@ async def stuck(**changes) -> tuple[World, ScaleAction]:
         fail(ScalerError("busy", retry_after=590.0)),
         world.scaler.inner.apply,
     )
-    await world.autoscaler().apply(world.actions.pop())
+    await world.deliver()
     world.scaler.inner.apply = carry_out
     return world, action
 
 
 async def test_an_override_takes_the_place_of_a_stuck_action_whose_later_delivery_is_refused() -> None:
     world, action = await stuck()
-    await order(world, Controls(override=Override(7, "kim", NOW, NOW + 3600)))
-    world.clock.now += MINUTE
-    await world.tick()
-    await world.drain()
+    await world.order(Controls(override=Override(7, "kim", NOW, NOW + 3600)))
+    await world.minute()
     late = await world.autoscaler().apply(encode_action(action))
 
     assert world.platform.ledger == [7]
@@ -625,10 +610,8 @@ async def test_an_override_takes_the_place_of_a_stuck_action_whose_later_deliver
 
 async def test_an_override_to_the_present_capacity_cancels_a_stuck_action() -> None:
     world, action = await stuck()
-    await order(world, Controls(override=Override(2, "kim", NOW, NOW + 3600)))
-    world.clock.now += MINUTE
-    await world.tick()
-    await world.drain()
+    await world.order(Controls(override=Override(2, "kim", NOW, NOW + 3600)))
+    await world.minute()
     await world.autoscaler().apply(encode_action(action))
 
     assert world.platform.ledger == []
@@ -637,15 +620,11 @@ async def test_an_override_to_the_present_capacity_cancels_a_stuck_action() -> N
 
 async def test_an_override_goes_on_from_where_the_action_whose_place_it_takes_led_after_all() -> None:
     world, _ = await stuck()
-    await order(world, Controls(override=Override(7, "kim", NOW, NOW + 3600)))
-    world.clock.now += MINUTE
-    await world.tick()
-    world.actions += (await world.autoscaler().evaluate(world.metrics.pop())).messages
+    await world.order(Controls(override=Override(7, "kim", NOW, NOW + 3600)))
+    world.actions += (await world.later()).messages
     world.platform.order(3)  # what became of the first action was not known
     await world.drain()
-    world.clock.now += MINUTE
-    await world.tick()
-    await world.drain()
+    await world.minute()
 
     state = await world.state()
     assert world.platform.ledger == [3, 7]
@@ -655,10 +634,8 @@ async def test_an_override_goes_on_from_where_the_action_whose_place_it_takes_le
 async def test_a_second_override_goes_on_from_where_the_action_led_whose_place_the_first_one_took() -> None:
     world, _ = await stuck()
     for wanted in (7, 5):
-        await order(world, Controls(override=Override(wanted, "kim", world.clock.now, NOW + 3600)))
-        world.clock.now += MINUTE
-        await world.tick()
-        world.actions = list((await world.autoscaler().evaluate(world.metrics.pop())).messages)
+        await world.order(Controls(override=Override(wanted, "kim", world.clock.now, NOW + 3600)))
+        world.actions = list((await world.later()).messages)
     world.platform.order(3)  # what became of the first action was not known
     await world.drain()
 
@@ -669,21 +646,17 @@ async def test_a_second_override_goes_on_from_where_the_action_led_whose_place_t
 
 async def test_an_override_does_not_hurry_past_a_change_in_the_making() -> None:
     world, action = await pending()
-    await order(world, Controls(override=Override(7, "kim", NOW, NOW + 3600)))
-    carry_out, other = world.scaler.inner.apply, world.autoscaler()
+    await world.order(Controls(override=Override(7, "kim", NOW, NOW + 3600)))
+    carry_out = world.scaler.inner.apply
 
     async def meanwhile(action, *, now):
-        world.clock.now += MINUTE
-        await world.tick()
-        assert (await other.evaluate(world.metrics.pop())).messages == ()
+        assert (await world.later()).messages == ()
         return await carry_out(action, now=now)
 
     world.scaler.inner.apply = meanwhile
-    await world.autoscaler().apply(world.actions.pop())
+    await world.deliver()
     world.scaler.inner.apply = carry_out
-    world.clock.now += MINUTE
-    await world.tick()
-    await world.drain()
+    await world.minute()
 
     assert world.platform.ledger == [3, 7]
     assert (await world.state()).effects[0].action_id == action.action_id

@@ -10,10 +10,17 @@ import pytest
 
 from foundation.errors import ConflictError
 from scaling.config.policy import Pace, RuleSpec
-from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb, advance
-from scaling.model import Direction, EffectOutcome, EffectRecord, MetricSample, MetricsReport, Reason
+from scaling.model import (
+    NO_CONTROLS,
+    Direction,
+    EffectOutcome,
+    EffectRecord,
+    MetricSample,
+    MetricsReport,
+    Reason,
+)
 from scaling.window import EMPTY, observe
 from tests.fakes_azure import FakePlatform
 from tests.runner_support import MINUTE, NOW, THRESHOLD, World, at, full, metric, policy, report
@@ -52,7 +59,7 @@ async def test_a_redelivered_order_does_not_scale_twice() -> None:
     world.backlog = HIGH
     for _ in range(2):
         await world.tick()
-        outcome = await world.autoscaler().evaluate(world.metrics.pop())
+        outcome = await world.decide()
         world.clock.now += MINUTE
     (message,) = outcome.messages
 
@@ -149,7 +156,7 @@ async def evaluate_next(world: World):
     capacity, world.platform.unreachable = world.platform.unreachable, False
     await world.tick()
     world.platform.unreachable = capacity
-    return await world.autoscaler().evaluate(world.metrics.pop())
+    return await world.decide()
 
 
 async def test_an_action_given_up_does_not_burn_the_cooldown() -> None:
@@ -172,7 +179,7 @@ async def test_an_action_reaches_the_target_of_exactly_its_name() -> None:
     world = await busy(1)
     near = FakePlatform(capacity=2)
     await world.tick()
-    outcome = await world.autoscaler().evaluate(world.metrics.pop())
+    outcome = await world.decide()
     (message,) = outcome.messages
     renamed = message.replace('"target":"plan"', '"target":"plan-2"')
 

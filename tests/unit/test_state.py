@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from scaling.config.policy import EFFECTS_KEPT, Fallback, Pace
-from scaling.controls import NO_CONTROLS, Controls
 from scaling.decision.decide import decide
 from scaling.decision.effects import record_effect
 from scaling.decision.transitions import (
@@ -16,7 +15,9 @@ from scaling.decision.transitions import (
     review,
 )
 from scaling.model import (
+    NO_CONTROLS,
     Capacity,
+    Controls,
     Effect,
     EffectOutcome,
     EffectRecord,

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
-from scaling.controls import Controls, Override, Pause
 from scaling.decision.decide import decide
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import (
     Capacity,
+    Controls,
     Direction,
     Effect,
     EffectOutcome,
@@ -16,6 +16,8 @@ from scaling.model import (
     Evidence,
     ForeignHand,
     MetricFailure,
+    Override,
+    Pause,
     Reason,
     ScaleAction,
     TargetState,

@@ -7,7 +7,7 @@ import errno
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, SQLAlchemyError, StatementError
 
 from consumer.model import Rejection
-from foundation.sql.messages import message_of, sqlstate
+from foundation.sql.database import message_of, sqlstate
 
 OF_THE_EVENT = {
     "42804": "value",  # datatype_mismatch: the value's type does not fit the column

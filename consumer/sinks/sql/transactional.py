@@ -36,8 +36,7 @@ from consumer.sinks.sql.failures import rejection_of
 from consumer.sinks.sql.targets import Target, events_target
 from consumer.stores.sql import letters, positions
 from foundation.errors import UnavailableError
-from foundation.sql.database import SqlDatabase
-from foundation.sql.messages import message_of
+from foundation.sql.database import SqlDatabase, message_of
 
 _REREADS = 3
 """Times the position is read again within one write; it changes under one claim only by that claim's own commits."""

@@ -12,12 +12,12 @@ import msgspec
 from msgspec import Struct
 
 from scaling.config.policy import Policy
-from scaling.controls import NO_CONTROLS
 from scaling.decision.decide import decide
 from scaling.decision.effects import record_effect
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT, absorb, advance
 from scaling.log_entry import decision_id
 from scaling.model import (
+    NO_CONTROLS,
     Capacity,
     Effect,
     EffectOutcome,

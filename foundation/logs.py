@@ -1,14 +1,39 @@
-"""Keeps secrets out of log records, whoever logs them: SDKs write signed addresses, and exceptions what they had."""
+"""What keeps the log readable: no secrets, whoever logs them, and no lines of SDKs.
+
+SDKs write signed addresses, and exceptions what they had. The Functions worker lets the root logger pass INFO, and at
+INFO the SDKs write two lines per request, which the host sends on unsampled, to be paid for: twenty for each of ours.
+So their loggers get a level of their own, which no later level or handler of the root logger changes.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from foundation.sanitize import without_secrets
+from foundation.settings_reader import SDK_LOG_LEVEL, read_log_level
 
 _formatter = logging.Formatter()
+
+LIBRARIES = ("aiohttp", "azure", "msal", "uamqp", "urllib3")
+"""Loggers of the SDKs and of what they send requests with. What somebody sets below them (`azure.cosmos`) stays."""
+
+
+def quiet_sdks(settings: Mapping[str, str]) -> None:
+    """Sets the level that TIDEMARK_SDK_LOG_LEVEL names. Safe to call often: should a library have set its own level in
+    the meantime, the next invocation has ours again.
+
+    Never raises, as the app is being loaded: `assemble` and the consumer's `read_config` tell a wrong level.
+    """
+    try:
+        level = read_log_level(settings)
+    except ValueError:
+        level = SDK_LOG_LEVEL
+    for name in LIBRARIES:
+        logger = logging.getLogger(name)
+        if logging.getLevelName(logger.level) != level:  # setting it empties a cache of the whole process
+            logger.setLevel(level)
 
 
 def hide_secrets(record: logging.LogRecord) -> None:

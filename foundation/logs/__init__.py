@@ -1,1 +1,0 @@
-"""What keeps the log readable: no secrets, and no lines of SDKs."""
