@@ -73,13 +73,23 @@ def state(current=3, **fields):
     return TargetState(expected=current, capacity=Capacity(current, NOW - 10, ready=current), **fields)
 
 
+def shown(at=EMPTY_STATE, values=None, *, of=None, now=NOW, **fields):
+    """What is shown of a target in this state, with these samples."""
+    return target_view(of or policy(), snapshot(at, values, **fields), now=now)
+
+
+def shown_metric(values):
+    [metric] = shown(state(), values).metrics
+    return metric
+
+
 def decided(values, current=3):
     windows, at = {"backlog": window(values)}, state(current)
     return decide(policy(), windows, at, now=NOW, decision_id="plan-orders@20251009T085320.000Z")
 
 
 def test_a_target_before_its_first_report_shows_bounds_and_nulls():
-    view = target_view(policy(), snapshot(), now=NOW)
+    view = shown()
 
     assert (view.current, view.desired, view.reason, view.line, view.decided_at) == (None,) * 5
     assert (view.minimum, view.maximum) == (1, 8)
@@ -89,7 +99,7 @@ def test_a_target_before_its_first_report_shows_bounds_and_nulls():
 
 
 def test_json_of_a_window_without_samples_has_no_nan():
-    text = msgspec.json.encode(target_view(policy(), snapshot(), now=NOW))
+    text = msgspec.json.encode(shown())
 
     assert b"NaN" not in text
     assert msgspec.json.decode(text)["metrics"][0]["average"] is None
@@ -98,7 +108,7 @@ def test_json_of_a_window_without_samples_has_no_nan():
 def test_the_last_decision_is_told_in_words():
     last = decided([812] * 10)
 
-    view = target_view(policy(), snapshot(state(last=last), [812] * 10), now=NOW)
+    view = shown(state(last=last), [812] * 10)
 
     assert (view.current, view.desired, view.reason) == (3, 4, "scale_out")
     assert view.reason_text == "a rule asked for more capacity and nothing held it back"
@@ -110,7 +120,7 @@ def test_the_last_decision_is_told_in_words():
 def test_the_bounds_are_those_of_the_last_decision_where_a_schedule_moved_them():
     last = msgspec.structs.replace(decided([100] * 10), minimum=4, maximum=6)
 
-    view = target_view(policy(), snapshot(state(last=last)), now=NOW)
+    view = shown(state(last=last))
 
     assert (view.minimum, view.maximum) == (4, 6)
 
@@ -119,7 +129,7 @@ def test_limits_are_told_in_words():
     cooling = state(effects=(EffectRecord(NOW - 60, 2, 3),))
     last = decide(policy(), {"backlog": window([812] * 10)}, cooling, now=NOW)
 
-    view = target_view(policy(), snapshot(state(last=last)), now=NOW)
+    view = shown(state(last=last))
 
     assert view.limits == ("cooling down (240 s left): 4 wanted, 3 allowed",)
 
@@ -138,27 +148,20 @@ def test_limits_are_told_in_words():
     ],
 )
 def test_quality_says_whether_rules_may_act_on_a_metric(values, quality):
-    [metric] = target_view(policy(), snapshot(state(), values), now=NOW).metrics
-
-    assert metric.quality == quality
+    assert shown_metric(values).quality == quality
 
 
 def test_a_failed_read_shows_its_message_beside_the_last_numbers():
-    failed = msgspec.structs.replace(
-        window([7] * 10), failure=MetricFailure("backlog", NOW, "401 from the namespace")
+    told = "401 from the namespace"
+    metric = shown_metric(
+        msgspec.structs.replace(window([7] * 10), failure=MetricFailure("backlog", NOW, told))
     )
 
-    [metric] = target_view(policy(), snapshot(state(), failed), now=NOW).metrics
-
-    assert (metric.latest, metric.failure, metric.quality) == (
-        7.0,
-        "401 from the namespace",
-        "collect_failed",
-    )
+    assert (metric.latest, metric.failure, metric.quality) == (7.0, told, "collect_failed")
 
 
 def test_numbers_of_a_metric():
-    [metric] = target_view(policy(), snapshot(state(), [10, 30, 20]), now=NOW).metrics
+    metric = shown_metric([10, 30, 20])
 
     assert (metric.latest, metric.average, metric.maximum) == (20.0, 20.0, 30.0)
     assert (metric.count, metric.min_samples, metric.covered, metric.span, metric.age) == (
@@ -176,7 +179,7 @@ def test_a_long_window_keeps_its_peaks_and_the_newest_sample():
     values[1234] = 999.0
     values[-1] = 3.0
 
-    [metric] = target_view(policy(), snapshot(state(), window(values, interval=1)), now=NOW).metrics
+    metric = shown_metric(window(values, interval=1))
 
     assert len(metric.samples) <= MAX_POINTS
     assert max(value for _, value in metric.samples) == 999.0
@@ -185,7 +188,7 @@ def test_a_long_window_keeps_its_peaks_and_the_newest_sample():
 
 
 def test_levels_follow_the_instance_count():
-    view = target_view(policy(), snapshot(state(5)), now=NOW)
+    view = shown(state(5))
 
     assert view.levels == (
         LevelView("backlog", "average", "out", 1500.0, ((0, 500.0), (4, 1500.0))),
@@ -194,9 +197,7 @@ def test_levels_follow_the_instance_count():
 
 
 def test_levels_of_an_unread_capacity_are_those_of_the_minimum():
-    view = target_view(policy(minimum=4), snapshot(), now=NOW)
-
-    assert view.levels[0].value == 1500.0
+    assert shown(of=policy(minimum=4)).levels[0].value == 1500.0
 
 
 def test_levels_of_every_kind_of_rule():
@@ -225,7 +226,7 @@ def test_levels_of_every_kind_of_rule():
         (schedule, []),
     ]
     for rule, lines in expected:
-        levels = target_view(policy(rule), snapshot(state(3)), now=NOW).levels
+        levels = shown(state(3), of=policy(rule)).levels
 
         assert [(v.metric, v.statistic, v.direction, v.value) for v in levels] == lines, rule.name
 
@@ -233,7 +234,7 @@ def test_levels_of_every_kind_of_rule():
 def test_the_drawn_level_of_a_proportional_rule_is_where_its_decision_changes():
     unit = RuleSpec(type="target_per_unit", name="unit", options={"metric": "backlog", "target": 100})
     proportional = policy(unit)
-    out, inward = (level.value for level in target_view(proportional, snapshot(state(3)), now=NOW).levels)
+    out, inward = (level.value for level in shown(state(3), of=proportional).levels)
 
     def desired(value):
         return decide(proportional, {"backlog": window([value] * 10)}, state(3), now=NOW).desired
@@ -259,7 +260,7 @@ def test_a_rule_that_cannot_tell_its_levels_hides_only_its_own():
     broken = policy()
     broken.rules = (Broken(), *broken.rules)
 
-    assert len(target_view(broken, snapshot(state()), now=NOW).levels) == 2
+    assert len(shown(state(), of=broken).levels) == 2
 
 
 def test_active_orders_are_shown_and_expired_ones_are_not():
@@ -273,8 +274,8 @@ def test_active_orders_are_shown_and_expired_ones_are_not():
         dry_run=True,
     )
 
-    view = target_view(policy(), snapshot(state(), controls=controls), now=NOW)
-    later = target_view(policy(), snapshot(state(), controls=controls), now=NOW + 10)
+    view = shown(state(), controls=controls)
+    later = shown(state(), controls=controls, now=NOW + 10)
 
     assert [(p.direction, p.by, p.until) for p in view.pauses] == [
         ("out", "ann", NOW + 60),
@@ -286,16 +287,16 @@ def test_active_orders_are_shown_and_expired_ones_are_not():
 
 
 def test_dry_run_is_the_configured_one_until_an_operator_says_otherwise():
-    assert target_view(policy(dry_run=True), snapshot(), now=NOW).dry_run
+    assert shown(of=policy(dry_run=True)).dry_run
     off = Controls(dry_run=False)
-    assert not target_view(policy(dry_run=True), snapshot(controls=off), now=NOW).dry_run
+    assert not shown(of=policy(dry_run=True), controls=off).dry_run
 
 
 def test_cooldowns_are_per_direction_and_end():
     cooling = state(effects=(EffectRecord(NOW - 100, 2, 3),))
 
-    view = target_view(policy(), snapshot(cooling), now=NOW)
-    later = target_view(policy(), snapshot(cooling), now=NOW + 200)
+    view = shown(cooling)
+    later = shown(cooling, now=NOW + 200)
 
     assert (view.cooldown_out_until, view.cooldown_in_until) == (NOW + 200, NOW + 500)
     assert (later.cooldown_out_until, later.cooldown_in_until) == (None, NOW + 500)
@@ -304,8 +305,8 @@ def test_cooldowns_are_per_direction_and_end():
 def test_a_pending_action_is_where_the_target_goes():
     action = ScaleAction("id", "plan-orders", 3, 5, NOW - 5, NOW + 600, Reason.SCALE_OUT)
 
-    view = target_view(policy(), snapshot(state(pending=action)), now=NOW)
-    expired = target_view(policy(), snapshot(state(pending=action)), now=NOW + 600)
+    view = shown(state(pending=action))
+    expired = shown(state(pending=action), now=NOW + 600)
 
     assert (view.desired, view.pending.action_id, view.pending.to_capacity) == (5, "id", 5)
     assert expired.pending is None
@@ -314,13 +315,13 @@ def test_a_pending_action_is_where_the_target_goes():
 def test_an_effect_newer_than_the_reading_is_the_present_capacity():
     after = TargetState(expected=4, capacity=Capacity(3, NOW - 60), effects=(EffectRecord(NOW - 30, 3, 4),))
 
-    assert target_view(policy(), snapshot(after), now=NOW).current == 4
+    assert shown(after).current == 4
 
 
 def test_a_foreign_hand_shows_what_was_seen_and_what_was_expected():
     moved = TargetState(expected=3, capacity=Capacity(7, NOW), foreign=ForeignHand(7, 3, NOW - 5))
 
-    view = target_view(policy(), snapshot(moved), now=NOW)
+    view = shown(moved)
 
     assert (view.current, view.expected) == (7, 3)
     assert (view.foreign.seen, view.foreign.expected, view.foreign.at) == (7, 3, NOW - 5)
@@ -334,7 +335,7 @@ def test_another_controller_and_trouble_are_shown():
         missing_since=NOW - 900,
     )
 
-    view = target_view(policy(), snapshot(trouble, corrupt=("window:backlog",)), now=NOW)
+    view = shown(trouble, corrupt=("window:backlog",))
 
     assert view.held_by == "autoscale-orders"
     assert view.capacity_error == "429 from the management API"
@@ -343,8 +344,8 @@ def test_another_controller_and_trouble_are_shown():
 
 
 def test_the_status_lists_targets_by_name_with_poison_and_problems():
-    first = target_view(policy(target="a"), snapshot(), now=NOW)
-    second = target_view(policy(target="b"), snapshot(), now=NOW)
+    first = shown(of=policy(target="a"))
+    second = shown(of=policy(target="b"))
     message = PoisonMessage("metrics-poison", "m1", NOW, "{broken")
 
     view = status_view(
