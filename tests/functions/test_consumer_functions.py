@@ -10,7 +10,7 @@ import pytest
 
 from devstack.function_host.event_hubs import trigger_metadata
 from tests.consumer_support import HUB, consumer_world
-from tests.functions.worker_harness import run_worker
+from tests.functions.worker_harness import foreign, logged, run_worker
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {"COLLECT_SCHEDULE": "0 * * * * *", "VERIFY_SCHEDULE": "30 * * * * *"}
@@ -150,7 +150,7 @@ async def test_a_wrong_setting_is_told_by_the_consumers_function_alone(world, ho
     assert dashboard["ok"]
 
 
-async def test_a_slice_in_the_worker_consumes_and_ends_in_time(world):
+async def test_a_slice_in_the_worker_consumes_ends_in_time_and_logs_its_own_lines_and_no_other(world):
     world.produce(50, partitions=2)
     settings = {**SETTINGS, **world.settings, "CONSUMER_HOSTING": "slices", "CONSUMER_SLICE": "4"}
 
@@ -158,8 +158,10 @@ async def test_a_slice_in_the_worker_consumes_and_ends_in_time(world):
         run_worker, ROOT, [{"function": "consume_slice", "timer": {"IsPastDue": False}}], settings
     )
 
-    assert answer["invocations"][0]["ok"], answer["invocations"][0]["traceback"]
+    lines = logged(answer)
     assert len(world.ids()) == 50
+    assert lines
+    assert foreign(lines) == []
 
 
 async def dead_letters(settings):

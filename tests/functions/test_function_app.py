@@ -49,13 +49,17 @@ def queue(function, body):
     return {"function": function, "queue": body}
 
 
-def test_the_worker_indexes_every_function_of_the_app():
+@pytest.fixture(scope="module")
+def indexed():
     answer = run_worker(ROOT, settings=SCHEDULES)
-
     assert answer["error"] is None
-    triggers = {f["name"]: f["bindings"][0] for f in answer["functions"]} | {
+    return answer
+
+
+def test_the_worker_indexes_every_function_of_the_app(indexed):
+    triggers = {f["name"]: f["bindings"][0] for f in indexed["functions"]} | {
         f["name"]: next(b for b in f["bindings"] if b["type"].endswith("Trigger"))
-        for f in answer["functions"]
+        for f in indexed["functions"]
     }
     assert {name: binding["type"] for name, binding in triggers.items()} == {
         "collect_metrics": "timerTrigger",
@@ -85,10 +89,9 @@ def test_the_worker_indexes_every_function_of_the_app():
     }
 
 
-def test_the_local_host_sees_the_same_bindings_as_the_worker():
+def test_the_local_host_sees_the_same_bindings_as_the_worker(indexed):
     import function_app  # noqa: PLC0415 - the app can be indexed once per process
 
-    answer = run_worker(ROOT, settings=SCHEDULES)
     host = FunctionHost(
         function_app.app,
         settings=SCHEDULES,
@@ -96,7 +99,7 @@ def test_the_local_host_sees_the_same_bindings_as_the_worker():
         storage_connection="UseDevelopmentStorage=true",
     )
 
-    reported = {f["name"]: (f["bindings"], f["is_async"]) for f in answer["functions"]}
+    reported = {f["name"]: (f["bindings"], f["is_async"]) for f in indexed["functions"]}
     assert {f.name: (list(f.raw_bindings), f.is_async) for f in host.functions} == reported
 
 
@@ -126,11 +129,6 @@ def test_reports_become_an_action_and_the_action_moves_the_plan(settings, stack)
     assert (action.from_capacity, action.to_capacity, action.reason) == (1, 3, Reason.SCALE_OUT)
     assert "average backlog 900 > 250 over 5 min (5 samples)" in action.line
 
-    again, done = run_worker(ROOT, [requests[-1], queue("scaler", message)], settings)["invocations"]
-    assert json.loads(again["outputs"]["actions"]["value"]) == [encode_action(action)]
-    assert done["ok"], done["traceback"]
-    assert stack.call(lambda: stack.server.resource_manager.plan(stack.plan_id).capacity) == 3
-
     http = [
         {"function": "scaling_status", "http": {}},
         {"function": "scaling_log", "http": {"query": {"target": "plan-orders", "limit": "3"}}},
@@ -145,9 +143,13 @@ def test_reports_become_an_action_and_the_action_moves_the_plan(settings, stack)
         {"function": "dashboard", "http": {}},
         {"function": "health", "http": {}},
     ]
-    status, log, refused, page, health = (
-        invocation["return"]["value"] for invocation in run_worker(ROOT, http, settings)["invocations"]
-    )
+    requests = [requests[-1], queue("scaler", message), *http]
+    again, done, *answers = run_worker(ROOT, requests, settings)["invocations"]
+
+    assert json.loads(again["outputs"]["actions"]["value"]) == [encode_action(action)]
+    assert done["ok"], done["traceback"]
+    assert stack.call(lambda: stack.server.resource_manager.plan(stack.plan_id).capacity) == 3
+    status, log, refused, page, health = (invocation["return"]["value"] for invocation in answers)
     (target,) = json.loads(status["body"]["value"])["targets"]
     assert (target["current"], target["expected"], target["pending"]) == (3, 3, None)
     kinds = [entry["kind"] for entry in json.loads(log["body"]["value"])["entries"]]

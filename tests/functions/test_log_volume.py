@@ -1,6 +1,5 @@
 """What reaches the host's log, and so the bill: our lines and nobody else's, counted in Microsoft's worker library."""
 
-import asyncio
 import time
 from functools import partial
 from pathlib import Path
@@ -10,15 +9,13 @@ import pytest
 from devstack.stack.supervisor import ANY_PORTS, RESOURCE_GROUP, SUBSCRIPTION, Stack
 from scaling.model import Capacity, MetricSample, MetricsReport
 from scaling.service.messages import encode_report
-from tests.consumer_support import consumer_world
-from tests.functions.worker_harness import run_worker
+from tests.functions.worker_harness import foreign, logged, run_worker
 from tests.threaded_server import running_in_thread
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEDULES = {"COLLECT_SCHEDULE": "0 * * * * *", "VERIFY_SCHEDULE": "30 * * * * *"}
 PLANS = ("plan-a", "plan-b", "plan-c")
 TIMER = {"timer": {"IsPastDue": False}}
-OURS = ("tidemark", "scaling", "consumer")
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(90)]
 
@@ -68,16 +65,6 @@ def minute():
     return [{"function": "collect_metrics", **TIMER}, *decisions, {"function": "verify_effects", **TIMER}]
 
 
-def logged(answer):
-    assert answer["error"] is None
-    assert all(each["ok"] for each in answer["invocations"]), answer["invocations"]
-    return [line for each in answer["invocations"] for line in each["log"]]
-
-
-def foreign(lines):
-    return [line for line in lines if not line["logger"].startswith(OURS)]
-
-
 def test_a_minute_with_three_targets_logs_one_line_per_report_one_per_decision_and_no_other(settings):
     lines = logged(run_worker(ROOT, minute(), settings))
 
@@ -121,16 +108,3 @@ def test_a_level_that_is_none_is_told_and_does_not_take_the_functions_away(setti
     assert told in collected["error"]
     assert told in status["return"]["value"]["body"]["value"]
     assert [line["level"] for line in foreign(collected["log"])] == ["ERROR"]  # the worker's, of the failure
-
-
-async def test_a_slice_of_the_consumer_logs_its_own_lines_and_no_other(azurite, tmp_path):
-    async with consumer_world(azurite, tmp_path, partitions=2) as world:
-        world.produce(50, partitions=2)
-        settings = {**SCHEDULES, **world.settings, "CONSUMER_HOSTING": "slices", "CONSUMER_SLICE": "4"}
-
-        answer = await asyncio.to_thread(run_worker, ROOT, [{"function": "consume_slice", **TIMER}], settings)
-
-        lines = logged(answer)
-        assert len(world.ids()) == 50
-        assert lines
-        assert foreign(lines) == []

@@ -55,21 +55,33 @@ def app_of(source):
     return module["app"]
 
 
-def test_timer_queue_and_http_functions_run_in_the_real_worker(tmp_path):
-    write_app(tmp_path)
+SETTINGS = {"COLLECT_SCHEDULE": "0 * * * * *"}
 
-    answer = run_worker(
-        tmp_path,
-        [
-            {"function": "collect", "timer": {"IsPastDue": True, "ScheduleStatus": None}},
-            {"function": "decide", "queue": "é", "metadata": {"Id": "abc", "DequeueCount": 2}},
-            {"function": "decide", "queue": "bad"},
-            {"function": "status", "http": {"params": {"target": "plan"}, "query": {"q": "!"}}},
-        ],
-    )
+
+def hosted(source):
+    return FunctionHost(app_of(source), settings=SETTINGS, storage_connection="UseDevelopmentStorage=true")
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory):
+    """The source of an app, and what the real worker answers for it."""
+    folder = tmp_path_factory.mktemp("app")
+    source = write_app(folder)
+    requests = [
+        {"function": "collect", "timer": {"IsPastDue": True, "ScheduleStatus": None}},
+        {"function": "decide", "queue": "é", "metadata": {"Id": "abc", "DequeueCount": 2}},
+        {"function": "status", "http": {"params": {"target": "plan"}, "query": {"q": "!"}}},
+        {"function": "decide", "queue": "bad"},
+        {"function": "decide", "queue": "nothing"},
+    ]
+    return source, run_worker(folder, requests)
+
+
+def test_timer_queue_and_http_functions_run_in_the_real_worker(sample):
+    _, answer = sample
 
     assert answer["error"] is None
-    collected, decided, failed, told = answer["invocations"]
+    collected, decided, told, failed, _ = answer["invocations"]
     assert collected["outputs"]["metrics"]["type"] == "json"
     assert json.loads(collected["outputs"]["metrics"]["value"]) == ['{"metric": 1}', "True"]
     assert decided["return"] == {"type": "string", "value": "decide 2 abc é"}
@@ -79,35 +91,23 @@ def test_timer_queue_and_http_functions_run_in_the_real_worker(tmp_path):
     assert told["return"]["value"]["body"]["value"] == "plan!"
 
 
-def test_the_local_host_sees_the_bindings_the_real_worker_reports(tmp_path):
-    source = write_app(tmp_path)
+def test_the_local_host_sees_the_bindings_the_real_worker_reports(sample):
+    source, answer = sample
+    host = hosted(source)
 
-    answer = run_worker(tmp_path)
-    host = FunctionHost(
-        app_of(source),
-        settings={"COLLECT_SCHEDULE": "0 * * * * *"},
-        storage_connection="UseDevelopmentStorage=true",
-    )
-
-    reported = [
-        (function["name"], function["bindings"], function["is_async"]) for function in answer["functions"]
-    ]
-    assert [
-        (function.name, list(function.raw_bindings), function.is_async) for function in host.functions
-    ] == reported
+    reported = [(each["name"], each["bindings"], each["is_async"]) for each in answer["functions"]]
+    assert [(each.name, list(each.raw_bindings), each.is_async) for each in host.functions] == reported
     assert reported[0][1][1]["schedule"] == "%COLLECT_SCHEDULE%"
 
 
-async def test_the_local_host_fails_the_invocations_the_real_worker_fails(tmp_path):
-    source = write_app(tmp_path)
+async def test_the_local_host_fails_the_invocations_the_real_worker_fails(sample):
+    source, answer = sample
+    host = hosted(source)
 
-    answer = run_worker(tmp_path, [{"function": "decide", "queue": body} for body in ("bad", "nothing")])
-    settings = {"COLLECT_SCHEDULE": "0 * * * * *"}
-    host = FunctionHost(app_of(source), settings=settings, storage_connection="UseDevelopmentStorage=true")
     records = [await host.run_function("decide", body) for body in ("bad", "nothing")]
     await host.stop()
 
-    assert [invocation["ok"] for invocation in answer["invocations"]] == [False, False]
+    assert [invocation["ok"] for invocation in answer["invocations"][3:]] == [False, False]
     assert [record.succeeded for record in records] == [False, False]
 
 

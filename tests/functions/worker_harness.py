@@ -191,6 +191,18 @@ def run_worker(folder, requests=(), settings=None):
     return json.loads(finished.stdout)
 
 
+def logged(answer):
+    """For tests: the log of all invocations, which succeeded."""
+    assert answer["error"] is None
+    assert all(each["ok"] for each in answer["invocations"]), answer["invocations"]
+    return [line for each in answer["invocations"] for line in each["log"]]
+
+
+def foreign(lines):
+    """Of these lines those that are none of ours."""
+    return [line for line in lines if not line["logger"].startswith(("tidemark", "scaling", "consumer"))]
+
+
 def main():
     from azure_functions_runtime.utils.threadpool import stop_threadpool_executor
 
