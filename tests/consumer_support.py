@@ -10,7 +10,7 @@ from consumer.config import read_config
 from consumer.running.process import ConsumerProcess
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs import EventHubsServer
-from tests.event_hubs_support import HUB
+from tests.event_hubs_support import HUB, abandon_sockets
 from tests.waiting import until
 
 
@@ -77,6 +77,4 @@ async def consumer_world(azurite, folder, *, partitions=4, throughput=1_000_000)
         event_hubs.create_hub(HUB, partitions)
         cosmos.create_container("db", "flights", "/origin", throughput=throughput)
         yield ConsumerWorld(event_hubs, cosmos, azurite)
-    for transport in list(asyncio.get_running_loop()._transports.values()):
-        transport.abort()  # the SDK drops sockets that the server cut
-    await asyncio.sleep(0)
+    await abandon_sockets()

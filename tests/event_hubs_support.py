@@ -33,11 +33,11 @@ async def running_server(folder, *, partitions=2, **options):
     async with EventHubsServer(ca_dir=folder, **options) as server:
         server.ensure_hub(HUB, partitions, consumer_groups=["tidemark"])
         yield server
-    await _abandon_sockets()
+    await abandon_sockets()
 
 
-async def _abandon_sockets():
-    """The SDK drops its socket, open, when the server cuts the connection."""
+async def abandon_sockets():
+    """Closes what the SDK dropped: its socket, open, when the server cuts the connection."""
     for transport in list(asyncio.get_running_loop()._transports.values()):
         transport.abort()
     await asyncio.sleep(0)

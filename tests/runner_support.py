@@ -13,6 +13,7 @@ from scaling.service.reading import MetricSource
 from scaling.window import Window, WindowSpec
 from tests.fakes import Hooked, MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler
+from tests.virtual_time import Clock
 
 NOW = 1_800_000_000.0
 MINUTE = 60.0
@@ -77,14 +78,6 @@ class Crash(BaseException):
     """The process is gone: nothing may catch this and go on."""
 
 
-class Clock:
-    def __init__(self, now: float = NOW) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class HookedCollector(Hooked):
     """Reads the world's backlog."""
 
@@ -118,7 +111,7 @@ class World:
 
     def __init__(self, made: Policy | None = None, *, capacity: int = 2) -> None:
         self.policy = made or policy()
-        self.clock = Clock()
+        self.clock = Clock(NOW)
         self.backlog = 300.0
         self.platform = FakePlatform(capacity=capacity)
         self.scaler = HookedScaler(self.platform)

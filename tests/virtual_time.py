@@ -50,3 +50,13 @@ def in_virtual_time(test):
             run(test(*arguments, **named))
 
     return run
+
+
+class Clock:
+    """Seconds that only a test moves."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now

@@ -8,6 +8,7 @@ from consumer.model import Lease
 from consumer.stores.memory import MemoryLeaseStore
 from consumer.stores.sql.checkpoints import SqlLeaseStore
 from tests.store_places import GROUP, HUB, OnBlob, OnPostgres, OnSqlite, soon
+from tests.virtual_time import Clock
 
 
 def nobody(partition="0"):
@@ -160,20 +161,10 @@ class LeaseStoreContract:
         assert await store.claim(nobody("~host~1~ab"), "host~1~ab", deadline=soon())
 
 
-class Clock:
-    """Epoch seconds that only a test moves."""
-
-    def __init__(self, now=1_795_000_000.0):
-        self.now = now
-
-    def __call__(self):
-        return self.now
-
-
 class MemoryPlace:
     def __init__(self):
         self.stores = {}
-        self.clock = Clock()
+        self.clock = Clock(1_795_000_000.0)
 
     def store(self, hub, consumer_group):
         return self.stores.setdefault((hub, consumer_group), MemoryLeaseStore(clock=self.clock))

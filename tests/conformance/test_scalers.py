@@ -6,15 +6,14 @@ from typing import Any
 import pytest
 
 from devstack.resource_manager import ResourceManagerServer
-from devstack.servers.certificates import ensure_certificate
 from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
+from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
 from tests.fakes_azure import FakePlatform, FakeScaler
 
 NOW = 1_700_000_000.0
-SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 
 
 def action(start: int, to: int, *, action_id: str = "plan@1") -> ScaleAction:
@@ -202,11 +201,7 @@ class PlanWorld:
         params = {"resource_id": self.plan_id, "deadline_seconds": 3, "poll_interval_seconds": 0.05}
         self.scaler = AppServicePlanScaler(
             AppServicePlanScaler.Params(**{**params, **options}),
-            {
-                "AZURE_RESOURCE_MANAGER_ENDPOINT": server.base_url,
-                "AzureResourceManager__credential": "managedidentity",
-                "TIDEMARK_CA_BUNDLE": str(server.ca_path),
-            },
+            arm_settings(server),
         )
 
     @property
@@ -243,10 +238,7 @@ class PlanWorld:
 
 @pytest.fixture
 async def plan_world(tmp_path_factory, monkeypatch) -> AsyncIterator[PlanWorld]:
-    certificate = ensure_certificate(tmp_path_factory.getbasetemp() / "certificate")
-    async with ResourceManagerServer(certificate=certificate) as server:
-        monkeypatch.setenv("IDENTITY_ENDPOINT", server.identity_endpoint)
-        monkeypatch.setenv("IDENTITY_HEADER", server.identity_header)
+    async with resource_manager(tmp_path_factory, monkeypatch) as server:
         world = PlanWorld(server)
         yield world
         await world.scaler.aclose()

@@ -9,17 +9,16 @@ import msgspec
 import pytest
 
 from devstack.resource_manager import BucketSize, OperationStyle, ResourceManagerServer
-from devstack.servers.certificates import ensure_certificate
 from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.app_service.plan_reader import TargetRefusedError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
+from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
 
 pytestmark = pytest.mark.wire
 
 NOW = 1_700_000_000.0
-SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 
 
 class World:
@@ -33,12 +32,7 @@ class World:
         self._scalers: list[AppServicePlanScaler] = []
 
     def settings(self, **more: str) -> dict[str, str]:
-        return {
-            "AZURE_RESOURCE_MANAGER_ENDPOINT": self.server.base_url,
-            "AzureResourceManager__credential": "managedidentity",
-            "TIDEMARK_CA_BUNDLE": str(self.server.ca_path),
-            **more,
-        }
+        return arm_settings(self.server, **more)
 
     def scaler(self, plan_id: str, *, settings: dict[str, str] | None = None, **options):
         params = {"resource_id": plan_id, "deadline_seconds": 60, "poll_interval_seconds": 0.05, **options}
@@ -73,10 +67,7 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path_factory, monkeypatch) -> AsyncIterator[World]:
-    certificate = ensure_certificate(tmp_path_factory.getbasetemp() / "certificate")
-    async with ResourceManagerServer(certificate=certificate) as server:
-        monkeypatch.setenv("IDENTITY_ENDPOINT", server.identity_endpoint)
-        monkeypatch.setenv("IDENTITY_HEADER", server.identity_header)
+    async with resource_manager(tmp_path_factory, monkeypatch) as server:
         world = World(server)
         yield world
         await world.aclose()
@@ -576,11 +567,7 @@ async def test_a_wrong_identity_is_an_error_that_says_so(world):
 
 
 async def test_the_calls_limit_of_the_subscription_is_respected(tmp_path_factory, monkeypatch):
-    certificate = ensure_certificate(tmp_path_factory.getbasetemp() / "certificate")
-    server = ResourceManagerServer(certificate=certificate, reads=BucketSize(2, 0.01))
-    async with server:
-        monkeypatch.setenv("IDENTITY_ENDPOINT", server.identity_endpoint)
-        monkeypatch.setenv("IDENTITY_HEADER", server.identity_header)
+    async with resource_manager(tmp_path_factory, monkeypatch, reads=BucketSize(2, 0.01)) as server:
         world = World(server)
         _, scaler = world.plan()
         with pytest.raises(ScalerError, match="429") as raised:

@@ -17,14 +17,13 @@ from publisher.service_bus.core.sending import SendPolicy
 from publisher.service_bus.sdk.message_sizes import plain_message
 from publisher.service_bus.sender import BigBatchSender
 from publisher.service_bus.sync_sender import SyncBigBatchSender
+from tests.event_hubs_support import abandon_sockets
+from tests.service_bus_support import receiving, sdk_drops_its_socket
 from tests.threaded_server import running_in_thread
 from tests.waiting import until
 
 pytestmark = pytest.mark.wire
 
-sdk_drops_its_socket = pytest.mark.filterwarnings(
-    "ignore:unclosed:ResourceWarning", "ignore:loop is closed:ResourceWarning"
-)
 QUICK = SendPolicy(look_ahead=0, attempts=3, retry_delay=0.01)
 LATER = datetime.now(UTC) + timedelta(hours=1)
 
@@ -34,10 +33,7 @@ async def server(tmp_path):
     async with ServiceBusServer(ca_dir=tmp_path) as running:
         running.create_queue("orders", QueueSettings(limits=STANDARD))
         yield running
-    # The SDK drops its socket, open, when the server cuts the connection.
-    for transport in list(asyncio.get_running_loop()._transports.values()):
-        transport.abort()
-    await asyncio.sleep(0)
+    await abandon_sockets()
 
 
 def sender_to(server, *, queue="orders", **options):
@@ -103,11 +99,7 @@ async def test_a_received_message_is_sent_on_as_it_is(server):
     )
     async with sender_to(server) as sender:
         await sender.send([original])
-    async with (
-        ServiceBusClient.from_connection_string(server.connection_string, keep_alive=0) as client,
-        client.get_queue_receiver("orders") as receiver,
-        sender_to(server, queue="next") as sender,
-    ):
+    async with receiving(server) as receiver, sender_to(server, queue="next") as sender:
         (received,) = await receiver.receive_messages(1, max_wait_time=2)
         await sender.send([received])
 
@@ -326,10 +318,7 @@ async def test_sessions_share_no_batch_and_each_keeps_its_order(server):
     messages = [ServiceBusMessage(f"{n}", session_id=f"s{n % 3}") for n in range(30)]
     async with sender_to(server, queue="sessions") as sender:
         report = await sender.send(messages)
-    async with (
-        ServiceBusClient.from_connection_string(server.connection_string, keep_alive=0) as client,
-        client.get_queue_receiver("sessions", session_id="s1") as receiver,
-    ):
+    async with receiving(server, "sessions", session_id="s1") as receiver:
         received = await receiver.receive_messages(20, max_wait_time=2)
 
     assert report.batches == 3

@@ -5,7 +5,6 @@ import uuid
 import pytest
 from azure.servicebus import ServiceBusClient as SyncServiceBusClient
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.aio import ServiceBusClient
 from azure.storage.blob.aio import ContainerClient
 
 from devstack.service_bus import STANDARD, QueueSettings, ServiceBusServer
@@ -15,6 +14,7 @@ from publisher.service_bus.core.errors import ClaimDamagedError, ClaimMissingErr
 from publisher.service_bus.core.sending import SendPolicy
 from publisher.service_bus.sender import BigBatchSender
 from publisher.service_bus.sync_sender import SyncBigBatchSender
+from tests.service_bus_support import receiving
 from tests.threaded_server import running_in_thread
 
 pytestmark = pytest.mark.wire
@@ -58,10 +58,7 @@ async def test_a_body_too_large_travels_by_blob_and_is_deleted_with_its_message(
         async with sender_to(server, claim_check) as sender:
             report = await sender.send(messages)
         stored = await blobs(azurite, place)
-        async with (
-            ServiceBusClient.from_connection_string(server.connection_string, keep_alive=0) as client,
-            client.get_queue_receiver("orders") as receiver,
-        ):
+        async with receiving(server) as receiver:
             received = await receiver.receive_messages(5, max_wait_time=2)
             bodies = [await claim_check.restore(message) for message in received]
             for message in received:
@@ -83,8 +80,7 @@ async def test_a_missing_or_changed_blob_is_told_apart(server, azurite, place):
             await sender.send([BIG])
         (name,) = await blobs(azurite, place)
         async with (
-            ServiceBusClient.from_connection_string(server.connection_string, keep_alive=0) as client,
-            client.get_queue_receiver("orders") as receiver,
+            receiving(server) as receiver,
             ContainerClient.from_connection_string(azurite, place) as container,
         ):
             (message,) = await receiver.receive_messages(1, max_wait_time=2)
@@ -103,10 +99,7 @@ async def test_equal_bodies_share_a_blob_that_no_receiver_deletes(server, azurit
         await claim_check.ensure_container()
         async with sender_to(server, claim_check) as sender:
             report = await sender.send([bytes(2000), bytes(2000)])
-        async with (
-            ServiceBusClient.from_connection_string(server.connection_string, keep_alive=0) as client,
-            client.get_queue_receiver("orders") as receiver,
-        ):
+        async with receiving(server) as receiver:
             for message in await receiver.receive_messages(5, max_wait_time=2):
                 assert await claim_check.restore(message) == bytes(2000)
                 await claim_check.complete(receiver, message)

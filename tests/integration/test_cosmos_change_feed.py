@@ -14,6 +14,7 @@ from azure.cosmos.exceptions import (
 
 from devstack.cosmos import CosmosServer
 from devstack.cosmos.store.container import ANY
+from tests.virtual_time import Clock
 
 pytestmark = pytest.mark.wire
 
@@ -21,16 +22,9 @@ START = 1_800_000_000.0
 UNIQUE = {"uniqueKeys": [{"paths": ["/tail", "/seat/row"]}, {"paths": ["/ticket"]}]}
 
 
-class Clock:
-    now = START
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(START)
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from azure.cosmos import PartitionKey, ThroughputProperties
 from azure.cosmos.aio import CosmosClient
 
 from devstack.cosmos.server import CosmosServer
-from devstack.resource_manager import LocalAccount, ResourceManagerServer
-from devstack.servers.certificates import ensure_certificate
+from devstack.resource_manager import LocalAccount
 from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
@@ -17,9 +16,10 @@ from scaling.scalers.cosmos import planes as cosmos_planes
 from scaling.scalers.cosmos.errors import NoThroughputError
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
 from scaling.scalers.cosmos.throughput import UpdateBudget
+from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
+from tests.virtual_time import Clock
 
 NOW = 1_700_000_000.0
-SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 
 pytestmark = pytest.mark.wire
 
@@ -69,16 +69,9 @@ class World:
         return LocalAccount(self.server.account).find_offer("demo", "flights")
 
 
-class Clock:
-    now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(NOW)
 
 
 @pytest.fixture
@@ -270,10 +263,7 @@ async def test_a_service_that_does_not_answer_is_an_error_not_a_capacity(world):
 
 async def test_what_resource_manager_sets_is_what_the_data_plane_has(world, tmp_path_factory, monkeypatch):
     by_key = await world.container()
-    certificate = ensure_certificate(tmp_path_factory.getbasetemp() / "certificate")
-    async with ResourceManagerServer(certificate=certificate) as manager:
-        monkeypatch.setenv("IDENTITY_ENDPOINT", manager.identity_endpoint)
-        monkeypatch.setenv("IDENTITY_HEADER", manager.identity_header)
+    async with resource_manager(tmp_path_factory, monkeypatch) as manager:
         account = manager.add_cosmos_account(
             SUBSCRIPTION, "rg", "tidemark", LocalAccount(world.server.account)
         )
@@ -281,11 +271,7 @@ async def test_what_resource_manager_sets_is_what_the_data_plane_has(world, tmp_
             CosmosThroughputScaler.Params(
                 resource_id=f"{account}/sqlDatabases/demo/containers/flights", poll_interval_seconds=0.05
             ),
-            {
-                "AZURE_RESOURCE_MANAGER_ENDPOINT": manager.base_url,
-                "AzureResourceManager__credential": "managedidentity",
-                "TIDEMARK_CA_BUNDLE": str(manager.ca_path),
-            },
+            arm_settings(manager),
         )
         effect = await by_identity.apply(action(1000, 6000), now=NOW)
         await by_identity.aclose()

@@ -8,16 +8,16 @@ import pytest
 from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient
 
 from devstack.resource_manager import ResourceManagerServer, StandaloneAccount
-from devstack.servers.certificates import ensure_certificate
 from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.arm import clients as arm
 from scaling.scalers.cosmos.errors import NoThroughputError
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
+from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
+from tests.virtual_time import Clock
 
 NOW = 1_700_000_000.0
-SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 _names = count()
 
 pytestmark = pytest.mark.wire
@@ -35,15 +35,6 @@ def action(start: int, to: int, *, expires_in: float = 600) -> ScaleAction:
     )
 
 
-class Clock:
-    """The time of the scalers and of the server."""
-
-    now = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class World:
     """One account with an offer source of names only, and time that passes when somebody sleeps."""
 
@@ -58,11 +49,7 @@ class World:
         self.scalers: list[CosmosThroughputScaler] = []
 
     def settings(self) -> dict[str, str]:
-        return {
-            "AZURE_RESOURCE_MANAGER_ENDPOINT": self.server.base_url,
-            "AzureResourceManager__credential": "managedidentity",
-            "TIDEMARK_CA_BUNDLE": str(self.server.ca_path),
-        }
+        return arm_settings(self.server)
 
     def scaler(self, path: str = "demo/containers/flights", **options) -> CosmosThroughputScaler:
         params = {
@@ -97,11 +84,8 @@ class World:
 
 @pytest.fixture
 async def world(tmp_path_factory, monkeypatch) -> AsyncIterator[World]:
-    certificate = ensure_certificate(tmp_path_factory.getbasetemp() / "certificate")
-    clock = Clock()
-    async with ResourceManagerServer(certificate=certificate, clock=clock) as server:
-        monkeypatch.setenv("IDENTITY_ENDPOINT", server.identity_endpoint)
-        monkeypatch.setenv("IDENTITY_HEADER", server.identity_header)
+    clock = Clock(NOW)
+    async with resource_manager(tmp_path_factory, monkeypatch, clock=clock) as server:
         world = World(server, clock)
         yield world
         for scaler in world.scalers:

@@ -9,12 +9,11 @@ from azure.cosmos.aio import CosmosClient
 from azure.data.tables.aio import TableServiceClient
 
 from devstack.cosmos.server import CosmosServer
-from devstack.resource_manager import LocalAccount, ResourceManagerServer
-from devstack.servers.certificates import ensure_certificate
+from devstack.resource_manager import LocalAccount
 from foundation.consumer_stats import ConsumerStats, to_row
 from scaling.service.assembly import assemble
+from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
 
-SUBSCRIPTION = "11111111-2222-3333-4444-555555555555"
 START = 1_700_000_000.0
 POLICY = """
 [defaults]
@@ -137,20 +136,17 @@ class World:
 
 @pytest.fixture
 async def world(azurite, tmp_path, tmp_path_factory, monkeypatch) -> AsyncIterator[World]:
-    certificate = ensure_certificate(tmp_path_factory.getbasetemp() / "certificate")
     unique = uuid4().hex[:8]
     table = f"Stats{unique}"
     (tmp_path / "tidemark.toml").write_text(
         POLICY.format(ru=f"ru-{unique}", plan=f"plan-{unique}", table=table), "utf-8"
     )
     async with (
-        ResourceManagerServer(certificate=certificate) as manager,
+        resource_manager(tmp_path_factory, monkeypatch) as manager,
         CosmosServer(split_delay=0.0) as server,
         CosmosClient.from_connection_string(server.connection_string) as client,
         TableServiceClient.from_connection_string(azurite) as service,
     ):
-        monkeypatch.setenv("IDENTITY_ENDPOINT", manager.identity_endpoint)
-        monkeypatch.setenv("IDENTITY_HEADER", manager.identity_header)
         database = await client.create_database("demo")
         await database.create_container("flights", PartitionKey("/id"), offer_throughput=12_000)
         plan_id = manager.add_plan(SUBSCRIPTION, "rg", "plan", sku="S1", capacity=2)
@@ -158,9 +154,7 @@ async def world(azurite, tmp_path, tmp_path_factory, monkeypatch) -> AsyncIterat
             "AzureWebJobsStorage": azurite,
             "Flights": server.connection_string,
             "PLAN_ID": plan_id,
-            "AZURE_RESOURCE_MANAGER_ENDPOINT": manager.base_url,
-            "AzureResourceManager__credential": "managedidentity",
-            "TIDEMARK_CA_BUNDLE": str(manager.ca_path),
+            **arm_settings(manager),
         }
         rows = await service.create_table(table)
         world = World(assemble(settings, root=tmp_path), manager.plan(plan_id), server, rows)

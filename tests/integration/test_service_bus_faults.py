@@ -18,13 +18,10 @@ from devstack.amqp.wire.messages import DATA, encode_section
 from devstack.servers.faults import Fault
 from devstack.service_bus import Counts, QueueSettings, ServiceBusServer
 from devstack.service_bus.messages.messages import Sent
+from tests.event_hubs_support import abandon_sockets
+from tests.service_bus_support import sdk_drops_its_socket
 
 pytestmark = pytest.mark.wire
-
-# The SDK drops its socket, open, when the server cuts the connection; the collector finds it at any time.
-sdk_drops_its_socket = pytest.mark.filterwarnings(
-    "ignore:unclosed:ResourceWarning", "ignore:loop is closed:ResourceWarning"
-)
 
 
 @pytest.fixture
@@ -40,10 +37,7 @@ async def client(server):
         server.connection_string, retry_total=2, retry_backoff_factor=0.05
     ) as connected:
         yield connected
-    # What sdk_drops_its_socket is about, for those that the collector has not found yet.
-    for transport in list(asyncio.get_running_loop()._transports.values()):
-        transport.abort()
-    await asyncio.sleep(0)
+    await abandon_sockets()  # those that the collector has not found yet
 
 
 @pytest.fixture

@@ -2,18 +2,12 @@ import pytest
 
 from devstack.cosmos import CosmosError, CosmosServer
 from devstack.cosmos.partitions.budget import Budget, Prices
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
+from tests.virtual_time import Clock
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1000.0)
 
 
 @pytest.fixture

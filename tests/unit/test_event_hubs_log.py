@@ -13,14 +13,7 @@ from devstack.event_hubs.storage.events import (
 from devstack.event_hubs.storage.hubs import Hubs
 from devstack.event_hubs.storage.log import PartitionLog, Start
 from devstack.event_hubs.storage.segments import EVENT, Record, Segments
-
-
-class Clock:
-    def __init__(self, now=1000.0):
-        self.now = now
-
-    def __call__(self):
-        return self.now
+from tests.virtual_time import Clock
 
 
 def events(*bodies):

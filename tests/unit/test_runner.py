@@ -21,8 +21,9 @@ from scaling.service.messages import MessageError, decode_report, encode_action,
 from scaling.service.reading import MetricSource
 from tests.fakes import controls_row
 from tests.fakes_azure import FakeCollector, FakePlatform, FakeScaler
-from tests.runner_support import MINUTE, NOW, Clock, Crash, World, metric, policy, report
+from tests.runner_support import MINUTE, NOW, Crash, World, metric, policy, report
 from tests.unit.test_lint import Unfinished
+from tests.virtual_time import Clock
 
 QUICK = {"metrics": {"backlog": metric(span=120.0, min_samples=2)}}
 

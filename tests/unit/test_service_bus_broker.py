@@ -17,21 +17,14 @@ from devstack.service_bus.messages.messages import Sent
 from devstack.service_bus.messages.schedule import MESSAGE_NOT_FOUND
 from devstack.service_bus.queue import LOCK_LOST, Counts
 from devstack.service_bus.settings import QueueSettings
+from tests.virtual_time import Clock
 
 START = 1_700_000_000.0
 
 
-class Clock:
-    def __init__(self):
-        self.now = START
-
-    def __call__(self):
-        return self.now
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(START)
 
 
 @pytest.fixture

@@ -10,18 +10,12 @@ from devstack.service_bus.messages.messages import Sent, identity
 from devstack.service_bus.sessions import Sessions
 from devstack.service_bus.transfers import check_transfer
 from publisher.service_bus.sdk.message_sizes import plain_message
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
+from tests.virtual_time import Clock
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(1000.0)
 
 
 @pytest.fixture

@@ -5,18 +5,12 @@ import asyncio
 import pytest
 
 from consumer.cli.consume import SAME_ORDER, StopOrders
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
+from tests.virtual_time import Clock
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture
