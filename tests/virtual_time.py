@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import inspect
 import selectors
 from contextlib import contextmanager
 
@@ -50,6 +51,13 @@ def in_virtual_time(test):
             run(test(*arguments, **named))
 
     return run
+
+
+def all_in_virtual_time(module):
+    """Every test of a module that is a coroutine function; `module` is its `globals()`, called for in its last line."""
+    for name, test in list(module.items()):
+        if name.startswith("test_") and inspect.iscoroutinefunction(test):
+            module[name] = in_virtual_time(test)
 
 
 class Clock:

@@ -19,7 +19,7 @@ from consumer.sinks.cosmos.client import (
 )
 from foundation.errors import UnavailableError
 from tests.failures import exceptions
-from tests.virtual_time import virtual_time
+from tests.virtual_time import all_in_virtual_time, virtual_time
 
 WRITTEN, RETRY, REJECT = Outcome.WRITTEN, Outcome.RETRY, Outcome.REJECT
 RANGES = (KeyRange("", "0"), KeyRange("80", "1"))
@@ -142,90 +142,78 @@ def test_whatever_the_sdk_raises_is_no_answer(failure):
 @pytest.mark.parametrize(
     "outage", [Answer(message="no network"), Answer(status=503), Answer(status=401), Answer(status=429)]
 )
-def test_an_outage_at_the_start_is_waited_for_and_bulk_is_on_afterwards(run, outage):
-    async def main():
-        sink = sink_of(Container(outage))
-        with pytest.raises(UnavailableError):
-            await sink.open()
+async def test_an_outage_at_the_start_is_waited_for_and_bulk_is_on_afterwards(outage):
+    sink = sink_of(Container(outage))
+    with pytest.raises(UnavailableError):
+        await sink.open()
 
-        assert await sink.open() == BULK
-        assert sink.bulk
-
-    run(main())
+    assert await sink.open() == BULK
+    assert sink.bulk
 
 
-def test_where_the_service_refuses_bulk_it_is_tried_again_after_ten_minutes(run, caplog):
-    async def main():
-        container = Container(Answer(status=400, message="no bulk here"), Answer(message="no network"))
-        sink = sink_of(container)
-        one_lane = await sink.open()
-        assert (one_lane, sink.bulk) == (Routes(), False)
-        assert "tried again in 600 s" in caplog.text
+async def test_where_the_service_refuses_bulk_it_is_tried_again_after_ten_minutes(caplog):
+    container = Container(Answer(status=400, message="no bulk here"), Answer(message="no network"))
+    sink = sink_of(container)
+    one_lane = await sink.open()
+    assert (one_lane, sink.bulk) == (Routes(), False)
+    assert "tried again in 600 s" in caplog.text
 
-        await asyncio.sleep(599.0)
-        assert [each.outcome for each in await write(sink, one_lane, "a", "b")] == [WRITTEN] * 2
-        assert container.probes == 1
+    await asyncio.sleep(599.0)
+    assert [each.outcome for each in await write(sink, one_lane, "a", "b")] == [WRITTEN] * 2
+    assert container.probes == 1
 
-        await asyncio.sleep(2.0)  # now there is no network: nobody knows
-        assert [each.outcome for each in await write(sink, one_lane, "c")] == [WRITTEN]
-        assert (container.probes, sink.bulk) == (2, False)
+    await asyncio.sleep(2.0)  # now there is no network: nobody knows
+    assert [each.outcome for each in await write(sink, one_lane, "c")] == [WRITTEN]
+    assert (container.probes, sink.bulk) == (2, False)
 
-        await asyncio.sleep(601.0)
-        [result] = await write(sink, one_lane, "d")
-        assert (result.outcome, result.rerouted) == (RETRY, True)
-        assert await sink.routes() == BULK
-        assert [each.outcome for each in await write(sink, BULK, "d")] == [WRITTEN]
-        assert len(container.requests) == 1
+    await asyncio.sleep(601.0)
+    [result] = await write(sink, one_lane, "d")
+    assert (result.outcome, result.rerouted) == (RETRY, True)
+    assert await sink.routes() == BULK
+    assert [each.outcome for each in await write(sink, BULK, "d")] == [WRITTEN]
+    assert len(container.requests) == 1
 
-        # a batch that was cut before names no range
-        assert [each.outcome for each in await write(sink, one_lane, "e")] == [WRITTEN]
-        assert len(container.requests) == 1
-
-    run(main())
+    # a batch that was cut before names no range
+    assert [each.outcome for each in await write(sink, one_lane, "e")] == [WRITTEN]
+    assert len(container.requests) == 1
 
 
 @pytest.mark.parametrize("bulk", [True, False])
-def test_a_create_that_conflicts_counts_only_where_the_document_itself_is_there(run, bulk):
-    async def main():
-        sink = sink_of(Container(unique_keys=True, there={"old"}), mode="create", bulk=bulk)
-        routes = await sink.open()
-        old, new, taken = await write(sink, routes, "old", "new", "taken")
+async def test_a_create_that_conflicts_counts_only_where_the_document_itself_is_there(bulk):
+    sink = sink_of(Container(unique_keys=True, there={"old"}), mode="create", bulk=bulk)
+    routes = await sink.open()
+    old, new, taken = await write(sink, routes, "old", "new", "taken")
 
-        assert (old.outcome, old.reason) == (WRITTEN, "exists")
-        assert (new.outcome, new.reason) == (WRITTEN, "")
-        assert (taken.outcome, taken.status) == (REJECT, 409)
-        assert taken.reason.startswith("unique_key")
-
-    run(main())
+    assert (old.outcome, old.reason) == (WRITTEN, "exists")
+    assert (new.outcome, new.reason) == (WRITTEN, "")
+    assert (taken.outcome, taken.status) == (REJECT, 409)
+    assert taken.reason.startswith("unique_key")
 
 
 @pytest.mark.parametrize("answer", [Answer(message="no network"), Answer(status=503), Answer([])])
-def test_a_conflict_that_nobody_can_explain_is_settled_by_nothing(run, answer):
-    async def main():
-        container = Container(unique_keys=True, there={"old"})
-        sink = sink_of(container, mode="create", bulk=False)
-        routes = await sink.open()
-        send = container.send_batch
+async def test_a_conflict_that_nobody_can_explain_is_settled_by_nothing(answer):
+    container = Container(unique_keys=True, there={"old"})
+    sink = sink_of(container, mode="create", bulk=False)
+    routes = await sink.open()
+    send = container.send_batch
 
-        async def no_reading(rid, key, operations):
-            return answer if operations[0][0] == "read" else await send(rid, key, operations)
+    async def no_reading(rid, key, operations):
+        return answer if operations[0][0] == "read" else await send(rid, key, operations)
 
-        container.send_batch = no_reading
-        [result] = await write(sink, routes, "old")
+    container.send_batch = no_reading
+    [result] = await write(sink, routes, "old")
 
-        assert result.outcome is RETRY
-
-    run(main())
+    assert result.outcome is RETRY
 
 
-def test_where_nothing_but_the_id_is_unique_a_conflict_needs_no_reading(run):
-    async def main():
-        container = Container(there={"old"})
-        sink = sink_of(container, mode="create")
-        routes = await sink.open()
-        [result] = await write(sink, routes, "old")
+async def test_where_nothing_but_the_id_is_unique_a_conflict_needs_no_reading():
+    container = Container(there={"old"})
+    sink = sink_of(container, mode="create")
+    routes = await sink.open()
+    [result] = await write(sink, routes, "old")
 
-        assert (result.outcome, result.reason) == (WRITTEN, "exists")
-        assert len(container.requests) == 1
+    assert (result.outcome, result.reason) == (WRITTEN, "exists")
+    assert len(container.requests) == 1
 
-    run(main())
+
+all_in_virtual_time(globals())

@@ -17,7 +17,7 @@ from foundation.errors import TidemarkError, UnavailableError
 from tests.failures import exceptions
 from tests.memory_dead_letters import MemoryDeadLetterStore
 from tests.memory_sink import MemorySink
-from tests.virtual_time import virtual_time
+from tests.virtual_time import all_in_virtual_time, virtual_time
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 200)
 
@@ -104,157 +104,136 @@ def now():
     return asyncio.get_running_loop().time()
 
 
-def test_a_drain_whose_claim_is_lost_meanwhile_is_no_drain(run):
-    async def main():
-        sink = Sink()
-        driver = await opened(sink)
-        driver.claimed(Claim("0", "me", 1))
-        await driver.receive("0", 1, events(0))
-        sink.gate.clear()
-        await asyncio.sleep(1.0)
-        draining = asyncio.create_task(driver.drain("0", 1, deadline=now() + 20.0))
-        await asyncio.sleep(1.0)
-        driver.lost("0", 1)
+async def test_a_drain_whose_claim_is_lost_meanwhile_is_no_drain():
+    sink = Sink()
+    driver = await opened(sink)
+    driver.claimed(Claim("0", "me", 1))
+    await driver.receive("0", 1, events(0))
+    sink.gate.clear()
+    await asyncio.sleep(1.0)
+    draining = asyncio.create_task(driver.drain("0", 1, deadline=now() + 20.0))
+    await asyncio.sleep(1.0)
+    driver.lost("0", 1)
 
-        assert await draining is False
-        assert await driver.drain("0", 1, deadline=now() + 20.0) is False
-        await driver.aclose()
-        assert now() < 1003.0  # nobody waited for a claim that is over
-
-    run(main())
+    assert await draining is False
+    assert await driver.drain("0", 1, deadline=now() + 20.0) is False
+    await driver.aclose()
+    assert now() < 1003.0  # nobody waited for a claim that is over
 
 
-def test_a_drain_is_over_when_the_checkpoint_is_saved_and_waits_out_a_store_that_is_away(run):
-    async def main():
-        checkpoints = Checkpoints()
-        claim = await checkpoints.claim("0", "me", deadline=0)
-        driver = await opened(checkpoints=checkpoints)
-        driver.claimed(claim)
-        await driver.receive("0", 1, events(0, 1))
-        await driver.settled("0", 1)
-        checkpoints.error = UnavailableError("away")
-        draining = asyncio.create_task(driver.drain("0", 1, deadline=now() + 20.0))
-        await asyncio.sleep(5.2)
-        assert checkpoints.calls <= 11  # twice a second
-        checkpoints.error = None
+async def test_a_drain_is_over_when_the_checkpoint_is_saved_and_waits_out_a_store_that_is_away():
+    checkpoints = Checkpoints()
+    claim = await checkpoints.claim("0", "me", deadline=0)
+    driver = await opened(checkpoints=checkpoints)
+    driver.claimed(claim)
+    await driver.receive("0", 1, events(0, 1))
+    await driver.settled("0", 1)
+    checkpoints.error = UnavailableError("away")
+    draining = asyncio.create_task(driver.drain("0", 1, deadline=now() + 20.0))
+    await asyncio.sleep(5.2)
+    assert checkpoints.calls <= 11  # twice a second
+    checkpoints.error = None
 
-        assert await draining is True
-        assert (await checkpoints.load_all(deadline=0))["0"].sequence_number == 1
-        await driver.aclose()
-
-    run(main())
+    assert await draining is True
+    assert (await checkpoints.load_all(deadline=0))["0"].sequence_number == 1
+    await driver.aclose()
 
 
-def test_the_end_of_an_older_claim_leaves_the_later_one_attached(run):
-    async def main():
-        sink = Transactional()
-        driver = await opened(sink)
-        driver.claimed(Claim("0", "me", 1))
-        driver.claimed(Claim("0", "me", 2))
-        driver.claimed(Claim("0", "me", 1))
-        driver.lost("0", 1)
-        assert sink.attached == {"0": 2}
+async def test_the_end_of_an_older_claim_leaves_the_later_one_attached():
+    sink = Transactional()
+    driver = await opened(sink)
+    driver.claimed(Claim("0", "me", 1))
+    driver.claimed(Claim("0", "me", 2))
+    driver.claimed(Claim("0", "me", 1))
+    driver.lost("0", 1)
+    assert sink.attached == {"0": 2}
 
-        driver.lost("0", 2)
-        assert sink.attached == {}
-        await driver.aclose()
-
-    run(main())
+    driver.lost("0", 2)
+    assert sink.attached == {}
+    await driver.aclose()
 
 
-def test_a_refusal_of_an_older_claim_does_not_end_the_later_one(run):
-    async def main():
-        checkpoints, told = Checkpoints(), []
-        first = await checkpoints.claim("0", "me", deadline=0)
-        driver = await opened(checkpoints=checkpoints, on_fenced=lambda *which: told.append(which))
-        driver.claimed(first)
-        await driver.receive("0", 1, events(0))
-        checkpoints.gate.clear()
-        await asyncio.sleep(6.0)
-        assert checkpoints.calls == 1
-        driver.claimed(await checkpoints.claim("0", "me", deadline=0))
-        checkpoints.gate.set()
-        await driver.receive("0", 2, events(0))
-        await driver.settled("0", 2)
+async def test_a_refusal_of_an_older_claim_does_not_end_the_later_one():
+    checkpoints, told = Checkpoints(), []
+    first = await checkpoints.claim("0", "me", deadline=0)
+    driver = await opened(checkpoints=checkpoints, on_fenced=lambda *which: told.append(which))
+    driver.claimed(first)
+    await driver.receive("0", 1, events(0))
+    checkpoints.gate.clear()
+    await asyncio.sleep(6.0)
+    assert checkpoints.calls == 1
+    driver.claimed(await checkpoints.claim("0", "me", deadline=0))
+    checkpoints.gate.set()
+    await driver.receive("0", 2, events(0))
+    await driver.settled("0", 2)
 
-        assert told == []
-        await driver.aclose()
-
-    run(main())
+    assert told == []
+    await driver.aclose()
 
 
-def test_a_refused_write_of_an_older_claim_does_not_end_the_later_one(run):
-    async def main():
-        sink, told = Transactional(), []
-        driver = await opened(sink, on_fenced=lambda *which: told.append(which))
-        driver.claimed(Claim("0", "me", 1))
-        await driver.receive("0", 1, events(0))
-        sink.gate.clear()
-        await asyncio.sleep(1.0)
-        driver.claimed(Claim("0", "me", 2))
-        sink.error = FencedError("of the first claim")
-        sink.gate.set()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        sink.error = None
-        await driver.receive("0", 2, events(0))
-        await driver.settled("0", 2)
+async def test_a_refused_write_of_an_older_claim_does_not_end_the_later_one():
+    sink, told = Transactional(), []
+    driver = await opened(sink, on_fenced=lambda *which: told.append(which))
+    driver.claimed(Claim("0", "me", 1))
+    await driver.receive("0", 1, events(0))
+    sink.gate.clear()
+    await asyncio.sleep(1.0)
+    driver.claimed(Claim("0", "me", 2))
+    sink.error = FencedError("of the first claim")
+    sink.gate.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    sink.error = None
+    await driver.receive("0", 2, events(0))
+    await driver.settled("0", 2)
 
-        assert told == []
-        await driver.aclose()
-
-    run(main())
+    assert told == []
+    await driver.aclose()
 
 
-def test_a_fenced_claim_is_told_once_and_whoever_waits_for_it_learns_of_it(run):
-    async def main():
-        sink, told = Transactional(), []
-        driver = await opened(sink, on_fenced=lambda *which: told.append(which))
-        driver.claimed(Claim("0", "me", 7))
-        sink.error = FencedError("somebody else's")
-        await driver.receive("0", 7, events(0))
+async def test_a_fenced_claim_is_told_once_and_whoever_waits_for_it_learns_of_it():
+    sink, told = Transactional(), []
+    driver = await opened(sink, on_fenced=lambda *which: told.append(which))
+    driver.claimed(Claim("0", "me", 7))
+    sink.error = FencedError("somebody else's")
+    await driver.receive("0", 7, events(0))
 
-        with pytest.raises(FencedError):
-            await driver.settled("0", 7)
-        await asyncio.sleep(30.0)
-        assert told == [("0", 7)]
-        assert sink.attached == {}
-        await driver.aclose()
-
-    run(main())
+    with pytest.raises(FencedError):
+        await driver.settled("0", 7)
+    await asyncio.sleep(30.0)
+    assert told == [("0", 7)]
+    assert sink.attached == {}
+    await driver.aclose()
 
 
-def test_no_more_is_taken_in_than_there_is_room_for_however_many_partitions_wait(run):
-    async def main():
-        sink = Sink()
-        sink.gate.clear()
-        driver = await opened(sink, limits=BacklogLimits(high_count=1_000))
-        for partition in "0123456789":
-            driver.claimed(Claim(partition, "me", 1))
-        prepare, rooms = sink.prepare, []
+async def test_no_more_is_taken_in_than_there_is_room_for_however_many_partitions_wait():
+    sink = Sink()
+    sink.gate.clear()
+    driver = await opened(sink, limits=BacklogLimits(high_count=1_000))
+    for partition in "0123456789":
+        driver.claimed(Claim(partition, "me", 1))
+    prepare, rooms = sink.prepare, []
 
-        def watched(event):
-            rooms.append(driver.pipeline.room)
-            return prepare(event)
+    def watched(event):
+        rooms.append(driver.pipeline.room)
+        return prepare(event)
 
-        sink.prepare = watched
-        receiving = [
-            asyncio.create_task(driver.receive(p, 1, events(*range(400), partition=p))) for p in "0123456789"
-        ]
-        most = 0
-        for step in range(300):
-            await asyncio.sleep(0.05)
-            most = max(most, driver.statistics().backlog_count)
-            if step == 20:
-                sink.gate.set()
-        await asyncio.gather(*receiving)
+    sink.prepare = watched
+    receiving = [
+        asyncio.create_task(driver.receive(p, 1, events(*range(400), partition=p))) for p in "0123456789"
+    ]
+    most = 0
+    for step in range(300):
+        await asyncio.sleep(0.05)
+        most = max(most, driver.statistics().backlog_count)
+        if step == 20:
+            sink.gate.set()
+    await asyncio.gather(*receiving)
 
-        assert most == 1_000
-        assert min(rooms) > 0
-        assert driver.statistics().totals.received == 4_000
-        await driver.aclose()
-
-    run(main())
+    assert most == 1_000
+    assert min(rooms) > 0
+    assert driver.statistics().totals.received == 4_000
+    await driver.aclose()
 
 
 @given(failure=exceptions().filter(lambda failure: not isinstance(failure, MemoryError)))
@@ -318,44 +297,38 @@ def test_a_sink_that_says_try_at_once_for_ever_is_not_asked_without_a_pause(run)
     run(main())
 
 
-def test_the_loop_gets_a_turn_after_a_megabyte(run):
-    async def main():
-        sink = Sink()
-        driver = await opened(sink)
-        driver.claimed(Claim("0", "me", 1))
-        turns = []
+async def test_the_loop_gets_a_turn_after_a_megabyte():
+    sink = Sink()
+    driver = await opened(sink)
+    driver.claimed(Claim("0", "me", 1))
+    turns = []
 
-        async def other():
-            while True:
-                turns.append(len(sink.prepared))
-                await asyncio.sleep(0)
+    async def other():
+        while True:
+            turns.append(len(sink.prepared))
+            await asyncio.sleep(0)
 
-        watching = asyncio.create_task(other())
-        await driver.receive("0", 1, events(*range(40), size=PREPARED_BYTES // 10))
-        watching.cancel()
+    watching = asyncio.create_task(other())
+    await driver.receive("0", 1, events(*range(40), size=PREPARED_BYTES // 10))
+    watching.cancel()
 
-        assert max(b - a for a, b in itertools.pairwise(turns)) <= 10
-        await driver.aclose()
-
-    run(main())
+    assert max(b - a for a, b in itertools.pairwise(turns)) <= 10
+    await driver.aclose()
 
 
-def test_closing_cancels_what_is_on_its_way_and_settles_nothing(run):
-    async def main():
-        sink, checkpoints = Sink(), Checkpoints()
-        driver = await opened(sink, checkpoints)
-        driver.claimed(Claim("0", "me", 1))
-        await driver.receive("0", 1, events(0))
-        sink.gate.clear()
-        await asyncio.sleep(1.0)
-        await driver.aclose()
+async def test_closing_cancels_what_is_on_its_way_and_settles_nothing():
+    sink, checkpoints = Sink(), Checkpoints()
+    driver = await opened(sink, checkpoints)
+    driver.claimed(Claim("0", "me", 1))
+    await driver.receive("0", 1, events(0))
+    sink.gate.clear()
+    await asyncio.sleep(1.0)
+    await driver.aclose()
 
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        assert driver.statistics().partitions[0].unsettled == 1
-        await driver.receive("0", 1, events(1))  # too late: nothing happens
-        assert driver.statistics().totals.received == 1
-
-    run(main())
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert driver.statistics().partitions[0].unsettled == 1
+    await driver.receive("0", 1, events(1))  # too late: nothing happens
+    assert driver.statistics().totals.received == 1
 
 
 def test_a_callback_that_breaks_ends_the_consumer_and_is_named(run, caplog):
@@ -375,109 +348,97 @@ def test_a_callback_that_breaks_ends_the_consumer_and_is_named(run, caplog):
     assert "a bug" in caplog.text
 
 
-def test_a_dry_run_settles_everything_and_touches_nothing(run):
-    async def main():
-        sink, checkpoints, told = Sink(), Checkpoints(), []
-        driver = await opened(sink, checkpoints, dry_run=True, on_checkpoint=lambda *what: told.append(what))
-        driver.claimed(Claim("0", "me", 1))
-        bad = [Event("0", 2, "2", 0.0, b"poison")]
-        await driver.receive("0", 1, [*events(0, 1), *bad])
-        await driver.settled("0", 1)
-        await asyncio.sleep(6.0)
+async def test_a_dry_run_settles_everything_and_touches_nothing():
+    sink, checkpoints, told = Sink(), Checkpoints(), []
+    driver = await opened(sink, checkpoints, dry_run=True, on_checkpoint=lambda *what: told.append(what))
+    driver.claimed(Claim("0", "me", 1))
+    bad = [Event("0", 2, "2", 0.0, b"poison")]
+    await driver.receive("0", 1, [*events(0, 1), *bad])
+    await driver.settled("0", 1)
+    await asyncio.sleep(6.0)
 
-        assert sink.documents == {}
-        assert checkpoints.calls == 0
-        assert [letter async for letter in driver._letters.list()] == []
-        assert [(c.sequence_number, left) for c, left in told] == [(2, 0)]
-        await driver.aclose()
-
-    run(main())
+    assert sink.documents == {}
+    assert checkpoints.calls == 0
+    assert [letter async for letter in driver._letters.list()] == []
+    assert [(c.sequence_number, left) for c, left in told] == [(2, 0)]
+    await driver.aclose()
 
 
-def test_a_failed_driver_tells_everyone_who_waits(run):
-    async def main():
-        sink = Sink()
-        sink.error = ValueError("never")
-        driver = await opened(sink, limits=BacklogLimits(backlog_to=10.0))
-        for partition in "01":
-            driver.claimed(Claim(partition, "me", 1))
-            await driver.receive(partition, 1, events(0, partition=partition))
+async def test_a_failed_driver_tells_everyone_who_waits():
+    sink = Sink()
+    sink.error = ValueError("never")
+    driver = await opened(sink, limits=BacklogLimits(backlog_to=10.0))
+    for partition in "01":
+        driver.claimed(Claim(partition, "me", 1))
+        await driver.receive(partition, 1, events(0, partition=partition))
 
-        told = await asyncio.gather(*(driver.settled(p, 1) for p in "01"), return_exceptions=True)
-        assert [type(each).__name__ for each in told] == ["BacklogError", "BacklogError"]
-        await driver.aclose()
-
-    run(main())
+    told = await asyncio.gather(*(driver.settled(p, 1) for p in "01"), return_exceptions=True)
+    assert [type(each).__name__ for each in told] == ["BacklogError", "BacklogError"]
+    await driver.aclose()
 
 
-def test_letters_are_stored_again_until_their_store_takes_them(run):
-    async def main():
-        driver = await opened()
-        letters, calls = driver._letters, []
-        put = letters.put
+async def test_letters_are_stored_again_until_their_store_takes_them():
+    driver = await opened()
+    letters, calls = driver._letters, []
+    put = letters.put
 
-        async def sometimes(kept, *, deadline):
-            calls.append(now())
-            if len(calls) < 3:
-                raise UnavailableError("away")
-            await put(kept, deadline=deadline)
+    async def sometimes(kept, *, deadline):
+        calls.append(now())
+        if len(calls) < 3:
+            raise UnavailableError("away")
+        await put(kept, deadline=deadline)
 
-        letters.put = sometimes
-        driver.claimed(Claim("0", "me", 1))
-        await driver.receive("0", 1, [Event("0", 0, "0", 0.0, b"poison")])
-        await driver.settled("0", 1)
+    letters.put = sometimes
+    driver.claimed(Claim("0", "me", 1))
+    await driver.receive("0", 1, [Event("0", 0, "0", 0.0, b"poison")])
+    await driver.settled("0", 1)
 
-        assert [at - calls[0] for at in calls] == [0.0, 2.0, 6.0]
-        kept = [letter async for letter in letters.list()]
-        assert isinstance(kept[0].rejection, Rejection)
-        await driver.aclose()
-
-    run(main())
+    assert [at - calls[0] for at in calls] == [0.0, 2.0, 6.0]
+    kept = [letter async for letter in letters.list()]
+    assert isinstance(kept[0].rejection, Rejection)
+    await driver.aclose()
 
 
-def test_a_sink_that_answers_for_too_few_is_not_believed(run):
-    async def main():
-        sink = Sink()
-        write, answers = sink.write, [[], [WRITTEN] * 3]
+async def test_a_sink_that_answers_for_too_few_is_not_believed():
+    sink = Sink()
+    write, answers = sink.write, [[], [WRITTEN] * 3]
 
-        async def miscounts(batch, *, deadline):
-            return answers.pop() if answers else await write(batch, deadline=deadline)
+    async def miscounts(batch, *, deadline):
+        return answers.pop() if answers else await write(batch, deadline=deadline)
 
-        sink.write = miscounts
-        driver = await opened(sink)
-        driver.claimed(Claim("0", "me", 1))
-        await driver.receive("0", 1, events(0, 1))
-        await driver.settled("0", 1)
+    sink.write = miscounts
+    driver = await opened(sink)
+    driver.claimed(Claim("0", "me", 1))
+    await driver.receive("0", 1, events(0, 1))
+    await driver.settled("0", 1)
 
-        assert len(sink.documents) == 2
-        assert driver.statistics().totals.retried == 4
-        await driver.aclose()
-
-    run(main())
+    assert len(sink.documents) == 2
+    assert driver.statistics().totals.retried == 4
+    await driver.aclose()
 
 
-def test_routes_that_cannot_be_read_are_asked_for_again(run):
-    async def main():
-        sink = Sink()
-        write, asked = sink.write, []
+async def test_routes_that_cannot_be_read_are_asked_for_again():
+    sink = Sink()
+    write, asked = sink.write, []
 
-        async def moved(batch, *, deadline):
-            sink.write = write
-            return [WriteResult(Outcome.RETRY, 410, rerouted=True)] * len(batch.records)
+    async def moved(batch, *, deadline):
+        sink.write = write
+        return [WriteResult(Outcome.RETRY, 410, rerouted=True)] * len(batch.records)
 
-        async def routes():
-            asked.append(now())
-            if len(asked) == 1:
-                raise UnavailableError("away")
-            return Routes()
+    async def routes():
+        asked.append(now())
+        if len(asked) == 1:
+            raise UnavailableError("away")
+        return Routes()
 
-        sink.write, sink.routes = moved, routes
-        driver = await opened(sink)
-        driver.claimed(Claim("0", "me", 1))
-        await driver.receive("0", 1, events(0))
-        await driver.settled("0", 1)
+    sink.write, sink.routes = moved, routes
+    driver = await opened(sink)
+    driver.claimed(Claim("0", "me", 1))
+    await driver.receive("0", 1, events(0))
+    await driver.settled("0", 1)
 
-        assert [at - asked[0] for at in asked] == [0.0, 2.0]
-        await driver.aclose()
+    assert [at - asked[0] for at in asked] == [0.0, 2.0]
+    await driver.aclose()
 
-    run(main())
+
+all_in_virtual_time(globals())

@@ -20,7 +20,7 @@ from foundation.errors import SettingsError, TidemarkError
 from tests.failures import exceptions
 from tests.memory_dead_letters import MemoryDeadLetterStore
 from tests.memory_sink import MemorySink
-from tests.virtual_time import virtual_time
+from tests.virtual_time import all_in_virtual_time, virtual_time
 
 BUDGET = 45.0
 BUSY = WriteResult(Outcome.RETRY, 503, "busy")
@@ -134,179 +134,149 @@ def test_whatever_any_call_raises_the_batch_is_settled_by_the_host_s_second_atte
         run(main())
 
 
-def test_an_invocation_returns_when_all_is_written_or_a_stored_dead_letter(run):
-    async def main():
-        world = World()
-        poison = Event("0", 3, "3", 0.0, b"poison")
-        await world.invoke([*batch(3), poison])
-        assert world.memory.attempts == names(0, 1, 2)
-        assert [each.event async for each in world.stored_letters.list()] == [poison]
-        await world.close()
-
-    run(main())
+async def test_an_invocation_returns_when_all_is_written_or_a_stored_dead_letter():
+    world = World()
+    poison = Event("0", 3, "3", 0.0, b"poison")
+    await world.invoke([*batch(3), poison])
+    assert world.memory.attempts == names(0, 1, 2)
+    assert [each.event async for each in world.stored_letters.list()] == [poison]
+    await world.close()
 
 
-def test_a_batch_that_cannot_be_written_raises_in_time_and_goes_on_where_it_stopped(run):
-    async def main():
-        world = World()
-        world.memory.refused = {"d1"}
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        with pytest.raises(TidemarkError, match=r"partition 0: not all of 3 events.*503: busy"):
-            await world.invoke(batch(3))
-        assert BUDGET - 5.0 <= loop.time() - began < BUDGET + 0.1
-        assert world.memory.attempts.count("d1") > 3
-        world.memory.refused.clear()
-        world.memory.attempts.clear()
-
-        await asyncio.sleep(5.0)  # the retry policy's delay
+async def test_a_batch_that_cannot_be_written_raises_in_time_and_goes_on_where_it_stopped():
+    world = World()
+    world.memory.refused = {"d1"}
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    with pytest.raises(TidemarkError, match=r"partition 0: not all of 3 events.*503: busy"):
         await world.invoke(batch(3))
-        assert world.memory.attempts == names(1)
-        await world.close()
+    assert BUDGET - 5.0 <= loop.time() - began < BUDGET + 0.1
+    assert world.memory.attempts.count("d1") > 3
+    world.memory.refused.clear()
+    world.memory.attempts.clear()
 
-    run(main())
+    await asyncio.sleep(5.0)  # the retry policy's delay
+    await world.invoke(batch(3))
+    assert world.memory.attempts == names(1)
+    await world.close()
 
 
 @pytest.mark.parametrize("changed", ["enqueued later", "a minute later"])
-def test_progress_counts_for_the_very_same_batch_and_for_a_minute(run, changed):
-    async def main():
-        world = World()
-        world.memory.refused = {"d1"}
-        with pytest.raises(TidemarkError):
-            await world.invoke(batch(3))
-        world.memory.refused.clear()
-        world.memory.attempts.clear()
+async def test_progress_counts_for_the_very_same_batch_and_for_a_minute(changed):
+    world = World()
+    world.memory.refused = {"d1"}
+    with pytest.raises(TidemarkError):
+        await world.invoke(batch(3))
+    world.memory.refused.clear()
+    world.memory.attempts.clear()
 
-        await asyncio.sleep(61.0 if changed == "a minute later" else 5.0)
-        await world.invoke(batch(3, at=1.0 if changed == "enqueued later" else 0.0))
-        assert world.memory.attempts == names(0, 1, 2)
-        await world.close()
-
-    run(main())
+    await asyncio.sleep(61.0 if changed == "a minute later" else 5.0)
+    await world.invoke(batch(3, at=1.0 if changed == "enqueued later" else 0.0))
+    assert world.memory.attempts == names(0, 1, 2)
+    await world.close()
 
 
-def test_a_batch_that_comes_again_after_it_was_settled_is_written_again(run):
-    async def main():
-        world = World()
-        world.memory.refused = {"d1"}
-        first = asyncio.create_task(world.invoke(batch(2)))
-        await asyncio.sleep(12.0)  # the progress is saved meanwhile
-        world.memory.refused.clear()
-        await first
-        world.memory.attempts.clear()
+async def test_a_batch_that_comes_again_after_it_was_settled_is_written_again():
+    world = World()
+    world.memory.refused = {"d1"}
+    first = asyncio.create_task(world.invoke(batch(2)))
+    await asyncio.sleep(12.0)  # the progress is saved meanwhile
+    world.memory.refused.clear()
+    await first
+    world.memory.attempts.clear()
 
-        await world.invoke(batch(2))
-        assert world.memory.attempts == names(0, 1)
-        await world.close()
-
-    run(main())
+    await world.invoke(batch(2))
+    assert world.memory.attempts == names(0, 1)
+    await world.close()
 
 
-def test_a_batch_above_the_high_mark_is_taken_in_bit_by_bit(run):
-    async def main():
-        world = World(limits=BacklogLimits(high_count=100))
-        await world.invoke(batch(2_000))
-        assert world.memory.attempts == names(*range(2_000))
-        await world.close()
-
-    run(main())
+async def test_a_batch_above_the_high_mark_is_taken_in_bit_by_bit():
+    world = World(limits=BacklogLimits(high_count=100))
+    await world.invoke(batch(2_000))
+    assert world.memory.attempts == names(*range(2_000))
+    await world.close()
 
 
-def test_a_batch_that_takes_longer_than_an_invocation_is_written_once_over_several(run):
-    async def main():
-        world = World(rate=10.0)
-        loop = asyncio.get_running_loop()
-        began, failures = loop.time(), 0
-        while True:
-            try:
-                await world.invoke(batch(1_000))
-                break
-            except TidemarkError:
-                failures += 1
-                await asyncio.sleep(5.0)
-        assert failures == 2
-        assert world.memory.attempts == names(*range(1_000))
-        assert loop.time() - began < 120.0
-        await world.close()
-
-    run(main())
+async def test_a_batch_that_takes_longer_than_an_invocation_is_written_once_over_several():
+    world = World(rate=10.0)
+    loop = asyncio.get_running_loop()
+    began, failures = loop.time(), 0
+    while True:
+        try:
+            await world.invoke(batch(1_000))
+            break
+        except TidemarkError:
+            failures += 1
+            await asyncio.sleep(5.0)
+    assert failures == 2
+    assert world.memory.attempts == names(*range(1_000))
+    assert loop.time() - began < 120.0
+    await world.close()
 
 
-def test_partitions_are_settled_side_by_side_by_one_driver_at_one_rate(run):
-    async def main():
-        world = World(rate=10.0)
-        began = asyncio.get_running_loop().time()
-        await asyncio.gather(*(world.invoke(batch(50, first=50 * n, partition=str(n))) for n in range(4)))
-        assert sorted(world.memory.attempts) == sorted(names(*range(200)))
-        assert 19.0 <= asyncio.get_running_loop().time() - began <= 22.0
-        assert world.made == 1
-        await world.close()
-
-    run(main())
+async def test_partitions_are_settled_side_by_side_by_one_driver_at_one_rate():
+    world = World(rate=10.0)
+    began = asyncio.get_running_loop().time()
+    await asyncio.gather(*(world.invoke(batch(50, first=50 * n, partition=str(n))) for n in range(4)))
+    assert sorted(world.memory.attempts) == sorted(names(*range(200)))
+    assert 19.0 <= asyncio.get_running_loop().time() - began <= 22.0
+    assert world.made == 1
+    await world.close()
 
 
-def test_a_partition_given_out_again_meanwhile_fails_the_earlier_invocation(run):
+async def test_a_partition_given_out_again_meanwhile_fails_the_earlier_invocation():
     """It must not return: the host would checkpoint what it does not know to be written."""
 
-    async def main():
-        world = World()
-        world.memory.refused = {"d1"}
-        earlier = asyncio.create_task(world.invoke(batch(3)))
-        await asyncio.sleep(3.0)
-        later = asyncio.create_task(world.invoke(batch(3)))
-        with pytest.raises(FencedError, match="partition 0"):
-            await earlier
-        world.memory.refused.clear()
-        await later
-        await world.close()
-
-    run(main())
+    world = World()
+    world.memory.refused = {"d1"}
+    earlier = asyncio.create_task(world.invoke(batch(3)))
+    await asyncio.sleep(3.0)
+    later = asyncio.create_task(world.invoke(batch(3)))
+    with pytest.raises(FencedError, match="partition 0"):
+        await earlier
+    world.memory.refused.clear()
+    await later
+    await world.close()
 
 
-def test_a_driver_that_gave_up_fails_its_invocations_and_is_replaced_by_the_next(run):
-    async def main():
-        world = World(limits=BacklogLimits(backlog_to=20.0))
-        world.memory.refused = {"d1", "d9"}
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        two = (batch(2), batch(1, first=9, partition="1"))
-        outcomes = await asyncio.gather(*(world.invoke(each) for each in two), return_exceptions=True)
-        assert [type(each) for each in outcomes] == [BacklogError, BacklogError]
-        assert loop.time() - began < 30.0
-        world.memory.refused.clear()
+async def test_a_driver_that_gave_up_fails_its_invocations_and_is_replaced_by_the_next():
+    world = World(limits=BacklogLimits(backlog_to=20.0))
+    world.memory.refused = {"d1", "d9"}
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    two = (batch(2), batch(1, first=9, partition="1"))
+    outcomes = await asyncio.gather(*(world.invoke(each) for each in two), return_exceptions=True)
+    assert [type(each) for each in outcomes] == [BacklogError, BacklogError]
+    assert loop.time() - began < 30.0
+    world.memory.refused.clear()
 
-        await world.invoke(two[1])
-        assert world.made == 2
-        await world.close()
-
-    run(main())
+    await world.invoke(two[1])
+    assert world.made == 2
+    await world.close()
 
 
-def test_what_the_driver_does_belongs_to_an_invocation_that_still_runs(run):
+async def test_what_the_driver_does_belongs_to_an_invocation_that_still_runs():
     """The host drops log lines of invocations that ended, and OpenTelemetry has no span for them."""
 
-    async def main():
-        world = World()
+    world = World()
 
-        async def invocation(name, events):
-            INVOCATION.set(name)
-            await world.invoke(events)
+    async def invocation(name, events):
+        INVOCATION.set(name)
+        await world.invoke(events)
 
-        world.memory.refused = {"d1"}
-        slow = asyncio.create_task(invocation("slow", batch(2)))
-        await asyncio.sleep(3.0)
-        await asyncio.create_task(invocation("quick", batch(1, first=7, partition="1")))
-        retries = len(world.memory.invocations)
-        await asyncio.sleep(10.0)
-        assert set(world.memory.invocations[retries:]) == {"slow"}
-        world.memory.refused.clear()
-        await slow
-        await asyncio.sleep(30.0)
-        await asyncio.create_task(invocation("last", batch(1, first=2)))
-        assert world.memory.invocations[-1] == "last"
-        await world.close()
-
-    run(main())
+    world.memory.refused = {"d1"}
+    slow = asyncio.create_task(invocation("slow", batch(2)))
+    await asyncio.sleep(3.0)
+    await asyncio.create_task(invocation("quick", batch(1, first=7, partition="1")))
+    retries = len(world.memory.invocations)
+    await asyncio.sleep(10.0)
+    assert set(world.memory.invocations[retries:]) == {"slow"}
+    world.memory.refused.clear()
+    await slow
+    await asyncio.sleep(30.0)
+    await asyncio.create_task(invocation("last", batch(1, first=2)))
+    assert world.memory.invocations[-1] == "last"
+    await world.close()
 
 
 def test_each_interval_the_invocation_itself_tells_what_was_done(run, caplog):
@@ -386,3 +356,6 @@ def test_a_fleets_rate_ordered_at_run_time_is_divided_too(caplog):
 
     assert rates == [5.0]
     assert "CONSUMER_MAXIMUM_INSTANCES" in caplog.text
+
+
+all_in_virtual_time(globals())

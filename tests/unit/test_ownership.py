@@ -10,6 +10,7 @@ from consumer.leasing.ownership import Ownership, unique_owner
 from consumer.model import Lease
 from consumer.stores.memory import MemoryLeaseStore
 from foundation.errors import UnavailableError
+from tests.virtual_time import all_in_virtual_time
 
 PARTITIONS = [str(number) for number in range(8)]
 
@@ -115,387 +116,318 @@ async def owners(store):
     return {lease.partition: lease.owner for lease in leases}
 
 
-def test_the_first_instance_has_everything_at_once(run):
-    async def main():
-        one = Instance(Store(), "a")
+async def test_the_first_instance_has_everything_at_once():
+    one = Instance(Store(), "a")
+    await asyncio.sleep(0.1)
+
+    assert shares(one) == [8]
+    assert sorted(one.ownership.owned) == PARTITIONS
+    await one.leave()
+
+
+async def test_partitions_move_only_after_they_were_finished():
+    store = Store()
+    one = Instance(store, "a", drains_for=3.0)
+    await asyncio.sleep(1)
+    two = Instance(store, "b")
+    for _ in range(400):
         await asyncio.sleep(0.1)
-
-        assert shares(one) == [8]
-        assert sorted(one.ownership.owned) == PARTITIONS
-        await one.leave()
-
-    run(main())
-
-
-def test_partitions_move_only_after_they_were_finished(run):
-    async def main():
-        store = Store()
-        one = Instance(store, "a", drains_for=3.0)
-        await asyncio.sleep(1)
-        two = Instance(store, "b")
-        for _ in range(400):
-            await asyncio.sleep(0.1)
-            assert not one.mine & two.mine
-        assert shares(one, two) == [4, 4]
-        moved = max(at for word, _, at in two.story if word == "claimed")
-        assert moved <= 10 + 3 + 2 + 1, "one round to see, the drain, one short round to claim"
-        await asyncio.gather(one.leave(), two.leave())
-
-    run(main())
+        assert not one.mine & two.mine
+    assert shares(one, two) == [4, 4]
+    moved = max(at for word, _, at in two.story if word == "claimed")
+    assert moved <= 10 + 3 + 2 + 1, "one round to see, the drain, one short round to claim"
+    await asyncio.gather(one.leave(), two.leave())
 
 
-def test_from_one_to_eight_to_three_instances(run):
-    async def main():
-        store = Store()
-        every = [Instance(store, "0")]
-        await asyncio.sleep(1)
-        every += [Instance(store, str(number)) for number in range(1, 8)]
-        await asyncio.sleep(21)
-        assert shares(*every) == [1] * 8
+async def test_from_one_to_eight_to_three_instances():
+    store = Store()
+    every = [Instance(store, "0")]
+    await asyncio.sleep(1)
+    every += [Instance(store, str(number)) for number in range(1, 8)]
+    await asyncio.sleep(21)
+    assert shares(*every) == [1] * 8
 
-        await asyncio.gather(*(each.leave() for each in every[3:]))
-        await asyncio.sleep(11)
-        assert sorted(shares(*every[:3])) == [2, 3, 3]
-        assert set(await owners(store)) == {*PARTITIONS, "~0", "~1", "~2"}
-        await asyncio.gather(*(each.leave() for each in every[:3]))
-
-    run(main())
+    await asyncio.gather(*(each.leave() for each in every[3:]))
+    await asyncio.sleep(11)
+    assert sorted(shares(*every[:3])) == [2, 3, 3]
+    assert set(await owners(store)) == {*PARTITIONS, "~0", "~1", "~2"}
+    await asyncio.gather(*(each.leave() for each in every[:3]))
 
 
-def test_a_killed_instance_is_replaced_within_forty_seconds(run):
-    async def main():
-        store = Store()
-        one, two = Instance(store, "a"), Instance(store, "b")
-        await asyncio.sleep(30)
-        assert shares(one, two) == [4, 4]
+async def test_a_killed_instance_is_replaced_within_forty_seconds():
+    store = Store()
+    one, two = Instance(store, "a"), Instance(store, "b")
+    await asyncio.sleep(30)
+    assert shares(one, two) == [4, 4]
 
-        await one.kill()
-        await asyncio.sleep(40)
-        assert shares(two) == [8]
-        await two.leave()
-
-    run(main())
+    await one.kill()
+    await asyncio.sleep(40)
+    assert shares(two) == [8]
+    await two.leave()
 
 
-def test_leaving_finishes_everything_and_leaves_no_trace(run):
-    async def main():
-        store = Store()
-        one = Instance(store, "a", drains_for=2.0)
-        await asyncio.sleep(5)
-        before = loop_time()
-        await one.leave()
+async def test_leaving_finishes_everything_and_leaves_no_trace():
+    store = Store()
+    one = Instance(store, "a", drains_for=2.0)
+    await asyncio.sleep(5)
+    before = loop_time()
+    await one.leave()
 
-        assert loop_time() - before == pytest.approx(2.0)
-        assert [word for word, _, _ in one.story[8:]] == ["lost"] * 8 + ["finished"] * 8
-        assert await owners(store) == dict.fromkeys(PARTITIONS, "")
-
-    run(main())
+    assert loop_time() - before == pytest.approx(2.0)
+    assert [word for word, _, _ in one.story[8:]] == ["lost"] * 8 + ["finished"] * 8
+    assert await owners(store) == dict.fromkeys(PARTITIONS, "")
 
 
-def test_leaving_keeps_its_deadline_whatever_the_listener_does(run):
-    async def main():
-        one = Instance(Store(), "a", drains_for=1000.0)
-        await asyncio.sleep(1)
-        before = loop_time()
-        await one.leave(within=25.0)
+async def test_leaving_keeps_its_deadline_whatever_the_listener_does():
+    one = Instance(Store(), "a", drains_for=1000.0)
+    await asyncio.sleep(1)
+    before = loop_time()
+    await one.leave(within=25.0)
 
-        assert loop_time() - before <= 27.0
-        assert one.ownership.owned == []
-
-    run(main())
+    assert loop_time() - before <= 27.0
+    assert one.ownership.owned == []
 
 
-def test_leaving_cuts_short_what_was_being_finished_already(run):
-    async def main():
-        one = Instance(Store(), "a", drains_for=1000.0)
-        one.ownership._drain = 500.0
-        await asyncio.sleep(1)
-        one.partitions = ["0"]
-        await asyncio.sleep(75)
-        assert sum(word == "lost" for word, _, _ in one.story) == 7
-        before = loop_time()
-        await one.leave(within=5.0)
+async def test_leaving_cuts_short_what_was_being_finished_already():
+    one = Instance(Store(), "a", drains_for=1000.0)
+    one.ownership._drain = 500.0
+    await asyncio.sleep(1)
+    one.partitions = ["0"]
+    await asyncio.sleep(75)
+    assert sum(word == "lost" for word, _, _ in one.story) == 7
+    before = loop_time()
+    await one.leave(within=5.0)
 
-        assert loop_time() - before <= 7.0
-
-    run(main())
+    assert loop_time() - before <= 7.0
 
 
-def test_leases_are_renewed_while_a_long_leave_goes_on(run):
-    async def main():
-        store = Store()
-        one = Instance(store, "a", drains_for=45.0)
-        await asyncio.sleep(1)
-        leaving = asyncio.create_task(one.leave(within=50.0))
-        two = Instance(store, "b")
-        await asyncio.sleep(44)
-        assert shares(one, two) == [8, 0]
+async def test_leases_are_renewed_while_a_long_leave_goes_on():
+    store = Store()
+    one = Instance(store, "a", drains_for=45.0)
+    await asyncio.sleep(1)
+    leaving = asyncio.create_task(one.leave(within=50.0))
+    two = Instance(store, "b")
+    await asyncio.sleep(44)
+    assert shares(one, two) == [8, 0]
 
-        await leaving
-        await asyncio.sleep(11)
-        assert shares(one, two) == [0, 8]
-        await two.leave()
-
-    run(main())
+    await leaving
+    await asyncio.sleep(11)
+    assert shares(one, two) == [0, 8]
+    await two.leave()
 
 
-def test_a_store_that_is_away_for_less_than_an_expiry_costs_nothing(run):
-    async def main():
-        store = Store()
-        one = Instance(store, "a")
-        await asyncio.sleep(5)
-        store.away = True
-        await asyncio.sleep(12)
-        store.away = False
-        await asyncio.sleep(30)
+async def test_a_store_that_is_away_for_less_than_an_expiry_costs_nothing():
+    store = Store()
+    one = Instance(store, "a")
+    await asyncio.sleep(5)
+    store.away = True
+    await asyncio.sleep(12)
+    store.away = False
+    await asyncio.sleep(30)
 
-        assert [word for word, _, _ in one.story] == ["claimed"] * 8
-        await one.leave()
-
-    run(main())
+    assert [word for word, _, _ in one.story] == ["claimed"] * 8
+    await one.leave()
 
 
-def test_before_leases_expire_unrenewed_everything_is_given_up_and_claimed_again_later(run):
-    async def main():
-        store = Store()
-        one = Instance(store, "a", drains_for=5.0)
-        await asyncio.sleep(5)
-        store.away = True
-        await asyncio.sleep(40)
+async def test_before_leases_expire_unrenewed_everything_is_given_up_and_claimed_again_later():
+    store = Store()
+    one = Instance(store, "a", drains_for=5.0)
+    await asyncio.sleep(5)
+    store.away = True
+    await asyncio.sleep(40)
 
-        given_up = [at for word, _, at in one.story if word == "finished"]
-        assert len(given_up) == 8
-        assert max(given_up) < 30.0, "the leases were last renewed at 0"
-        assert one.deadline - one.began < 30.0
-        store.away = False
-        await asyncio.sleep(3)
-        assert shares(one) == [8]
-        await one.leave()
-
-    run(main())
+    given_up = [at for word, _, at in one.story if word == "finished"]
+    assert len(given_up) == 8
+    assert max(given_up) < 30.0, "the leases were last renewed at 0"
+    assert one.deadline - one.began < 30.0
+    store.away = False
+    await asyncio.sleep(3)
+    assert shares(one) == [8]
+    await one.leave()
 
 
-def test_a_process_that_stood_still_for_longer_than_an_expiry_gives_up_first_and_begins_anew(run):
-    async def main():
-        store = Store()
-        one = Instance(store, "a", drains_for=0.5)
-        await asyncio.sleep(5)
-        asyncio.get_running_loop()._virtual.now += 60
-        await asyncio.sleep(0.1)
-        assert [word for word, _, _ in one.story[8:]] == ["lost"] * 8
-        await asyncio.sleep(15)
+async def test_a_process_that_stood_still_for_longer_than_an_expiry_gives_up_first_and_begins_anew():
+    store = Store()
+    one = Instance(store, "a", drains_for=0.5)
+    await asyncio.sleep(5)
+    asyncio.get_running_loop()._virtual.now += 60
+    await asyncio.sleep(0.1)
+    assert [word for word, _, _ in one.story[8:]] == ["lost"] * 8
+    await asyncio.sleep(15)
 
-        assert [word for word, _, _ in one.story[16:]] == ["finished"] * 8 + ["claimed"] * 8
-        await one.leave()
-
-    run(main())
+    assert [word for word, _, _ in one.story[16:]] == ["finished"] * 8 + ["claimed"] * 8
+    await one.leave()
 
 
-def test_a_stolen_lease_is_told_as_stolen(run):
-    async def main():
-        store = Store()
-        one = Instance(store, "a")
-        await asyncio.sleep(1)
-        leases, _ = await store.list(deadline=0.0)
-        theirs = next(lease for lease in leases if lease.partition == "3")
-        await store.claim(theirs, "foreign", deadline=0.0)
+async def test_a_stolen_lease_is_told_as_stolen():
+    store = Store()
+    one = Instance(store, "a")
+    await asyncio.sleep(1)
+    leases, _ = await store.list(deadline=0.0)
+    theirs = next(lease for lease in leases if lease.partition == "3")
+    await store.claim(theirs, "foreign", deadline=0.0)
+    await asyncio.sleep(10)
+
+    assert ("stolen", "3") in [(word, partition) for word, partition, _ in one.story]
+    assert "3" not in one.mine
+    assert (await owners(store))["3"] == "foreign"
+    await one.leave()
+
+
+async def test_the_excess_of_a_foreign_consumer_is_taken_after_two_expiry_times():
+    store = Store()
+    theirs = [await store.claim(Lease(each, "", 0.0, ""), "sdk", deadline=0.0) for each in PARTITIONS]
+    one = Instance(store, "a")
+    for _ in range(9):
         await asyncio.sleep(10)
+        theirs = [await store.claim(lease, "sdk", deadline=0.0) for lease in theirs if lease]
 
-        assert ("stolen", "3") in [(word, partition) for word, partition, _ in one.story]
-        assert "3" not in one.mine
-        assert (await owners(store))["3"] == "foreign"
-        await one.leave()
-
-    run(main())
+    assert shares(one) == [4]
+    assert min(at for _, _, at in one.story) >= 60.0
+    await one.leave()
 
 
-def test_the_excess_of_a_foreign_consumer_is_taken_after_two_expiry_times(run):
-    async def main():
-        store = Store()
-        theirs = [await store.claim(Lease(each, "", 0.0, ""), "sdk", deadline=0.0) for each in PARTITIONS]
-        one = Instance(store, "a")
-        for _ in range(9):
-            await asyncio.sleep(10)
-            theirs = [await store.claim(lease, "sdk", deadline=0.0) for lease in theirs if lease]
+async def test_a_claim_whose_answer_never_came_is_found_by_the_next_round():
+    store = Store()
+    store.swallows = True
+    one = Instance(store, "a")
+    await asyncio.sleep(1)
+    assert one.mine == set()
 
-        assert shares(one) == [4]
-        assert min(at for _, _, at in one.story) >= 60.0
-        await one.leave()
-
-    run(main())
+    store.swallows = False
+    await asyncio.sleep(3)
+    assert shares(one) == [8]
+    assert all(word == "claimed" for word, _, _ in one.story)
+    await one.leave()
 
 
-def test_a_claim_whose_answer_never_came_is_found_by_the_next_round(run):
-    async def main():
-        store = Store()
-        store.swallows = True
-        one = Instance(store, "a")
-        await asyncio.sleep(1)
-        assert one.mine == set()
+async def test_new_partitions_are_picked_up_and_vanished_ones_finished():
+    one = Instance(Store(), "a")
+    await asyncio.sleep(1)
+    one.partitions = [str(number) for number in range(2, 12)]
+    await asyncio.sleep(71)
 
-        store.swallows = False
-        await asyncio.sleep(3)
-        assert shares(one) == [8]
-        assert all(word == "claimed" for word, _, _ in one.story)
-        await one.leave()
-
-    run(main())
+    assert one.mine == set(one.partitions)
+    await one.leave()
 
 
-def test_new_partitions_are_picked_up_and_vanished_ones_finished(run):
-    async def main():
-        one = Instance(Store(), "a")
-        await asyncio.sleep(1)
-        one.partitions = [str(number) for number in range(2, 12)]
-        await asyncio.sleep(71)
+async def test_partitions_that_cannot_be_asked_for_are_those_known_before():
+    one = Instance(Store(), "a")
+    one.trouble = UnavailableError("the hub is away")
+    await asyncio.sleep(5)
+    assert shares(one) == [0]
 
-        assert one.mine == set(one.partitions)
-        await one.leave()
-
-    run(main())
-
-
-def test_partitions_that_cannot_be_asked_for_are_those_known_before(run):
-    async def main():
-        one = Instance(Store(), "a")
-        one.trouble = UnavailableError("the hub is away")
-        await asyncio.sleep(5)
-        assert shares(one) == [0]
-
-        one.trouble = None
-        await asyncio.sleep(5)
-        one.trouble = UnavailableError("the hub is away")
-        await asyncio.sleep(60)
-        assert shares(one) == [8]
-        await one.leave()
-
-    run(main())
+    one.trouble = None
+    await asyncio.sleep(5)
+    one.trouble = UnavailableError("the hub is away")
+    await asyncio.sleep(60)
+    assert shares(one) == [8]
+    await one.leave()
 
 
 @pytest.mark.parametrize("asking", [lambda: asyncio.sleep(15), lambda: asyncio.sleep(55), hang])
-def test_a_hub_that_answers_late_or_never_costs_no_partition(run, asking):
-    async def main():
-        store = Store()
-        one, other = Instance(store, "a"), Instance(store, "b")
-        await asyncio.sleep(15)
-        one.asking = other.asking = asking
-        known = len(one.story), len(other.story)
-        await asyncio.sleep(600)
+async def test_a_hub_that_answers_late_or_never_costs_no_partition(asking):
+    store = Store()
+    one, other = Instance(store, "a"), Instance(store, "b")
+    await asyncio.sleep(15)
+    one.asking = other.asking = asking
+    known = len(one.story), len(other.story)
+    await asyncio.sleep(600)
 
-        assert shares(one, other) == [4, 4]
-        assert (len(one.story), len(other.story)) == known, "none was given up, and none moved"
-        assert one.asked > 5, "and it is asked again"
-        assert await timed(one.leave()) < 5
-        await other.leave()
-
-    run(main())
+    assert shares(one, other) == [4, 4]
+    assert (len(one.story), len(other.story)) == known, "none was given up, and none moved"
+    assert one.asked > 5, "and it is asked again"
+    assert await timed(one.leave()) < 5
+    await other.leave()
 
 
-def test_a_hub_that_answers_late_at_the_start_is_waited_for_and_one_that_hangs_is_asked_again(run):
-    async def main():
-        one = Instance(Store(), "a")
-        one.asking = hang
-        await asyncio.sleep(5)
-        one.asking = lambda: asyncio.sleep(15)
-        await asyncio.sleep(60)
+async def test_a_hub_that_answers_late_at_the_start_is_waited_for_and_one_that_hangs_is_asked_again():
+    one = Instance(Store(), "a")
+    one.asking = hang
+    await asyncio.sleep(5)
+    one.asking = lambda: asyncio.sleep(15)
+    await asyncio.sleep(60)
 
-        assert shares(one) == [8]
-        await one.leave()
-
-    run(main())
+    assert shares(one) == [8]
+    await one.leave()
 
 
 @pytest.mark.parametrize("answer", [[], ValueError("what nobody thought of")])
-def test_a_hub_that_names_no_partitions_takes_none_away(run, answer):
-    async def main():
-        one = Instance(Store(), "a")
-        await asyncio.sleep(5)
-        one.partitions, one.trouble = (answer, None) if answer == [] else (PARTITIONS, answer)
-        await asyncio.sleep(200)
+async def test_a_hub_that_names_no_partitions_takes_none_away(answer):
+    one = Instance(Store(), "a")
+    await asyncio.sleep(5)
+    one.partitions, one.trouble = (answer, None) if answer == [] else (PARTITIONS, answer)
+    await asyncio.sleep(200)
 
-        assert shares(one) == [8]
-        await one.leave()
-
-    run(main())
+    assert shares(one) == [8]
+    await one.leave()
 
 
-def test_a_store_of_leases_that_is_slow_costs_no_partition(run):
-    async def main():
-        store = Store()
-        one = Instance(store, "a")
-        await asyncio.sleep(5)
-        store.takes = 4.5  # each call
-        await asyncio.sleep(300)
+async def test_a_store_of_leases_that_is_slow_costs_no_partition():
+    store = Store()
+    one = Instance(store, "a")
+    await asyncio.sleep(5)
+    store.takes = 4.5  # each call
+    await asyncio.sleep(300)
 
-        assert [word for word, _, _ in one.story] == ["claimed"] * 8
-        store.takes = 0.0
-        await one.leave()
-
-    run(main())
+    assert [word for word, _, _ in one.story] == ["claimed"] * 8
+    store.takes = 0.0
+    await one.leave()
 
 
 @pytest.mark.parametrize("what", ["claim of the presence", "release of what is forgotten"])
-def test_one_call_to_the_store_that_hangs_keeps_no_lease_from_being_renewed(run, what):
-    async def main():
-        store = Store()
-        dead = Instance(store, "dead")
-        await asyncio.sleep(1)
-        await dead.kill()
-        one = Instance(store, "a")
-        await asyncio.sleep(100)
-        store.hangs = lambda call, partition: partition[:1] == "~" and what.startswith(call)
-        known = len(one.story)
-        await asyncio.sleep(400)
+async def test_one_call_to_the_store_that_hangs_keeps_no_lease_from_being_renewed(what):
+    store = Store()
+    dead = Instance(store, "dead")
+    await asyncio.sleep(1)
+    await dead.kill()
+    one = Instance(store, "a")
+    await asyncio.sleep(100)
+    store.hangs = lambda call, partition: partition[:1] == "~" and what.startswith(call)
+    known = len(one.story)
+    await asyncio.sleep(400)
 
-        assert shares(one) == [8]
-        assert len(one.story) == known
-        store.hangs = None
-        await one.leave()
-
-    run(main())
+    assert shares(one) == [8]
+    assert len(one.story) == known
+    store.hangs = None
+    await one.leave()
 
 
 @pytest.mark.parametrize("asks", [0.001, 300.0])
-def test_a_store_that_asks_for_time_is_asked_neither_at_once_nor_when_the_leases_are_over(run, asks):
-    async def main():
+async def test_a_store_that_asks_for_time_is_asked_neither_at_once_nor_when_the_leases_are_over(asks):
+    store = Store()
+    one = Instance(store, "a")
+    await asyncio.sleep(1.0)
+    calls = []
+    store.hangs = lambda call, _: calls.append(call)  # only counts
+    store.away = UnavailableError("throttled", asks)
+    await asyncio.sleep(12.0)
+    store.away = False
+    await asyncio.sleep(60.0)
+
+    assert [kind for kind, _, _ in one.story] == ["claimed"] * 8
+    assert calls.count("list") <= 20
+    await one.leave()
+
+
+async def test_a_store_that_hangs_or_raises_what_nobody_thought_of_is_a_store_that_is_away():
+    for trouble in ("hangs", "raises"):
         store = Store()
         one = Instance(store, "a")
-        await asyncio.sleep(1.0)
-        calls = []
-        store.hangs = lambda call, _: calls.append(call)  # only counts
-        store.away = UnavailableError("throttled", asks)
-        await asyncio.sleep(12.0)
-        store.away = False
-        await asyncio.sleep(60.0)
-
-        assert [kind for kind, _, _ in one.story] == ["claimed"] * 8
-        assert calls.count("list") <= 20
-        await one.leave()
-
-    run(main())
-
-
-def test_a_store_that_hangs_or_raises_what_nobody_thought_of_is_a_store_that_is_away(run):
-    async def main():
-        for trouble in ("hangs", "raises"):
-            store = Store()
-            one = Instance(store, "a")
-            await asyncio.sleep(5)
-            if trouble == "hangs":
-                store.hangs = lambda call, partition: True
-            else:
-                store.away = ValueError("whatever")
-            await asyncio.sleep(60)
-            assert shares(one) == [0], "given up before the leases expire"
-            assert max(at for word, _, at in one.story if word == "finished") < 30.0
-
-            store.hangs, store.away = None, False
-            await asyncio.sleep(30)
-            assert shares(one) == [8]
+        await asyncio.sleep(5)
+        if trouble == "hangs":
             store.hangs = lambda call, partition: True
-            assert await timed(one.leave(within=5.0)) <= 7.5, trouble
+        else:
+            store.away = ValueError("whatever")
+        await asyncio.sleep(60)
+        assert shares(one) == [0], "given up before the leases expire"
+        assert max(at for word, _, at in one.story if word == "finished") < 30.0
 
-    run(main())
+        store.hangs, store.away = None, False
+        await asyncio.sleep(30)
+        assert shares(one) == [8]
+        store.hangs = lambda call, partition: True
+        assert await timed(one.leave(within=5.0)) <= 7.5, trouble
 
 
 async def timed(work):
@@ -505,27 +437,24 @@ async def timed(work):
 
 
 @pytest.mark.parametrize("where", ["partitions", "claimed", "lost"])
-def test_what_is_beyond_repair_ends_the_run(run, where):
-    async def main():
-        store = Store()
-        one = Instance(store, "a")
+async def test_what_is_beyond_repair_ends_the_run(where):
+    store = Store()
+    one = Instance(store, "a")
 
-        async def refuse(*_args, **_options):
-            raise PositionError("the hub was created anew")
+    async def refuse(*_args, **_options):
+        raise PositionError("the hub was created anew")
 
-        if where == "partitions":
-            one.trouble = PositionError("the hub was created anew")
-        else:
-            setattr(one, where, refuse)
-            await asyncio.sleep(1)
-            if where == "lost":
-                one.partitions = ["0"]
-        with pytest.raises(PositionError, match="created anew"):
-            await asyncio.wait_for(one.task, 90)
-        one.lost = Instance.lost.__get__(one)
-        await one.ownership.release_all(loop_time() + 5)
-
-    run(main())
+    if where == "partitions":
+        one.trouble = PositionError("the hub was created anew")
+    else:
+        setattr(one, where, refuse)
+        await asyncio.sleep(1)
+        if where == "lost":
+            one.partitions = ["0"]
+    with pytest.raises(PositionError, match="created anew"):
+        await asyncio.wait_for(one.task, 90)
+    one.lost = Instance.lost.__get__(one)
+    await one.ownership.release_all(loop_time() + 5)
 
 
 def test_owners_have_names_of_their_own():
@@ -534,3 +463,6 @@ def test_owners_have_names_of_their_own():
     assert first != second
     assert first == first.lower()
     assert first.count("~") == 2
+
+
+all_in_virtual_time(globals())

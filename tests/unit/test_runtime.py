@@ -21,7 +21,7 @@ from foundation.errors import SettingsError, UnavailableError
 from tests.failures import exceptions
 from tests.memory_dead_letters import MemoryDeadLetterStore
 from tests.memory_sink import MemorySink
-from tests.virtual_time import virtual_time
+from tests.virtual_time import all_in_virtual_time, virtual_time
 
 
 class Hub:
@@ -122,130 +122,112 @@ def bodies(count, first=0):
     return [msgspec.json.encode({"id": f"d{n}"}) for n in range(first, first + count)]
 
 
-def test_everything_is_written_and_a_restart_goes_on_where_it_stopped(run):
-    async def main():
-        world = World(bodies(30), bodies(20, 30))
-        _, task, stop = world.start()
-        await world.until(lambda: len(world.sink.documents) == 50)
-        stop.set()
+async def test_everything_is_written_and_a_restart_goes_on_where_it_stopped():
+    world = World(bodies(30), bodies(20, 30))
+    _, task, stop = world.start()
+    await world.until(lambda: len(world.sink.documents) == 50)
+    stop.set()
+    await task
+    world.hub.logs["0"] += bodies(5, 50)
+
+    _, task, stop = world.start("b")
+    await world.until(lambda: len(world.sink.documents) == 55)
+    stop.set()
+    await task
+
+    assert world.sink.attempts == 55
+    assert {start[:2] for start in world.hub.starts[2:]} == {("0", 29), ("1", 19)}
+    assert world.hub.closed
+
+
+async def test_stopping_finishes_what_was_begun_saves_it_and_frees_the_leases():
+    world = World(bodies(500))
+    _, task, stop = world.start()
+    await world.until(lambda: len(world.sink.documents) > 100)
+    stop.set()
+    await task
+
+    stored = (await world.checkpoints.load_all(deadline=0))["0"]
+    leases, _ = await world.leases.list(deadline=0)
+    assert stored.sequence_number == len(world.sink.documents) - 1
+    assert not any(lease.owner for lease in leases)
+
+
+async def test_a_stop_that_cannot_finish_in_time_says_so_and_saves_only_what_is_settled():
+    world = World(bodies(10))
+    _, task, stop = world.start(shutdown=5.0)
+    await world.until(lambda: len(world.sink.documents) == 10)
+    world.sink.answer = WriteResult(Outcome.RETRY, 429, retry_after=1.0)
+    world.hub.logs["0"] += bodies(10, 10)
+    await world.until(lambda: world.sink.attempts > 10)
+    stop.set()
+
+    with pytest.raises(ShutdownError, match="partitions 0"):
         await task
-        world.hub.logs["0"] += bodies(5, 50)
-
-        _, task, stop = world.start("b")
-        await world.until(lambda: len(world.sink.documents) == 55)
-        stop.set()
-        await task
-
-        assert world.sink.attempts == 55
-        assert {start[:2] for start in world.hub.starts[2:]} == {("0", 29), ("1", 19)}
-        assert world.hub.closed
-
-    run(main())
+    assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 9
 
 
-def test_stopping_finishes_what_was_begun_saves_it_and_frees_the_leases(run):
-    async def main():
-        world = World(bodies(500))
-        _, task, stop = world.start()
-        await world.until(lambda: len(world.sink.documents) > 100)
-        stop.set()
-        await task
+async def test_two_instances_share_the_partitions_and_one_takes_over_for_the_other():
+    world = World(*[bodies(10, n * 10) for n in range(4)])
+    first, task, stop = world.start("a")
+    await world.until(lambda: len(first.ownership.owned) == 4)
+    second, other, stop_other = world.start("b")
+    await world.until(lambda: len(first.ownership.owned) == len(second.ownership.owned) == 2)
+    stop.set()
+    await task
+    await world.until(lambda: len(second.ownership.owned) == 4)
+    world.hub.logs["0"] += bodies(5, 100)
+    await world.until(lambda: len(world.sink.documents) == 45)
+    stop_other.set()
+    await other
 
-        stored = (await world.checkpoints.load_all(deadline=0))["0"]
-        leases, _ = await world.leases.list(deadline=0)
-        assert stored.sequence_number == len(world.sink.documents) - 1
-        assert not any(lease.owner for lease in leases)
-
-    run(main())
-
-
-def test_a_stop_that_cannot_finish_in_time_says_so_and_saves_only_what_is_settled(run):
-    async def main():
-        world = World(bodies(10))
-        _, task, stop = world.start(shutdown=5.0)
-        await world.until(lambda: len(world.sink.documents) == 10)
-        world.sink.answer = WriteResult(Outcome.RETRY, 429, retry_after=1.0)
-        world.hub.logs["0"] += bodies(10, 10)
-        await world.until(lambda: world.sink.attempts > 10)
-        stop.set()
-
-        with pytest.raises(ShutdownError, match="partitions 0"):
-            await task
-        assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 9
-
-    run(main())
+    assert world.sink.attempts == 45
 
 
-def test_two_instances_share_the_partitions_and_one_takes_over_for_the_other(run):
-    async def main():
-        world = World(*[bodies(10, n * 10) for n in range(4)])
-        first, task, stop = world.start("a")
-        await world.until(lambda: len(first.ownership.owned) == 4)
-        second, other, stop_other = world.start("b")
-        await world.until(lambda: len(first.ownership.owned) == len(second.ownership.owned) == 2)
-        stop.set()
-        await task
-        await world.until(lambda: len(second.ownership.owned) == 4)
-        world.hub.logs["0"] += bodies(5, 100)
-        await world.until(lambda: len(world.sink.documents) == 45)
-        stop_other.set()
-        await other
+async def test_a_fleet_rate_is_shared_by_the_partitions_owned():
+    world = World(*[[] for _ in range(4)])
+    first, task, stop = world.start("a", fleet_rate=100.0)
+    await world.until(lambda: len(first.ownership.owned) == 4)
+    assert first.driver.statistics().rate_limit == 100.0
+    second, other, stop_other = world.start("b", fleet_rate=100.0)
+    await world.until(lambda: len(second.ownership.owned) == 2)
 
-        assert world.sink.attempts == 45
-
-    run(main())
+    assert first.driver.statistics().rate_limit == 50.0
+    assert second.driver.statistics().rate_limit == 50.0
+    stop.set()
+    stop_other.set()
+    await asyncio.gather(task, other)
 
 
-def test_a_fleet_rate_is_shared_by_the_partitions_owned(run):
-    async def main():
-        world = World(*[[] for _ in range(4)])
-        first, task, stop = world.start("a", fleet_rate=100.0)
-        await world.until(lambda: len(first.ownership.owned) == 4)
-        assert first.driver.statistics().rate_limit == 100.0
-        second, other, stop_other = world.start("b", fleet_rate=100.0)
-        await world.until(lambda: len(second.ownership.owned) == 2)
+async def test_while_a_hub_grows_the_fleet_s_rate_is_not_exceeded_and_new_partitions_are_received_in_the_end():
+    world = World(*[[] for _ in range(4)])
+    first, task, stop = world.start("a", fleet_rate=1_000.0)
+    await world.until(lambda: len(first.ownership.owned) == 4)
+    await asyncio.sleep(33.0)  # they ask the hub at other times
+    second, other, stop_other = world.start("b", fleet_rate=1_000.0)
+    await world.until(lambda: len(first.ownership.owned) == len(second.ownership.owned) == 2)
+    world.hub.logs |= {"4": [], "5": []}
+    third, another, stop_another = None, None, None
+    rates = []
 
-        assert first.driver.statistics().rate_limit == 50.0
-        assert second.driver.statistics().rate_limit == 50.0
-        stop.set()
-        stop_other.set()
-        await asyncio.gather(task, other)
+    def everything():
+        running = [each for each in (first, second, third) if each is not None and each.driver.is_open]
+        rates.append(sum(each.driver.statistics().rate_limit for each in running if each.ownership.owned))
+        return {p for each in running for p in each.ownership.owned} == set(world.hub.logs)
 
-    run(main())
-
-
-def test_while_a_hub_grows_the_fleet_s_rate_is_not_exceeded_and_new_partitions_are_received_in_the_end(run):
-    async def main():
-        world = World(*[[] for _ in range(4)])
-        first, task, stop = world.start("a", fleet_rate=1_000.0)
-        await world.until(lambda: len(first.ownership.owned) == 4)
-        await asyncio.sleep(33.0)  # they ask the hub at other times
-        second, other, stop_other = world.start("b", fleet_rate=1_000.0)
-        await world.until(lambda: len(first.ownership.owned) == len(second.ownership.owned) == 2)
-        world.hub.logs |= {"4": [], "5": []}
-        third, another, stop_another = None, None, None
-        rates = []
-
-        def everything():
-            running = [each for each in (first, second, third) if each is not None and each.driver.is_open]
-            rates.append(sum(each.driver.statistics().rate_limit for each in running if each.ownership.owned))
-            return {p for each in running for p in each.ownership.owned} == set(world.hub.logs)
-
-        for _ in range(20):
-            everything()
-            await asyncio.sleep(0.5)
-        third, another, stop_another = world.start("c", fleet_rate=1_000.0)
-        await world.until(everything, within=300.0)
-        await asyncio.sleep(60.0)
+    for _ in range(20):
         everything()
-        for each in (stop, stop_other, stop_another):
-            each.set()
-        await asyncio.gather(task, other, another)
+        await asyncio.sleep(0.5)
+    third, another, stop_another = world.start("c", fleet_rate=1_000.0)
+    await world.until(everything, within=300.0)
+    await asyncio.sleep(60.0)
+    everything()
+    for each in (stop, stop_other, stop_another):
+        each.set()
+    await asyncio.gather(task, other, another)
 
-        assert max(rates) <= 1_000.0 + 1e-6
-        assert rates[-1] == pytest.approx(1_000.0)
-
-    run(main())
+    assert max(rates) <= 1_000.0 + 1e-6
+    assert rates[-1] == pytest.approx(1_000.0)
 
 
 class OneByOne(MemoryLeaseStore):
@@ -256,20 +238,17 @@ class OneByOne(MemoryLeaseStore):
         return await super().claim(lease, owner, deadline=deadline)
 
 
-def test_instances_that_start_while_the_first_leases_are_written_share_the_partitions_at_once(run):
-    async def main():
-        world = World(*[[] for _ in range(8)])
-        world.leases = OneByOne(clock=world.clock)
-        first, task, stop = world.start("a", fleet_rate=1_000.0)
-        await asyncio.sleep(0.5)  # three of the leases are there
-        second, other, stop_other = world.start("b", fleet_rate=1_000.0)
+async def test_instances_that_start_while_the_first_leases_are_written_share_the_partitions_at_once():
+    world = World(*[[] for _ in range(8)])
+    world.leases = OneByOne(clock=world.clock)
+    first, task, stop = world.start("a", fleet_rate=1_000.0)
+    await asyncio.sleep(0.5)  # three of the leases are there
+    second, other, stop_other = world.start("b", fleet_rate=1_000.0)
 
-        await world.until(lambda: len(first.ownership.owned) == len(second.ownership.owned) == 4, within=30.0)
-        stop.set()
-        stop_other.set()
-        await asyncio.gather(task, other)
-
-    run(main())
+    await world.until(lambda: len(first.ownership.owned) == len(second.ownership.owned) == 4, within=30.0)
+    stop.set()
+    stop_other.set()
+    await asyncio.gather(task, other)
 
 
 class Failing:
@@ -337,134 +316,113 @@ def test_whatever_any_call_raises_everything_is_settled_all_the_same(where, nth,
         run(main())
 
 
-def test_a_refused_receiver_comes_again_without_haste(run):
-    async def main():
-        world = World(bodies(3))
-        world.hub.intruders["0"] = 2
-        _, task, stop = world.start()
-        began = asyncio.get_running_loop().time()
-        await world.until(lambda: len(world.sink.documents) == 3)
-        took = asyncio.get_running_loop().time() - began
-        stop.set()
+async def test_a_refused_receiver_comes_again_without_haste():
+    world = World(bodies(3))
+    world.hub.intruders["0"] = 2
+    _, task, stop = world.start()
+    began = asyncio.get_running_loop().time()
+    await world.until(lambda: len(world.sink.documents) == 3)
+    took = asyncio.get_running_loop().time() - began
+    stop.set()
+    await task
+
+    assert [epoch for _, _, epoch in world.hub.starts] == [1, 2, 3]
+    assert 30.0 <= took < 40.0  # twice one and a half intervals
+
+
+async def test_a_checkpoint_that_somebody_else_took_over_is_claimed_again_while_the_lease_is_ours():
+    world = World(bodies(20))
+    _, task, stop = world.start()
+    await world.until(lambda: len(world.sink.documents) == 20)
+    await world.checkpoints.claim("0", "intruder", deadline=0)
+    world.hub.logs["0"] += bodies(10, 20)
+    await world.until(lambda: len(world.hub.starts) == 2)
+    world.hub.logs["0"] += bodies(10, 30)
+    await world.until(lambda: len(world.sink.documents) == 40)
+    stop.set()
+    await task
+
+    assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 39
+
+
+async def test_a_checkpoint_of_another_hub_ends_the_consumer_before_it_receives():
+    world = World(bodies(3))
+    await world.checkpoints.put(Checkpoint("0", 50_010, "x"), deadline=0)
+    _, task, _ = world.start()
+
+    with pytest.raises(PositionError, match="50010"):
         await task
-
-        assert [epoch for _, _, epoch in world.hub.starts] == [1, 2, 3]
-        assert 30.0 <= took < 40.0  # twice one and a half intervals
-
-    run(main())
+    assert world.hub.starts == []
 
 
-def test_a_checkpoint_that_somebody_else_took_over_is_claimed_again_while_the_lease_is_ours(run):
-    async def main():
-        world = World(bodies(20))
-        _, task, stop = world.start()
-        await world.until(lambda: len(world.sink.documents) == 20)
-        await world.checkpoints.claim("0", "intruder", deadline=0)
-        world.hub.logs["0"] += bodies(10, 20)
-        await world.until(lambda: len(world.hub.starts) == 2)
-        world.hub.logs["0"] += bodies(10, 30)
-        await world.until(lambda: len(world.sink.documents) == 40)
-        stop.set()
+async def test_a_store_that_is_away_at_the_start_is_waited_for():
+    world = World(bodies(3))
+    load_all = world.checkpoints.load_all
+
+    async def away(*, deadline):
+        raise UnavailableError("away")
+
+    world.checkpoints.load_all = away
+    _, task, stop = world.start()
+    await asyncio.sleep(30.0)
+    assert world.hub.starts == []
+    world.checkpoints.load_all = load_all
+    await world.until(lambda: len(world.sink.documents) == 3)
+    stop.set()
+    await task
+
+
+async def test_a_store_that_asks_for_a_millisecond_is_not_asked_a_thousand_times_a_second():
+    world = World(bodies(3))
+    asked = []
+
+    async def throttled(*, deadline):
+        asked.append(deadline)
+        raise UnavailableError("throttled", 0.001)
+
+    world.checkpoints.load_all = throttled
+    _, task, stop = world.start()
+    await asyncio.sleep(30.0)
+    stop.set()
+    await task
+
+    assert len(asked) <= 16
+
+
+async def test_a_sink_and_dead_letters_that_are_away_at_the_start_are_waited_for_and_opened_once_each():
+    world = World(bodies(3))
+    opened = []
+    open_sink, open_letters = world.sink.open, world.letters.open
+
+    async def opening(name, succeed, failures):
+        opened.append(name)
+        if opened.count(name) <= failures:
+            raise UnavailableError(f"{name} is away")
+        return await succeed()
+
+    world.sink.open = lambda: opening("sink", open_sink, 3)
+    world.letters.open = lambda: opening("letters", open_letters, 2)
+    _, task, stop = world.start()
+    await world.until(lambda: len(world.sink.documents) == 3)
+    stop.set()
+    await task
+
+    assert opened == ["sink"] * 4 + ["letters"] * 3
+
+
+async def test_a_stop_before_the_sink_was_ever_there_says_what_was_missing():
+    world = World(bodies(3))
+
+    async def away():
+        raise UnavailableError("the sink is away")
+
+    world.sink.open = away
+    _, task, stop = world.start()
+    await asyncio.sleep(30.0)
+    stop.set()
+
+    with pytest.raises(UnavailableError, match="the sink is away"):
         await task
-
-        assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 39
-
-    run(main())
-
-
-def test_a_checkpoint_of_another_hub_ends_the_consumer_before_it_receives(run):
-    async def main():
-        world = World(bodies(3))
-        await world.checkpoints.put(Checkpoint("0", 50_010, "x"), deadline=0)
-        _, task, _ = world.start()
-
-        with pytest.raises(PositionError, match="50010"):
-            await task
-        assert world.hub.starts == []
-
-    run(main())
-
-
-def test_a_store_that_is_away_at_the_start_is_waited_for(run):
-    async def main():
-        world = World(bodies(3))
-        load_all = world.checkpoints.load_all
-
-        async def away(*, deadline):
-            raise UnavailableError("away")
-
-        world.checkpoints.load_all = away
-        _, task, stop = world.start()
-        await asyncio.sleep(30.0)
-        assert world.hub.starts == []
-        world.checkpoints.load_all = load_all
-        await world.until(lambda: len(world.sink.documents) == 3)
-        stop.set()
-        await task
-
-    run(main())
-
-
-def test_a_store_that_asks_for_a_millisecond_is_not_asked_a_thousand_times_a_second(run):
-    async def main():
-        world = World(bodies(3))
-        asked = []
-
-        async def throttled(*, deadline):
-            asked.append(deadline)
-            raise UnavailableError("throttled", 0.001)
-
-        world.checkpoints.load_all = throttled
-        _, task, stop = world.start()
-        await asyncio.sleep(30.0)
-        stop.set()
-        await task
-
-        assert len(asked) <= 16
-
-    run(main())
-
-
-def test_a_sink_and_dead_letters_that_are_away_at_the_start_are_waited_for_and_opened_once_each(run):
-    async def main():
-        world = World(bodies(3))
-        opened = []
-        open_sink, open_letters = world.sink.open, world.letters.open
-
-        async def opening(name, succeed, failures):
-            opened.append(name)
-            if opened.count(name) <= failures:
-                raise UnavailableError(f"{name} is away")
-            return await succeed()
-
-        world.sink.open = lambda: opening("sink", open_sink, 3)
-        world.letters.open = lambda: opening("letters", open_letters, 2)
-        _, task, stop = world.start()
-        await world.until(lambda: len(world.sink.documents) == 3)
-        stop.set()
-        await task
-
-        assert opened == ["sink"] * 4 + ["letters"] * 3
-
-    run(main())
-
-
-def test_a_stop_before_the_sink_was_ever_there_says_what_was_missing(run):
-    async def main():
-        world = World(bodies(3))
-
-        async def away():
-            raise UnavailableError("the sink is away")
-
-        world.sink.open = away
-        _, task, stop = world.start()
-        await asyncio.sleep(30.0)
-        stop.set()
-
-        with pytest.raises(UnavailableError, match="the sink is away"):
-            await task
-
-    run(main())
 
 
 def test_a_storm_of_429_at_the_start_is_told_every_ten_seconds_and_not_answered_with_a_storm(run, caplog):
@@ -492,33 +450,27 @@ def test_a_storm_of_429_at_the_start_is_told_every_ten_seconds_and_not_answered_
     assert "tries so far" in told[-1]
 
 
-def test_a_backlog_that_does_not_move_ends_the_consumer(run):
-    async def main():
-        world = World(bodies(3), limits=BacklogLimits(backlog_to=60.0))
-        world.sink.answer = WriteResult(Outcome.RETRY, 503, "down")
-        _, task, _ = world.start(shutdown=5.0)
+async def test_a_backlog_that_does_not_move_ends_the_consumer():
+    world = World(bodies(3), limits=BacklogLimits(backlog_to=60.0))
+    world.sink.answer = WriteResult(Outcome.RETRY, 503, "down")
+    _, task, _ = world.start(shutdown=5.0)
 
-        with pytest.raises(BacklogError, match="sequence number 0 of partition 0"):
-            await task
-
-    run(main())
+    with pytest.raises(BacklogError, match="sequence number 0 of partition 0"):
+        await task
 
 
-def test_poison_becomes_dead_letters_and_nothing_but_poison_ends_the_consumer(run):
-    async def main():
-        world = World([b"poison", *bodies(3)], limits=BacklogLimits(poison=5))
-        _, task, _ = world.start()
-        await world.until(lambda: len(world.sink.documents) == 3)
-        letters = [letter async for letter in world.letters.list()]
-        assert [(each.event.sequence_number, each.event.body) for each in letters] == [(0, b"poison")]
-        world.hub.logs["0"] += [b"poison"] * 10
+async def test_poison_becomes_dead_letters_and_nothing_but_poison_ends_the_consumer():
+    world = World([b"poison", *bodies(3)], limits=BacklogLimits(poison=5))
+    _, task, _ = world.start()
+    await world.until(lambda: len(world.sink.documents) == 3)
+    letters = [letter async for letter in world.letters.list()]
+    assert [(each.event.sequence_number, each.event.body) for each in letters] == [(0, b"poison")]
+    world.hub.logs["0"] += [b"poison"] * 10
 
-        with pytest.raises(PoisonError):
-            await task
-        kept = [letter.event.sequence_number async for letter in world.letters.list()]
-        assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == max(kept) < 13
-
-    run(main())
+    with pytest.raises(PoisonError):
+        await task
+    kept = [letter.event.sequence_number async for letter in world.letters.list()]
+    assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == max(kept) < 13
 
 
 def test_an_exception_of_the_sink_is_an_unknown_outcome(run, caplog):
@@ -541,45 +493,39 @@ def test_an_exception_of_the_sink_is_an_unknown_outcome(run, caplog):
     assert "ValueError('a bug')" in caplog.text
 
 
-def test_several_partitions_can_be_waited_for_at_once(run):
-    async def main():
-        world = World(bodies(3), bodies(3, 3))
-        world.sink.answer = WriteResult(Outcome.RETRY, 429)
-        consumer, task, stop = world.start()
-        await world.until(lambda: world.sink.attempts >= 6)
-        waiting = asyncio.gather(*(consumer.driver.settled(partition, 1) for partition in ("0", "1")))
-        await asyncio.sleep(0)
-        world.sink.answer = None
+async def test_several_partitions_can_be_waited_for_at_once():
+    world = World(bodies(3), bodies(3, 3))
+    world.sink.answer = WriteResult(Outcome.RETRY, 429)
+    consumer, task, stop = world.start()
+    await world.until(lambda: world.sink.attempts >= 6)
+    waiting = asyncio.gather(*(consumer.driver.settled(partition, 1) for partition in ("0", "1")))
+    await asyncio.sleep(0)
+    world.sink.answer = None
 
-        done, _ = await asyncio.wait((waiting,), timeout=200)
-        stop.set()
+    done, _ = await asyncio.wait((waiting,), timeout=200)
+    stop.set()
+    await task
+    waiting.cancel()
+
+    assert done
+    assert len(world.sink.documents) == 6
+
+
+async def test_waiting_for_a_claim_that_ends_before_its_events_are_settled_is_an_error():
+    world = World(bodies(3))
+    world.sink.answer = WriteResult(Outcome.RETRY, 429)
+    consumer, task, stop = world.start()
+    await world.until(lambda: world.sink.attempts >= 3)
+    waiting = asyncio.create_task(consumer.driver.settled("0", 1))
+    await asyncio.sleep(0)
+
+    consumer.driver.claimed(await world.checkpoints.claim("0", "b", deadline=0))
+
+    with pytest.raises(FencedError, match="partition 0 was claimed anew"):
+        await waiting
+    stop.set()
+    with pytest.raises(ShutdownError):  # the consumer does not know of the other claim
         await task
-        waiting.cancel()
-
-        assert done
-        assert len(world.sink.documents) == 6
-
-    run(main())
-
-
-def test_waiting_for_a_claim_that_ends_before_its_events_are_settled_is_an_error(run):
-    async def main():
-        world = World(bodies(3))
-        world.sink.answer = WriteResult(Outcome.RETRY, 429)
-        consumer, task, stop = world.start()
-        await world.until(lambda: world.sink.attempts >= 3)
-        waiting = asyncio.create_task(consumer.driver.settled("0", 1))
-        await asyncio.sleep(0)
-
-        consumer.driver.claimed(await world.checkpoints.claim("0", "b", deadline=0))
-
-        with pytest.raises(FencedError, match="partition 0 was claimed anew"):
-            await waiting
-        stop.set()
-        with pytest.raises(ShutdownError):  # the consumer does not know of the other claim
-            await task
-
-    run(main())
 
 
 def test_cancelled_at_any_moment_nothing_is_left_running_and_no_error_goes_unseen(run, caplog):
@@ -630,151 +576,127 @@ class Slow:
         return slowly
 
 
-def test_a_consumer_whose_sink_does_not_open_closes_its_receiver(run):
-    async def main():
-        world = World(bodies(3))
+async def test_a_consumer_whose_sink_does_not_open_closes_its_receiver():
+    world = World(bodies(3))
 
-        async def refuse():
-            raise SettingsError("no such container")
+    async def refuse():
+        raise SettingsError("no such container")
 
-        world.sink.open = refuse
-        _, task, _ = world.start()
+    world.sink.open = refuse
+    _, task, _ = world.start()
 
-        with pytest.raises(SettingsError):
-            await task
-        assert world.hub.closed
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    run(main())
-
-
-def test_a_stop_before_the_first_round_ends_at_once(run):
-    async def main():
-        world = World(bodies(3))
-        _, task, stop = world.start()
-        stop.set()
+    with pytest.raises(SettingsError):
         await task
-
-        assert world.hub.starts == []
-        assert world.hub.closed
-
-    run(main())
+    assert world.hub.closed
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_an_owner_before_us_that_is_ahead_of_what_we_know_of_the_hub_is_no_other_hub(run):
-    async def main():
-        world = World(bodies(10))
-        before = await world.checkpoints.claim("0", "before", deadline=0)
-        state = world.hub.state
+async def test_a_stop_before_the_first_round_ends_at_once():
+    world = World(bodies(3))
+    _, task, stop = world.start()
+    stop.set()
+    await task
 
-        async def goes_on(partition):
-            known = await state(partition)
-            if len(world.hub.logs["0"]) == 10:
-                world.hub.logs["0"] += bodies(10, 10)
-                await world.checkpoints.save(before, Checkpoint("0", 19, "19"), deadline=0)
-            return known
+    assert world.hub.starts == []
+    assert world.hub.closed
 
-        world.hub.state = goes_on
-        _, task, stop = world.start()
-        await world.until(lambda: world.hub.starts)
-        stop.set()
+
+async def test_an_owner_before_us_that_is_ahead_of_what_we_know_of_the_hub_is_no_other_hub():
+    world = World(bodies(10))
+    before = await world.checkpoints.claim("0", "before", deadline=0)
+    state = world.hub.state
+
+    async def goes_on(partition):
+        known = await state(partition)
+        if len(world.hub.logs["0"]) == 10:
+            world.hub.logs["0"] += bodies(10, 10)
+            await world.checkpoints.save(before, Checkpoint("0", 19, "19"), deadline=0)
+        return known
+
+    world.hub.state = goes_on
+    _, task, stop = world.start()
+    await world.until(lambda: world.hub.starts)
+    stop.set()
+    await task
+
+    assert world.hub.starts[0][:2] == ("0", 19)
+
+
+async def test_a_partition_whose_receiver_does_not_end_in_time_is_forgotten_all_the_same():
+    world = World(bodies(3))
+    receive = world.hub.receive
+
+    async def clings(*args):
+        try:
+            await receive(*args)
+        finally:
+            await asyncio.sleep(60.0)
+
+    world.hub.receive = clings
+    consumer, task, stop = world.start(shutdown=5.0)
+    await world.until(lambda: len(world.sink.documents) == 3)
+    stop.set()
+
+    with pytest.raises(ShutdownError, match="partitions 0"):
         await task
-
-        assert world.hub.starts[0][:2] == ("0", 19)
-
-    run(main())
+    assert consumer.driver.statistics().partitions == ()
 
 
-def test_a_partition_whose_receiver_does_not_end_in_time_is_forgotten_all_the_same(run):
-    async def main():
-        world = World(bodies(3))
-        receive = world.hub.receive
+async def test_a_sink_that_never_answers_is_left_behind_at_the_deadline():
+    world = World(bodies(3))
 
-        async def clings(*args):
-            try:
-                await receive(*args)
-            finally:
-                await asyncio.sleep(60.0)
+    async def hangs(batch, *, deadline):
+        await asyncio.Event().wait()
 
-        world.hub.receive = clings
-        consumer, task, stop = world.start(shutdown=5.0)
-        await world.until(lambda: len(world.sink.documents) == 3)
-        stop.set()
+    world.sink.write = hangs
+    consumer, task, stop = world.start(shutdown=5.0)
+    await world.until(lambda: consumer.driver.is_open and consumer.driver.statistics().in_flight_batches)
+    stop.set()
 
-        with pytest.raises(ShutdownError, match="partitions 0"):
-            await task
-        assert consumer.driver.statistics().partitions == ()
-
-    run(main())
-
-
-def test_a_sink_that_never_answers_is_left_behind_at_the_deadline(run):
-    async def main():
-        world = World(bodies(3))
-
-        async def hangs(batch, *, deadline):
-            await asyncio.Event().wait()
-
-        world.sink.write = hangs
-        consumer, task, stop = world.start(shutdown=5.0)
-        await world.until(lambda: consumer.driver.is_open and consumer.driver.statistics().in_flight_batches)
-        stop.set()
-
-        with pytest.raises(ShutdownError, match="partitions 0"):
-            await task
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    run(main())
-
-
-def test_a_stop_while_a_partition_waits_to_be_claimed_again_ends_in_order(run):
-    async def main():
-        world = World(bodies(5))
-        consumer, task, stop = world.start()
-        await world.until(lambda: len(world.sink.documents) == 5)
-        await world.checkpoints.claim("0", "intruder", deadline=0)
-        await world.until(lambda: not consumer.driver.statistics().partitions)
-        stop.set()
+    with pytest.raises(ShutdownError, match="partitions 0"):
         await task
-
-        assert len(world.hub.starts) == 1
-
-    run(main())
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_a_claim_whose_receiver_is_refused_is_over(run):
-    async def main():
-        world = World(bodies(3))
-        world.hub.intruders["0"] = 1
-        consumer, task, stop = world.start()
-        await world.until(lambda: world.hub.starts)
-        assert consumer.driver.statistics().partitions == ()
-        await world.until(lambda: len(world.hub.starts) == 2)
-        assert [each.epoch for each in consumer.driver.statistics().partitions] == [2]
-        stop.set()
-        await task
+async def test_a_stop_while_a_partition_waits_to_be_claimed_again_ends_in_order():
+    world = World(bodies(5))
+    consumer, task, stop = world.start()
+    await world.until(lambda: len(world.sink.documents) == 5)
+    await world.checkpoints.claim("0", "intruder", deadline=0)
+    await world.until(lambda: not consumer.driver.statistics().partitions)
+    stop.set()
+    await task
 
-    run(main())
+    assert len(world.hub.starts) == 1
 
 
-def test_what_retention_took_is_counted(run):
-    async def main():
-        world = World(bodies(20))
-        claim = await world.checkpoints.claim("0", "before", deadline=0)
-        await world.checkpoints.save(claim, Checkpoint("0", 4, "4"), deadline=0)
+async def test_a_claim_whose_receiver_is_refused_is_over():
+    world = World(bodies(3))
+    world.hub.intruders["0"] = 1
+    consumer, task, stop = world.start()
+    await world.until(lambda: world.hub.starts)
+    assert consumer.driver.statistics().partitions == ()
+    await world.until(lambda: len(world.hub.starts) == 2)
+    assert [each.epoch for each in consumer.driver.statistics().partitions] == [2]
+    stop.set()
+    await task
 
-        async def state(partition):
-            return PartitionState(partition, 10, 19, "19", 0.0, False)
 
-        world.hub.state = state
-        consumer, task, stop = world.start()
-        await world.until(lambda: world.hub.starts)
-        stop.set()
-        await task
+async def test_what_retention_took_is_counted():
+    world = World(bodies(20))
+    claim = await world.checkpoints.claim("0", "before", deadline=0)
+    await world.checkpoints.save(claim, Checkpoint("0", 4, "4"), deadline=0)
 
-        assert consumer.driver.statistics().totals.expired == 5
+    async def state(partition):
+        return PartitionState(partition, 10, 19, "19", 0.0, False)
 
-    run(main())
+    world.hub.state = state
+    consumer, task, stop = world.start()
+    await world.until(lambda: world.hub.starts)
+    stop.set()
+    await task
+
+    assert consumer.driver.statistics().totals.expired == 5
 
 
 def test_what_retention_takes_while_it_runs_is_counted_told_and_passed(run, caplog):
@@ -799,17 +721,15 @@ def test_what_retention_takes_while_it_runs_is_counted_told_and_passed(run, capl
     )
 
 
-def test_what_retention_takes_while_it_runs_ends_the_consumer_where_that_is_the_setting(run):
-    async def main():
-        world = World(bodies(30))
-        world.hub.expired["0"] = Expired(10, 19, 10)
-        _, task, _ = world.start(policy=PositionPolicy(on_retention_gap=OnGap.FAIL))
-        with pytest.raises(
-            PositionError, match=r"retention took 10 events.*CONSUMER_ON_RETENTION_GAP"
-        ) as caught:
-            await task
+async def test_what_retention_takes_while_it_runs_ends_the_consumer_where_that_is_the_setting():
+    world = World(bodies(30))
+    world.hub.expired["0"] = Expired(10, 19, 10)
+    _, task, _ = world.start(policy=PositionPolicy(on_retention_gap=OnGap.FAIL))
+    with pytest.raises(PositionError, match=r"retention took 10 events.*CONSUMER_ON_RETENTION_GAP") as caught:
+        await task
 
-        assert caught.value.exit_status == 3
-        assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 9
+    assert caught.value.exit_status == 3
+    assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 9
 
-    run(main())
+
+all_in_virtual_time(globals())
