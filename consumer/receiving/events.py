@@ -18,11 +18,6 @@ _LAST_ENQUEUED = b"last_enqueued_sequence_number"
 _NOTHING: dict[str, Any] = {}
 
 
-def sequence_number_of(data: EventData) -> int:
-    number: int = data.raw_amqp_message.annotations[_SEQUENCE_NUMBER]  # type: ignore[index]
-    return number
-
-
 def to_event(partition: str, data: EventData) -> Event:
     """Sections of data are joined. What is no data has no bytes: its text instead, and a word on why."""
     message: Any = data.raw_amqp_message

@@ -37,14 +37,19 @@ class PartitionRecord(Struct, frozen=True):
     in_flight: int
 
 
-class IntervalRecord(Struct, frozen=True, tag_field="kind", tag="interval", kw_only=True):
-    """What one instance did in `seconds`, and how it stood at the end. Rates per second are left to the reader."""
+class _Record(Struct, frozen=True, tag_field="kind", kw_only=True):
+    """The columns that all kinds share."""
 
     at: float
     consumer: str
     instance: str
     hub: str
     consumer_group: str
+
+
+class IntervalRecord(_Record, frozen=True, tag="interval", kw_only=True):
+    """What one instance did in `seconds`, and how it stood at the end. Rates per second are left to the reader."""
+
     seconds: float
     received: int
     written: int
@@ -66,14 +71,9 @@ class IntervalRecord(Struct, frozen=True, tag_field="kind", tag="interval", kw_o
     partitions: tuple[PartitionRecord, ...]
 
 
-class CheckpointRecord(Struct, frozen=True, tag_field="kind", tag="checkpoint", kw_only=True):
+class CheckpointRecord(_Record, frozen=True, tag="checkpoint", kw_only=True):
     """A checkpoint as saved; `left` events of the partition were received and not settled then."""
 
-    at: float
-    consumer: str
-    instance: str
-    hub: str
-    consumer_group: str
     partition: str
     sequence_number: int
     offset: str

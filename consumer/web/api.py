@@ -10,9 +10,8 @@ from typing import Any
 from msgspec import Struct
 
 from consumer.telemetry.rate_orders import RateOrder, Rates, TableRateStore, effective, rates_text
-from consumer.telemetry.records import shared
 from consumer.telemetry.stats_store import KEPT, TableStatsStore
-from consumer.web.views import ConsumersView, RateOrderView, consumers_view
+from consumer.web.views import ConsumersView, consumers_view
 from foundation.azure.connections import Settings
 from foundation.http.answers import Response, error_response, json_fields, json_response
 from foundation.http.callers import MAX_NAME, NOBODY, Caller, named
@@ -108,7 +107,7 @@ async def set_rate(tables: ConsumerTables, consumer: str, body: bytes, caller: C
         return error_response(404, str(error))
     except ValueError as error:
         return error_response(400, str(error))
-    return json_response(shared(RateOrderView, order))
+    return json_response(order)
 
 
 def rate_order(fields: Mapping[str, Any], *, by: str, at: float) -> RateOrder:

@@ -60,15 +60,6 @@ class PartitionView(Struct, frozen=True):
     in_flight: int
 
 
-class RateOrderView(Struct, frozen=True):
-    """0 is no limit; both null: lifted."""
-
-    rate: float | None
-    fleet_rate: float | None
-    by: str
-    at: float
-
-
 class ConsumerView(Struct, frozen=True):
     """A consumer: sums over its live instances, all null (counts 0) while there are none.
 
@@ -87,7 +78,7 @@ class ConsumerView(Struct, frozen=True):
     oldest_age_s: float | None
     dead_letters_total: int
     lag: int | None
-    order: RateOrderView | None
+    order: RateOrder | None
     instances: tuple[InstanceView, ...]
     partitions: tuple[PartitionView, ...]
 
@@ -130,7 +121,7 @@ def _consumer(name: str, rows: list[ConsumerStats], order: RateOrder | None, now
         oldest_age_s=sums.get("oldest_age"),
         dead_letters_total=sum(stats.dead_letters_total for stats in rows),
         lag=sum(lag for lag in lags if lag is not None) if lags and None not in lags else None,
-        order=shared(RateOrderView, order) if order else None,
+        order=order,
         instances=instances,
         partitions=partitions,
     )

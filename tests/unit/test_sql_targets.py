@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Outcome, Rejection
 from consumer.sinks.sql.columns import coercer
 from consumer.sinks.sql.targets import HandlerTarget, TableTarget, _Upsert, events_target
-from consumer.stores.sql import letters, positions
+from consumer.stores.sql import dead_letters, positions
 from consumer.stores.sql.tables import EVENTS, LEASES, ddl
 from foundation.errors import SettingsError
 from foundation.sql.database import SqlDatabase
@@ -317,7 +317,7 @@ def test_the_position_moves_in_azure_sql_by_one_compare_and_set():
 def test_every_statement_compiles_for_azure_sql():
     connection = AzureSql(found=False)
     positions.put(connection, SCOPE, Checkpoint("0", 9, "x"))
-    letters.put(
+    dead_letters.put(
         connection, SCOPE, [DeadLetter("flights", "$Default", flight(0), Rejection("json", "x"), 1, T0)]
     )
     _Upsert(EVENTS, EVENTS.c.keys(), ["Topic", "PartitionID", "SequenceNumber"], "mssql").execute(

@@ -34,7 +34,7 @@ from consumer.model import (
 )
 from consumer.sinks.sql.failures import rejection_of
 from consumer.sinks.sql.targets import Target, events_target
-from consumer.stores.sql import letters, positions
+from consumer.stores.sql import dead_letters, positions
 from foundation.errors import UnavailableError
 from foundation.sql.database import SqlDatabase, message_of
 
@@ -131,7 +131,7 @@ class SqlTransactionalSink:
         }
         try:
             with self._database.engine.begin() as connection:
-                if letters.remove_one(connection, key):
+                if dead_letters.remove_one(connection, key):
                     self._target.write(connection, [record])
         except Exception as error:
             rejection = rejection_of(error)
@@ -189,7 +189,7 @@ class SqlTransactionalSink:
                 for record in todo
                 if record.event.sequence_number in rejections
             ]
-            letters.put(connection, self._scope, rejected)
+            dead_letters.put(connection, self._scope, rejected)
 
     def _write_one_by_one(
         self, connection: Connection, records: Sequence[Record], rejections: dict[int, Rejection]

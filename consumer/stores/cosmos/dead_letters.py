@@ -15,7 +15,7 @@ from consumer.stores.letter_document import event_of, from_document, to_document
 from foundation.azure.connections import ConnectionSettingsError, Settings, network_story, retry_after
 from foundation.azure.cosmos import cosmos_client
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
-from foundation.gathering import next_page
+from foundation.gathering import gather, next_page
 
 PARTITION_KEY = "/partition"
 _AT_ONCE = 16  # writes in flight
@@ -63,7 +63,8 @@ class CosmosDeadLetterStore:
 
     async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
         latest = {letter.id: letter for letter in letters}
-        await self._answered("storing dead letters in", deadline, self._put(list(latest.values())))
+        work = gather(self._put, latest.values(), at_once=_AT_ONCE)
+        await self._answered("storing dead letters in", deadline, work)
 
     async def list(
         self, *, partition: str | None = None, reason: str | None = None
@@ -131,15 +132,8 @@ class CosmosDeadLetterStore:
         )
         return await created.read()
 
-    async def _put(self, letters: Sequence[DeadLetter]) -> None:
-        proxy = self._proxy
-        for begin in range(0, len(letters), _AT_ONCE):
-            await asyncio.gather(
-                *(
-                    proxy.upsert_item({"id": letter.id, **to_document(letter)})
-                    for letter in letters[begin : begin + _AT_ONCE]
-                )
-            )
+    async def _put(self, letter: DeadLetter) -> None:
+        await self._proxy.upsert_item({"id": letter.id, **to_document(letter)})
 
     async def _delete(self, letter_id: str, partition: str) -> bool:
         await self._proxy.delete_item(letter_id, partition)

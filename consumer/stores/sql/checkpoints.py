@@ -11,23 +11,17 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.sql.elements import ColumnElement
 
 from consumer.leasing.balance import is_presence
-from consumer.model import Checkpoint, Claim, Lease, Stream
+from consumer.model import Checkpoint, Claim, Lease
 from consumer.stores.sql import positions
-from consumer.stores.sql.tables import LEASES, utc_now
-from foundation.sql.database import SqlDatabase
+from consumer.stores.sql.tables import LEASES, SqlStore, of_scope, utc_now
 
 _row = LEASES.c
 FIRST_CLAIM_CONFLICTS = 3
 """Two first claims of a partition insert the same key; from then on there is a row, and a lock."""
 
 
-class SqlCheckpointStore:
+class SqlCheckpointStore(SqlStore):
     """A CheckpointStore in `EventHubCheckpoint`: what the transactional sink moves within its transactions."""
-
-    def __init__(self, database: SqlDatabase, scope: Stream) -> None:
-        self._database = database
-        self._scope = scope
-        database.use()
 
     async def claim(self, partition: str, owner: str, *, deadline: float) -> Claim:
         return await self._database.transact(
@@ -53,17 +47,9 @@ class SqlCheckpointStore:
             again_on_conflict=FIRST_CLAIM_CONFLICTS,
         )
 
-    async def aclose(self) -> None:
-        await self._database.release()
 
-
-class SqlLeaseStore:
+class SqlLeaseStore(SqlStore):
     """A LeaseStore in `EventHubLease`; its clock is the database's."""
-
-    def __init__(self, database: SqlDatabase, scope: Stream) -> None:
-        self._database = database
-        self._scope = scope
-        database.use()
 
     async def list(self, *, deadline: float) -> tuple[Sequence[Lease], float]:
         return await self._database.transact(self._list, deadline=deadline, urgent=True)
@@ -78,11 +64,10 @@ class SqlLeaseStore:
             work = partial(self._delete, lease=lease) if gone else partial(self._renew, lease=lease, owner="")
             await self._database.transact(work, deadline=deadline, urgent=True)
 
-    async def aclose(self) -> None:
-        await self._database.release()
-
     def _list(self, connection: Connection) -> tuple[Sequence[Lease], float]:
-        rows = connection.execute(select(LEASES).where(*self._in_scope()).order_by(_row.PartitionID))
+        rows = connection.execute(
+            select(LEASES).where(*of_scope(LEASES, self._scope)).order_by(_row.PartitionID)
+        )
         leases = [_lease(row) for row in rows]
         return leases, connection.execute(select(utc_now())).scalar_one()
 
@@ -108,14 +93,11 @@ class SqlLeaseStore:
 
     def _read(self, connection: Connection, partition: str) -> Lease:
         return _lease(
-            connection.execute(select(LEASES).where(*self._in_scope(), _row.PartitionID == partition)).one()
+            connection.execute(select(LEASES).where(*of_scope(LEASES, self._scope, partition))).one()
         )
 
     def _is_still(self, lease: Lease) -> Sequence[ColumnElement[bool]]:
-        return [*self._in_scope(), _row.PartitionID == lease.partition, _row.Version == int(lease.token)]
-
-    def _in_scope(self) -> Sequence[ColumnElement[bool]]:
-        return [_row[name] == value for name, value in self._scope.keys.items()]
+        return [*of_scope(LEASES, self._scope, lease.partition), _row.Version == int(lease.token)]
 
 
 def _lease(row: Row[Any]) -> Lease:

@@ -1,37 +1,38 @@
-"""Dead letters in SQL."""
+"""Dead letters in SQL: the store, and functions on its rows that run in the caller's transaction and commit nothing."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, and_, or_, select
+import msgspec
+from sqlalchemy import Connection, Row, and_, bindparam, delete, insert, or_, select
 
-from consumer.model import DeadLetter, Stream
-from consumer.stores.sql import letters
-from consumer.stores.sql.tables import DEAD_LETTERS
-from foundation.sql.database import SqlDatabase
+from consumer.model import DeadLetter, Event, Rejection, Stream
+from consumer.stores.letter_document import clean, event_of, plain_properties
+from consumer.stores.sql.tables import DEAD_LETTERS, SqlStore, of_scope
 
 _row = DEAD_LETTERS.c
+_REASON_LENGTH = 100
+_KEYS = ("Topic", "ConsumerGroup", "PartitionID", "SequenceNumber")
+
+_delete = delete(DEAD_LETTERS).where(and_(*(_row[name] == bindparam(f"key_{name}") for name in _KEYS)))
+_insert = insert(DEAD_LETTERS)
 _PAGE = 100
 """Letters in memory while listing; a body can have 1 MB."""
 _CONFLICTS = 3
 """Two consumers that put the same letter at the same moment: the second finds it there, and replaces it."""
 
 
-class SqlDeadLetterStore:
+class SqlDeadLetterStore(SqlStore):
     """A DeadLetterStore in `EventHubDeadLetter`, where the transactional sink puts its own, too."""
-
-    def __init__(self, database: SqlDatabase, scope: Stream) -> None:
-        self._database = database
-        self._scope = scope
-        database.use()
 
     async def open(self) -> None:
         await self._database.transact(lambda _: None)
 
-    async def put(self, letters_: Sequence[DeadLetter], *, deadline: float) -> None:
+    async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
         await self._database.transact(
-            lambda connection: letters.put(connection, self._scope, letters_),
+            lambda connection: put(connection, self._scope, letters),
             deadline=deadline,
             again_on_conflict=_CONFLICTS,
         )
@@ -46,21 +47,18 @@ class SqlDeadLetterStore:
             after = page[-1].event.partition, page[-1].event.sequence_number
 
     async def get(self, letter_id: str) -> DeadLetter | None:
-        key = letters.key_of(self._scope, letter_id)
+        key = key_of(self._scope, letter_id)
         if key is None:
             return None
         query = select(DEAD_LETTERS).where(*(_row[name] == value for name, value in key.items()))
         row = await self._database.transact(lambda connection: connection.execute(query).one_or_none())
-        return None if row is None else letters.letter_of(self._scope, row)
+        return None if row is None else letter_of(self._scope, row)
 
     async def delete(self, letter_ids: Sequence[str]) -> int:
-        keys = [key for letter_id in letter_ids if (key := letters.key_of(self._scope, letter_id))]
+        keys = [key for letter_id in letter_ids if (key := key_of(self._scope, letter_id))]
         return await self._database.transact(
-            lambda connection: sum(letters.remove_one(connection, key) for key in keys)
+            lambda connection: sum(remove_one(connection, key) for key in keys)
         )
-
-    async def aclose(self) -> None:
-        await self._database.release()
 
     async def _page(
         self, after: tuple[str, int], partition: str | None, reason: str | None
@@ -68,7 +66,7 @@ class SqlDeadLetterStore:
         query = (
             select(DEAD_LETTERS)
             .where(
-                *(_row[name] == value for name, value in self._scope.keys.items()),
+                *of_scope(DEAD_LETTERS, self._scope),
                 or_(
                     _row.PartitionID > after[0],
                     and_(_row.PartitionID == after[0], _row.SequenceNumber > after[1]),
@@ -83,6 +81,73 @@ class SqlDeadLetterStore:
             query = query.where(_row.Reason == reason)
 
         def read(connection: Connection) -> Sequence[DeadLetter]:
-            return [letters.letter_of(self._scope, row) for row in connection.execute(query)]
+            return [letter_of(self._scope, row) for row in connection.execute(query)]
 
         return await self._database.transact(read)
+
+
+def put(connection: Connection, scope: Stream, letters: Sequence[DeadLetter]) -> None:
+    """Replaces letters that are there. Raises IntegrityError when somebody else puts one at the same moment."""
+    if letters:
+        rows = list({letter.id: _values(scope, letter) for letter in letters}.values())
+        connection.execute(_delete, list(map(_key, rows)))
+        connection.execute(_insert, rows)
+
+
+def remove_one(connection: Connection, key: dict[str, Any]) -> bool:
+    """True if there was one."""
+    return connection.execute(_delete, _key(key)).rowcount > 0
+
+
+def _key(columns: dict[str, Any]) -> dict[str, Any]:
+    return {f"key_{name}": columns[name] for name in _KEYS}
+
+
+def key_of(scope: Stream, letter_id: str) -> dict[str, Any] | None:
+    """The key columns of a letter; None for an id that no letter of the scope can have."""
+    found = event_of(letter_id, scope.hub, scope.consumer_group)
+    return None if found is None else {**scope.keys, "PartitionID": found[0], "SequenceNumber": found[1]}
+
+
+def letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
+    return DeadLetter(
+        hub=scope.hub,
+        consumer_group=scope.consumer_group,
+        event=Event(
+            partition=row.PartitionID,
+            sequence_number=row.SequenceNumber,
+            offset=row.Offset,
+            enqueued_at=row.EnqueuedAt,
+            body=bytes(row.Body),
+            partition_key=row.PartitionKey,
+            properties=msgspec.json.decode(row.Properties),
+            unreadable=row.Unreadable,
+        ),
+        rejection=Rejection(row.Reason, row.Error),
+        attempts=row.Attempts,
+        failed_at=row.FailedAt,
+    )
+
+
+def _values(scope: Stream, letter: DeadLetter) -> dict[str, Any]:
+    event = letter.event
+    return {
+        **scope.keys,
+        "PartitionID": event.partition,
+        "SequenceNumber": event.sequence_number,
+        "Offset": event.offset,
+        "EnqueuedAt": event.enqueued_at,
+        "PartitionKey": _text(event.partition_key),
+        "Properties": msgspec.json.encode(plain_properties(event.properties)).decode(),
+        "Body": event.body,
+        "Unreadable": _text(event.unreadable),
+        "Reason": _text(letter.rejection.reason[:_REASON_LENGTH]),
+        "Error": _text(letter.rejection.detail),
+        "Attempts": letter.attempts,
+        "FailedAt": letter.failed_at,
+    }
+
+
+def _text(value: str | None) -> str | None:
+    """What every database takes: PostgreSQL refuses U+0000, and no half of a surrogate pair can be encoded."""
+    return None if value is None else clean(value.replace("\0", "\ufffd"))

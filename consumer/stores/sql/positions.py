@@ -10,7 +10,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from consumer.errors import FencedError, PositionError
 from consumer.model import NOTHING_SETTLED, Checkpoint, Claim, Stream
-from consumer.stores.sql.tables import CHECKPOINTS, utc_now
+from consumer.stores.sql.tables import CHECKPOINTS, of_scope, utc_now
 
 Runs = tuple[tuple[int, int], ...]
 
@@ -21,7 +21,9 @@ _row = CHECKPOINTS.c
 def claim(connection: Connection, scope: Stream, partition: str, owner: str) -> Claim:
     """Raises PositionError; IntegrityError when somebody else claimed for the first time at the same moment."""
     taken = connection.execute(
-        update(CHECKPOINTS).where(*_of(scope, partition)).values(OwnerEpoch=_row.OwnerEpoch + 1, Owner=owner)
+        update(CHECKPOINTS)
+        .where(*of_scope(CHECKPOINTS, scope, partition))
+        .values(OwnerEpoch=_row.OwnerEpoch + 1, Owner=owner)
     )
     if taken.rowcount == 0:
         connection.execute(insert(CHECKPOINTS).values(**_blank(scope, partition, owner)))
@@ -50,7 +52,7 @@ def advance(
 def _move(
     connection: Connection, scope: Stream, claim: Claim, checkpoint: Checkpoint, if_: ColumnElement[bool]
 ) -> bool:
-    where = (*_of(scope, claim.partition), if_, _row.OwnerEpoch == claim.epoch)
+    where = (*of_scope(CHECKPOINTS, scope, claim.partition), if_, _row.OwnerEpoch == claim.epoch)
     moved = connection.execute(update(CHECKPOINTS).where(*where).values(**_values(checkpoint)))
     return moved.rowcount > 0
 
@@ -59,7 +61,7 @@ def put(connection: Connection, scope: Stream, checkpoint: Checkpoint) -> None:
     values = {**_values(checkpoint), "Owner": checkpoint.owner}
     changed = connection.execute(
         update(CHECKPOINTS)
-        .where(*_of(scope, checkpoint.partition))
+        .where(*of_scope(CHECKPOINTS, scope, checkpoint.partition))
         .values(**values, OwnerEpoch=_row.OwnerEpoch + 1)
     )
     if changed.rowcount == 0:
@@ -90,7 +92,7 @@ def check_epoch(row: Row[Any] | None, claim: Claim) -> None:
 
 def load_all(connection: Connection, scope: Stream) -> dict[str, Checkpoint | str]:
     found: dict[str, Checkpoint | str] = {}
-    for row in connection.execute(select(CHECKPOINTS).where(*_in(scope))):
+    for row in connection.execute(select(CHECKPOINTS).where(*of_scope(CHECKPOINTS, scope))):
         try:
             checkpoint = _checkpoint(row)
         except PositionError as error:
@@ -102,7 +104,9 @@ def load_all(connection: Connection, scope: Stream) -> dict[str, Checkpoint | st
 
 
 def _read(connection: Connection, scope: Stream, partition: str) -> Row[Any] | None:
-    return connection.execute(select(CHECKPOINTS).where(*_of(scope, partition))).one_or_none()
+    return connection.execute(
+        select(CHECKPOINTS).where(*of_scope(CHECKPOINTS, scope, partition))
+    ).one_or_none()
 
 
 def _checkpoint(row: Row[Any]) -> Checkpoint | None:
@@ -145,11 +149,3 @@ def _blank(scope: Stream, partition: str, owner: str) -> dict[str, Any]:
         "OwnerEpoch": 1,
         "Owner": owner,
     }
-
-
-def _in(scope: Stream) -> list[ColumnElement[bool]]:
-    return [_row[name] == value for name, value in scope.keys.items()]
-
-
-def _of(scope: Stream, partition: str) -> list[ColumnElement[bool]]:
-    return [*_in(scope), _row.PartitionID == partition]

@@ -26,9 +26,12 @@ from sqlalchemy.dialects import mssql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
+from consumer.model import Stream
+from foundation.sql.database import SqlDatabase
 from foundation.sql.database import ddl as statements
 
 _DATETIME2 = mssql.DATETIME2(6)  # type: ignore[no-untyped-call]
@@ -143,3 +146,21 @@ def ddl(dialect: str = "postgresql", *, events: bool = True) -> str:
     `mssql`. `events` adds the default target.
     """
     return statements([*TABLES, *([EVENTS] if events else [])], dialect)
+
+
+class SqlStore:
+    """What the stores in these tables have in common: a use of the database, and the rows of one consumer group."""
+
+    def __init__(self, database: SqlDatabase, scope: Stream) -> None:
+        self._database = database
+        self._scope = scope
+        database.use()
+
+    async def aclose(self) -> None:
+        await self._database.release()
+
+
+def of_scope(table: Table, scope: Stream, partition: str | None = None) -> list[ColumnElement[bool]]:
+    """What holds of the rows of a consumer group, or of one partition of it."""
+    keys = scope.keys if partition is None else {**scope.keys, "PartitionID": partition}
+    return [table.c[name] == value for name, value in keys.items()]
