@@ -17,7 +17,7 @@ from foundation.errors import TidemarkError, UnavailableError
 from tests.failures import exceptions
 from tests.memory_dead_letters import MemoryDeadLetterStore
 from tests.memory_sink import MemorySink
-from tests.virtual_time import all_in_virtual_time, virtual_time
+from tests.virtual_time import all_in_virtual_time, in_virtual_time
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 200)
 
@@ -96,6 +96,12 @@ async def opened(sink=None, checkpoints=None, **settings):
     return driver
 
 
+async def claimed(*ports, **settings):
+    driver = await opened(*ports, **settings)
+    driver.claimed(Claim("0", "me", 1))
+    return driver
+
+
 def events(*numbers, partition="0", size=2):
     return [Event(partition, n, str(n), 0.0, b'{"id":"%d"%s}' % (n, b" " * size)) for n in numbers]
 
@@ -106,8 +112,7 @@ def now():
 
 async def test_a_drain_whose_claim_is_lost_meanwhile_is_no_drain():
     sink = Sink()
-    driver = await opened(sink)
-    driver.claimed(Claim("0", "me", 1))
+    driver = await claimed(sink)
     await driver.receive("0", 1, events(0))
     sink.gate.clear()
     await asyncio.sleep(1.0)
@@ -141,8 +146,7 @@ async def test_a_drain_is_over_when_the_checkpoint_is_saved_and_waits_out_a_stor
 
 async def test_the_end_of_an_older_claim_leaves_the_later_one_attached():
     sink = Transactional()
-    driver = await opened(sink)
-    driver.claimed(Claim("0", "me", 1))
+    driver = await claimed(sink)
     driver.claimed(Claim("0", "me", 2))
     driver.claimed(Claim("0", "me", 1))
     driver.lost("0", 1)
@@ -173,8 +177,7 @@ async def test_a_refusal_of_an_older_claim_does_not_end_the_later_one():
 
 async def test_a_refused_write_of_an_older_claim_does_not_end_the_later_one():
     sink, told = Transactional(), []
-    driver = await opened(sink, on_fenced=lambda *which: told.append(which))
-    driver.claimed(Claim("0", "me", 1))
+    driver = await claimed(sink, on_fenced=lambda *which: told.append(which))
     await driver.receive("0", 1, events(0))
     sink.gate.clear()
     await asyncio.sleep(1.0)
@@ -237,70 +240,59 @@ async def test_no_more_is_taken_in_than_there_is_room_for_however_many_partition
 
 
 @given(failure=exceptions().filter(lambda failure: not isinstance(failure, MemoryError)))
-def test_whatever_preparing_one_event_raises_it_is_a_dead_letter_and_its_neighbours_are_written(failure):
+@in_virtual_time
+async def test_whatever_preparing_one_event_raises_it_is_a_dead_letter_and_its_neighbours_are_written(
+    failure,
+):
     class Poisoned(Sink):
         def prepare(self, event):
             if event.sequence_number == 1:
                 raise failure
             return super().prepare(event)
 
-    async def main():
-        driver = await opened(Poisoned())
-        driver.claimed(Claim("0", "me", 1))
-        await driver.receive("0", 1, events(0, 1, 2))
-        await driver.settled("0", 1)
-        [letter] = [each async for each in driver._letters.list()]
-        await driver.aclose()
+    driver = await claimed(Poisoned())
+    await driver.receive("0", 1, events(0, 1, 2))
+    await driver.settled("0", 1)
+    [letter] = [each async for each in driver._letters.list()]
+    await driver.aclose()
 
-        assert (letter.event.sequence_number, letter.rejection.reason) == (1, "unexpected")
-        assert type(failure).__name__ in letter.rejection.detail
-        assert len(driver._sink.documents) == 2
-
-    with virtual_time() as run:
-        run(main())
+    assert (letter.event.sequence_number, letter.rejection.reason) == (1, "unexpected")
+    assert type(failure).__name__ in letter.rejection.detail
+    assert len(driver._sink.documents) == 2
 
 
-def test_a_machine_out_of_memory_while_an_event_is_prepared_makes_no_dead_letter(run):
+async def test_a_machine_out_of_memory_while_an_event_is_prepared_makes_no_dead_letter():
     class Starved(Sink):
         def prepare(self, event):
             raise MemoryError
 
-    async def main():
-        driver = await opened(Starved())
-        driver.claimed(Claim("0", "me", 1))
-        with pytest.raises(MemoryError):
-            await driver.receive("0", 1, events(0))
-        await driver.aclose()
+    driver = await claimed(Starved())
+    with pytest.raises(MemoryError):
+        await driver.receive("0", 1, events(0))
+    await driver.aclose()
 
-        assert [each async for each in driver._letters.list()] == []
-        assert driver.pipeline.unsettled("0", 1) == 0  # it was never taken in, so it comes again
-
-    run(main())
+    assert [each async for each in driver._letters.list()] == []
+    assert driver.pipeline.unsettled("0", 1) == 0  # it was never taken in, so it comes again
 
 
-def test_a_sink_that_says_try_at_once_for_ever_is_not_asked_without_a_pause(run):
+async def test_a_sink_that_says_try_at_once_for_ever_is_not_asked_without_a_pause():
     class Refusing(Sink):
         async def write(self, batch, *, deadline):
             self.prepared.append(batch)
             return [WriteResult(Outcome.RETRY, 424, retry_after=0.0)] * len(batch.records)
 
-    async def main():
-        driver = await opened(Refusing())
-        driver.claimed(Claim("0", "me", 1))
-        await driver.receive("0", 1, events(0))
-        del driver._sink.prepared[:]
-        await asyncio.sleep(10.0)
-        await driver.aclose()
+    driver = await claimed(Refusing())
+    await driver.receive("0", 1, events(0))
+    del driver._sink.prepared[:]
+    await asyncio.sleep(10.0)
+    await driver.aclose()
 
-        assert 10 <= len(driver._sink.prepared) <= 10.0 / LEAST_DELAY + 1
-
-    run(main())
+    assert 10 <= len(driver._sink.prepared) <= 10.0 / LEAST_DELAY + 1
 
 
 async def test_the_loop_gets_a_turn_after_a_megabyte():
     sink = Sink()
-    driver = await opened(sink)
-    driver.claimed(Claim("0", "me", 1))
+    driver = await claimed(sink)
     turns = []
 
     async def other():
@@ -318,8 +310,7 @@ async def test_the_loop_gets_a_turn_after_a_megabyte():
 
 async def test_closing_cancels_what_is_on_its_way_and_settles_nothing():
     sink, checkpoints = Sink(), Checkpoints()
-    driver = await opened(sink, checkpoints)
-    driver.claimed(Claim("0", "me", 1))
+    driver = await claimed(sink, checkpoints)
     await driver.receive("0", 1, events(0))
     sink.gate.clear()
     await asyncio.sleep(1.0)
@@ -331,27 +322,23 @@ async def test_closing_cancels_what_is_on_its_way_and_settles_nothing():
     assert driver.statistics().totals.received == 1
 
 
-def test_a_callback_that_breaks_ends_the_consumer_and_is_named(run, caplog):
-    async def main():
-        def broken(checkpoint, left):
-            raise ValueError("a bug")
+async def test_a_callback_that_breaks_ends_the_consumer_and_is_named(caplog):
+    def broken(checkpoint, left):
+        raise ValueError("a bug")
 
-        driver = await opened(on_checkpoint=broken, dry_run=True)
-        driver.claimed(Claim("0", "me", 1))
-        await driver.receive("0", 1, events(0))
+    driver = await claimed(on_checkpoint=broken, dry_run=True)
+    await driver.receive("0", 1, events(0))
 
-        with pytest.raises(TidemarkError, match="a bug"):
-            await driver.failed
-        await driver.aclose()
+    with pytest.raises(TidemarkError, match="a bug"):
+        await driver.failed
+    await driver.aclose()
 
-    run(main())
     assert "a bug" in caplog.text
 
 
 async def test_a_dry_run_settles_everything_and_touches_nothing():
     sink, checkpoints, told = Sink(), Checkpoints(), []
-    driver = await opened(sink, checkpoints, dry_run=True, on_checkpoint=lambda *what: told.append(what))
-    driver.claimed(Claim("0", "me", 1))
+    driver = await claimed(sink, checkpoints, dry_run=True, on_checkpoint=lambda *what: told.append(what))
     bad = [Event("0", 2, "2", 0.0, b"poison")]
     await driver.receive("0", 1, [*events(0, 1), *bad])
     await driver.settled("0", 1)
@@ -407,8 +394,7 @@ async def test_a_sink_that_answers_for_too_few_is_not_believed():
         return answers.pop() if answers else await write(batch, deadline=deadline)
 
     sink.write = miscounts
-    driver = await opened(sink)
-    driver.claimed(Claim("0", "me", 1))
+    driver = await claimed(sink)
     await driver.receive("0", 1, events(0, 1))
     await driver.settled("0", 1)
 
@@ -432,8 +418,7 @@ async def test_routes_that_cannot_be_read_are_asked_for_again():
         return Routes()
 
     sink.write, sink.routes = moved, routes
-    driver = await opened(sink)
-    driver.claimed(Claim("0", "me", 1))
+    driver = await claimed(sink)
     await driver.receive("0", 1, events(0))
     await driver.settled("0", 1)
 

@@ -20,7 +20,7 @@ from foundation.errors import SettingsError, TidemarkError
 from tests.failures import exceptions
 from tests.memory_dead_letters import MemoryDeadLetterStore
 from tests.memory_sink import MemorySink
-from tests.virtual_time import all_in_virtual_time, virtual_time
+from tests.virtual_time import all_in_virtual_time, in_virtual_time
 
 BUDGET = 45.0
 BUSY = WriteResult(Outcome.RETRY, 503, "busy")
@@ -103,35 +103,32 @@ def names(*numbers):
     st.integers(1, 2),
     exceptions(),
 )
-def test_whatever_any_call_raises_the_batch_is_settled_by_the_host_s_second_attempt_at_the_latest(
+@in_virtual_time
+async def test_whatever_any_call_raises_the_batch_is_settled_by_the_host_s_second_attempt_at_the_latest(
     where, nth, failure
 ):
-    async def main():
-        world = World()
-        port, method = where
-        call, calls = getattr(getattr(world, port), method), itertools.count(1)
+    world = World()
+    port, method = where
+    call, calls = getattr(getattr(world, port), method), itertools.count(1)
 
-        async def failing(*args, **options):
-            answer = await call(*args, **options)
-            if next(calls) == nth:  # it did what it was to do, and nobody learns of it
-                raise failure
-            return answer
+    async def failing(*args, **options):
+        answer = await call(*args, **options)
+        if next(calls) == nth:  # it did what it was to do, and nobody learns of it
+            raise failure
+        return answer
 
-        setattr(getattr(world, port), method, failing)
-        events = [*batch(3), Event("0", 3, "3", 0.0, b"poison")]
-        [told] = await asyncio.gather(world.invoke(events), return_exceptions=True)
-        if told is not None:  # the host brings the batch again
-            assert type(failure).__name__ in repr(told)
-            await world.invoke(events)
+    setattr(getattr(world, port), method, failing)
+    events = [*batch(3), Event("0", 3, "3", 0.0, b"poison")]
+    [told] = await asyncio.gather(world.invoke(events), return_exceptions=True)
+    if told is not None:  # the host brings the batch again
+        assert type(failure).__name__ in repr(told)
+        await world.invoke(events)
 
-        assert sorted(
-            each["id"] for each in map(msgspec.json.decode, world.memory.documents.values())
-        ) == names(0, 1, 2)
-        assert len([each async for each in world.stored_letters.list()]) == 1
-        await world.close()
-
-    with virtual_time() as run:
-        run(main())
+    assert sorted(each["id"] for each in map(msgspec.json.decode, world.memory.documents.values())) == names(
+        0, 1, 2
+    )
+    assert len([each async for each in world.stored_letters.list()]) == 1
+    await world.close()
 
 
 async def test_an_invocation_returns_when_all_is_written_or_a_stored_dead_letter():

@@ -60,7 +60,15 @@ class World:
     """A pipeline and what it has ordered. `now` moves only by hand."""
 
     def __init__(
-        self, *, limits=None, batches=None, routes=None, rate=None, transactional=False, chance=None
+        self,
+        *,
+        limits=None,
+        batches=None,
+        routes=None,
+        rate=None,
+        transactional=False,
+        chance=None,
+        claimed=True,
     ):
         self.now = 0.0
         self.pipeline = Pipeline(
@@ -74,6 +82,8 @@ class World:
         )
         self.effects = []
         self.batches = {}
+        if claimed:
+            self.claim()
 
     def tell(self, item, *, at=None):
         self.now = self.now if at is None else at
@@ -117,7 +127,6 @@ def only(effects, kind):
 
 def test_a_batch_leaves_when_its_first_record_waited_for_the_flush_timer():
     world = World()
-    world.claim()
 
     assert world.receive(0, 1) == []
     assert world.wake_at() == 1.0
@@ -126,14 +135,12 @@ def test_a_batch_leaves_when_its_first_record_waited_for_the_flush_timer():
 
 def test_a_full_batch_leaves_at_once():
     world = World(batches=BatchLimits(operations=3))
-    world.claim()
 
     assert numbers(only(world.receive(0, 1, 2, 3), WriteBatch)) == [0, 1, 2]
 
 
 def test_a_batch_is_cut_at_its_bytes_and_a_larger_record_travels_alone():
     world = World(batches=BatchLimits(bytes=1_000))
-    world.claim()
     small, large = b"x" * 400, b"x" * 5_000
     first = only(
         world.receive(record(0, body=small), record(1, body=large), record(2, body=small)), WriteBatch
@@ -145,7 +152,6 @@ def test_a_batch_is_cut_at_its_bytes_and_a_larger_record_travels_alone():
 
 def test_the_seeds_table_the_mark_stops_before_the_first_unsettled_event():
     world = World(batches=BatchLimits(operations=8), limits=BacklogLimits(checkpoint_every=5.0))
-    world.claim()
     batch = only(world.receive(*range(8)), WriteBatch)
     results = [WRITTEN if n in {0, 1, 2, 5, 6, 7} else UNKNOWN for n in range(8)]
     world.answer(batch, *results, at=0.5)
@@ -161,7 +167,6 @@ def test_the_seeds_table_the_mark_stops_before_the_first_unsettled_event():
 
 def test_many_settled_events_are_saved_before_their_time_but_not_in_haste():
     world = World(batches=BatchLimits(operations=1), limits=BacklogLimits(checkpoint_after=2))
-    world.claim()
 
     def settle(number, at):
         return world.answer(only(world.receive(number, at=at), WriteBatch), WRITTEN)
@@ -179,7 +184,6 @@ def test_many_settled_events_are_saved_before_their_time_but_not_in_haste():
 
 def test_nothing_new_means_no_checkpoint():
     world = World(batches=BatchLimits(operations=1))
-    world.claim()
     world.answer(only(world.receive(0), WriteBatch), WRITTEN)
     saved = only(world.tick(5.0), SaveCheckpoint)
     world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=True))
@@ -189,7 +193,6 @@ def test_nothing_new_means_no_checkpoint():
 
 def test_a_checkpoint_of_unknown_outcome_is_saved_again():
     world = World(batches=BatchLimits(operations=1))
-    world.claim()
     world.answer(only(world.receive(0), WriteBatch), WRITTEN)
     saved = only(world.tick(5.0), SaveCheckpoint)
 
@@ -200,7 +203,6 @@ def test_a_checkpoint_of_unknown_outcome_is_saved_again():
 
 def test_a_throttled_record_is_tried_again_when_the_service_said_and_only_it():
     world = World(batches=BatchLimits(operations=2))
-    world.claim()
     batch = only(world.receive(0, 1), WriteBatch)
     world.answer(batch, WRITTEN, THROTTLED, at=1.0)
 
@@ -210,7 +212,6 @@ def test_a_throttled_record_is_tried_again_when_the_service_said_and_only_it():
 
 def test_an_unknown_outcome_is_tried_again_for_ever():
     world = World(batches=BatchLimits(operations=1), limits=BacklogLimits(backlog_to=math.inf))
-    world.claim()
     batch = only(world.receive(0), WriteBatch)
     for wait in [2.0, 4.0, 8.0, *[10.0] * 50]:
         assert world.answer(batch, UNKNOWN) == []
@@ -223,7 +224,6 @@ def test_an_unknown_outcome_is_tried_again_for_ever():
 def test_a_throttled_lane_waits_while_the_others_go_on():
     routes = Routes(("", "8"), ("low", "high"))
     world = World(batches=BatchLimits(operations=1), routes=routes)
-    world.claim()
     hot = only(world.receive(record(0, route="9")), WriteBatch)
     world.answer(hot, THROTTLED)
 
@@ -234,7 +234,6 @@ def test_a_throttled_lane_waits_while_the_others_go_on():
 
 def test_records_of_one_key_are_never_on_the_way_together():
     world = World(batches=BatchLimits(operations=1))
-    world.claim()
     first = only(world.receive(0, 1, key="same"), WriteBatch)
 
     assert numbers(first) == [0]
@@ -246,7 +245,6 @@ def test_records_of_one_key_are_never_on_the_way_together():
 
 def test_of_several_that_wait_only_the_last_is_written_when_coalescing():
     world = World(batches=BatchLimits(operations=1, coalesce=True))
-    world.claim()
     first = only(world.receive(0, 1, 2, 3, key="same"), WriteBatch)
     last = only(world.answer(first, WRITTEN), WriteBatch)
 
@@ -257,7 +255,6 @@ def test_of_several_that_wait_only_the_last_is_written_when_coalescing():
 
 def test_a_rejected_coalescing_record_gives_way_to_the_one_before_it():
     world = World(batches=BatchLimits(operations=1, coalesce=True))
-    world.claim()
     first = only(world.receive(0, 1, 2, key="same"), WriteBatch)
     last = only(world.answer(first, WRITTEN), WriteBatch)
 
@@ -269,7 +266,6 @@ def test_a_rejected_coalescing_record_gives_way_to_the_one_before_it():
 
 def test_a_rejected_record_settles_only_when_its_dead_letter_is_stored():
     world = World(batches=BatchLimits(operations=1))
-    world.claim()
     letters = only(world.answer(only(world.receive(0), WriteBatch), REJECTED), StoreLetters)
     assert letters.rejected[0].rejection == Rejection("status_400", "bad document")
     assert letters.rejected[0].attempts == 1
@@ -285,7 +281,6 @@ def test_a_rejected_record_settles_only_when_its_dead_letter_is_stored():
 
 def test_an_unreadable_record_goes_to_the_dead_letters_without_being_written():
     world = World()
-    world.claim()
 
     effects = world.receive(record(0, rejection=Rejection("not_json", "no")))
 
@@ -294,7 +289,6 @@ def test_an_unreadable_record_goes_to_the_dead_letters_without_being_written():
 
 def test_a_transactional_sink_gets_the_rejected_in_order_and_one_batch_at_a_time():
     world = World(transactional=True, routes=Routes(by_partition=True), batches=BatchLimits(operations=2))
-    world.claim()
     effects = world.receive(0, record(1, rejection=Rejection("not_json", "no")), 2, 3)
     first = only(effects, WriteBatch)
 
@@ -308,7 +302,6 @@ def test_a_transactional_sink_gets_the_rejected_in_order_and_one_batch_at_a_time
 
 def test_a_transactional_sink_gets_an_event_that_came_late_at_its_place():
     world = World(transactional=True, routes=Routes(by_partition=True), batches=BatchLimits(operations=3))
-    world.claim()
 
     first = only(world.receive(0, 1, 6), WriteBatch)
     assert not world.receive(8, 4)
@@ -325,7 +318,6 @@ def test_a_transactional_sink_never_waits_for_a_checkpoint_of_ours():
         batches=BatchLimits(operations=2),
         limits=BacklogLimits(unsaved=3),
     )
-    world.claim()
 
     for first in range(0, 8, 2):
         effects = world.receive(first, first + 1)
@@ -334,7 +326,6 @@ def test_a_transactional_sink_never_waits_for_a_checkpoint_of_ours():
 
 def test_a_split_strands_records_until_the_routes_are_read():
     world = World(batches=BatchLimits(operations=1), routes=Routes(("",), ("0",)))
-    world.claim()
     batch = only(world.receive(record(0, route="9")), WriteBatch)
 
     assert world.answer(batch, MOVED) == [ReadRoutes()]
@@ -347,7 +338,6 @@ def test_a_split_strands_records_until_the_routes_are_read():
 
 def test_at_most_the_rate_starts_and_retries_are_free():
     world = World(batches=BatchLimits(operations=100, flush_after=0.0), rate=10)
-    world.claim()
     first = only(world.receive(*range(30)), WriteBatch)
     assert numbers(first) == [0]
     world.answer(first, THROTTLED)
@@ -365,7 +355,7 @@ def test_at_most_the_rate_starts_and_retries_are_free():
 
 
 def test_partitions_without_events_take_nothing_of_the_rate():
-    world = World(batches=BatchLimits(operations=100, flush_after=0.0), rate=10)
+    world = World(batches=BatchLimits(operations=100, flush_after=0.0), rate=10, claimed=False)
     for partition in range(32):
         world.claim(str(partition))
     orders = world.receive(*range(40), partition="7")
@@ -383,7 +373,6 @@ def test_partitions_without_events_take_nothing_of_the_rate():
 
 def test_receiving_pauses_at_the_high_mark_and_resumes_at_half():
     world = World(limits=BacklogLimits(high_count=10), batches=BatchLimits(operations=10, flush_after=100.0))
-    world.claim()
 
     effects = world.receive(*range(10))
 
@@ -393,14 +382,12 @@ def test_receiving_pauses_at_the_high_mark_and_resumes_at_half():
 
 def test_receiving_pauses_at_the_bytes():
     world = World(limits=BacklogLimits(high_bytes=100), batches=BatchLimits(flush_after=100.0))
-    world.claim()
 
     assert only(world.receive(record(0, body=b"x" * 60)), PauseReceiving)
 
 
 def test_receiving_pauses_when_no_checkpoint_can_be_saved():
     world = World(limits=BacklogLimits(unsaved=2), batches=BatchLimits(operations=2))
-    world.claim()
     effects = world.answer(only(world.receive(0, 1), WriteBatch), WRITTEN)
     assert "checkpoint store" in only(effects, PauseReceiving).reason
 
@@ -411,7 +398,6 @@ def test_receiving_pauses_when_no_checkpoint_can_be_saved():
 
 def test_a_backlog_older_than_allowed_ends_the_process_and_names_the_oldest():
     world = World(batches=BatchLimits(operations=1))
-    world.claim()
     batch = only(world.receive(7), WriteBatch)
     world.answer(batch, WriteResult(Outcome.RETRY, 503, "unavailable"))
     for at in range(2, 602, 2):
@@ -428,7 +414,6 @@ def test_a_backlog_older_than_allowed_ends_the_process_and_names_the_oldest():
 
 def test_a_backlog_larger_than_allowed_ends_the_process():
     world = World(limits=BacklogLimits(backlog_of=3), batches=BatchLimits(flush_after=100.0))
-    world.claim()
 
     error = only(world.receive(*range(4)), Fail).error
 
@@ -437,7 +422,6 @@ def test_a_backlog_larger_than_allowed_ends_the_process():
 
 def test_nothing_but_poison_ends_the_process():
     world = World(limits=BacklogLimits(poison=3))
-    world.claim()
     poison = [record(n, rejection=Rejection("not_json", "no")) for n in range(3)]
     letters = only(world.receive(*poison), StoreLetters)
 
@@ -447,7 +431,7 @@ def test_nothing_but_poison_ends_the_process():
 
 
 def test_an_event_settled_before_a_restart_is_skipped():
-    world = World(batches=BatchLimits(operations=1))
+    world = World(batches=BatchLimits(operations=1), claimed=False)
     world.claim(checkpoint=Checkpoint("0", 4, "o4", beyond=((6, 7),)))
 
     assert numbers(only(world.receive(3, 4, 5, 6, 7), WriteBatch)) == [5]
@@ -456,7 +440,6 @@ def test_an_event_settled_before_a_restart_is_skipped():
 
 def test_draining_starts_nothing_more_and_saves_the_last_checkpoint():
     world = World(batches=BatchLimits(operations=2))
-    world.claim()
     batch = only(world.receive(0, 1, 2), WriteBatch)
 
     assert world.tell(PartitionDraining("0", 1)) == []
@@ -468,7 +451,6 @@ def test_draining_starts_nothing_more_and_saves_the_last_checkpoint():
 
 def test_draining_stores_no_further_dead_letters_of_events_that_come_again():
     world = World()
-    world.claim()
     poison = [record(number, rejection=Rejection("not_json", "no")) for number in range(150)]
     first = only(world.receive(*poison), StoreLetters)
 
@@ -483,14 +465,12 @@ def test_draining_stores_no_further_dead_letters_of_events_that_come_again():
 
 def test_draining_an_idle_partition_is_over_at_once():
     world = World()
-    world.claim()
 
     assert world.tell(PartitionDraining("0", 1)) == [PartitionDrained("0", 1)]
 
 
 def test_what_comes_of_a_lost_claim_changes_nothing():
     world = World(batches=BatchLimits(operations=1))
-    world.claim()
     batch = only(world.receive(0, 1, 2), WriteBatch)
     world.tell(PartitionLost("0", 1))
     world.claim(epoch=2)
@@ -503,7 +483,6 @@ def test_what_comes_of_a_lost_claim_changes_nothing():
 
 def test_a_lost_claim_retries_nothing_as_somebody_may_have_written_later_versions():
     world = World(batches=BatchLimits(operations=1))
-    world.claim()
     batch = only(world.receive(0, key="same"), WriteBatch)
     world.tell(PartitionLost("0", 1))
 
@@ -513,7 +492,7 @@ def test_a_lost_claim_retries_nothing_as_somebody_may_have_written_later_version
 
 
 def test_an_older_claim_that_comes_late_changes_nothing():
-    world = World(batches=BatchLimits(operations=1))
+    world = World(batches=BatchLimits(operations=1), claimed=False)
     world.claim(epoch=2)
 
     world.claim(epoch=1, checkpoint=Checkpoint("0", 7, "o7"))
@@ -523,7 +502,6 @@ def test_an_older_claim_that_comes_late_changes_nothing():
 
 def test_congestion_control_adds_one_a_second_and_halves_when_throttled():
     world = World(batches=BatchLimits(operations=1))
-    world.claim()
     batches = [only(world.receive(*range(200)), WriteBatch)]
     allowed = []
     for second in range(1, 8):
@@ -549,7 +527,6 @@ TROUBLE = [
 @pytest.mark.parametrize("answer", TROUBLE, ids=lambda answer: str(answer.status))
 def test_a_service_in_trouble_is_asked_ever_more_seldom_by_ever_fewer(answer):
     world = World(batches=BatchLimits(operations=1))
-    world.claim()
     flight = [only(world.receive(*range(200)), WriteBatch)]
     for second in range(1, 6):  # six at once
         done, flight = flight, []
@@ -581,7 +558,6 @@ def test_a_service_in_trouble_is_asked_ever_more_seldom_by_ever_fewer(answer):
 
 def test_once_it_answers_everything_goes_at_its_full_pace_again():
     world = World(batches=BatchLimits(operations=1))
-    world.claim()
     batch = only(world.receive(0, 1), WriteBatch)
     for wait in (2.0, 4.0, 8.0, 10.0, 10.0):
         assert world.answer(batch, UNKNOWN) == []
@@ -596,7 +572,6 @@ def test_once_it_answers_everything_goes_at_its_full_pace_again():
 
 def test_one_record_that_the_service_fails_at_slows_no_other_and_narrows_nothing():
     world = World(batches=BatchLimits(operations=10))
-    world.claim()
     batch = only(world.receive(*range(10)), WriteBatch)
     world.receive(*range(10, 20))
     failing = WriteResult(Outcome.RETRY, 503, "only this one")
@@ -610,7 +585,6 @@ def test_one_record_that_the_service_fails_at_slows_no_other_and_narrows_nothing
 def test_retries_are_spread_by_chance_over_a_quarter_more():
     chances = iter([0.0, 0.5, 0.9])
     world = World(batches=BatchLimits(operations=3), chance=lambda: next(chances))
-    world.claim()
     batch = only(world.receive(0, 1, 2), WriteBatch)
     world.answer(batch, CONTESTED)
 
@@ -624,7 +598,6 @@ def test_retries_are_spread_by_chance_over_a_quarter_more():
 @pytest.mark.parametrize("written", [2, 20, 99])
 def test_a_throttled_batch_limits_the_next_one_to_what_was_written(written):
     world = World()
-    world.claim()
     batch = only(world.receive(*range(100)), WriteBatch)
     world.answer(batch, *([WRITTEN] * written + [THROTTLED] * (100 - written)))
 
@@ -635,7 +608,6 @@ def test_a_throttled_batch_limits_the_next_one_to_what_was_written(written):
 
 def test_a_record_that_is_throttled_again_and_again_does_not_hold_up_the_others():
     world = World(batches=BatchLimits(operations=10))
-    world.claim()
     batch = only(world.receive(*range(10)), WriteBatch)
     world.receive(*range(10, 14))
     world.answer(batch, *[THROTTLED] * 10)
@@ -666,7 +638,6 @@ def test_a_letter_that_a_transactional_sink_kept_counts_as_one_and_toward_the_br
         batches=BatchLimits(operations=3),
         limits=BacklogLimits(poison=3),
     )
-    world.claim()
     second = only(world.answer(only(world.receive(*range(6)), WriteBatch), KEPT, WRITTEN, KEPT), WriteBatch)
     assert (world.pipeline.totals.dead_letters, world.pipeline.totals.written) == (2, 1)
 
@@ -675,7 +646,6 @@ def test_a_letter_that_a_transactional_sink_kept_counts_as_one_and_toward_the_br
 
 def test_poison_does_not_end_the_process_while_the_sink_is_away_and_others_wait():
     world = World(limits=BacklogLimits(poison=3), batches=BatchLimits(operations=1))
-    world.claim()
     batch = only(world.receive(100, record(101, partition="0")), WriteBatch)
     world.answer(batch, UNKNOWN)
     poison = [record(n, rejection=Rejection("not_json", "no")) for n in range(200, 210)]
@@ -687,7 +657,6 @@ def test_poison_does_not_end_the_process_while_the_sink_is_away_and_others_wait(
 
 def test_every_attempt_of_a_retry_counts_also_in_a_batch_cut_at_its_bytes():
     world = World(batches=BatchLimits(operations=2, bytes=1_000, flush_after=0.0))
-    world.claim()
     large = b"x" * 800
     batch = only(world.receive(record(0, body=large), record(1, body=large)), WriteBatch)
     batch = only(world.answer(batch, CONTESTED), WriteBatch)
@@ -700,7 +669,6 @@ def test_every_attempt_of_a_retry_counts_also_in_a_batch_cut_at_its_bytes():
 
 def test_a_last_checkpoint_that_fails_is_saved_again_without_haste():
     world = World(batches=BatchLimits(operations=1))
-    world.claim()
     world.answer(only(world.receive(0), WriteBatch), WRITTEN)
     saved = only(world.tell(PartitionDraining("0", 1)), SaveCheckpoint)
 
@@ -712,7 +680,6 @@ def test_a_last_checkpoint_that_fails_is_saved_again_without_haste():
 
 def test_a_drain_that_begins_after_a_failed_checkpoint_saves_at_once():
     world = World(batches=BatchLimits(operations=1))
-    world.claim()
     world.answer(only(world.receive(0), WriteBatch), WRITTEN)
     saved = only(world.tick(5.0), SaveCheckpoint)
     world.tell(CheckpointSaved("0", 1, saved.checkpoint, saved=False))
@@ -722,7 +689,6 @@ def test_a_drain_that_begins_after_a_failed_checkpoint_saves_at_once():
 
 def test_what_a_lost_claim_had_rejected_is_neither_kept_nor_written_in_an_earlier_version():
     world = World(batches=BatchLimits(operations=1, coalesce=True))
-    world.claim()
     first = only(world.receive(0, 1, 2, key="same"), WriteBatch)
     last = only(world.answer(first, WRITTEN), WriteBatch)
     world.tell(PartitionLost("0", 1))
@@ -734,7 +700,6 @@ def test_what_a_lost_claim_had_rejected_is_neither_kept_nor_written_in_an_earlie
 
 def test_letters_of_a_lost_claim_are_not_stored_again():
     world = World(batches=BatchLimits(operations=1))
-    world.claim()
     letters = only(world.answer(only(world.receive(0), WriteBatch), REJECTED), StoreLetters)
     world.tell(PartitionLost("0", 1))
 
@@ -745,7 +710,6 @@ def test_letters_of_a_lost_claim_are_not_stored_again():
 
 def test_what_is_settled_while_a_checkpoint_is_saved_counts_as_unsaved():
     world = World(limits=BacklogLimits(unsaved=3), batches=BatchLimits(operations=1))
-    world.claim()
     batch = only(world.receive(*range(5)), WriteBatch)
     batch = only(world.answer(batch, WRITTEN), WriteBatch)
     orders = world.tick(5.0)
@@ -758,7 +722,6 @@ def test_what_is_settled_while_a_checkpoint_is_saved_counts_as_unsaved():
 
 def test_receiving_pauses_when_too_much_is_settled_beyond_one_event_that_is_not():
     world = World(limits=BacklogLimits(unsaved=3), batches=BatchLimits(operations=4))
-    world.claim()
     effects = world.answer(only(world.receive(0, 1, 2, 3), WriteBatch), UNKNOWN, *[WRITTEN] * 3)
     saved = only(world.tick(5.0), SaveCheckpoint)
     assert only(effects, PauseReceiving)
@@ -771,7 +734,6 @@ def test_receiving_pauses_when_too_much_is_settled_beyond_one_event_that_is_not(
 
 def test_one_that_waited_for_its_key_does_not_wait_for_the_flush_timer_again():
     world = World()
-    world.claim()
     world.receive(0, 1, 2, key="same")
     batch = only(world.tick(1.0), WriteBatch)
     for _ in range(2):
@@ -781,7 +743,6 @@ def test_one_that_waited_for_its_key_does_not_wait_for_the_flush_timer_again():
 
 def test_receiving_pauses_before_the_backlog_ends_the_process():
     world = World(limits=BacklogLimits(backlog_of=10), batches=BatchLimits(flush_after=100.0))
-    world.claim()
 
     assert only(world.receive(*range(5)), PauseReceiving)
     assert world.pipeline.room == 0
@@ -789,7 +750,6 @@ def test_receiving_pauses_before_the_backlog_ends_the_process():
 
 def test_routes_are_read_again_for_a_further_split_but_not_in_a_loop():
     world = World(batches=BatchLimits(operations=1), routes=Routes(("",), ("0",)))
-    world.claim()
     batch = only(world.receive(record(0, route="9")), WriteBatch)
     world.answer(batch, MOVED)
     again = only(world.tell(RoutesRead(Routes(("", "8"), ("1", "2")))), WriteBatch)
@@ -801,7 +761,6 @@ def test_routes_are_read_again_for_a_further_split_but_not_in_a_loop():
 
 def test_a_transactional_sink_gets_one_batch_of_a_partition_at_a_time_however_well_it_goes():
     world = World(transactional=True, routes=Routes(by_partition=True), batches=BatchLimits(operations=1))
-    world.claim()
     batch = only(world.receive(*range(10)), WriteBatch)
     for second in range(1, 6):
         batch = only(world.answer(batch, WRITTEN, at=second * 1.1), WriteBatch)
@@ -809,7 +768,6 @@ def test_a_transactional_sink_gets_one_batch_of_a_partition_at_a_time_however_we
 
 def test_the_oldest_of_a_lane_leaves_first_also_when_it_waited_for_its_key():
     world = World()
-    world.claim()
     world.receive(0, 1, key="same")
     first = only(world.tick(1.0), WriteBatch)
     assert world.receive(2, at=1.5) == []
@@ -819,7 +777,6 @@ def test_the_oldest_of_a_lane_leaves_first_also_when_it_waited_for_its_key():
 
 def test_everything_that_a_split_stranded_goes_where_it_belongs_now():
     world = World(batches=BatchLimits(operations=2), routes=Routes(("",), ("0",)))
-    world.claim()
     batch = only(world.receive(record(0, route="9"), record(1, route="1")), WriteBatch)
     world.answer(batch, MOVED)
 
@@ -830,7 +787,6 @@ def test_everything_that_a_split_stranded_goes_where_it_belongs_now():
 
 def test_a_retry_that_is_due_in_a_throttled_lane_is_not_woken_for_in_a_loop():
     world = World(batches=BatchLimits(operations=2))
-    world.claim()
     batch = only(world.receive(0, 1), WriteBatch)
     world.answer(batch, UNKNOWN, WriteResult(Outcome.RETRY, 429, retry_after=3.0))
 
@@ -841,7 +797,6 @@ def test_a_retry_that_is_due_in_a_throttled_lane_is_not_woken_for_in_a_loop():
 
 def test_lanes_share_a_scarce_rate():
     world = World(rate=10, batches=BatchLimits(flush_after=0.0), routes=Routes(("", "8"), ("low", "high")))
-    world.claim()
     orders = world.receive(*(record(n, route="19"[n % 2]) for n in range(40)))
     lanes = []
     while world.now < 1.5:

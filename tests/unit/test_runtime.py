@@ -21,7 +21,7 @@ from foundation.errors import SettingsError, UnavailableError
 from tests.failures import exceptions
 from tests.memory_dead_letters import MemoryDeadLetterStore
 from tests.memory_sink import MemorySink
-from tests.virtual_time import all_in_virtual_time, virtual_time
+from tests.virtual_time import all_in_virtual_time, in_virtual_time
 
 
 class Hub:
@@ -118,6 +118,13 @@ class World:
                 await asyncio.sleep(0.05)
 
 
+async def ended(*running):
+    """Consumers' tasks, told to stop by their events."""
+    for _, stop in running:
+        stop.set()
+    await asyncio.gather(*(task for task, _ in running))
+
+
 def bodies(count, first=0):
     return [msgspec.json.encode({"id": f"d{n}"}) for n in range(first, first + count)]
 
@@ -126,14 +133,12 @@ async def test_everything_is_written_and_a_restart_goes_on_where_it_stopped():
     world = World(bodies(30), bodies(20, 30))
     _, task, stop = world.start()
     await world.until(lambda: len(world.sink.documents) == 50)
-    stop.set()
-    await task
+    await ended((task, stop))
     world.hub.logs["0"] += bodies(5, 50)
 
     _, task, stop = world.start("b")
     await world.until(lambda: len(world.sink.documents) == 55)
-    stop.set()
-    await task
+    await ended((task, stop))
 
     assert world.sink.attempts == 55
     assert {start[:2] for start in world.hub.starts[2:]} == {("0", 29), ("1", 19)}
@@ -144,8 +149,7 @@ async def test_stopping_finishes_what_was_begun_saves_it_and_frees_the_leases():
     world = World(bodies(500))
     _, task, stop = world.start()
     await world.until(lambda: len(world.sink.documents) > 100)
-    stop.set()
-    await task
+    await ended((task, stop))
 
     stored = (await world.checkpoints.load_all(deadline=0))["0"]
     leases, _ = await world.leases.list(deadline=0)
@@ -173,8 +177,7 @@ async def test_two_instances_share_the_partitions_and_one_takes_over_for_the_oth
     await world.until(lambda: len(first.ownership.owned) == 4)
     second, other, stop_other = world.start("b")
     await world.until(lambda: len(first.ownership.owned) == len(second.ownership.owned) == 2)
-    stop.set()
-    await task
+    await ended((task, stop))
     await world.until(lambda: len(second.ownership.owned) == 4)
     world.hub.logs["0"] += bodies(5, 100)
     await world.until(lambda: len(world.sink.documents) == 45)
@@ -194,9 +197,7 @@ async def test_a_fleet_rate_is_shared_by_the_partitions_owned():
 
     assert first.driver.statistics().rate_limit == 50.0
     assert second.driver.statistics().rate_limit == 50.0
-    stop.set()
-    stop_other.set()
-    await asyncio.gather(task, other)
+    await ended((task, stop), (other, stop_other))
 
 
 async def test_while_a_hub_grows_the_fleet_s_rate_is_not_exceeded_and_new_partitions_are_received_in_the_end():
@@ -246,9 +247,7 @@ async def test_instances_that_start_while_the_first_leases_are_written_share_the
     second, other, stop_other = world.start("b", fleet_rate=1_000.0)
 
     await world.until(lambda: len(first.ownership.owned) == len(second.ownership.owned) == 4, within=30.0)
-    stop.set()
-    stop_other.set()
-    await asyncio.gather(task, other)
+    await ended((task, stop), (other, stop_other))
 
 
 class Failing:
@@ -290,30 +289,26 @@ AWAITS = {
     exceptions() | st.builds(asyncio.CancelledError),  # a library's own: nobody has cancelled the caller
     st.booleans(),
 )
-def test_whatever_any_call_raises_everything_is_settled_all_the_same(where, nth, failure, after):
-    async def main():
-        world = World([*bodies(10), b"poison", *bodies(10, 10)], bodies(10, 20))
-        port, method = where
-        setattr(world, port, Failing(getattr(world, port), method, nth, failure, after=after))
-        _, task, stop = world.start()
+@in_virtual_time
+async def test_whatever_any_call_raises_everything_is_settled_all_the_same(where, nth, failure, after):
+    world = World([*bodies(10), b"poison", *bodies(10, 10)], bodies(10, 20))
+    port, method = where
+    setattr(world, port, Failing(getattr(world, port), method, nth, failure, after=after))
+    _, task, stop = world.start()
 
-        async def everything():
-            found = await checkpoints.load_all(deadline=0)
-            return {name: each.sequence_number for name, each in found.items()} == {"0": 20, "1": 9}
+    async def everything():
+        found = await checkpoints.load_all(deadline=0)
+        return {name: each.sequence_number for name, each in found.items()} == {"0": 20, "1": 9}
 
-        checkpoints = getattr(world.checkpoints, "_port", world.checkpoints)
-        async with asyncio.timeout(150.0):
-            while not task.done() and not await everything():  # noqa: ASYNC110 - virtual time
-                await asyncio.sleep(0.5)
-        if not task.done():
-            stop.set()
-        await task
+    checkpoints = getattr(world.checkpoints, "_port", world.checkpoints)
+    async with asyncio.timeout(150.0):
+        while not task.done() and not await everything():  # noqa: ASYNC110 - virtual time
+            await asyncio.sleep(0.5)
+    if not task.done():
+        await ended((task, stop))
 
-        assert len(getattr(world.sink, "_port", world.sink).documents) == 30
-        assert len([each async for each in getattr(world.letters, "_port", world.letters).list()]) == 1
-
-    with virtual_time() as run:
-        run(main())
+    assert len(getattr(world.sink, "_port", world.sink).documents) == 30
+    assert len([each async for each in getattr(world.letters, "_port", world.letters).list()]) == 1
 
 
 async def test_a_refused_receiver_comes_again_without_haste():
@@ -323,8 +318,7 @@ async def test_a_refused_receiver_comes_again_without_haste():
     began = asyncio.get_running_loop().time()
     await world.until(lambda: len(world.sink.documents) == 3)
     took = asyncio.get_running_loop().time() - began
-    stop.set()
-    await task
+    await ended((task, stop))
 
     assert [epoch for _, _, epoch in world.hub.starts] == [1, 2, 3]
     assert 30.0 <= took < 40.0  # twice one and a half intervals
@@ -339,8 +333,7 @@ async def test_a_checkpoint_that_somebody_else_took_over_is_claimed_again_while_
     await world.until(lambda: len(world.hub.starts) == 2)
     world.hub.logs["0"] += bodies(10, 30)
     await world.until(lambda: len(world.sink.documents) == 40)
-    stop.set()
-    await task
+    await ended((task, stop))
 
     assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 39
 
@@ -368,8 +361,7 @@ async def test_a_store_that_is_away_at_the_start_is_waited_for():
     assert world.hub.starts == []
     world.checkpoints.load_all = load_all
     await world.until(lambda: len(world.sink.documents) == 3)
-    stop.set()
-    await task
+    await ended((task, stop))
 
 
 async def test_a_store_that_asks_for_a_millisecond_is_not_asked_a_thousand_times_a_second():
@@ -383,8 +375,7 @@ async def test_a_store_that_asks_for_a_millisecond_is_not_asked_a_thousand_times
     world.checkpoints.load_all = throttled
     _, task, stop = world.start()
     await asyncio.sleep(30.0)
-    stop.set()
-    await task
+    await ended((task, stop))
 
     assert len(asked) <= 16
 
@@ -404,8 +395,7 @@ async def test_a_sink_and_dead_letters_that_are_away_at_the_start_are_waited_for
     world.letters.open = lambda: opening("letters", open_letters, 2)
     _, task, stop = world.start()
     await world.until(lambda: len(world.sink.documents) == 3)
-    stop.set()
-    await task
+    await ended((task, stop))
 
     assert opened == ["sink"] * 4 + ["letters"] * 3
 
@@ -485,8 +475,7 @@ def test_an_exception_of_the_sink_is_an_unknown_outcome(run, caplog):
         world.sink.write = broken
         _, task, stop = world.start()
         await world.until(lambda: len(world.sink.documents) == 3)
-        stop.set()
-        await task
+        await ended((task, stop))
 
     with caplog.at_level(logging.WARNING):
         run(main())
@@ -503,8 +492,7 @@ async def test_several_partitions_can_be_waited_for_at_once():
     world.sink.answer = None
 
     done, _ = await asyncio.wait((waiting,), timeout=200)
-    stop.set()
-    await task
+    await ended((task, stop))
     waiting.cancel()
 
     assert done
@@ -594,8 +582,7 @@ async def test_a_consumer_whose_sink_does_not_open_closes_its_receiver():
 async def test_a_stop_before_the_first_round_ends_at_once():
     world = World(bodies(3))
     _, task, stop = world.start()
-    stop.set()
-    await task
+    await ended((task, stop))
 
     assert world.hub.starts == []
     assert world.hub.closed
@@ -616,8 +603,7 @@ async def test_an_owner_before_us_that_is_ahead_of_what_we_know_of_the_hub_is_no
     world.hub.state = goes_on
     _, task, stop = world.start()
     await world.until(lambda: world.hub.starts)
-    stop.set()
-    await task
+    await ended((task, stop))
 
     assert world.hub.starts[0][:2] == ("0", 19)
 
@@ -664,8 +650,7 @@ async def test_a_stop_while_a_partition_waits_to_be_claimed_again_ends_in_order(
     await world.until(lambda: len(world.sink.documents) == 5)
     await world.checkpoints.claim("0", "intruder", deadline=0)
     await world.until(lambda: not consumer.driver.statistics().partitions)
-    stop.set()
-    await task
+    await ended((task, stop))
 
     assert len(world.hub.starts) == 1
 
@@ -678,8 +663,7 @@ async def test_a_claim_whose_receiver_is_refused_is_over():
     assert consumer.driver.statistics().partitions == ()
     await world.until(lambda: len(world.hub.starts) == 2)
     assert [each.epoch for each in consumer.driver.statistics().partitions] == [2]
-    stop.set()
-    await task
+    await ended((task, stop))
 
 
 async def test_what_retention_took_is_counted():
@@ -693,25 +677,20 @@ async def test_what_retention_took_is_counted():
     world.hub.state = state
     consumer, task, stop = world.start()
     await world.until(lambda: world.hub.starts)
-    stop.set()
-    await task
+    await ended((task, stop))
 
     assert consumer.driver.statistics().totals.expired == 5
 
 
-def test_what_retention_takes_while_it_runs_is_counted_told_and_passed(run, caplog):
-    async def main():
-        world = World(bodies(30))
-        world.hub.expired["0"] = Expired(10, 19, 10)
-        consumer, task, stop = world.start()
-        await world.until(lambda: len(world.sink.documents) == 20)
-        stop.set()
-        await task
+async def test_what_retention_takes_while_it_runs_is_counted_told_and_passed(caplog):
+    world = World(bodies(30))
+    world.hub.expired["0"] = Expired(10, 19, 10)
+    consumer, task, stop = world.start()
+    await world.until(lambda: len(world.sink.documents) == 20)
+    await ended((task, stop))
 
-        assert consumer.driver.statistics().totals.expired == 10
-        assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 29
-
-    run(main())
+    assert consumer.driver.statistics().totals.expired == 10
+    assert (await world.checkpoints.load_all(deadline=0))["0"].sequence_number == 29
 
     told = [each.getMessage() for each in caplog.records if "retention took" in each.getMessage()]
     assert len(told) == 1
