@@ -9,46 +9,23 @@ import pytest
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.http.answers import json_response
 from foundation.http.callers import Caller
-from scaling.config.policy import MetricSpec, Policy, PolicySpec, RuleSpec
+from scaling.config.policy import Policy, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogKind
 from scaling.model import Capacity, MetricSample, MetricsReport, TargetState
 from scaling.service.autoscaler import ATTEMPTS, Autoscaler, Ports
 from scaling.service.messages import encode_report
 from scaling.web import api
-from scaling.window import WindowSpec
 from tests.fakes import MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
+from tests.runner_support import metric
+from tests.runner_support import policy as policy_of
 
 NOW = 1_700_000_000.0
 PAUSE = {"direction": None, "for": "5m"}
 
 
-def policy(name="plan-a", **changes):
-    return Policy(
-        PolicySpec(
-            target=name,
-            scaler="app_service_plan",
-            scaler_options={},
-            minimum=1,
-            maximum=10,
-            metrics={
-                "backlog": MetricSpec(
-                    collector="storage_queue",
-                    options={},
-                    count="total",
-                    window=WindowSpec(span=60.0, interval=60.0),
-                )
-            },
-            rules=(
-                RuleSpec(
-                    type="threshold",
-                    name="threshold",
-                    options={"metric": "backlog", "scale_out_above": 500, "scale_in_below": 100},
-                ),
-            ),
-            **changes,
-        )
-    )
+def policy(name="plan-a"):
+    return policy_of(target=name, metrics={"backlog": metric(span=60.0, min_samples=1)})
 
 
 @pytest.fixture

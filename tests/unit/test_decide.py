@@ -89,6 +89,35 @@ def overridden(capacity: int, until: float = NOW + 600) -> Controls:
 STEPPED = Capacity(3000, NOW, floor=1000, step=1000)
 GAPPED = Window(times=[NOW - 240, NOW - 180, NOW - 60, NOW - 30, NOW], values=[LOW] * 5)
 
+TWO = {
+    "metrics": {"backlog": metric(), "other": metric()},
+    "rules": (
+        THRESHOLD,
+        RuleSpec(
+            type="threshold",
+            name="other",
+            options={"metric": "other", "scale_out_above": 500.0, "scale_in_below": 100.0, "step_out": 2},
+        ),
+    ),
+}
+
+
+def both(one: float | None, other: float | None):
+    windows = {name: full(value) for name, value in (("backlog", one), ("other", other)) if value is not None}
+    return {"windows": windows, **TWO}
+
+
+SEVEN_ABOVE_A_PAUSE = Controls(pauses=paused().pauses, override=overridden(7).override)
+OUT_TEN_MINUTES_AGO = at(3, effects=(EffectRecord(NOW - 600, 2, 3),))
+MISSING_LONG = {"windows": {}, "fallback": Fallback(capacity=8), "state": at(3, missing_since=NOW - 900)}
+MISSING_299 = {"windows": {}, "fallback": Fallback(capacity=5), "state": at(3, missing_since=NOW - 299)}
+FORGOTTEN = {"value": LOW, "inward": Pace(cooldown=100.0, stabilization=900.0)}
+FLAT = {
+    "state": at(3, effects=(EffectRecord(NOW - 120, 1, 2, 20.0), EffectRecord(NOW - 60, 2, 3, 20.0))),
+    "plateau": Plateau(metric="backlog", effects=2),
+}
+EVERY_TROUBLE = at(3, capacity_error="403", corrupt_since=NOW - 30, pending=PENDING)
+
 # What is decided in each case: (reason, desired); `at(3)`, minimum 1, maximum 10 where nothing is said.
 CASES = {
     "out": ({"value": HIGH}, Reason.SCALE_OUT, 4),
@@ -205,6 +234,68 @@ CASES = {
     ),
     "dry-run": ({"value": HIGH, "dry_run": True}, Reason.DRY_RUN, 4),
     "dry-run by order": ({"value": HIGH, "controls": Controls(dry_run=True)}, Reason.DRY_RUN, 4),
+    "an unknown capacity before everything": ({"state": EVERY_TROUBLE}, Reason.CAPACITY_UNKNOWN, 3),
+    "override above a pause": ({"value": LOW, "controls": SEVEN_ABOVE_A_PAUSE}, Reason.OVERRIDDEN, 7),
+    "override beyond the bounds": ({"controls": overridden(50)}, Reason.OVERRIDDEN, 10),
+    "override expired": ({"controls": overridden(7, until=NOW)}, Reason.WITHIN_TARGET, 3),
+    "out after in": (
+        {"value": HIGH, "state": at(3, effects=(IN_EFFECT,)), "out": Pace(cooldown=600.0)},
+        Reason.SCALE_OUT,
+        4,
+    ),
+    "cooldown over": (
+        {"value": HIGH, "state": OUT_TEN_MINUTES_AGO, "out": Pace(cooldown=600.0)},
+        Reason.SCALE_OUT,
+        4,
+    ),
+    "cooldown nearly over": (
+        {"value": HIGH, "state": OUT_TEN_MINUTES_AGO, "out": Pace(cooldown=600.5)},
+        Reason.COOLING_DOWN,
+        3,
+    ),
+    "in, out paused": ({"value": LOW, "controls": paused(Direction.OUT)}, Reason.SCALE_IN, 2),
+    "out, in paused": ({"value": HIGH, "controls": paused(Direction.IN)}, Reason.SCALE_OUT, 4),
+    "out beats in": (both(LOW, HIGH), Reason.SCALE_OUT, 5),
+    "in not by one rule": (both(LOW, CALM), Reason.WITHIN_TARGET, 3),
+    "in by every rule": (both(LOW, LOW), Reason.SCALE_IN, 2),
+    "in with one missing": (both(LOW, None), Reason.INCOMPLETE_WINDOW, 3),
+    "out with one missing": (both(HIGH, None), Reason.SCALE_OUT, 4),
+    "too many, unread": ({"windows": {}, "current": 12}, Reason.INCOMPLETE_WINDOW, 12),
+    "too many, guard unread": (
+        dict(windows={"backlog": full(HIGH)}, current=12, **WITH_GUARD),
+        Reason.AT_MAXIMUM,
+        12,
+    ),
+    "in beside a failing rule": ({"value": LOW, "rules": (THRESHOLD, BROKEN)}, Reason.RULE_FAILED, 3),
+    "out beside a failing rule": ({"value": HIGH, "rules": (THRESHOLD, BROKEN)}, Reason.SCALE_OUT, 4),
+    "to the minimum, guarded and cooling": (
+        dict(
+            windows={"backlog": full(HIGH), "ru": full(95.0)},
+            state=at(0, effects=(EffectRecord(NOW - 1, 1, 0),)),
+            minimum=2,
+            out=Pace(cooldown=600.0),
+            **WITH_GUARD,
+        ),
+        Reason.BELOW_MINIMUM,
+        2,
+    ),
+    "fallback too early": (MISSING_299, Reason.INCOMPLETE_WINDOW, 3),
+    "fallback below what is there": (
+        MISSING_LONG | {"state": at(9, missing_since=NOW - 900)},
+        Reason.INCOMPLETE_WINDOW,
+        9,
+    ),
+    "fallback by steps": (MISSING_LONG | {"out": Pace(step=2)}, Reason.FALLBACK, 5),
+    "fallback paused": (MISSING_LONG | {"controls": paused()}, Reason.PAUSED, 3),
+    "fallback above the maximum": (MISSING_LONG | {"maximum": 6}, Reason.FALLBACK, 6),
+    "in on a plateau": ({"value": LOW, **FLAT}, Reason.SCALE_IN, 2),
+    "forgotten": (FORGOTTEN | {"state": at(3, corrupt_since=NOW - 899)}, Reason.STATE_CORRUPT, 3),
+    "forgotten long ago": (FORGOTTEN | {"state": at(3, corrupt_since=NOW - 900)}, Reason.SCALE_IN, 2),
+    "pending, expired": (
+        {"value": HIGH, "state": at(3, pending=PENDING), "now": PENDING.expires_at},
+        Reason.SCALE_OUT,
+        4,
+    ),
     "dry-run lifted by order": (
         {"value": HIGH, "dry_run": True, "controls": Controls(dry_run=False)},
         Reason.SCALE_OUT,
@@ -284,26 +375,6 @@ def test_an_override_waits_for_a_change_in_the_making_and_no_longer() -> None:
     assert made(HIGH, state=moving, controls=overridden(7)).reason is Reason.ACTION_PENDING
 
 
-def test_an_unknown_capacity_comes_before_everything() -> None:
-    state = at(3, capacity_error="403", corrupt_since=NOW - 30, pending=PENDING)
-
-    assert made(HIGH, state=state).reason is Reason.CAPACITY_UNKNOWN
-
-
-def test_an_override_stands_above_a_pause_and_above_the_rules() -> None:
-    controls = Controls(pauses=paused().pauses, override=overridden(7).override)
-
-    assert made(LOW, controls=controls).desired == 7
-
-
-def test_an_override_is_kept_within_the_bounds() -> None:
-    assert made(controls=overridden(50)).desired == 10
-
-
-def test_an_expired_override_decides_nothing() -> None:
-    assert made(controls=overridden(7, until=NOW)).reason is Reason.WITHIN_TARGET
-
-
 def test_all_that_holds_a_scale_out_back_is_listed_in_order_and_the_first_is_the_reason() -> None:
     effects = (EffectRecord(NOW - 120, 8, 9, HIGH), EffectRecord(NOW - 60, 9, 10, HIGH))
     held = made(
@@ -330,22 +401,6 @@ def test_all_that_holds_a_scale_out_back_is_listed_in_order_and_the_first_is_the
         "time",
         "control",
     }
-
-
-def test_a_scale_out_is_not_held_by_a_cooldown_from_a_scale_in() -> None:
-    assert made(HIGH, state=at(3, effects=(IN_EFFECT,)), out=Pace(cooldown=600.0)).desired == 4
-
-
-def test_a_cooldown_ends_exactly_at_its_end() -> None:
-    state = at(3, effects=(EffectRecord(NOW - 600, 2, 3),))
-
-    assert made(HIGH, state=state, out=Pace(cooldown=600.0)).desired == 4
-    assert made(HIGH, state=state, out=Pace(cooldown=600.5)).desired == 3
-
-
-def test_a_pause_of_one_direction_leaves_the_other_free() -> None:
-    assert made(LOW, controls=paused(Direction.OUT)).desired == 2
-    assert made(HIGH, controls=paused(Direction.IN)).desired == 4
 
 
 def test_steps_rates_and_bounds_each_leave_a_limit_in_the_order_they_bit() -> None:
@@ -376,43 +431,12 @@ def test_a_scale_out_tells_its_numbers() -> None:
 
 # Several rules and metrics
 
-TWO = {
-    "metrics": {"backlog": metric(), "other": metric()},
-    "rules": (
-        THRESHOLD,
-        RuleSpec(
-            type="threshold",
-            name="other",
-            options={"metric": "other", "scale_out_above": 500.0, "scale_in_below": 100.0, "step_out": 2},
-        ),
-    ),
-}
-
-
-def two(one: float | None, other: float | None, **changes):
-    windows = {name: full(value) for name, value in (("backlog", one), ("other", other)) if value is not None}
-    return made(windows=windows, **TWO, **changes)
-
-
-def test_scale_out_beats_scale_in() -> None:
-    assert two(LOW, HIGH).desired == 5
-
 
 def test_the_highest_of_several_proposals_wins_and_all_that_asked_are_named() -> None:
-    recommendation = two(HIGH, HIGH)
+    recommendation = made(**both(HIGH, HIGH))
 
     assert recommendation.desired == 5
     assert [flip.quantity for flip in recommendation.flips] == ["average other", "average backlog"]
-
-
-def test_scaling_in_needs_every_rule() -> None:
-    assert two(LOW, CALM).reason is Reason.WITHIN_TARGET
-    assert two(LOW, LOW).desired == 2
-
-
-def test_one_missing_metric_forbids_scaling_in_but_not_out() -> None:
-    assert two(LOW, None).reason is Reason.INCOMPLETE_WINDOW
-    assert two(HIGH, None).desired == 4
 
 
 def test_a_missing_metric_no_rule_votes_on_forbids_scaling_in_too() -> None:
@@ -423,29 +447,7 @@ def test_a_missing_metric_no_rule_votes_on_forbids_scaling_in_too() -> None:
     assert held.flips == (Flip("samples ru", ">=", 5.0, Reason.SCALE_IN),)
 
 
-def test_a_capacity_above_the_maximum_stays_while_metrics_are_missing() -> None:
-    assert made(windows={}, current=12).reason is Reason.INCOMPLETE_WINDOW
-    assert made(windows={"backlog": full(HIGH)}, current=12, **WITH_GUARD).reason is Reason.AT_MAXIMUM
-
-
-def test_a_failing_rule_holds_the_others_scale_in_but_not_their_scale_out() -> None:
-    assert made(LOW, rules=(THRESHOLD, BROKEN)).reason is Reason.RULE_FAILED
-    assert made(HIGH, rules=(THRESHOLD, BROKEN)).reason is Reason.SCALE_OUT
-
-
 # Bounds
-
-
-def test_the_minimum_is_reached_whatever_guards_and_cooldowns_say() -> None:
-    recommendation = made(
-        windows={"backlog": full(HIGH), "ru": full(95.0)},
-        state=at(0, effects=(EffectRecord(NOW - 1, 1, 0),)),
-        minimum=2,
-        out=Pace(cooldown=600.0),
-        **WITH_GUARD,
-    )
-
-    assert (recommendation.reason, recommendation.desired) == (Reason.BELOW_MINIMUM, 2)
 
 
 def test_from_below_the_minimum_the_rules_go_as_far_as_their_pace_allows() -> None:
@@ -486,16 +488,6 @@ def test_a_ceiling_wins_over_a_floor() -> None:
 # Fallback, plateau, stabilization
 
 
-def test_the_fallback_waits_its_time_and_never_lowers() -> None:
-    fallback = Fallback(capacity=5, after=300.0)
-
-    early = made(windows={}, fallback=fallback, state=at(3, missing_since=NOW - 299))
-    above = made(windows={}, fallback=fallback, state=at(7, missing_since=NOW - 900))
-
-    assert (early.reason, early.desired) == (Reason.INCOMPLETE_WINDOW, 3)
-    assert (above.reason, above.desired) == (Reason.INCOMPLETE_WINDOW, 7)
-
-
 def test_the_fallback_is_not_for_metrics_of_disabled_entities() -> None:
     arguments = {"fallback": Fallback(capacity=8), "state": at(3, missing_since=NOW - 9_000)}
     disabled = failed(Reason.ENTITY_DISABLED)["backlog"]
@@ -512,14 +504,6 @@ def test_the_fallback_is_not_for_metrics_of_disabled_entities() -> None:
     assert (beside_a_failed_one.reason, beside_a_failed_one.desired) == (Reason.FALLBACK, 8)
 
 
-def test_the_fallback_respects_steps_pauses_and_the_maximum() -> None:
-    arguments = {"windows": {}, "fallback": Fallback(capacity=8), "state": at(3, missing_since=NOW - 900)}
-
-    assert made(**arguments, out=Pace(step=2)).desired == 5
-    assert made(**arguments, controls=paused()).reason is Reason.PAUSED
-    assert made(**arguments, maximum=6).desired == 6
-
-
 def test_a_plateau_ends_when_the_backlog_falls_or_the_hold_is_over() -> None:
     effects = (EffectRecord(NOW - 120, 1, 2, 2000.0), EffectRecord(NOW - 60, 2, 3, 1500.0))
     plateau = Plateau(metric="backlog", effects=2, fall=0.05, hold=1800.0)
@@ -532,12 +516,6 @@ def test_a_plateau_ends_when_the_backlog_falls_or_the_hold_is_over() -> None:
     assert held.flips == (Flip("latest backlog", "<", 1900.0, Reason.SCALE_OUT),)
     assert fell.reason is Reason.SCALE_OUT
     assert later.reason is Reason.SCALE_OUT
-
-
-def test_a_plateau_never_holds_a_scale_in() -> None:
-    effects = (EffectRecord(NOW - 120, 1, 2, 20.0), EffectRecord(NOW - 60, 2, 3, 20.0))
-
-    assert made(LOW, state=at(3, effects=effects), plateau=Plateau(metric="backlog", effects=2)).desired == 2
 
 
 def test_stabilization_reduces_to_the_most_cautious_recommendation_of_its_window() -> None:
@@ -567,13 +545,6 @@ def test_the_wait_named_by_a_rate_limit_is_the_moment_that_frees_a_whole_unit() 
     assert held.flips == (Flip("time", ">=", pytest.approx(NOW + 200, abs=0.01), Reason.SCALE_OUT),)
 
 
-def test_stored_state_lost_holds_as_long_as_anything_forgotten_could_have_held() -> None:
-    arguments = {"value": LOW, "inward": Pace(cooldown=100.0, stabilization=900.0)}
-
-    assert made(**arguments, state=at(3, corrupt_since=NOW - 899)).reason is Reason.STATE_CORRUPT
-    assert made(**arguments, state=at(3, corrupt_since=NOW - 900)).reason is Reason.SCALE_IN
-
-
 # What a hold promises for afterwards
 
 
@@ -585,10 +556,6 @@ def test_a_pending_action_tells_what_would_follow_without_it() -> None:
 
 def test_an_override_tells_what_the_rules_would_do_after_it() -> None:
     assert made(HIGH, controls=overridden(3)).flips == (Flip("time", ">=", NOW + 600, Reason.SCALE_OUT),)
-
-
-def test_an_expired_pending_action_holds_nothing() -> None:
-    assert made(HIGH, state=at(3, pending=PENDING), now=PENDING.expires_at).reason is Reason.SCALE_OUT
 
 
 def test_dry_run_shows_what_would_be_done_and_does_not_act() -> None:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
+from scaling.config.policy import Pace, RuleSpec
 from scaling.decision.decide import decide
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import (
@@ -25,7 +25,9 @@ from scaling.model import (
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.web.log_views import log_view
 from scaling.web.views import MAX_POINTS, LevelView, status_view, target_view
-from scaling.window import Window, WindowSpec
+from scaling.window import Window
+from tests.runner_support import metric
+from tests.runner_support import policy as policy_of
 
 NOW = 1_760_000_000.0
 THRESHOLD = RuleSpec(
@@ -36,24 +38,9 @@ THRESHOLD = RuleSpec(
 
 
 def policy(*rules, **changes):
-    metric = MetricSpec(
-        collector="service_bus",
-        options={},
-        count="active",
-        window=WindowSpec(span=600, interval=60, min_samples=10),
-    )
-    spec = PolicySpec(
-        target="plan-orders",
-        scaler="app_service_plan",
-        scaler_options={},
-        minimum=1,
-        maximum=8,
-        metrics={"backlog": metric},
-        rules=rules or (THRESHOLD,),
-        out=Pace(cooldown=300),
-        inward=Pace(cooldown=600),
-    )
-    return Policy(msgspec.structs.replace(spec, **changes))
+    fields = {"metrics": {"backlog": metric(span=600, min_samples=10)}, "rules": rules or (THRESHOLD,)}
+    fields |= {"target": "plan-orders", "maximum": 8, "out": Pace(cooldown=300), "inward": Pace(cooldown=600)}
+    return policy_of(**(fields | changes))
 
 
 def window(values, *, interval=60, end=NOW - 10):
