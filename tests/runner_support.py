@@ -166,6 +166,13 @@ class World:
         await self.tick()
         await self.drain()
 
+    async def pass_minutes(self, count: int) -> None:
+        """What is decided at the beginning of each is carried out."""
+        for _ in range(count):
+            await self.tick()
+            await self.drain()
+            self.clock.now += MINUTE
+
     async def order(self, controls: Controls) -> None:
         """An operator's orders, in place of those there are."""
         await self.controls.save("plan", controls, (await self.controls.load("plan"))[1])

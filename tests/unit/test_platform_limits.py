@@ -127,10 +127,7 @@ async def test_a_refusal_is_remembered_and_shown_instead_of_being_met_each_minut
     world = World(policy(**QUICK))
     world.backlog = HIGH
     world.platform.refusal = "access refused; the identity needs a role"
-    for _ in range(60):
-        await world.tick()
-        await world.drain()
-        world.clock.now += MINUTE
+    await world.pass_minutes(60)
 
     refused = [e for e in await world.entries("effect") if e.effect.outcome is EffectOutcome.REFUSED]
     decisions = await world.entries("decision")
@@ -392,9 +389,6 @@ async def test_a_report_from_ahead_blinds_the_capacity_for_no_tick():
     world.clock.now -= 290
     await world.drain()
     world.platform.move(5)
-    world.clock.now += MINUTE
-
-    await world.tick()
-    await world.drain()
+    await world.minute()
 
     assert (await world.state()).capacity.current == 5

@@ -32,9 +32,7 @@ async def deciding(**changes) -> World:
     """A world whose next report scales out from 2 to 3."""
     world = World(policy(**(QUICK | changes)), capacity=2)
     world.backlog = 900.0
-    await world.tick()
-    await world.drain()
-    world.clock.now += MINUTE
+    await world.pass_minutes(1)
     await world.tick()
     return world
 
@@ -286,16 +284,10 @@ async def test_a_disabled_queue_never_scales_out_not_even_through_the_fallback_a
 ):
     world = World(policy(**QUICK, fallback=Fallback(capacity=8, after=300.0)), capacity=2)
     read, world.collector.collect = world.collector.collect, refuse(DISABLED)
-    for _ in range(60):
-        await world.tick()
-        await world.drain()
-        world.clock.now += MINUTE
+    await world.pass_minutes(60)
     reasons = {entry.recommendation.reason for entry in await world.entries(LogKind.DECISION)}
     world.collector.collect = read
-    for _ in range(4):
-        await world.tick()
-        await world.drain()
-        world.clock.now += MINUTE
+    await world.pass_minutes(4)
 
     assert reasons == {Reason.ENTITY_DISABLED}
     assert world.platform.ledger == []
@@ -598,25 +590,18 @@ async def stuck(**changes) -> tuple[World, ScaleAction]:
     return world, action
 
 
-async def test_an_override_takes_the_place_of_a_stuck_action_whose_later_delivery_is_refused() -> None:
+@pytest.mark.parametrize(("wanted", "ledger"), [(7, [7]), (2, [])])
+async def test_an_override_takes_the_place_of_a_stuck_action_whose_later_delivery_is_refused(
+    wanted: int, ledger: list[int]
+) -> None:
     world, action = await stuck()
-    await world.order(Controls(override=Override(7, "kim", NOW, NOW + 3600)))
+    await world.order(Controls(override=Override(wanted, "kim", NOW, NOW + 3600)))
     await world.minute()
     late = await world.autoscaler().apply(encode_action(action))
 
-    assert world.platform.ledger == [7]
+    assert world.platform.ledger == ledger
     assert "not the pending action" in late.warnings[0]
-    assert (await world.state()).expected == 7
-
-
-async def test_an_override_to_the_present_capacity_cancels_a_stuck_action() -> None:
-    world, action = await stuck()
-    await world.order(Controls(override=Override(2, "kim", NOW, NOW + 3600)))
-    await world.minute()
-    await world.autoscaler().apply(encode_action(action))
-
-    assert world.platform.ledger == []
-    assert (await world.state()).pending is None
+    assert ((await world.state()).expected, (await world.state()).pending) == (wanted, None)
 
 
 async def test_an_override_goes_on_from_where_the_action_whose_place_it_takes_led_after_all() -> None:

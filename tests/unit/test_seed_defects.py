@@ -33,15 +33,8 @@ HIGH, LOW = 900.0, 20.0
 async def busy(minutes: int = 2, *, backlog: float = HIGH, **changes) -> World:
     world = World(policy(**(QUICK | changes)), capacity=changes.pop("capacity", 2))
     world.backlog = backlog
-    await run(world, minutes)
+    await world.pass_minutes(minutes)
     return world
-
-
-async def run(world: World, minutes: int) -> None:
-    for _ in range(minutes):
-        await world.tick()
-        await world.drain()
-        world.clock.now += MINUTE
 
 
 async def test_the_capacity_never_leaves_its_bounds_however_long_the_backlog_stays_high_or_empty() -> None:
@@ -49,7 +42,7 @@ async def test_the_capacity_never_leaves_its_bounds_however_long_the_backlog_sta
     assert world.platform.ledger == [3, 4]
 
     world.backlog = 0.0
-    await run(world, 20)
+    await world.pass_minutes(20)
 
     assert world.platform.ledger == [3, 4, 3, 2, 1]
 
@@ -134,7 +127,7 @@ def test_the_cooldown_is_kept_per_direction() -> None:
 async def test_a_failed_action_does_not_burn_the_cooldown() -> None:
     world = World(policy(**(QUICK | COOL)), capacity=2)
     world.backlog = HIGH
-    await run(world, 1)
+    await world.pass_minutes(1)
     world.platform.unreachable = True
     world.actions = list((await evaluate_next(world)).messages)
     await world.drain()
@@ -162,7 +155,7 @@ async def evaluate_next(world: World):
 async def test_an_action_given_up_does_not_burn_the_cooldown() -> None:
     world = World(policy(**(QUICK | COOL)), capacity=2)
     world.backlog = HIGH
-    await run(world, 1)
+    await world.pass_minutes(1)
     await evaluate_next(world)
     world.clock.now += world.policy.spec.action_ttl
     await world.verify()
@@ -171,7 +164,7 @@ async def test_an_action_given_up_does_not_burn_the_cooldown() -> None:
     assert (await world.state()).effects == ()
     assert (await world.state()).pending is None
 
-    await run(world, 2)
+    await world.pass_minutes(2)
     assert world.platform.ledger == [3]
 
 
