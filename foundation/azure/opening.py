@@ -12,23 +12,31 @@ Client = TypeVar("Client")
 
 class Opened(Generic[Client]):
     """Opens in a thread, because importing an SDK takes half a second. The client belongs to the event loop of that
-    first use. `open_client` raises ValueError naming a bad setting.
+    first use, and is closed again where it cannot be entered. `open_client` raises ValueError naming a bad setting.
     """
 
     def __init__(
         self,
         open_client: Callable[[], Client],
         close: Callable[[Any], Awaitable[None]] = methodcaller("close"),
+        enter: Callable[[Any], Awaitable[Any]] = lambda _: asyncio.sleep(0),
     ) -> None:
         self._open = open_client
         self._close = close
+        self._enter = enter
         self._client: Client | None = None
         self._opening = asyncio.Lock()
 
     async def get(self) -> Client:
         async with self._opening:
             if self._client is None:
-                self._client = await asyncio.to_thread(self._open)
+                client = await asyncio.to_thread(self._open)
+                try:
+                    await self._enter(client)
+                except BaseException:
+                    await self._close(client)
+                    raise
+                self._client = client
             return self._client
 
     async def aclose(self) -> None:

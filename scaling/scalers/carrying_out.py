@@ -68,6 +68,20 @@ class Order(Struct):
     def effect(self, outcome: EffectOutcome, reached: int | None, detail: str) -> Effect:
         return effect_of(self.action, outcome, self.time, detail, reached)
 
+    def settled(self, here: int, wanted: int, unit: str) -> Effect | None:
+        """The effect of an action that needs no asking: it is there, or an earlier delivery got as far as it may, or
+        somebody else moved the target; else None.
+        """
+        action = self.action
+        if here == action.to_capacity:
+            return self.effect(EffectOutcome.APPLIED if self.asked else EffectOutcome.ALREADY_THERE, here, "")
+        if here == action.from_capacity:
+            return None
+        if here == wanted:
+            return self.effect(EffectOutcome.LIMITED, here, self.limit)
+        text = f"found {here} {unit} where the decision saw {action.from_capacity}"
+        return self.effect(EffectOutcome.FOREIGN_HAND, here, text)
+
 
 _Order = TypeVar("_Order", bound=Order)
 _Facts = TypeVar("_Facts")
@@ -100,6 +114,15 @@ async def reading(
         raise ScalerError(f"{label}: {error}") from error
     except Exception as error:  # whatever else an SDK or its transport raises
         raise ScalerError(f"{label}: {told(error)}") from error
+
+
+async def reading_back(what: str, read: Awaitable[_Facts]) -> _Facts:
+    """What `read` tells after an order. Raises ScalerError: without it, what became of the order is unknown."""
+    try:
+        return await read
+    except ScalerError as error:
+        text = f"the outcome is unknown, for the {what} could not be read back: {error}"
+        raise ScalerError(text, retry_after=error.retry_after, unknown=True) from error
 
 
 def advice(failure: Failure, *, refused: str, absent: str) -> str:

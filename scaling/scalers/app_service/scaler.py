@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -32,7 +32,7 @@ from scaling.scalers.app_service.plan_reader import (
     advice_of,
 )
 from scaling.scalers.arm.errors import Failure, Kind, classify
-from scaling.scalers.carrying_out import FIRST_WAIT, Order, Wait, carry_out
+from scaling.scalers.carrying_out import FIRST_WAIT, Order, Wait, carry_out, reading_back
 
 if TYPE_CHECKING:
     from azure.mgmt.web.models import AppServicePlan
@@ -132,25 +132,16 @@ class AppServicePlanScaler:
 
     async def _settle(self, order: _Order, facts: PlanFacts) -> Effect | int:
         """The capacity to ask for, or the effect of an action that needs no asking."""
-        action, here = order.action, facts.capacity
-        if here == action.to_capacity:
-            outcome = EffectOutcome.APPLIED if order.asked else EffectOutcome.ALREADY_THERE
-            return order.effect(outcome, here, "")
-        wanted = self._clamp(order, facts)
-        if facts.target in {action.to_capacity, wanted}:  # an earlier delivery is being carried out
+        there, here, wanted = order.action.to_capacity, facts.capacity, self._clamp(order, facts)
+        if here != there and facts.target in {there, wanted}:  # an earlier delivery is being carried out
             return self._accepted(order, facts)
-        holder = await self._reader.holder(order.now, age=0.0)
+        holder = None if here == there else await self._reader.holder(order.now, age=0.0)
         if holder is not None:
             text = f"the Azure Monitor autoscale setting '{holder}' moves this plan; disable one of the two"
             return order.effect(EffectOutcome.FOREIGN_HAND, here, text)
-        if here != action.from_capacity:
-            if here == wanted:  # an earlier delivery got this far
-                return order.effect(EffectOutcome.LIMITED, here, order.limit)
-            text = f"found {here} instances where the decision saw {action.from_capacity}"
-            return order.effect(EffectOutcome.FOREIGN_HAND, here, text)
-        if wanted == here:
-            return order.effect(EffectOutcome.REFUSED, here, order.limit)
-        return wanted
+        if (settled := order.settled(here, wanted, "instances")) is not None:
+            return settled
+        return wanted if wanted != here else order.effect(EffectOutcome.REFUSED, here, order.limit)
 
     def _clamp(self, order: _Order, facts: PlanFacts) -> int:
         wanted = order.action.to_capacity
@@ -231,7 +222,7 @@ class AppServicePlanScaler:
         Raises ScalerError while that cannot be told, and when a PUT that failed has changed nothing.
         """
         while True:
-            _, facts = await self._read_again(order)
+            _, facts = await reading_back("plan", self._reader.read(order.now))
             moved = facts.capacity != order.action.from_capacity
             if moved or not facts.pending or facts.target is not None:  # servers may turn up in hours
                 break
@@ -251,16 +242,6 @@ class AppServicePlanScaler:
                 unknown=True,
             )
         return self._judge(order, wanted, facts, "" if failure is None else failure.story)
-
-    async def _read_again(self, order: _Order) -> tuple[Any, PlanFacts]:
-        try:
-            return await self._reader.read(order.now)
-        except ScalerError as error:
-            raise ScalerError(
-                f"the outcome is unknown, for the plan could not be read back: {error}",
-                retry_after=error.retry_after,
-                unknown=True,
-            ) from error
 
     def _judge(self, order: _Order, wanted: int, facts: PlanFacts, story: str) -> Effect:
         action, reached = order.action, facts.capacity

@@ -7,8 +7,8 @@ follows.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Protocol
 
 from azure.core.exceptions import AzureError
@@ -147,14 +147,11 @@ class DataPlane:
         self._database = database
         self._container = container
         self._settings = settings
-        self._client: CosmosClient | None = None
-        self._opening = asyncio.Lock()
+        self._client = Opened(self._new_client, enter=methodcaller("__aenter__"))  # which reads the account
         self._partitions: tuple[int, float] | None = None
 
     async def aclose(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        await self._client.aclose()
 
     async def read(self, now: float) -> Throughput:
         owner = await self._owner()
@@ -214,23 +211,11 @@ class DataPlane:
     async def _owner(self) -> ContainerProxy | DatabaseProxy:
         if self._container is not None:
             return await self._proxy()
-        return (await self._opened()).get_database_client(self._database)
+        return (await self._client.get()).get_database_client(self._database)
 
     async def _proxy(self) -> ContainerProxy:
-        database = (await self._opened()).get_database_client(self._database)
+        database = (await self._client.get()).get_database_client(self._database)
         return database.get_container_client(str(self._container))
-
-    async def _opened(self) -> CosmosClient:
-        async with self._opening:
-            if self._client is None:
-                client = await asyncio.to_thread(self._new_client)
-                try:
-                    await client.__aenter__()  # reads the account
-                except BaseException:
-                    await client.close()
-                    raise
-                self._client = client
-            return self._client
 
     def _new_client(self) -> CosmosClient:
         """A client of its own: these refusals are the scaler's to decide about, those of records are not.

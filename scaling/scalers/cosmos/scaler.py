@@ -28,7 +28,7 @@ from foundation.azure.cosmos_account import account_key, account_name
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.arm.errors import Failure, Kind
-from scaling.scalers.carrying_out import Order, Wait, advice, carry_out, reading
+from scaling.scalers.carrying_out import Order, Wait, advice, carry_out, reading, reading_back
 from scaling.scalers.cosmos.errors import NoThroughputError, Range, accepted_range, classify
 from scaling.scalers.cosmos.planes import NO_OFFER, DataPlane, ManagementPlane, Plane
 from scaling.scalers.cosmos.throughput import Throughput, ThroughputId, budget_of
@@ -151,15 +151,9 @@ class CosmosThroughputScaler:
         action, here = order.action, seen.value
         if seen.pending:
             return self._pending(order, seen)
-        if here == action.to_capacity:
-            outcome = EffectOutcome.APPLIED if order.asked else EffectOutcome.ALREADY_THERE
-            return order.effect(outcome, here, "")
         wanted = self._clamp(order, seen)
-        if here != action.from_capacity:
-            if here == wanted:  # an earlier delivery got this far
-                return order.effect(EffectOutcome.LIMITED, here, order.limit)
-            text = f"found {here} RU/s where the decision saw {action.from_capacity}"
-            return order.effect(EffectOutcome.FOREIGN_HAND, here, text)
+        if (settled := order.settled(here, wanted, "RU/s")) is not None:
+            return settled
         # Limits may turn an increase into less than there is, or the other way round: then nothing is asked.
         if wanted == here or (wanted > here) != (action.to_capacity > here):
             return order.effect(EffectOutcome.REFUSED, here, order.limit)
@@ -218,11 +212,7 @@ class CosmosThroughputScaler:
 
     async def _read_back(self, order: _Order, wanted: int, failure: Failure | None) -> Effect:
         """The effect as the throughput shows it. Raises ScalerError while that cannot be told."""
-        try:
-            seen = await self._read(order.now)
-        except ScalerError as error:
-            text = f"the outcome is unknown, for the throughput could not be read back: {error}"
-            raise ScalerError(text, retry_after=error.retry_after, unknown=True) from error
+        seen = await reading_back("throughput", self._read(order.now))
         if seen.pending:
             return self._pending(order, seen)
         action, story = order.action, "" if failure is None else failure.story
