@@ -110,11 +110,8 @@ def _why(r: Recommendation) -> str:
         said = [limits]
     else:
         detail = r.note or ("" if limits or numbers else r.reason.words)
-        said = (
-            [name if not detail else f"{name}, {detail}", limits]
-            if limits
-            else [f"{name}, {detail}" if detail else name]
-        )
+        head = f"{name}, {detail}" if detail else name
+        said = [head, limits] if limits else [head]
     if numbers and r.reason not in _ALONE:
         said.append(numbers)
     return "; ".join(said)

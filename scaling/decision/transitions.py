@@ -217,8 +217,8 @@ def review(
     )
     if after.foreign is not None and (before is None or before.seen != after.foreign.seen):
         text = f"expected {after.foreign.expected}, found {after.foreign.seen}: somebody else changed it"
-        return Review(after, findings=((Reason.FOREIGN_HAND, text),))
-    if before is not None and after.foreign is None:
+    elif before is not None and after.foreign is None:
         text = f"capacity {after.expected} is taken over after somebody else set it"
-        return Review(after, findings=((Reason.FOREIGN_HAND, text),))
-    return Review(after)
+    else:
+        return Review(after)
+    return Review(after, findings=((Reason.FOREIGN_HAND, text),))

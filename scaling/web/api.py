@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from math import inf, isfinite, nan
+from contextlib import suppress
+from math import inf, isfinite
 from typing import Any
 
 from msgspec import Struct
@@ -119,12 +120,9 @@ async def log(autoscaler: Autoscaler, parameters: Mapping[str, str]) -> Response
 def _since(text: str | None, now: float) -> float | None:
     if not text:
         return None
-    try:
-        since = float(text)
-    except ValueError:
-        since = nan
-    if isfinite(since):
-        return since
+    with suppress(ValueError):
+        if isfinite(since := float(text)):
+            return since
     try:
         return now - parse_duration(text)
     except ValueError:
