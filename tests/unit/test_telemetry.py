@@ -21,33 +21,9 @@ from tests.consumer_telemetry_support import (
     partition,
     statistics,
 )
+from tests.virtual_time import all_in_virtual_time, virtual_time
 
 T0 = 1_795_000_000.0
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock jumps to the next timer when nothing else is to be done."""
-
-    def __init__(self):
-        super().__init__()
-        self._virtual = 1000.0
-        select = self._selector.select
-
-        def jump(timeout):
-            if timeout:
-                self._virtual += timeout
-            return select(0)
-
-        self._selector.select = jump
-
-    def time(self):
-        return self._virtual
-
-
-def run(work):
-    """Runs a coroutine function in virtual time."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(work())
 
 
 def wall():
@@ -75,6 +51,14 @@ class Source:
             written_units=5.0 * done,
         )
         return statistics(partition(), totals=totals, **self.changes)
+
+
+async def told(source, seconds=11, **parts):
+    """A reporter at work for so many seconds."""
+    reporter = Reporter(IDENTITY, source, clock=wall, **parts)
+    reporter.start()
+    await asyncio.sleep(seconds)
+    await reporter.aclose(asyncio.get_running_loop().time() + 5)
 
 
 def test_an_interval_is_the_difference_of_two_pictures():
@@ -149,16 +133,9 @@ def test_lag_counts_what_has_not_settled(last, received, low_water, unsettled, l
     assert partition(last=last, received=received, low_water=low_water, unsettled=unsettled).lag == lag
 
 
-def test_every_interval_writes_a_row_with_the_rates_of_the_interval():
-    stats, source = MemoryStatsStore(), Source()
-
-    async def work():
-        reporter = Reporter(IDENTITY, source, every=5.0, stats=stats, clock=wall)
-        reporter.start()
-        await asyncio.sleep(11)
-        await reporter.aclose(asyncio.get_running_loop().time() + 5)
-
-    run(work)
+async def test_every_interval_writes_a_row_with_the_rates_of_the_interval():
+    stats = MemoryStatsStore()
+    await told(Source(), every=5.0, stats=stats)
 
     assert [(row.at, row.stopping) for row in stats.history] == [
         (T0 + 1005, False),
@@ -190,16 +167,9 @@ def test_every_interval_writes_a_row_with_the_rates_of_the_interval():
     assert stats.closed
 
 
-def test_the_last_charge_stays_while_nothing_is_written():
-    stats, picture = MemoryStatsStore(), [Totals(written=10, written_units=60.0)]
-
-    async def work():
-        reporter = Reporter(IDENTITY, lambda: statistics(totals=picture[0]), stats=stats, clock=wall)
-        reporter.start()
-        await asyncio.sleep(11)
-        await reporter.aclose(asyncio.get_running_loop().time() + 5)
-
-    run(work)
+async def test_the_last_charge_stays_while_nothing_is_written():
+    stats, picture = MemoryStatsStore(), statistics(totals=Totals(written=10, written_units=60.0))
+    await told(lambda: picture, stats=stats)
 
     assert [(row.ru_per_record, row.last_ru_per_record) for row in stats.history[:2]] == [
         (6.0, 6.0),
@@ -207,22 +177,17 @@ def test_the_last_charge_stays_while_nothing_is_written():
     ]
 
 
-def test_an_outage_of_the_table_is_logged_once_and_stops_nothing(caplog):
+async def test_an_outage_of_the_table_is_logged_once_and_stops_nothing(caplog):
     caplog.set_level(logging.INFO, "tidemark.consumer")
     stats, source = MemoryStatsStore(), Source()
     stats.failing = StoreUnavailableError("table 'ConsumerStats' cannot be reached")
 
-    async def work():
-        reporter = Reporter(IDENTITY, source, every=5.0, stats=stats, clock=wall)
-        reporter.start()
-        await asyncio.sleep(16)
-        stats.failing = None
-        await asyncio.sleep(5)
-        stats.failing = ValueError("of a kind nobody expected")
-        await asyncio.sleep(10)
-        await reporter.aclose(asyncio.get_running_loop().time() + 5)
-
-    run(work)
+    telling = asyncio.create_task(told(source, 31, every=5.0, stats=stats))
+    await asyncio.sleep(16)
+    stats.failing = None
+    await asyncio.sleep(5)
+    stats.failing = ValueError("of a kind nobody expected")
+    await telling
 
     warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert [text.partition(": ")[2] for text in warnings] == [
@@ -234,7 +199,7 @@ def test_an_outage_of_the_table_is_logged_once_and_stops_nothing(caplog):
     assert len(lines) == 7
 
 
-def test_a_table_that_hangs_delays_neither_the_lines_nor_the_end(caplog):
+async def test_a_table_that_hangs_delays_neither_the_lines_nor_the_end(caplog):
     caplog.set_level(logging.INFO, "tidemark.consumer")
     stats, source = MemoryStatsStore(), Source()
 
@@ -246,36 +211,26 @@ def test_a_table_that_hangs_delays_neither_the_lines_nor_the_end(caplog):
 
     stats.put = hang
 
-    async def work():
-        reporter = Reporter(IDENTITY, source, every=5.0, stats=stats, clock=wall)
-        reporter.start()
-        await asyncio.sleep(26)
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        await reporter.aclose(begun + 3)
-        return loop.time() - begun
+    reporter = Reporter(IDENTITY, source, every=5.0, stats=stats, clock=wall)
+    reporter.start()
+    await asyncio.sleep(26)
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    await reporter.aclose(begun + 3)
 
-    assert run(work) == 3.0
+    assert loop.time() - begun == 3.0
     assert asked == [False, True]  # one call at a time
     assert len([record for record in caplog.records if "successes" in record.getMessage()]) == 6
     assert stats.closed
 
 
-def test_nothing_is_told_before_there_are_statistics():
+async def test_nothing_is_told_before_there_are_statistics():
     stats, rates, source = MemoryStatsStore(), MemoryRateStore(), Source()
     rates.failing = AssertionError("asked too early")
     source.known = False
 
-    async def work():
-        follower = RateFollower(
-            rates, "flights", Rates(), set_rate=lambda _: None, set_fleet_rate=lambda _: None
-        )
-        reporter = Reporter(IDENTITY, source, stats=stats, rates=follower, clock=wall)
-        reporter.start()
-        await asyncio.sleep(11)
-        await reporter.aclose(asyncio.get_running_loop().time() + 5)
-
-    run(work)
+    follower = RateFollower(rates, "flights", Rates(), set_rate=lambda _: None, set_fleet_rate=lambda _: None)
+    await told(source, stats=stats, rates=follower)
 
     assert stats.history == []
     assert rates.closed
@@ -378,15 +333,17 @@ def test_an_order_reaches_a_running_instance_within_an_interval_and_again_after_
             set_rate=lambda rate: calls.append((now(), rate)),
             set_fleet_rate=lambda _: None,
         )
-        reporter = Reporter(IDENTITY, Source(), every=5.0, rates=follower, clock=wall)
-        reporter.start()
+        telling = asyncio.create_task(told(Source(), 14, every=5.0, rates=follower))
         await asyncio.sleep(7)
         if order:
             store.orders["flights"] = order
-        await asyncio.sleep(7)
-        await reporter.aclose(now() + 5)
+        await telling
 
-    run(lambda: instance(RateOrder(rate=50.0)))
-    run(lambda: instance(None))
+    for order in (RateOrder(rate=50.0), None):
+        with virtual_time() as run:
+            run(instance(order))
 
     assert calls == [(1010.0, 50.0), (1005.0, 50.0)]
+
+
+all_in_virtual_time(globals())
