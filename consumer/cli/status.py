@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from consumer.cli.support import Json, Root, console, fail, print_json, run
-from foundation.app_settings import ROOT, settings_of
+from foundation.app_settings import ROOT, STORAGE, settings_of
 from foundation.http.callers import NOBODY, named
 from foundation.sanitize import one_line
 from foundation.wording import duration_text, number_text
@@ -71,7 +71,7 @@ def status(
         return
     if not found:
         which = "no consumer" if name is None else f"no instance of '{escape(name)}'"
-        console.print(f"{which} has reported within the last day to the storage account of {api.STORAGE}")
+        console.print(f"{which} has reported within the last day to the storage account of {STORAGE}")
     for each in found:
         _show(each)
 

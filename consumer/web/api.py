@@ -12,6 +12,7 @@ from msgspec import Struct
 from consumer.telemetry.rate_orders import RateOrder, Rates, TableRateStore, effective, rates_text
 from consumer.telemetry.stats_store import KEPT, TableStatsStore
 from consumer.web.views import ConsumersView, consumers_view
+from foundation.app_settings import STORAGE
 from foundation.azure.connections import Settings
 from foundation.http.answers import Response, error_response, json_fields, json_response
 from foundation.http.callers import MAX_NAME, NOBODY, Caller, named
@@ -19,9 +20,6 @@ from foundation.sanitize import one_line
 from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import DecisionLog
 from scaling.storage.decision_log import TableDecisionLog, carried_out, order_key
-
-STORAGE = "AzureWebJobsStorage"
-"""Where consumers and the dashboard meet: the connection of the tables ConsumerStats and ConsumerControls."""
 
 
 class ConsumerTables(Struct, frozen=True):
@@ -45,12 +43,12 @@ class UnknownConsumerError(RateRequestError):
     """Nobody has seen a consumer of that name."""
 
 
-def open_tables(settings: Settings, clock: Callable[[], float], connection: str = STORAGE) -> ConsumerTables:
-    """The tables of a storage account. Raises ConnectionSettingsError."""
+def open_tables(settings: Settings, clock: Callable[[], float]) -> ConsumerTables:
+    """The tables where consumers and the dashboard meet. Raises ConnectionSettingsError."""
     return ConsumerTables(
-        TableStatsStore(settings, connection),
-        TableRateStore(settings, connection),
-        TableDecisionLog(settings, connection),
+        TableStatsStore(settings, STORAGE),
+        TableRateStore(settings, STORAGE),
+        TableDecisionLog(settings, STORAGE),
         clock,
     )
 
