@@ -12,15 +12,6 @@ import typer
 
 from spark_jobs.errors import InputError, JobError
 
-JOBS: dict[str, str] = {
-    "telemetry-aggregation": "spark_jobs.telemetry_aggregation.job",
-    "sampling-report": "spark_jobs.sampling_report.job",
-    "reconciliation": "spark_jobs.reconciliation.job",
-    "backtest": "spark_jobs.backtest.job",
-    "backfill": "spark_jobs.backfill.job",
-}
-"""Command to module. A module has `command`, a typer function whose docstring is the help, and `main`."""
-
 SUMMARIES: dict[str, str] = {
     "telemetry-aggregation": "Backlogs, rates, 429 share, RU per record, lag, scale actions and cost by minute, hour, day.",
     "sampling-report": "What Application Insights sampled, what it lost, and on which day that began.",
@@ -28,6 +19,9 @@ SUMMARIES: dict[str, str] = {
     "backtest": "Recorded metrics against a grid of rules: SLO misses, cost, actions, and what to set.",
     "backfill": "Capture files into Cosmos DB through the consumer's sink, at a global rate, resumable.",
 }
+
+JOBS = {name: f"spark_jobs.{name.replace('-', '_')}.job" for name in SUMMARIES}
+"""Command to module. A module has `command`, a typer function whose docstring is the help, and `main`."""
 
 # The options that jobs share, by the same names everywhere.
 Output = Annotated[

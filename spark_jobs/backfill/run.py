@@ -25,12 +25,12 @@ from spark_jobs.backfill.transforms import POSITION, in_order, of_hub, only_miss
 from spark_jobs.backfill.view import showing
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.classic import SPARK_ERRORS, is_classic
-from spark_jobs.platform.executor_settings import for_executors
 from spark_jobs.platform.failures import reason_of
 from spark_jobs.platform.output import read_parquet_or_delta
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import PLACES, manifest_of, result_table
 from spark_jobs.platform.rows import collected
+from spark_jobs.platform.source_options import for_executors
 
 LEDGER_WITHIN = 30.0
 

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from functools import partial
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from spark_jobs.backfill.budget.board import Told
 from spark_jobs.backfill.budget.coordinator import Coordinator
-from spark_jobs.platform.progress import REFRESH, console
+from spark_jobs.platform.progress import REFRESH, beside, console
 
 LINE_EVERY = 10.0  # seconds, where there is no terminal
 
 
-@contextmanager
-def showing(coordinator: Coordinator, total: int) -> Iterator[None]:
+def showing(coordinator: Coordinator, total: int) -> AbstractContextManager[None]:
     """Shows how many of `total` events are settled, until the block ends."""
-    stop = threading.Event()
-    follow = _bar if console.is_terminal else _lines
-    thread = threading.Thread(target=follow, args=(coordinator, total, stop), name="progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+    return beside(partial(_bar if console.is_terminal else _lines, coordinator, total))
 
 
 def _bar(coordinator: Coordinator, total: int, stop: threading.Event) -> None:

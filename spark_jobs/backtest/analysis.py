@@ -12,8 +12,7 @@ from foundation.settings_reader import ConfigError
 from scaling.config.policy import PolicySpec
 from spark_jobs.backtest.candidates.grid import BASELINE, Candidate, Plan, Targets, metric_of
 from spark_jobs.backtest.candidates.recommend import Choice, Judged, choose, choose_for_all, judge, judge_all
-from spark_jobs.backtest.candidates.toml_text import changes_text
-from spark_jobs.backtest.candidates.variation import GridError
+from spark_jobs.backtest.candidates.variation import GridError, changes_text
 from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.replay.score import Row
 from spark_jobs.backtest.work import Comparing, Comparison, Scoring, Settings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -29,20 +29,27 @@ def watch(spark: SparkSession, doing: str) -> Iterator[None]:
         yield
     else:
         with console.status(doing) as status:
-            stop = threading.Event()
 
-            def follow() -> None:
+            def follow(stop: threading.Event) -> None:
                 while not stop.wait(REFRESH):
                     status.update(f"{doing}  {_tasks(spark)}")
 
-            thread = threading.Thread(target=follow, name="progress", daemon=True)
-            thread.start()
-            try:
+            with beside(follow):
                 yield
-            finally:
-                stop.set()
-                thread.join()
     console.print(f"{doing}: {time.monotonic() - begun:.1f} s", markup=False, soft_wrap=True)
+
+
+@contextmanager
+def beside(follow: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Runs `follow` on a thread; its event is set when the block ends."""
+    stop = threading.Event()
+    thread = threading.Thread(target=follow, args=(stop,), name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _tasks(spark: SparkSession) -> str:

@@ -1,4 +1,4 @@
-"""What the options of Python data sources have in common, as Spark shows and hands them on."""
+"""What Spark shows and hands on to its other processes: options of Python data sources, and settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from consumer.config import ConsumerConfig
 from spark_jobs.errors import InputError
 
 # Plans, the event log and the history server show options. Spark redacts those whose names have "secret" in them
@@ -23,6 +24,7 @@ _SHOWN = {name.removeprefix("secret").lower(): name for name in (SETTINGS, CONNE
 FOR_EVER = "36500d"
 """`maxFileAge` of streams: by default Spark passes over files that are a week older than the newest one, in silence."""
 
+_PREFIXES = ("EVENTHUB_", "COSMOS_", "CONSUMER_", "ALLOW_", "BLOB_", "TIDEMARK_")
 _SHARED = ("TIDEMARK_CA_BUNDLE", "SSL_CERT_FILE")
 
 
@@ -61,3 +63,17 @@ def carried(settings: Mapping[str, str], connection: str) -> dict[str, str]:
 def environment(options: Mapping[str, str]) -> dict[str, str]:
     """This process's environment, and the settings that the options carry."""
     return {**os.environ, **json.loads(options.get(SETTINGS) or "{}")}
+
+
+def for_executors(settings: Mapping[str, str], config: ConsumerConfig) -> dict[str, str]:
+    """The settings that a task needs, and no others: connections are secrets, and the environment has more of them."""
+    connections = (config.hub_connection, config.cosmos_connection, config.storage_connection)
+    return {
+        name: value
+        for name, value in settings.items()
+        if name.upper().startswith(_PREFIXES)
+        or any(
+            name.lower() == each.lower() or name.lower().startswith((f"{each}__".lower(), f"{each}:".lower()))
+            for each in connections
+        )
+    }

@@ -24,11 +24,10 @@ from consumer.model import NOTHING_SETTLED, Checkpoint
 from consumer.running.assembly import Parts
 from foundation.errors import TidemarkError
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.platform.executor_settings import for_executors
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import collected
-from spark_jobs.platform.source_options import SETTINGS
+from spark_jobs.platform.source_options import SETTINGS, for_executors
 from spark_jobs.reconciliation.keys import META_FIELDS, Mapping, document_keys, event_keys
 from spark_jobs.reconciliation.schemas import LETTERS, SETTLED_RUNS, Identity
 from spark_jobs.reconciliation.transforms import CLOCK_SKEW, distinct_events

@@ -280,21 +280,17 @@ def command(
 
 
 def _tell(summary: Summary) -> None:
-    console = Console()
+    console = Console(markup=False, highlight=False, soft_wrap=True)
     told = ", ".join(
         f"{count:,} {status.replace('_', ' ')}" for status, count in sorted(summary.counts.items())
     )
     console.print(
         f"{summary.events:,} events: {told or 'none'}; {summary.duplicates:,} settled twice; {summary.missing:,} sequence "
-        "numbers missing",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
+        "numbers missing"
     )
-    console.print(
-        "gate closed" if summary.closed else "gate open", style="bold red" if summary.closed else "bold green"
-    )
-    console.print(f"report: {summary.report}", markup=False, highlight=False, soft_wrap=True)
+    gate, colour = ("closed", "red") if summary.closed else ("open", "green")
+    console.print(f"gate {gate}", style=f"bold {colour}")
+    console.print(f"report: {summary.report}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -316,19 +316,16 @@ def command(
 
 
 def _tell(summary: Summary) -> None:
-    console = Console()
+    console = Console(markup=False, highlight=False, soft_wrap=True)
     for finding in summary.findings:
         style = "bold red" if finding.kind in LOSSES else "bold"
-        console.print(f"{finding.day}  {finding.kind}", style=style, markup=False, highlight=False)
-        console.print(f"  {finding.sentence()}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{finding.day}  {finding.kind}", style=style)
+        console.print(f"  {finding.sentence()}")
     if not summary.findings:
         console.print("no break found")
     if summary.copies:
-        console.print(
-            f"{summary.copies:,} rows are in more than one file of the export; each counts once",
-            highlight=False,
-        )
-    console.print(f"report: {summary.report}", markup=False, highlight=False, soft_wrap=True)
+        console.print(f"{summary.copies:,} rows are in more than one file of the export; each counts once")
+    console.print(f"report: {summary.report}")
 
 
 def _date(text: str) -> date:

@@ -24,7 +24,6 @@ from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import between, cached, collected
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.registration import spark_session
-from spark_jobs.telemetry_aggregation import page
 from spark_jobs.telemetry_aggregation.capacity import scaling
 from spark_jobs.telemetry_aggregation.datasets import Dataset, States, decisions, metrics, telemetry
 from spark_jobs.telemetry_aggregation.gauges import gauges
@@ -289,6 +288,8 @@ def _report(
     spark: SparkSession, results: Results, quality: Sequence[tuple[object, ...]], settings: Settings
 ) -> str:
     """Makes the run's tables current and writes the page of them."""
+    from spark_jobs.telemetry_aggregation import page  # noqa: PLC0415 - matplotlib takes a second
+
     results.write("quality", spark.createDataFrame(list(quality), QUALITY).coalesce(1))
     with watch(spark, "writing the report"):
         tables = {name: results.table(name) for name in results.names if name != "quality"}

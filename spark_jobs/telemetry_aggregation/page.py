@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from matplotlib.axes import Axes
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.platform.rows import collected
+from spark_jobs.reports import plots
 from spark_jobs.reports.report import Report, number
 from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 POINTS = 400  # windows per plot: more cannot be told apart on the page
 SHOWN = 4  # series per figure; the tables have all
@@ -102,8 +100,6 @@ def _finest(table: DataFrame, days: Sequence[Row]) -> DataFrame:
 
 
 def _backlogs(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
-    from spark_jobs.reports import plots  # noqa: PLC0415 - matplotlib takes a second
-
     report.heading("Backlogs and other gauges")
     peaks: dict[tuple[str, str, str], float] = defaultdict(float)
     for row in days:
@@ -139,8 +135,6 @@ def _backlogs(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
 
 
 def _plot_gauge(axes: Axes, series: tuple[str, str, str], table: DataFrame) -> None:
-    from spark_jobs.reports import plots  # noqa: PLC0415
-
     subject, part, metric = series
     chosen = table.where(
         (F.col("subject") == subject) & (F.col("part") == part) & (F.col("metric") == metric)
@@ -160,8 +154,6 @@ def _plot_gauge(axes: Axes, series: tuple[str, str, str], table: DataFrame) -> N
 
 
 def _flows(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
-    from spark_jobs.reports import plots  # noqa: PLC0415
-
     report.heading("Consumers")
     rows = collected(_finest(table, days).orderBy("window_start"))
     consumers = sorted({(row.consumer, row.hub) for row in rows})[:SHOWN]
@@ -257,8 +249,6 @@ def _drawn(value: float | None) -> float:
 
 
 def _scaling(report: Report, table: DataFrame, days: Sequence[Row], currency: str) -> None:
-    from spark_jobs.reports import plots  # noqa: PLC0415
-
     report.heading("Scale actions, capacity and cost")
     rows = collected(_finest(table, days).orderBy("window_start"))
     targets = sorted({row.target for row in rows})[:SHOWN]

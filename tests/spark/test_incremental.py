@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from spark_jobs.platform.results import manifest_of, result_table
 from spark_jobs.schemas import DECISIONS
 from spark_jobs.telemetry_aggregation import incremental as module
-from spark_jobs.telemetry_aggregation import job
+from spark_jobs.telemetry_aggregation import job, page
 from spark_jobs.telemetry_aggregation.datasets import decisions
 from spark_jobs.telemetry_aggregation.incremental import Incremental, latest_mark
 from spark_jobs.telemetry_aggregation.inputs import Inputs
@@ -69,7 +69,7 @@ class World:
 
     def publish(self, monkeypatch):
         monkeypatch.setattr(job, "write_report", lambda *_: "page")
-        monkeypatch.setattr(job.page, "build", lambda *_: None)
+        monkeypatch.setattr(page, "build", lambda *_: None)
         job.publish(self.spark, self.settings)
 
     @property

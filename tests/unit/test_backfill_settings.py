@@ -7,8 +7,8 @@ import pytest
 from spark_jobs.backfill.run import BackfillSettings, Selection, backfill
 from spark_jobs.backfill.target import read_target
 from spark_jobs.errors import InputError
-from spark_jobs.platform.executor_settings import for_executors
 from spark_jobs.platform.failures import reason_of
+from spark_jobs.platform.source_options import for_executors
 
 CONSUMER = {
     "EventHubConnection": "Endpoint=sb://orders.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=s",

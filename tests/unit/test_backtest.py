@@ -22,8 +22,7 @@ from spark_jobs.backtest.candidates.recommend import (
     pareto_front,
     verdict_of,
 )
-from spark_jobs.backtest.candidates.toml_text import as_toml
-from spark_jobs.backtest.candidates.variation import GridError
+from spark_jobs.backtest.candidates.variation import GridError, as_toml
 from spark_jobs.backtest.reading import from_entries, read_arrivals, read_log
 from spark_jobs.backtest.replay.fleet import Fleet, Model
 from spark_jobs.backtest.replay.history import (

@@ -1,8 +1,9 @@
-"""Which parts of a target's table a grid varies, and all their combinations. Pure."""
+"""Which parts of a target's table a grid varies, all their combinations, and changed keys as TOML. Pure."""
 
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -16,6 +17,7 @@ MAX_CANDIDATES = 10_000
 SETTING = "COLLECT_SCHEDULE"
 """The only app setting a grid may vary: how often the collector ticks matters more than most parameters."""
 
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
 _PART = re.compile(r"([^\[\]]+)(?:\[(\d+)\])?")
 
 
@@ -125,3 +127,27 @@ def _short(path: tuple[str, ...], axes: Sequence[Axis]) -> str:
 def _value(value: Any) -> str:
     text = str(value)
     return f'"{text}"' if " " in text else text
+
+
+def as_toml(value: Any) -> str:
+    """One value as TOML writes it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{_key(k)} = {as_toml(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(as_toml, value)) + "]"
+    return str(value)
+
+
+def _key(key: str) -> str:
+    return key if _BARE.fullmatch(key) else json.dumps(key, ensure_ascii=False)
+
+
+def changes_text(target: str, changes: Mapping[str, Any]) -> str:
+    """The changes of a candidate below a comment that names the target's table; one line per key."""
+    lines = [f"# in [targets.{_key(target)}]"]
+    lines += [f"{key} = {as_toml(value)}" for key, value in changes.items()]
+    return "\n".join(lines)

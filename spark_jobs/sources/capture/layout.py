@@ -24,11 +24,10 @@ _NEEDED = ("EventHub", "PartitionId", *_NUMBERS)  # as Capture itself asks for
 
 
 class Place(NamedTuple):
-    """What a path tells. `time` is the start of the file's window: year to second."""
+    """What a path tells of the file's events."""
 
     hub: str
     partition: str
-    time: tuple[int, ...]
 
 
 class CaptureLayout:
@@ -64,4 +63,4 @@ class CaptureLayout:
                 f"the file '{path}' is not named by the capture layout '{self.text}'; set the layout that the event"
                 " hub has (its 'capture file name format')"
             )
-        return Place(match["EventHub"], match["PartitionId"], tuple(int(match[name]) for name in _NUMBERS))
+        return Place(match["EventHub"], match["PartitionId"])

@@ -24,16 +24,11 @@ def day_of(moment: str) -> Column:
 
 def in_windows(states: DataFrame) -> DataFrame:
     """Every minute once per window it belongs to, with `window` and `start` (microseconds) in place of `minute`."""
-    each = F.explode(
-        F.array(
-            *(
-                F.struct(F.lit(name).alias("window"), floor_to(F.col("minute"), width).alias("start"))
-                for name, width in WINDOWS.items()
-            )
-        )
+    each = (
+        F.struct(F.lit(name).alias("window"), floor_to(F.col("minute"), width).alias("start"))
+        for name, width in WINDOWS.items()
     )
-    rest = [column for column in states.columns if column != "minute"]
-    return states.select(each.alias("in"), *rest).select("in.window", "in.start", *rest)
+    return states.select(F.inline(F.array(*each)), "*").drop("minute")
 
 
 def starts() -> Column:
