@@ -10,7 +10,6 @@ tells their number. With a quarantine, a task holds the events of one file in me
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
@@ -20,13 +19,12 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
 from spark_jobs.platform.data_source import Source, TaskReader
-from spark_jobs.platform.source_options import STORAGE
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING
 from spark_jobs.sources.capture.settings import NAME, CaptureSettings
 from spark_jobs.sources.capture.task import batches_of, read_file
 from spark_jobs.sources.files.input_files import Quarantine
-from spark_jobs.sources.files.spark_files import folder_for_python, read_with_spark, url_for_spark
+from spark_jobs.sources.files.spark_files import options_of, read_with_spark, url_for_spark
 
 
 def read_capture(
@@ -43,20 +41,13 @@ def read_capture(
     Raises InputError at once where there are no such files or they are named otherwise; files that cannot be read end
     the first action on the frame, or go to `quarantine`. Events that are in several files come several times.
     """
-    if quarantine and not storage:
-        quarantine = folder_for_python(spark, quarantine)
-    options = {"path": path, "layout": layout}
-    if quarantine is not None:
-        options["quarantine"] = quarantine
-    if columns is not None:
-        options["columns"] = ",".join(columns)
-    if storage:
-        options[STORAGE] = json.dumps(dict(storage))
+    chosen = None if columns is None else ",".join(columns)
+    options = options_of(spark, path, quarantine, storage, layout=layout, columns=chosen)
     settings = CaptureSettings.of(options)
     url = url_for_spark(spark, path, storage)
     if url is not None:
-        if quarantine:
-            Quarantine(quarantine, url)
+        if settings.quarantine:
+            Quarantine(settings.quarantine, url)
         task = partial(read_file, settings=settings, url=url)
         schema = StructType([EVENTS[column] for column in settings.columns])
         return read_with_spark(spark, url, (ENDING,), task, schema)

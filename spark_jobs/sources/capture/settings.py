@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from spark_jobs.errors import InputError
-from spark_jobs.platform.source_options import STORAGE, check_secrets, positive
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING, CaptureLayout, Place
-from spark_jobs.sources.files.input_files import Folder, Quarantine, packed
+from spark_jobs.sources.files.input_files import FileOptions, packed
 
 NAME = "eventhubs_capture"
 
@@ -27,37 +25,17 @@ class CaptureFile(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CaptureSettings:
+class CaptureSettings(FileOptions):
     """The options, parsed. Raises InputError naming the one at fault."""
 
-    path: str
     layout: str
-    quarantine: str | None
     columns: tuple[str, ...]
-    storage: dict[str, Any]
-    partition_bytes: int
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> CaptureSettings:
-        check_secrets(options)
-        path = options.get("path")
-        if not path:
-            raise InputError(f'the source "{NAME}" needs a path: the folder of the capture files')
-        storage = options.get(STORAGE)
-        return cls(
-            path=path,
-            layout=options.get("layout") or DEFAULT,
-            quarantine=options.get("quarantine") or None,
-            columns=_columns(options.get("columns")),
-            storage=json.loads(storage) if storage else {},
-            partition_bytes=positive("partitionBytes", options.get("partitionBytes") or str(PARTITION_BYTES)),
-        )
-
-    def folder(self) -> Folder:
-        return Folder(self.path, self.storage)
-
-    def quarantined(self) -> Quarantine | None:
-        return Quarantine(self.quarantine, self.folder(), self.storage) if self.quarantine else None
+        layout, columns = options.get("layout") or DEFAULT, _columns(options.get("columns"))
+        files = "the capture files"
+        return cls.read(options, NAME, files, PARTITION_BYTES, layout=layout, columns=columns)
 
     def files(self) -> list[CaptureFile]:
         layout = CaptureLayout(self.layout)

@@ -6,12 +6,14 @@ import json
 import mmap
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
 from spark_jobs.errors import InputError
+from spark_jobs.platform.source_options import STORAGE, check_secrets, positive
 
 LAKE = {"abfs", "abfss", "az"}
 
@@ -108,6 +110,34 @@ def mounted(url: str) -> str:
         return url
     path = "/" + url.removeprefix("dbfs:").lstrip("/")
     return path if path.startswith(("/Volumes/", "/Workspace/")) else f"/dbfs{path}"
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """The options that all sources of files have, parsed."""
+
+    path: str
+    quarantine: str | None
+    storage: dict[str, Any]
+    partition_bytes: int
+
+    @classmethod
+    def read(
+        cls, options: Mapping[str, str], name: str, files: str, partition_bytes: int, **more: Any
+    ) -> Self:
+        """Raises InputError naming the one at fault. `partition_bytes` is the default; `more` are the fields of `cls`."""
+        check_secrets(options)
+        path, size = options.get("path"), options.get("partitionBytes") or str(partition_bytes)
+        if not path:
+            raise InputError(f'the source "{name}" needs a path: the folder of {files}')
+        storage = json.loads(options.get(STORAGE) or "{}")
+        return cls(path, options.get("quarantine") or None, storage, positive("partitionBytes", size), **more)
+
+    def folder(self) -> Folder:
+        return Folder(self.path, self.storage)
+
+    def quarantined(self) -> Quarantine | None:
+        return Quarantine(self.quarantine, self.folder(), self.storage) if self.quarantine else None
 
 
 class Quarantine:

@@ -7,6 +7,7 @@ Spark's rights, opens what Spark has no file system for, and what is given with 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from pyspark.sql.types import StructType
 from spark_jobs.errors import InputError
 from spark_jobs.platform.output import qualified
 from spark_jobs.platform.rows import first_of
+from spark_jobs.platform.source_options import STORAGE
 
 ReadFile = Callable[[str, memoryview], Iterator[pa.RecordBatch]]
 """From a file's URL and content to its batches."""
@@ -40,6 +42,21 @@ def folder_for_python(spark: SparkSession, path: str) -> str:
     except InputError:
         return path  # a kind of URL that Spark does not know
     return "/" + url.removeprefix("file:").lstrip("/") if url.startswith("file:") else url
+
+
+def options_of(
+    spark: SparkSession,
+    path: str,
+    quarantine: str | None,
+    storage: Mapping[str, Any] | None,
+    **more: str | None,
+) -> dict[str, str]:
+    """The options of a source of files; what is None is left out."""
+    if quarantine and not storage:
+        quarantine = folder_for_python(spark, quarantine)
+    kept = json.dumps(dict(storage)) if storage else None
+    given = {"path": path, "quarantine": quarantine, STORAGE: kept, **more}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def read_with_spark(

@@ -9,10 +9,10 @@ aside whole.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -22,10 +22,10 @@ from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
 from spark_jobs.platform.data_source import Source, TaskReader
-from spark_jobs.platform.source_options import FOR_EVER, STORAGE, check_secrets, positive
+from spark_jobs.platform.source_options import FOR_EVER
 from spark_jobs.schemas import arrow_schema
-from spark_jobs.sources.files.input_files import Folder, FoundFile, Quarantine, packed
-from spark_jobs.sources.files.spark_files import folder_for_python, read_with_spark, url_for_spark
+from spark_jobs.sources.files.input_files import FileOptions, Folder, FoundFile, Quarantine, packed
+from spark_jobs.sources.files.spark_files import folder_for_python, options_of, read_with_spark, url_for_spark
 from spark_jobs.sources.records.records import (
     Parsed,
     ReadRow,
@@ -42,36 +42,22 @@ PARTITION_BYTES = 16 << 20
 _REASONS_KEPT = 1000  # in one reason file; the records are all kept
 
 
-class RecordSettings(NamedTuple):
+@dataclass(frozen=True)
+class RecordSettings(FileOptions):
     """The options, parsed."""
 
     source: str
-    path: str
     endings: tuple[str, ...]
-    quarantine: str | None
-    storage: dict[str, Any]
-    partition_bytes: int
 
     @classmethod
     def of(cls, source: str, endings: tuple[str, ...], options: Mapping[str, str]) -> RecordSettings:
-        check_secrets(options)
-        path, storage = options.get("path"), options.get(STORAGE)
-        if not path:
-            raise InputError(f'the source "{source}" needs a path: the folder of its files')
-        return cls(
-            source,
-            path,
-            endings,
-            options.get("quarantine") or None,
-            json.loads(storage) if storage else {},
-            positive("partitionBytes", options.get("partitionBytes") or str(PARTITION_BYTES)),
-        )
+        return cls.read(options, source, "its files", PARTITION_BYTES, source=source, endings=endings)
 
     def files(self) -> list[FoundFile]:
         """Raises InputError where there are none."""
         found = [
             file
-            for file in Folder(self.path, self.storage).find("")
+            for file in self.folder().find("")
             if file.name.lower().endswith(self.endings) and not _is_hidden(file.name)
         ]
         if not found:
@@ -105,8 +91,7 @@ class RecordSource(Source):
 def _batches_of(
     settings: RecordSettings, parse: Callable[[bytes, str], Parsed], files: Sequence[FoundFile]
 ) -> Iterator[pa.RecordBatch]:
-    folder = Folder(settings.path, settings.storage)
-    aside = Aside.of(folder, settings.quarantine, settings.storage)
+    folder, aside = settings.folder(), Aside(settings.quarantined())
     for file in files:
         yield from _batches(file.name, folder.read(file.name), parse, aside)
 
@@ -128,16 +113,6 @@ class Aside:
 
     def __init__(self, quarantine: Quarantine | None) -> None:
         self._quarantine = quarantine
-
-    @classmethod
-    def of(
-        cls, source: Folder | str, quarantine: str | None, storage: Mapping[str, Any] | None = None
-    ) -> Self:
-        """`source` is where the files are; its URL will do, and matters only with a quarantine."""
-        if not quarantine:
-            return cls(None)
-        folder = Folder(source, storage) if isinstance(source, str) else source
-        return cls(Quarantine(quarantine, folder, storage))
 
     def file(self, name: str, data: memoryview, reason: str) -> None:
         if self._quarantine is None:
@@ -171,28 +146,21 @@ def read_records(
 ) -> DataFrame:
     """A batch frame. Raises InputError at once where there are no files, or the quarantine is among them."""
     url = url_for_spark(spark, path, storage)
-    if quarantine and not storage:
-        quarantine = folder_for_python(spark, quarantine)
-    if url is not None:
-        if quarantine:
-            Quarantine(quarantine, url)
-        task = partial(_read_file, source=source, url=url, quarantine=quarantine)
-        return read_with_spark(spark, url, source.ENDINGS, task, source.SCHEMA)
-    options = {"path": path}
-    if quarantine is not None:
-        options["quarantine"] = quarantine
-    if storage:
-        options[STORAGE] = json.dumps(dict(storage))
+    options = options_of(spark, path, quarantine, storage)
     settings = RecordSettings.of(source.NAME, source.ENDINGS, options)
+    if url is not None:
+        _aside(path, url, settings.quarantine)
+        task = partial(_read_file, source=source, url=url, quarantine=settings.quarantine)
+        return read_with_spark(spark, url, source.ENDINGS, task, source.SCHEMA)
     settings.files()
-    Aside.of(path, quarantine, storage)
+    settings.quarantined()
     return spark.read.format(source.NAME).options(**options).load()
 
 
 def _read_file(
     name: str, data: memoryview, *, source: type[RecordSource], url: str, quarantine: str | None
 ) -> Iterator[pa.RecordBatch]:
-    return _batches(name, data, source.parse, Aside(Quarantine(quarantine, url) if quarantine else None))
+    return _batches(name, data, source.parse, _aside(name, url, quarantine))
 
 
 # -- streams -----------------------------------------------------------------------------------------------
@@ -227,9 +195,7 @@ def stream_lines(
 
 def _aside(path: str, url: str | None, quarantine: str | None) -> Aside:
     """`url` is given where Spark opens the files."""
-    if url is not None and quarantine:
-        return Aside(Quarantine(quarantine, url))
-    return Aside.of(path, quarantine)
+    return Aside(Quarantine(quarantine, Folder(path) if url is None else url) if quarantine else None)
 
 
 def _parse_lines(
