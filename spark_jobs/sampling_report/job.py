@@ -30,7 +30,6 @@ from spark_jobs.sampling_report.changes import Change, Share, changes
 from spark_jobs.sampling_report.kql import Question
 from spark_jobs.sampling_report.page import Bin
 from spark_jobs.sampling_report.transforms import (
-    Scope,
     bin_start,
     binned,
     chosen,
@@ -114,7 +113,7 @@ def report_on(spark: SparkSession, events: DataFrame, settings: Settings) -> Sum
     with watch(spark, "looking for the event"):
         found = _choose(collected(names(events)), settings)
         seen = Observation()
-        stored = chosen(events, Scope(found.event, settings.since, settings.until))
+        stored = chosen(events, found.event, settings.since, settings.until)
         stored = stored.observe(seen, F.count(F.lit(1)).alias("rows"))
         kept = cached(once(stored) if found.with_ids else stored)
     try:

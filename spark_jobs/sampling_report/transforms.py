@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from msgspec import Struct
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
@@ -47,14 +46,6 @@ _ORIGIN = (datetime(1970, 1, 1, tzinfo=UTC) - datetime(1, 1, 1, tzinfo=UTC)) // 
 _MICROSECOND = timedelta(microseconds=1)
 
 
-class Scope(Struct, frozen=True):
-    """Which events: of this name, from `since` on and before `until`, where given."""
-
-    event: str
-    since: datetime | None = None
-    until: datetime | None = None
-
-
 def names(events: DataFrame) -> DataFrame:
     """Rows per event name and table, how many have an id, and the time of the first and the last."""
     return events.groupBy("name", "source").agg(
@@ -65,9 +56,11 @@ def names(events: DataFrame) -> DataFrame:
     )
 
 
-def chosen(events: DataFrame, scope: Scope) -> DataFrame:
-    """The events in scope, as they come."""
-    return between(events.where(F.col("name") == scope.event), "timestamp", scope.since, scope.until)
+def chosen(
+    events: DataFrame, name: str, since: datetime | None = None, until: datetime | None = None
+) -> DataFrame:
+    """The events of this name, from `since` on and before `until`, as they come."""
+    return between(events.where(F.col("name") == name), "timestamp", since, until)
 
 
 def once(events: DataFrame) -> DataFrame:

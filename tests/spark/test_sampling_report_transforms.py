@@ -9,7 +9,6 @@ import pytest
 
 from spark_jobs.sampling_report.transforms import (
     BINS,
-    Scope,
     binned,
     chosen,
     filled,
@@ -110,7 +109,7 @@ def close(value, expected):
 @pytest.mark.parametrize(("seed", "width"), [(1, DAY), (2, HOUR)])
 def test_random_events_give_what_pandas_gives(spark, seed, width):
     rows = random_rows(seed)
-    found = by_start(binned(chosen(table(spark, rows), Scope("X")), width, "points"))
+    found = by_start(binned(chosen(table(spark, rows), "X"), width, "points"))
     expected = by_hand(rows, width)
 
     assert found.keys() == expected.keys()
@@ -123,7 +122,7 @@ def test_random_events_give_what_pandas_gives(spark, seed, width):
 
 def test_only_events_of_the_name_and_time_are_taken(spark):
     rows = [event(T0 + hours * HOUR, name=name) for hours in range(6) for name in "XY"]
-    kept = chosen(table(spark, rows), Scope("X", T0 + 2 * HOUR, T0 + 4 * HOUR)).collect()
+    kept = chosen(table(spark, rows), "X", T0 + 2 * HOUR, T0 + 4 * HOUR).collect()
 
     assert sorted(row["timestamp"].hour for row in kept) == [2, 3]
     assert {row["name"] for row in kept} == {"X"}
