@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from azure.eventhub.aio import _client_base_async as client_base
 from typer.testing import CliRunner
 
 from devstack.event_hubs import EventHubsServer
@@ -231,7 +232,8 @@ def test_an_empty_input_is_told(server, tmp_path):
     assert publish(server, tmp_path, "--file", "-") == (0, "nothing to publish: the input has no lines")
 
 
-def test_a_hub_that_is_not_there_is_named_with_the_settings_to_look_at(server, tmp_path):
+def test_a_hub_that_is_not_there_is_named_with_the_settings_to_look_at(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(client_base.asyncio, "sleep", lambda _: asyncio.sleep(0.01))  # nor between two tries
     file = tmp_path / "events.jsonl"
     file.write_text("{}")
 
