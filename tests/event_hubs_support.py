@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 
 from azure.eventhub._pyamqp.aio import _client_async as amqp_client
 from azure.eventhub.aio import EventHubConsumerClient, EventHubProducerClient
@@ -11,21 +10,12 @@ from azure.eventhub.aio import _client_base_async as client_base
 from azure.eventhub.aio._eventprocessor import event_processor
 
 from devstack.event_hubs import EventHubsServer
-from tests.waiting import until
+from tests.waiting import look_sooner, until
 
 HUB, GROUP = "flights", "$Default"
 FAST = {"retry_backoff_factor": 0.05, "retry_backoff_max": 0.2}
 
-
-def _soon(seconds):
-    """The SDK looks every 0.05 s how far a link is that opens, in nine steps, and once a second whether one that is
-    to close has: most of the time of most tests.
-    """
-    return asyncio.sleep({0.05: 0.005, 1: 0.05}.get(seconds, seconds))
-
-
-for module in (client_base, amqp_client, event_processor):
-    module.asyncio = SimpleNamespace(**{**vars(asyncio), "sleep": _soon})
+look_sooner(client_base, amqp_client, event_processor)
 
 
 @asynccontextmanager

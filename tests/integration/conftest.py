@@ -4,6 +4,10 @@ import re
 
 import pytest
 import pytest_asyncio
+from azure.servicebus import _servicebus_receiver as receivers
+from azure.servicebus import _servicebus_sender as senders
+from azure.servicebus.aio import _servicebus_receiver_async as async_receivers
+from azure.servicebus.aio import _servicebus_sender_async as async_senders
 from playwright.async_api import async_playwright
 
 from devstack.service_bus import ServiceBusServer
@@ -16,6 +20,9 @@ from tests.browser_support import (
     waves,
 )
 from tests.threaded_server import running_in_thread
+from tests.waiting import look_sooner
+
+look_sooner(receivers, senders, async_receivers, async_senders)
 
 
 @pytest.fixture(scope="module")
