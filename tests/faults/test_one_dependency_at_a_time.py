@@ -7,9 +7,10 @@ import pytest
 from foundation.errors import StoreUnavailableError
 from scaling.ports import CollectError, ScalerError
 from tests.fleet_support import HANG, Fleet
-from tests.runner_support import MINUTE, NOW
+from tests.runner_support import NOW
 from tests.virtual_time import virtual_time
 
+SICK = "t150"
 PORTS = {
     "collector": CollectError("403"),
     "current": ScalerError("403"),
@@ -18,41 +19,31 @@ PORTS = {
     "save": StoreUnavailableError("tables are down"),
     "append": StoreUnavailableError("the log is down"),
 }
-SICK = {port: f"t{150 + number}" for number, port in enumerate(PORTS)}
 BY_READING = {"collector", "current"}
 
 
-def played(minutes: float, begin=lambda fleet: None, *, script=(), verify_every=MINUTE, **options) -> Fleet:
-    """A fleet after so many minutes; `begin`, and at their minutes the functions of `script`, do something to it."""
+def played(minutes: float, port: str | None = None, mood=None, *, target=SICK, script=(), **options) -> Fleet:
     with virtual_time() as run:
 
         async def play() -> Fleet:
             fleet = Fleet(**options)
-            begin(fleet)
+            if port is not None:
+                fleet.moods.of[port, target] = mood
             calls = [(minute, lambda call=call: call(fleet)) for minute, call in script]
-            await fleet.run(minutes, script=calls, verify_every=verify_every)
+            await fleet.run(minutes, script=calls)
             return fleet
 
         return run(play())
-
-
-def ill(moods):
-    """What the ports do for a target, or for all (`None`), from the beginning."""
-    return lambda fleet: fleet.moods.of.update(moods)
 
 
 def well(fleet: Fleet) -> None:
     fleet.moods.of.clear()
 
 
-def changes(fleet: Fleet, names) -> dict[str, list[int]]:
-    return {name: fleet.scalers[name].platform.ledger for name in names}
-
-
 def last_of_others(fleet: Fleet) -> float:
     """When, after the beginning, the last of the other targets had what it wanted."""
-    others = [name for name in fleet.names if name not in SICK.values()]
-    assert changes(fleet, others) == {name: [3] for name in others}
+    others = [name for name in fleet.names if name != SICK]
+    assert {name: fleet.scalers[name].platform.ledger for name in others} == {name: [3] for name in others}
     return max(fleet.effects[name] for name in others) - NOW
 
 
@@ -64,36 +55,30 @@ def undisturbed() -> float:
     return took
 
 
-@pytest.mark.parametrize(
-    ("ports", "hang", "patience"),
-    [
-        # A read that hangs delays one round to its end: 15 s. Nothing else is noticed by the others.
-        (BY_READING, True, 15.0),
-        (PORTS.keys() - BY_READING, True, 2.5),
-        (PORTS.keys(), False, 2.5),
-    ],
-    ids=["reads hang", "the others hang", "all fail"],
-)
-def test_what_is_wrong_with_a_target_costs_the_others_nothing(ports, hang, patience, undisturbed) -> None:
-    moods = {(port, SICK[port]): HANG if hang else PORTS[port] for port in ports}
-    fleet = played(5.9, ill(moods), script=((3.5, well),))
+@pytest.mark.parametrize("how", ["hangs", "fails"])
+@pytest.mark.parametrize("port", PORTS)
+def test_what_is_wrong_with_one_target_costs_the_others_nothing(
+    port: str, how: str, undisturbed: float
+) -> None:
+    fleet = played(5.9, port, HANG if how == "hangs" else PORTS[port], script=((3.5, well),))
 
+    # A read that hangs delays one round to its end: 15 s. Nothing else is noticed by the others.
+    patience = 15.0 if how == "hangs" and port in BY_READING else 2.5
     assert last_of_others(fleet) <= undisturbed + patience
-    sick = [SICK[port] for port in ports]
-    others = [name for name in fleet.names if name not in sick]
+    others = [name for name in fleet.names if name != SICK]
     assert {len(fleet.reports[name]) for name in others} == {6}
     for name in others:
         for _, report in fleet.reports[name]:
             assert (len(report.samples), report.capacity is None) == (1, False)
     # And who was ill gets what it wanted once it is well again, exactly once, and nobody was kept in the dark.
-    assert changes(fleet, sick) == {name: [3] for name in sick}
-    for port in ports & BY_READING:
-        assert any(f"collector {SICK[port]}: " in warning for warning in fleet.warnings)
+    assert fleet.scalers[SICK].platform.ledger == [3]
+    if port in BY_READING:
+        assert any(f"collector {SICK}: " in warning for warning in fleet.warnings)
 
 
 @pytest.mark.parametrize("port", ["collector", "current"])
 def test_after_the_first_round_a_read_that_hangs_costs_five_seconds_a_round(port: str) -> None:
-    fleet = played(3.9, ill({(port, SICK[port]): HANG}))
+    fleet = played(3.9, port, HANG)
 
     came = [at - NOW for at, _ in fleet.reports["t000"]]
     assert [round(at) for at in came] == [15, 65, 125, 185]
@@ -103,26 +88,38 @@ def test_after_the_first_round_a_read_that_hangs_costs_five_seconds_a_round(port
 @pytest.mark.parametrize("port", ["load", "save", "append", "purge"])
 def test_a_store_that_is_gone_for_all_is_told_and_all_goes_on_when_it_is_back(port: str, how: str) -> None:
     mood = HANG if how == "hangs" else StoreUnavailableError("down")
-    fleet = played(5.9, ill({(port, None): mood}), script=((1.5, well),), count=60)
+    fleet = played(5.9, port, mood, target=None, script=((1.5, well),), count=60)
 
     assert [len(fleet.reports[name]) for name in fleet.names] == [6] * 60
-    assert changes(fleet, fleet.names) == {name: [3] for name in fleet.names}
+    assert {name: fleet.scalers[name].platform.ledger for name in fleet.names} == {
+        name: [3] for name in fleet.names
+    }
 
 
 def test_three_hundred_entities_of_one_namespace_that_hang_leave_the_rest_their_samples_and_their_pace() -> (
     None
 ):
     names = [f"t{index:03}" for index in range(350)]
-    gone, fine = names[:300], names[300:]
-    endpoints = dict.fromkeys(gone, "Service Bus gone") | dict.fromkeys(fine, "Service Bus fine")
-    fleet = played(1.9, ill({("collector", name): HANG for name in gone}), count=350, endpoints=endpoints)
+    endpoints = {
+        name: "Service Bus gone" if index < 300 else "Service Bus fine" for index, name in enumerate(names)
+    }
+    with virtual_time() as run:
 
-    for name in fine:
+        async def play() -> Fleet:
+            fleet = Fleet(350, endpoints=endpoints)
+            for name in names[:300]:
+                fleet.moods.of["collector", name] = HANG
+            await fleet.run(1.9)
+            return fleet
+
+        fleet = run(play())
+
+    for name in names[300:]:
         (at, report), *_ = fleet.reports[name]
         assert at - NOW <= 15.1
         assert [sample.value for sample in report.samples] == [900.0]
         assert fleet.effects[name] - NOW < 40.0
-    for name in gone:
+    for name in names[:300]:
         _, report = fleet.reports[name][0]
         assert report.samples == ()
         assert "no answer" in report.failures[0].message or "not asked" in report.failures[0].message
@@ -136,15 +133,19 @@ BUSY = ScalerError("another operation is in progress", retry_after=20.0)
 def test_three_plans_that_cannot_be_moved_for_the_whole_life_of_their_actions_stall_nobody(mood) -> None:
     """The others want their change eight minutes later: no place of the queue's batch may be lost by then."""
     sick = ["t000", "t001", "t002"]
+    with virtual_time() as run:
 
-    def begin(fleet: Fleet) -> None:
-        fleet.backlog, fleet.backlogs = 300.0, dict.fromkeys(sick, 900.0)
-        fleet.moods.of.update({("apply", name): mood for name in sick})
+        async def play() -> Fleet:
+            fleet = Fleet(63)
+            fleet.backlog, fleet.backlogs = 300.0, dict.fromkeys(sick, 900.0)
+            fleet.moods.of.update({("apply", name): mood for name in sick})
+            await fleet.run(9.9, script=((7.9, lambda: setattr(fleet, "backlog", 900.0)),))
+            return fleet
 
-    fleet = played(9.9, begin, script=((7.9, lambda fleet: setattr(fleet, "backlog", 900.0)),), count=63)
+        fleet = run(play())
 
     others = [name for name in fleet.names if name not in sick]
-    assert changes(fleet, others) == {name: [3] for name in others}
+    assert {name: fleet.scalers[name].platform.ledger for name in others} == {name: [3] for name in others}
     assert max(fleet.effects[name] for name in others) - NOW < 8 * 60.0 + 12.0
     for name in sick:
         times = [at for at, target in fleet.orders if target == name]
@@ -154,13 +155,21 @@ def test_three_plans_that_cannot_be_moved_for_the_whole_life_of_their_actions_st
 
 def test_actions_are_neither_lost_nor_given_up_unsent_when_the_checks_run_every_ten_minutes() -> None:
     """Each message of the first two minutes is lost on its way: what is sent again comes from the evaluations."""
+    with virtual_time() as run:
 
-    async def lose(_message: str) -> None: ...
+        async def play() -> Fleet:
+            fleet = Fleet(20)
+            deliver, fleet._apply = fleet._apply, lose
+            await fleet.run(
+                8.9, verify_every=600.0, script=((2.0, lambda: setattr(fleet, "_apply", deliver)),)
+            )
+            return fleet
 
-    lost = ((2.0, lambda fleet: delattr(fleet, "_apply")),)
-    fleet = played(
-        8.9, lambda fleet: setattr(fleet, "_apply", lose), script=lost, verify_every=600.0, count=20
-    )
+        async def lose(_message: str) -> None: ...
 
-    assert changes(fleet, fleet.names) == {name: [3] for name in fleet.names}
+        fleet = run(play())
+
+    assert {name: fleet.scalers[name].platform.ledger for name in fleet.names} == {
+        name: [3] for name in fleet.names
+    }
     assert max(fleet.effects.values()) - NOW < 4 * 60.0
