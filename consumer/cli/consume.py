@@ -62,15 +62,15 @@ def consume(
     poison, 6 not all that was begun was settled in time, 7 the parent of a worker is gone, 1 anything else.
     """
     own_modules_of(root)
-    settings = settings_of(root)
-    logging.basicConfig(
-        level=settings.get("CONSUMER_LOG_LEVEL", "INFO").upper(),
-        format="%(asctime)s %(levelname)-7s %(message)s",
-        stream=sys.stderr,
-    )
-    keep_secrets_from_logs()
-    quiet_sdks(settings)
     try:
+        settings = settings_of(root)
+        logging.basicConfig(
+            level=settings.get("CONSUMER_LOG_LEVEL", "INFO").upper(),
+            format="%(asctime)s %(levelname)-7s %(message)s",
+            stream=sys.stderr,
+        )
+        keep_secrets_from_logs()
+        quiet_sdks(settings)
         config = read_config(settings)
         if processes > 1:
             status = supervise(processes, seconds=seconds, grace=config.shutdown + GRACE, root=root)

@@ -25,6 +25,7 @@ from consumer.stores.memory import MemoryCheckpointStore
 from foundation.errors import SettingsError, UnavailableError
 from tests.memory_dead_letters import MemoryDeadLetterStore
 from tests.memory_sink import MemorySink
+from tidemark.__main__ import command_line
 
 T0 = 1_795_000_000.0
 
@@ -231,6 +232,18 @@ def test_an_error_is_one_line_and_exit_status_1(parts):
     result = CliRunner().invoke(app, ["checkpoints", "show"])
 
     assert (result.exit_code, result.stderr) == (1, "error: EVENTHUB_NAME is not set\n")
+
+
+@pytest.mark.parametrize("command", [["consume"], ["consumer", "status"], ["checkpoints", "show"]])
+def test_settings_that_cannot_be_read_are_told_in_one_line(tmp_path, monkeypatch, command):
+    monkeypatch.delenv("FUNCTIONS_WORKER_RUNTIME", raising=False)
+    (tmp_path / "local.settings.json").write_text("{bad")
+
+    result = CliRunner().invoke(command_line(), [*command, "--root", str(tmp_path)])
+
+    assert "local.settings.json cannot be read: Expecting property name" in result.output
+    assert isinstance(result.exception, SystemExit)
+    assert result.exit_code in {1, 2}
 
 
 def test_list_shows_letters_and_counts_all(parts, tidemark):
