@@ -2,7 +2,7 @@
 
 Sessions of Spark Connect have no SparkContext and no `_jvm`; on Databricks these are all sessions on serverless compute
 and in standard access mode. So everything here may be missing, says so by its answer, and nothing may depend on it.
-No other module of the jobs touches these attributes (tests/unit/test_spark_rules.py).
+No other module of the jobs touches these attributes (tests/unit/spark_jobs/test_spark_rules.py).
 """
 
 from __future__ import annotations

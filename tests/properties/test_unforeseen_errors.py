@@ -122,7 +122,7 @@ def test_whatever_is_raised_at_any_call_the_change_is_made_once_and_the_error_is
 @given(odd_errors, st.sampled_from(["first", "scaler"]))
 def test_whatever_one_dependency_raises_every_other_target_has_its_report(error, which):
     from tests.fakes_azure import FakeCollector  # noqa: PLC0415 - beside it
-    from tests.unit.test_runner import Odd, collecting, reports  # noqa: PLC0415 - a test module's support
+    from tests.unit.scaling.service.test_runner import Odd, collecting, reports  # noqa: PLC0415 - a test module's support
 
     async def play():
         good = FakeCollector({"active": 8.0, "total": 9.0})

@@ -18,7 +18,7 @@ from spark_jobs.sources.records.telemetry import (
     read_decisions,
     stream_consumer_telemetry,
 )
-from tests.unit.test_source_records import CHECKPOINT, CLASSIC, INTERVAL, WORKSPACE, entry
+from tests.unit.spark_jobs.sources.test_source_records import CHECKPOINT, CLASSIC, INTERVAL, WORKSPACE, entry
 
 AT = 1_763_712_000.125
 

@@ -16,7 +16,7 @@ from spark_jobs.sources.files.spark_files import folder_for_python, url_for_spar
 from spark_jobs.sources.records import record_files
 from spark_jobs.sources.records.app_insights import read_app_insights
 from tests.spark.test_source_capture import events, place
-from tests.unit.test_source_capture import avro
+from tests.unit.spark_jobs.sources.test_source_capture import avro
 
 
 @pytest.fixture

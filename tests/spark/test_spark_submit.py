@@ -13,7 +13,7 @@ import pytest
 from spark_jobs.platform.java import ensure_java
 from spark_jobs.submit import tidemark_spark
 from tests.spark.result_files import read
-from tests.unit.test_source_records import AT, entry
+from tests.unit.spark_jobs.sources.test_source_records import AT, entry
 
 MINUTES = 30
 

@@ -4,7 +4,7 @@ in publisher/event_hubs/sdk/event_encoding.py.
 
 The SDK has no idempotent producer: its sender neither asks for the capability nor tells the properties of a link. What
 is used instead is one level below: its AMQP client, to which a sender link is given that does. Tests of the contract
-are in tests/unit/test_publisher_link_hooks.py. Import this module through publisher.event_hubs.sdk.links, which knows the
+are in tests/unit/publisher/event_hubs/test_publisher_link_hooks.py. Import this module through publisher.event_hubs.sdk.links, which knows the
 version that it is for, and what to do with another one.
 """
 

@@ -6,7 +6,7 @@
 
 `begin` and `last` are sequence numbers of the oldest event still there and of the newest one; a checkpoint is
 the sequence number of the last event settled. Two common implementations differ in cases that the tests set
-side by side (tests/unit/test_lag.py): events that retention has removed count as backlog for ever, or a hub
+side by side (tests/unit/scaling/collectors/test_lag.py): events that retention has removed count as backlog for ever, or a hub
 created anew counts as no backlog until it has outgrown its predecessor.
 """
 

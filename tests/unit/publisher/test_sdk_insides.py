@@ -32,7 +32,7 @@ from tests.publisher_support import FakeLinks, FakeService, events, read
 CONNECTION = (
     "Endpoint=sb://localhost:1;SharedAccessKeyName=n;SharedAccessKey=a2V5;UseDevelopmentEmulator=true"
 )
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PRIVATE = {
     "azure.eventhub._": {
         "publisher/event_hubs/sdk/event_encoding.py",

@@ -22,7 +22,7 @@ from scaling.service.reading import MetricSource
 from tests.fakes import controls_row
 from tests.fakes_azure import FakeCollector, FakePlatform, FakeScaler
 from tests.runner_support import MINUTE, NOW, Crash, World, metric, policy, report
-from tests.unit.test_lint import Unfinished
+from tests.unit.scaling.analysis.test_lint import Unfinished
 from tests.virtual_time import Clock
 
 QUICK = {"metrics": {"backlog": metric(span=120.0, min_samples=2)}}

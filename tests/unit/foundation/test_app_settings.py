@@ -12,7 +12,7 @@ from foundation.app_settings import settings_of
 from foundation.azure.connections import storage_endpoint, table_service, transport_options
 from foundation.errors import SettingsError
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 LOCAL = {
     "AzureWebJobsStorage": "UseDevelopmentStorage=true",
     "OrdersServiceBus": "Endpoint=sb://localhost:5672;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true",

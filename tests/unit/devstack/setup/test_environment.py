@@ -10,7 +10,7 @@ import pytest
 from devstack.setup import environment
 from devstack.setup.environment import SetupError, main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[4]
 WORKS = environment._works
 
 

@@ -15,7 +15,7 @@ from devstack.cosmos.protocol.errors import CosmosError
 V1 = KeyDefinition(("/pk",), version=1)
 V2 = KeyDefinition(("/pk",))
 MULTI = KeyDefinition(("/a", "/b", "/c"), kind="MultiHash")
-NODE_MODULES = Path(__file__).parents[2] / "devstack" / "node_modules"
+NODE_MODULES = Path(__file__).parents[4] / "devstack" / "node_modules"
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=120)
 numbers = st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False)

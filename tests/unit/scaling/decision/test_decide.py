@@ -64,7 +64,7 @@ class BrokenRule:
         return ("backlog",)
 
 
-BROKEN = RuleSpec(type="tests.unit.test_decide:BrokenRule", name="mine", options={})
+BROKEN = RuleSpec(type="tests.unit.scaling.decision.test_decide:BrokenRule", name="mine", options={})
 
 
 def made(value=CALM, current=3, *, windows=None, state=None, controls=NO_CONTROLS, now=NOW, **changes):

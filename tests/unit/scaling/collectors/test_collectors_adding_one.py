@@ -10,7 +10,7 @@ from foundation.settings_reader import parse_params
 from scaling.ports import CollectError
 from scaling.service.registry import collector_class
 
-PAGE = Path(__file__).parents[2] / "docs" / "adding-a-collector.md"
+PAGE = Path(__file__).parents[4] / "docs" / "adding-a-collector.md"
 
 
 def block(language: str) -> str:

@@ -13,7 +13,7 @@ from scaling.model import Reason
 from scaling.rules import MetricsView
 from scaling.window import Window, WindowSpec
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "adding-a-rule.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "adding-a-rule.md"
 SPEC = WindowSpec(span=60.0, interval=60.0)
 
 

@@ -16,7 +16,7 @@ from consumer.telemetry.metrics import INSTRUMENTS, ConsumerMetrics, azure_monit
 from foundation.errors import SettingsError
 from tests.consumer_telemetry_support import IDENTITY, partition, statistics
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[4]
 INTERVAL = Interval(seconds=5.0, received=10, written=9, dead_letters=1, attempts=12, retried=3, throttled=2)
 
 
