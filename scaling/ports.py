@@ -95,7 +95,7 @@ class Snapshot(Struct, frozen=True):
 
 
 class StateStore(Protocol):
-    """Windows and state per target; one atomic, guarded write per evaluation."""
+    """Windows, state and operators' orders per target; one atomic, guarded write per evaluation."""
 
     async def load(self, target: str) -> Snapshot: ...
 
@@ -112,18 +112,8 @@ class StateStore(Protocol):
         """
         ...
 
-    async def aclose(self) -> None: ...
-
-
-class ControlStore(Protocol):
-    """Operators' orders per target."""
-
-    async def load(self, target: str) -> tuple[Controls, str | None]:
-        """The controls and the tag that guards a write (None where there are none yet)."""
-        ...
-
-    async def save(self, target: str, controls: Controls, etag: str | None) -> None:
-        """Raises ConflictError when the row changed since `etag`."""
+    async def save_controls(self, loaded: Snapshot, controls: Controls) -> None:
+        """Writes operators' orders alone. Raises ConflictError when they changed since `loaded`."""
         ...
 
     async def aclose(self) -> None: ...

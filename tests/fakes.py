@@ -11,7 +11,7 @@ from itertools import count
 from foundation.errors import ConflictError
 from foundation.keys import after, key_of
 from scaling.log_entry import LogEntry
-from scaling.model import NO_CONTROLS, Controls, TargetState
+from scaling.model import Controls, TargetState
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.storage.decision_log import Position, check_limit, decode_position, encode_position, rows_after
 from scaling.storage.poison_queues import shown
@@ -94,6 +94,10 @@ class MemoryStateStore(Hooked):
             row = target_row(loaded.target, state, loaded.windows if windows is None else windows)
             self.put(loaded.target, "state", row, loaded.etags.get("state"))
 
+    async def save_controls(self, loaded: Snapshot, controls: Controls) -> None:
+        with self.call("controls.save"):
+            self.put(loaded.target, "controls", controls_row(controls), loaded.etags.get("controls"))
+
     def put(self, target: str, name: str, row: Mapping, guard: str | None) -> None:
         stored = self.rows.setdefault(target, {})
         if (stored[name][0] if name in stored else None) != guard:
@@ -103,31 +107,6 @@ class MemoryStateStore(Hooked):
     def set_aside(self, target: str, name: str) -> None:
         etag, row = self.rows[target][name]
         self.aside[target, name, etag] = row
-
-
-class MemoryControlStore(Hooked):
-    """The `controls` rows of a MemoryStateStore, so that a snapshot shows what operators ordered."""
-
-    def __init__(
-        self, states: MemoryStateStore | None = None, *, before: Hook | None = None, after: Hook | None = None
-    ) -> None:
-        super().__init__(before=before, after=after)
-        self.states = states or MemoryStateStore()
-
-    async def load(self, target: str) -> tuple[Controls, str | None]:
-        with self.call("controls.load"):
-            if "controls" not in self.states.rows.get(target, {}):
-                return NO_CONTROLS, None
-            etag, row = self.states.rows[target]["controls"]
-            try:
-                return read_controls(row), etag
-            except CorruptRowError:
-                self.states.set_aside(target, "controls")
-                return NO_CONTROLS, etag
-
-    async def save(self, target: str, controls: Controls, etag: str | None) -> None:
-        with self.call("controls.save"):
-            self.states.put(target, "controls", controls_row(controls), etag)
 
 
 class MemoryDecisionLog(Hooked):

@@ -10,7 +10,7 @@ from scaling.ports import Reading
 from scaling.service.autoscaler import Autoscaler, Ports
 from scaling.service.messages import decode_action, decode_report
 from scaling.service.reading import MetricSource
-from tests.fakes import MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
+from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler
 from tests.runner_support import MINUTE, NOW, metric, policy
 
@@ -113,7 +113,6 @@ class Fleet:
             sources=[MetricSource(name, "backlog", name, "active") for name in self.names],
             scalers=self.scalers,
             states=self.states,
-            controls=MemoryControlStore(self.states),
             log=self.log,
             poison=MemoryPoisonQueues(),
         )

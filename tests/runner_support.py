@@ -11,7 +11,7 @@ from scaling.ports import Reading
 from scaling.service.autoscaler import Autoscaler, Outcome, Ports
 from scaling.service.reading import MetricSource
 from scaling.window import Window, WindowSpec
-from tests.fakes import Hooked, MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
+from tests.fakes import Hooked, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler
 from tests.virtual_time import Clock
 
@@ -117,7 +117,6 @@ class World:
         self.scaler = HookedScaler(self.platform)
         self.collector = HookedCollector(lambda: self.backlog)
         self.states = MemoryStateStore()
-        self.controls = MemoryControlStore(self.states)
         self.log = MemoryDecisionLog()
         self.poison = MemoryPoisonQueues()
         self.metrics: list[str] = []
@@ -137,7 +136,6 @@ class World:
             sources=[MetricSource("plan", "backlog", "queue", "active")],
             scalers={"plan": self.scaler},
             states=self.states,
-            controls=self.controls,
             log=self.log,
             poison=self.poison,
         )
@@ -175,7 +173,7 @@ class World:
 
     async def order(self, controls: Controls) -> None:
         """An operator's orders, in place of those there are."""
-        await self.controls.save("plan", controls, (await self.controls.load("plan"))[1])
+        await self.states.save_controls(await self.states.load("plan"), controls)
 
     async def drain(self) -> None:
         """Delivers what is queued; a message leaves its queue only after its function ended well."""

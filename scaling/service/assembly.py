@@ -19,7 +19,7 @@ from scaling.service.autoscaler import Autoscaler, Ports
 from scaling.service.reading import MetricSource
 from scaling.storage.decision_log import TableDecisionLog
 from scaling.storage.poison_queues import QueuePoisonQueues
-from scaling.storage.states import TableControlStore, TableStateStore
+from scaling.storage.states import TableStateStore
 
 QUEUES = ("metrics", "actions")
 
@@ -62,7 +62,6 @@ def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:
             sources=sources,
             scalers=scalers,
             states=TableStateStore(settings, STORAGE),
-            controls=TableControlStore(settings, STORAGE),
             log=TableDecisionLog(settings, STORAGE),
             poison=QueuePoisonQueues(settings, STORAGE, queues=QUEUES),
         )

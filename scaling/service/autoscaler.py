@@ -285,7 +285,7 @@ class Autoscaler:
             await asyncio.wait([self._findings])
         closing = [collector.aclose() for collector in ports.collectors.values()]
         closing += [scaler.aclose() for scaler in ports.scalers.values()]
-        closing += [p.aclose() for p in (ports.states, ports.controls, ports.log, ports.poison)]
+        closing += [p.aclose() for p in (ports.states, ports.log, ports.poison)]
         for result in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(result, BaseException):
                 raise result

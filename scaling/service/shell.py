@@ -11,7 +11,7 @@ from msgspec import Struct
 from foundation.errors import StoreUnavailableError
 from scaling.log_entry import LogEntry
 from scaling.model import Controls, Pause, TargetState
-from scaling.ports import Collector, ControlStore, DecisionLog, PoisonQueues, Scaler, Snapshot, StateStore
+from scaling.ports import Collector, DecisionLog, PoisonQueues, Scaler, Snapshot, StateStore
 from scaling.service.reading import MetricSource
 from scaling.window import Window
 
@@ -33,7 +33,6 @@ class Ports(Struct, frozen=True):
     sources: Sequence[MetricSource]
     scalers: Mapping[str, Scaler]
     states: StateStore
-    controls: ControlStore
     log: DecisionLog
     poison: PoisonQueues
 

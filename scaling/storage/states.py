@@ -16,7 +16,7 @@ from azure.data.tables import TableEntity
 from foundation.azure.connections import Settings
 from foundation.azure.tables import Table, etag_of
 from foundation.keys import inverted, key_of
-from scaling.model import NO_CONTROLS, Controls, TargetState
+from scaling.model import Controls, TargetState
 from scaling.ports import Snapshot
 from scaling.storage.rows import (
     CorruptRowError,
@@ -35,7 +35,8 @@ _NOT_ASIDE = "(RowKey lt 'corrupt:' or RowKey ge 'corrupt;')"
 
 
 class TableStateStore:
-    """A load is one request, a save is one request about one row, guarded by its tag.
+    """A load is one request, a save is one request about one row, guarded by its tag: orders are a row of their own, so
+    that one never conflicts with an evaluation, which only reads it.
 
     A save whose answer got lost is repeated by the SDK and then conflicts with itself: ConflictError does not
     promise that the loser is somebody else, only that the state has to be loaded and decided again.
@@ -92,34 +93,10 @@ class TableStateStore:
         row = target_row(loaded.target, state, loaded.windows if windows is None else windows)
         await self._table.save(entity(loaded.target, "state", row), loaded.etags.get("state"))
 
-    async def aclose(self) -> None:
-        await self._table.aclose()
-
-
-class TableControlStore:
-    """Writes `controls` alone, so an order never conflicts with an evaluation that only reads it."""
-
-    def __init__(self, settings: Settings, prefix: str, *, table: str = TABLE, **options: Any) -> None:
-        """`options` go to the SDK's client. Raises ConnectionSettingsError."""
-        self._table = Table(settings, prefix, table, **options)
-
-    async def load(self, target: str) -> tuple[Controls, str | None]:
-        """An unreadable row reads as no controls; it is set aside, and its tag guards the next write.
-
-        Raises NewerStateError, StoreUnavailableError.
-        """
-        row = await self._table.get(key_of(target), "controls")
-        if row is None:
-            return NO_CONTROLS, None
-        try:
-            return read_controls(row), etag_of(row)
-        except CorruptRowError:
-            await set_aside(self._table, row)
-            return NO_CONTROLS, etag_of(row)
-
-    async def save(self, target: str, controls: Controls, etag: str | None) -> None:
-        """Raises ConflictError when the row changed since `etag`, TooLargeError, StoreUnavailableError."""
-        await self._table.save(entity(target, "controls", controls_row(controls)), etag)
+    async def save_controls(self, loaded: Snapshot, controls: Controls) -> None:
+        """Raises ConflictError when the row of the orders changed since `loaded`, TooLargeError, StoreUnavailableError."""
+        row = entity(loaded.target, "controls", controls_row(controls))
+        await self._table.save(row, loaded.etags.get("controls"))
 
     async def aclose(self) -> None:
         await self._table.aclose()

@@ -176,10 +176,10 @@ async def _carry_out(
 
     async def save() -> None:
         for attempt in range(ATTEMPTS):
-            controls, etag = await ports.controls.load(policy.target)
-            changed, _ = ORDERS[name](controls, fields, policy, by=by, now=now)
+            loaded = await ports.states.load(policy.target)
+            changed, _ = ORDERS[name](loaded.controls, fields, policy, by=by, now=now)
             try:
-                await ports.controls.save(policy.target, changed, etag)
+                await ports.states.save_controls(loaded, changed)
             except ConflictError:
                 if attempt == ATTEMPTS - 1:
                     raise

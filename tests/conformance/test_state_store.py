@@ -17,14 +17,17 @@ from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.keys import TooLargeError, key_of
 from scaling.config.target_table import MAX_METRICS
 from scaling.model import (
+    NO_CONTROLS,
     Capacity,
     Controls,
+    Direction,
     EffectRecord,
     Evidence,
     Flip,
     ForeignHand,
     Limit,
     MetricFailure,
+    Override,
     Pause,
     Reason,
     Recommendation,
@@ -34,9 +37,9 @@ from scaling.model import (
 from scaling.ports import NewerStateError, Snapshot
 from scaling.service.reading import MAX_MESSAGE
 from scaling.storage.rows import CorruptRowError, read_controls, read_target, target_row
-from scaling.storage.states import TableControlStore, TableStateStore
+from scaling.storage.states import TableStateStore
 from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, Window
-from tests.fakes import MemoryControlStore, MemoryStateStore
+from tests.fakes import MemoryStateStore
 
 T0 = 1_795_000_000.0
 ODD_NAMES = ["plan/orders", "a#b?c\\d", "Pläne ☃ 计划", "o'clock", "~targets", "x" * 900, "%2F", " "]
@@ -45,7 +48,6 @@ ODD_NAMES = ["plan/orders", "a#b?c\\d", "Pläne ☃ 计划", "o'clock", "~target
 class MemoryHarness:
     def __init__(self):
         self.store = MemoryStateStore()
-        self.controls = MemoryControlStore(self.store)
 
     def second(self):
         return self.store
@@ -70,7 +72,6 @@ class TableHarness:
         self.settings = {"Store": connection}
         self.table = f"State{uuid.uuid4().hex}"
         self.store = TableStateStore(self.settings, "Store", table=self.table)
-        self.controls = TableControlStore(self.settings, "Store", table=self.table)
         self.more = []
         self.service = TableServiceClient.from_connection_string(connection)
         self.client = self.service.get_table_client(self.table)
@@ -94,7 +95,7 @@ class TableHarness:
         return [row async for row in rows if row["RowKey"].startswith("corrupt:")]
 
     async def aclose(self):
-        for closing in (self.store, self.controls, *self.more):
+        for closing in (self.store, *self.more):
             await closing.aclose()
         await self.service.close()
 
@@ -314,23 +315,24 @@ async def test_what_is_unreadable_is_reported_kept_aside_and_replaced_by_the_nex
 ):
     windows = {"backlog": Window([T0], [1.0]), "lag": Window([T0], [2.0]), "new": Window()}
     await harness.store.save(await harness.store.load("plan"), TargetState(expected=1), windows)
-    await harness.controls.save("plan", Controls(dry_run=True), None)
+    await harness.store.save_controls(Snapshot("plan"), Controls(dry_run=True))
     await harness.change("plan", row, **damage)
 
     first = await harness.store.load("plan")
     again = await harness.store.load("plan")
-    controls, controls_etag = await harness.controls.load("plan")
 
     kept = {name for name in windows if not {"windows", f"window:{name}"} & set(corrupt)}
     assert first.corrupt == again.corrupt == corrupt
     assert first.state == (TargetState() if "state" in corrupt else TargetState(expected=1))
     assert first.windows == {name: windows[name] for name in kept}
-    assert first.controls == controls == (Controls() if "controls" in corrupt else Controls(dry_run=True))
+    assert (
+        first.controls == again.controls == (Controls() if "controls" in corrupt else Controls(dry_run=True))
+    )
     [copy] = await harness.aside("plan")
     assert {name: copy.get(name) for name in damage} == damage
 
     await harness.store.save(again, TargetState(expected=2), {"backlog": Window()})
-    await harness.controls.save("plan", Controls(dry_run=False), controls_etag)
+    await harness.store.save_controls(again, Controls(dry_run=False))
     healed = await harness.store.load("plan")
     assert (healed.state.expected, healed.windows, healed.corrupt) == (2, {"backlog": Window()}, ())
     assert healed.controls == Controls(dry_run=False)
@@ -376,7 +378,7 @@ async def test_a_window_that_cannot_be_read_is_gone_after_a_save_without_windows
 async def test_a_row_of_a_newer_release_is_neither_read_nor_overwritten(harness, name):
     loaded = await harness.store.load("plan")
     await harness.store.save(loaded, TargetState(expected=1), {"backlog": Window([T0], [1.0])})
-    await harness.controls.save("plan", Controls(dry_run=True), None)
+    await harness.store.save_controls(loaded, Controls(dry_run=True))
     await harness.change("plan", name, Schema=2)
 
     with pytest.raises(NewerStateError, match=r"schema 2.*up to 1"):
@@ -384,6 +386,8 @@ async def test_a_row_of_a_newer_release_is_neither_read_nor_overwritten(harness,
 
     with pytest.raises(ConflictError):
         await harness.store.save(loaded, TargetState(expected=7), {"backlog": Window()})
+    with pytest.raises(ConflictError):
+        await harness.store.save_controls(loaded, Controls(dry_run=False))
     assert (await harness.raw("plan", name))["Schema"] == 2
     assert await harness.aside("plan") == []
 
@@ -412,11 +416,75 @@ async def test_a_last_decision_of_a_newer_release_costs_nothing_else_that_is_rem
 async def test_a_snapshot_shows_what_operators_ordered_and_orders_do_not_conflict_with_saves(harness):
     loaded = await harness.store.load("plan")
     controls = Controls(pauses=(Pause("ada", T0),))
-    await harness.controls.save("plan", controls, None)
+    await harness.store.save_controls(loaded, controls)
 
     await harness.store.save(loaded, TargetState(expected=1))
 
     assert (await harness.store.load("plan")).controls == controls
+
+
+# -- operators' orders
+
+
+async def test_a_target_without_orders_has_no_controls_and_no_tag(harness):
+    loaded = await harness.store.load("plan")
+
+    assert (loaded.controls, "controls" in loaded.etags) == (NO_CONTROLS, False)
+
+
+async def test_orders_are_loaded_as_given(harness):
+    controls = Controls(
+        pauses=(Pause("Zoë", T0, Direction.IN, T0 + 0.1), Pause("ops", T0)),
+        override=Override(7, "ops", T0, T0 + 3600),
+        dry_run=False,
+        foreign_cleared_at=T0 - 1e-6,
+    )
+
+    await harness.store.save_controls(await harness.store.load("plan/ü"), controls)
+
+    loaded = await harness.store.load("plan/ü")
+    assert loaded.controls == controls
+    assert loaded.etags["controls"]
+    assert (await harness.store.load("plan")).controls == NO_CONTROLS
+
+
+async def test_a_first_order_does_not_overwrite_another_first_order(harness):
+    loaded = await harness.store.load("plan")
+
+    results = await asyncio.gather(
+        harness.store.save_controls(loaded, Controls(dry_run=True)),
+        harness.store.save_controls(loaded, Controls(dry_run=False)),
+        return_exceptions=True,
+    )
+
+    assert sorted(type(result).__name__ for result in results) == ["ConflictError", "NoneType"]
+    assert (await harness.store.load("plan")).controls == Controls(dry_run=results[0] is None)
+
+
+async def test_an_order_based_on_an_old_reading_is_refused(harness):
+    await harness.store.save_controls(Snapshot("plan"), Controls(dry_run=True))
+    old = await harness.store.load("plan")
+    await harness.store.save_controls(old, Controls(dry_run=False))
+
+    with pytest.raises(ConflictError):
+        await harness.store.save_controls(old, NO_CONTROLS)
+
+    newer = await harness.store.load("plan")
+    assert newer.controls == Controls(dry_run=False)
+    assert newer.etags["controls"] != old.etags["controls"]
+
+
+async def test_an_order_for_a_row_that_is_gone_is_refused(harness):
+    await harness.store.save_controls(Snapshot("plan"), Controls(dry_run=True))
+    loaded = await harness.store.load("plan")
+
+    with pytest.raises(ConflictError):
+        await harness.store.save_controls(msgspec.structs.replace(loaded, target="other"), NO_CONTROLS)
+
+
+async def test_orders_beyond_a_row_are_refused_by_size(harness):
+    with pytest.raises(TooLargeError, match="row 'controls'"):
+        await harness.store.save_controls(Snapshot("plan"), Controls(pauses=(Pause("x" * 600_000, T0),)))
 
 
 # -- the adapter alone -------------------------------------------------------------------------------------

@@ -84,7 +84,6 @@ def instance(world: World, number: int, sequence: Interleaver):
         sources=ports.sources,
         scalers={"plan": Turned(world.scaler, number, sequence)},
         states=Turned(world.states, number, sequence),
-        controls=ports.controls,
         log=Turned(world.log, number, sequence),
         poison=ports.poison,
     )

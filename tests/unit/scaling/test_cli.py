@@ -96,7 +96,7 @@ def running(monkeypatch):
 def test_status_shows_orders_and_poison(tmp_path, running):
     pauses = (Pause("anna\x1b[2J", NOW, Direction.IN, NOW + 600), Pause("ben", NOW))
     orders = Controls(pauses, Override(4, "kim", NOW, NOW + 3600), dry_run=True)
-    asyncio.run(running.controls.save("plan", orders, None))
+    asyncio.run(running.order(orders))
     running.poison = MemoryPoisonQueues(queues=["metrics"])
     running.poison.messages["metrics"] = [(NOW, "rubbish\n\x1b[31m")]
 

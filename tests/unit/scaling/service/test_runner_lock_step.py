@@ -9,7 +9,7 @@ from scaling.config.policy_file import Config
 from scaling.model import Capacity, EffectOutcome, Reason, ScaleAction, TargetState, Verdict
 from scaling.service import messages as codec
 from scaling.service.autoscaler import Autoscaler, Ports
-from tests.fakes import MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
+from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler
 from tests.properties.test_lock_step import SIZING, START, UNIT, plan_policy, ru_policy
 from tests.runner_support import changed
@@ -29,7 +29,6 @@ class World:
             sources=[],
             scalers=self.scalers,
             states=self.states,
-            controls=MemoryControlStore(self.states),
             log=self.log,
             poison=MemoryPoisonQueues(),
         )

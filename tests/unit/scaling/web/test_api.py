@@ -16,7 +16,7 @@ from scaling.model import Capacity, MetricSample, MetricsReport, TargetState
 from scaling.service.autoscaler import ATTEMPTS, Autoscaler, Ports
 from scaling.service.messages import encode_report
 from scaling.web import api
-from tests.fakes import MemoryControlStore, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
+from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.runner_support import metric
 from tests.runner_support import policy as policy_of
 
@@ -35,7 +35,6 @@ def world():
         sources=(),
         scalers={},
         states=MemoryStateStore(),
-        controls=MemoryControlStore(),
         log=MemoryDecisionLog(),
         poison=MemoryPoisonQueues(queues=["metrics", "actions"]),
     )
@@ -141,7 +140,7 @@ async def test_an_order_is_stored_shown_and_written_to_the_log(world):
     answer = await order(world, "pause", {"direction": "out", "for": "30m", "by": "anna"})
 
     assert answer.status == 200
-    controls, _ = await world.ports.controls.load("plan-a")
+    controls = (await world.ports.states.load("plan-a")).controls
     assert [(p.direction, p.by, p.until) for p in controls.pauses] == [("out", "anna", NOW + 1800.0)]
     (entry,) = (await world.ports.log.read("plan-a")).entries
     assert (entry.kind, entry.by) == (LogKind.CONTROL, "anna")
@@ -179,7 +178,7 @@ async def test_a_wrong_order_changes_nothing_and_says_what_is_accepted(world, na
 
     assert answer.status == status
     assert text in body(answer)["error"]
-    assert (await world.ports.controls.load("plan-a"))[0].pauses == ()
+    assert (await world.ports.states.load("plan-a")).controls.pauses == ()
     assert (await world.ports.log.read("plan-a")).entries == ()
 
 
@@ -208,7 +207,7 @@ async def test_an_order_that_keeps_losing_the_race_is_a_conflict(world, monkeypa
         tries.append(arguments)
         raise ConflictError("changed")
 
-    monkeypatch.setattr(world.ports.controls, "save", save)
+    monkeypatch.setattr(world.ports.states, "save_controls", save)
 
     answer = await order(world, "pause", PAUSE)
 
@@ -217,18 +216,18 @@ async def test_an_order_that_keeps_losing_the_race_is_a_conflict(world, monkeypa
     assert entry.line == (
         "control plan-a: scaling paused for 5 min, by anna: refused, other orders kept arriving"
     )
-    assert (await world.ports.controls.load("plan-a"))[0].pauses == ()
+    assert (await world.ports.states.load("plan-a")).controls.pauses == ()
 
 
 async def test_of_many_orders_at_once_the_log_tells_as_done_only_what_was_done(world, monkeypatch):
-    load = world.ports.controls.load
+    load = world.ports.states.load
 
     async def slowly(target):
         found = await load(target)
         await asyncio.sleep(0)
         return found
 
-    monkeypatch.setattr(world.ports.controls, "load", slowly)
+    monkeypatch.setattr(world.ports.states, "load", slowly)
     answers = await asyncio.gather(*(order(world, "pause", PAUSE | {"by": f"p{i}"}) for i in range(20)))
 
     lines = [entry.line for entry in (await world.ports.log.read("plan-a")).entries]
@@ -256,17 +255,17 @@ async def test_an_order_whose_process_dies_is_told_as_of_unknown_outcome(world, 
             raise Crash
 
     if point.startswith("after"):
-        world.ports.controls.after = crash
+        world.ports.states.after = crash
     else:
-        world.ports.log.before = world.ports.controls.before = crash
+        world.ports.log.before = world.ports.states.before = crash
 
     with pytest.raises(Crash):
         await order(world, "pause", PAUSE)
 
-    world.ports.log.before = world.ports.controls.before = world.ports.controls.after = None
+    world.ports.log.before = world.ports.states.before = world.ports.states.after = None
     lines = [entry.line for entry in (await world.ports.log.read("plan-a")).entries]
     assert [line.rpartition(": ")[2] for line in lines] == ([told] if told else [])
-    assert bool((await world.ports.controls.load("plan-a"))[0].pauses) is paused
+    assert bool((await world.ports.states.load("plan-a")).controls.pauses) is paused
 
 
 async def test_an_order_holds_though_its_last_word_in_the_log_was_lost(world, monkeypatch):
@@ -281,7 +280,7 @@ async def test_an_order_holds_though_its_last_word_in_the_log_was_lost(world, mo
     monkeypatch.setattr(world.ports.log, "append", once)
 
     assert (await order(world, "pause", PAUSE)).status == 200
-    assert (await world.ports.controls.load("plan-a"))[0].pauses
+    assert (await world.ports.states.load("plan-a")).controls.pauses
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b'{"direction": "in"}', b'{"for": "5m", "by": "anna"}'])
@@ -294,7 +293,7 @@ async def test_a_pause_that_does_not_say_what_and_how_long_is_refused_with_what_
         or "by: is missing" in body(answer)["error"]
         for name in ("direction", "for")
     )
-    assert (await world.ports.controls.load("plan-a"))[0].pauses == ()
+    assert (await world.ports.states.load("plan-a")).controls.pauses == ()
 
 
 @pytest.mark.parametrize("by", [None, "", "  ", 7, ["anna"], "\n", "x" * 201])
@@ -312,7 +311,7 @@ async def test_a_name_forges_no_line_and_moves_no_cursor(world):
     await order(world, "pause", PAUSE | {"by": forged})
 
     (entry,) = (await world.ports.log.read("plan-a")).entries
-    (pause,) = (await world.ports.controls.load("plan-a"))[0].pauses
+    (pause,) = (await world.ports.states.load("plan-a")).controls.pauses
     for text in (entry.line, entry.by, pause.by):
         assert text.isprintable()
     assert pause.by == "anna 2026-11-21 control plan-a: resumed, by boss\\x1b[2J\\u202e"
