@@ -25,7 +25,7 @@ from azure.storage.queue.aio import QueueClient
 from devstack.processes.azurite import Azurite
 from devstack.stack.supervisor import ROOT
 from scaling.model import Capacity, MetricSample, MetricsReport
-from scaling.service.messages import encode_report
+from scaling.service.messages import encode
 
 CONCURRENCY = 12  # batchSize 8 + newBatchThreshold 4 of host.json
 
@@ -57,7 +57,7 @@ def configuration(targets: int, metrics: int) -> str:
 
 def messages(targets: int, metrics: int, at: float) -> list[str]:
     return [
-        encode_report(
+        encode(
             MetricsReport(
                 f"t{n}",
                 at,

@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Callable
 
 from scaling.config.policy_file import Config
-from scaling.model import Capacity, Effect, ScaleAction
+from scaling.model import Capacity, Effect, MetricsReport, ScaleAction
 from scaling.ports import Reading
 from scaling.service.autoscaler import Autoscaler, Ports
-from scaling.service.messages import decode_action, decode_report
+from scaling.service.messages import decode
 from scaling.service.reading import MetricSource
 from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler
@@ -169,7 +169,7 @@ class Fleet:
             outcome = await self.autoscaler.collect()
             self.warnings += outcome.warnings
             for message in outcome.messages:
-                report = decode_report(message)
+                report = decode(MetricsReport, message)
                 self.reports[report.target].append((self.clock(), report))
                 metrics.put_nowait(message)
 
@@ -197,7 +197,7 @@ class Fleet:
         await self._apply(message)  # looked up each time, for a test may change it meanwhile
 
     async def _apply(self, message: str) -> None:
-        target = decode_action(message).target
+        target = decode(ScaleAction, message).target
         outcome = await self.autoscaler.apply(message)
         self.warnings += outcome.warnings
         if self.scalers[target].platform.ledger:

@@ -125,7 +125,7 @@ class Autoscaler:
         for target in self.config.policies:
             try:
                 report = make_report(target, now, self._sources[target], readings, capacities[target])
-                messages.append(codec.encode_report(report))
+                messages.append(codec.encode(report))
             except Exception as error:  # noqa: BLE001 - whatever is odd about one target, the others are told
                 warnings.append(f"collector {target}: no report: {told(error)}")
                 continue
@@ -141,7 +141,7 @@ class Autoscaler:
         """Decides upon one report. Raises MessageError for an unreadable one, ConflictError when other
         writers kept winning, StoreUnavailableError; the queue then delivers the report again.
         """
-        report = codec.decode_report(message)
+        report = codec.decode(MetricsReport, message)
         policy = self.config.policies.get(report.target)
         if policy is None:
             return Outcome(warnings=(f"scaling {report.target}: not in the configuration; report dropped",))
@@ -158,7 +158,7 @@ class Autoscaler:
                 await save(self.ports, loaded, decided.state, decided.windows)
             except ConflictError:
                 continue
-            messages = (codec.encode_action(decided.action),) if decided.action is not None else ()
+            messages = (codec.encode(decided.action),) if decided.action is not None else ()
             return Outcome(messages, (decided.entries[-1].line,), decided.warnings)
         raise ConflictError(f"scaling {report.target}: state changed {ATTEMPTS} times while deciding")
 
@@ -179,7 +179,7 @@ class Autoscaler:
         line = f"scaling {report.target}: report already decided upon [{identity}]"
         pending = state.pending
         if pending is not None and pending.action_id == identity and not under_way(state, self.clock()):
-            return Outcome((codec.encode_action(pending),), (f"{line}; its action is sent again",))
+            return Outcome((codec.encode(pending),), (f"{line}; its action is sent again",))
         return Outcome(lines=(line,))
 
     def _decide(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> _Decided:
@@ -274,7 +274,7 @@ class Autoscaler:
                 await save(self.ports, loaded, found.state)
             except ConflictError:
                 return Outcome()  # an evaluation was faster and knows more; the next check looks again
-        messages = (codec.encode_action(found.emit),) if found.emit is not None else ()
+        messages = (codec.encode(found.emit),) if found.emit is not None else ()
         return Outcome(messages, (), tuple(each.line for each in entries if each.kind is LogKind.VERIFY))
 
     async def aclose(self) -> None:

@@ -71,7 +71,7 @@ class Deliveries(Struct, frozen=True):
         """Carries out one action, or hands it back to be sent again: see `_carry_out`. Raises MessageError for an
         unreadable message, ConflictError, StoreUnavailableError, and what a scaler raises besides ScalerError.
         """
-        action = codec.decode_action(message)
+        action = codec.decode(ScaleAction, message)
         policy, scaler = self.config.policies.get(action.target), self.ports.scalers.get(action.target)
         if policy is None or scaler is None:
             return Outcome(warnings=(f"scaler {action.target}: not in the configuration; action dropped",))

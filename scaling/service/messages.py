@@ -6,7 +6,7 @@ ignored; a higher version is refused by name, so that the message ends, readable
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -29,22 +29,13 @@ class _Envelope(Struct):
 
 
 _Message = TypeVar("_Message", MetricsReport, ScaleAction)
-_envelope = msgspec.json.Decoder(_Envelope)
-_report = msgspec.json.Decoder(MetricsReport)
-_action = msgspec.json.Decoder(ScaleAction)
+_KINDS: dict[type[Struct], str] = {MetricsReport: "report", ScaleAction: "action"}
 
 
-def encode_report(report: MetricsReport) -> str:
-    """The message of a report. Raises MessageError above MAX_BYTES (a target with very many metrics)."""
-    return _encode("report", report)
-
-
-def encode_action(action: ScaleAction) -> str:
-    return _encode("action", action)
-
-
-def _encode(kind: str, body: Any) -> str:
-    data = msgspec.json.encode({"v": VERSION, "kind": kind, "body": body})
+def encode(message: MetricsReport | ScaleAction) -> str:
+    """Raises MessageError above MAX_BYTES (the report of a target with very many metrics)."""
+    kind = _KINDS[type(message)]
+    data = msgspec.json.encode({"v": VERSION, "kind": kind, "body": message})
     if len(data) > MAX_BYTES:
         raise MessageError(
             f"a {kind} message of {len(data)} bytes; a queue message holds at most {MAX_BYTES}"
@@ -52,23 +43,15 @@ def _encode(kind: str, body: Any) -> str:
     return data.decode()
 
 
-def decode_report(text: str | bytes) -> MetricsReport:
-    """Raises MessageError."""
-    return _decode("report", text, _report)
-
-
-def decode_action(text: str | bytes) -> ScaleAction:
-    """Raises MessageError."""
-    return _decode("action", text, _action)
-
-
-def _decode(kind: str, text: str | bytes, decoder: msgspec.json.Decoder[_Message]) -> _Message:
+def decode(expected: type[_Message], text: str | bytes) -> _Message:
+    """The report or the action in a message. Raises MessageError."""
+    kind = _KINDS[expected]
     try:
-        envelope = _envelope.decode(text)
+        envelope = msgspec.json.decode(text, type=_Envelope)
         if envelope.kind != kind:
             raise MessageError(f"found a message of kind '{envelope.kind}' where '{kind}' is accepted")
         if envelope.v != VERSION:
             raise MessageError(f"found message version {envelope.v}; this release accepts {VERSION}")
-        return decoder.decode(envelope.body)
+        return msgspec.json.decode(envelope.body, type=expected)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise MessageError(f"not a {kind} message: {error}; found {text[:200]!r}") from None

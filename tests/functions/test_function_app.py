@@ -12,8 +12,8 @@ from devstack.function_host import FunctionHost
 from devstack.function_host.settings import load_host_json
 from devstack.stack.supervisor import ANY_PORTS, Stack
 from foundation.consumer_stats import ConsumerStats
-from scaling.model import Capacity, MetricSample, MetricsReport, Reason
-from scaling.service.messages import decode_action, encode_action, encode_report
+from scaling.model import Capacity, MetricSample, MetricsReport, Reason, ScaleAction
+from scaling.service.messages import decode, encode
 from tests.functions.worker_harness import run_worker
 from tests.threaded_server import running_in_thread
 
@@ -118,14 +118,14 @@ def test_collecting_in_the_worker_reports_backlog_and_capacity(settings, stack):
 
 def test_reports_become_an_action_and_the_action_moves_the_plan(settings, stack):
     now = time.time()
-    requests = [queue("scaling_logic", encode_report(r)) for r in reports([900.0] * 5, now=now)]
+    requests = [queue("scaling_logic", encode(r)) for r in reports([900.0] * 5, now=now)]
 
     *holds, last = run_worker(ROOT, requests, settings)["invocations"]
 
     assert [invocation["ok"] for invocation in holds] == [True] * 4
     assert all(not invocation["outputs"].get("actions") for invocation in holds)
     (message,) = json.loads(last["outputs"]["actions"]["value"])
-    action = decode_action(message)
+    action = decode(ScaleAction, message)
     assert (action.from_capacity, action.to_capacity, action.reason) == (1, 3, Reason.SCALE_OUT)
     assert "average backlog 900 > 250 over 5 min (5 samples)" in action.line
 
@@ -146,7 +146,7 @@ def test_reports_become_an_action_and_the_action_moves_the_plan(settings, stack)
     requests = [requests[-1], queue("scaler", message), *http]
     again, done, *answers = run_worker(ROOT, requests, settings)["invocations"]
 
-    assert json.loads(again["outputs"]["actions"]["value"]) == [encode_action(action)]
+    assert json.loads(again["outputs"]["actions"]["value"]) == [encode(action)]
     assert done["ok"], done["traceback"]
     assert stack.call(lambda: stack.server.resource_manager.plan(stack.plan_id).capacity) == 3
     status, log, refused, page, health = (invocation["return"]["value"] for invocation in answers)

@@ -8,7 +8,7 @@ import pytest
 
 from devstack.stack.supervisor import ANY_PORTS, RESOURCE_GROUP, SUBSCRIPTION, Stack
 from scaling.model import Capacity, MetricSample, MetricsReport
-from scaling.service.messages import encode_report
+from scaling.service.messages import encode
 from tests.functions.worker_harness import foreign, logged, run_worker
 from tests.threaded_server import running_in_thread
 
@@ -61,7 +61,7 @@ def minute():
         MetricsReport(plan, now, (MetricSample("backlog", now, 90.0),), (), Capacity(1, now, ceiling=30))
         for plan in PLANS
     ]
-    decisions = [{"function": "scaling_logic", "queue": encode_report(report)} for report in reports]
+    decisions = [{"function": "scaling_logic", "queue": encode(report)} for report in reports]
     return [{"function": "collect_metrics", **TIMER}, *decisions, {"function": "verify_effects", **TIMER}]
 
 

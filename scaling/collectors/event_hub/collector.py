@@ -12,6 +12,7 @@ takes one to two seconds.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -20,27 +21,8 @@ from msgspec import Struct
 
 from foundation.gathering import gather
 from scaling.collectors.azure_entity import DEADLINE, AzureEntityCollector, Name
-from scaling.collectors.event_hub.checkpoint_layouts import (
-    CheckpointError,
-    Consumer,
-    Listing,
-    Place,
-    listings,
-    position_in_body,
-    position_in_metadata,
-    saved_at,
-)
-from scaling.collectors.event_hub.lag import (
-    DEFAULT_JITTER,
-    HubLag,
-    LagState,
-    Meanings,
-    Partition,
-    PartitionLag,
-    hub_lag,
-    is_of_earlier_hub,
-    partition_lag,
-)
+from scaling.collectors.event_hub import checkpoint_layouts as layouts
+from scaling.collectors.event_hub import lag
 from scaling.ports import CollectError
 
 if TYPE_CHECKING:
@@ -50,8 +32,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULT_CONTAINER = "eventhub-checkpoints"
-
-_USUAL = frozenset({LagState.OK, LagState.EMPTY})
 
 PARALLEL = 16
 """Requests of one read at a time; a namespace answers some 50 management requests a second."""
@@ -65,7 +45,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 class Found(Struct, frozen=True):
     """A checkpoint blob as listed."""
 
-    place: Place
+    place: layouts.Place
     partition: str
     blob: str
     written_at: float
@@ -74,7 +54,7 @@ class Found(Struct, frozen=True):
     @property
     def saved_at(self) -> float:
         """When its position was written, which in the blobs of our own consumer may be earlier."""
-        return saved_at(self.metadata) or self.written_at
+        return layouts.saved_at(self.metadata) or self.written_at
 
 
 class Checkpoint(Struct, frozen=True):
@@ -89,7 +69,7 @@ class Clients(Struct, frozen=True):
 
     hub: EventHubConsumerClient
     container: ContainerClient
-    consumer: Consumer
+    consumer: layouts.Consumer
 
     async def close(self) -> None:
         try:
@@ -121,7 +101,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
     DEFAULT_COUNT: ClassVar[str] = "lag"
     ROLE = "the 'Azure Event Hubs Data Receiver' role, or a connection string with the Listen right"
 
-    class Params(Meanings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    class Params(lag.Meanings, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """`storage` is the connection of the account with the checkpoints; `target` events for an instance."""
 
         connection: Name
@@ -131,7 +111,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         container: Name = DEFAULT_CONTAINER
         layout: Literal["auto", "blob_metadata", "functions", "legacy", "go", "dapr"] = "auto"
         target: Positive | None = None
-        jitter: Whole = DEFAULT_JITTER
+        jitter: Whole = lag.DEFAULT_JITTER
 
     def __init__(self, params: Params, settings: Mapping[str, str], *, deadline: float = DEADLINE) -> None:
         label = (
@@ -166,47 +146,34 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         hub = event_hub_client(
             self._settings, params.connection, params.event_hub, params.consumer_group, retry_total=1
         )
-        return Clients(hub, container, Consumer(namespace, params.event_hub, params.consumer_group))
+        return Clients(hub, container, layouts.Consumer(namespace, params.event_hub, params.consumer_group))
 
     async def _read(self, client: Clients, _now: float, /) -> dict[str, float]:
         properties = await client.hub.get_eventhub_properties()
-        ids = [str(partition) for partition in properties["partition_ids"]]
+        ids = sorted((str(partition) for partition in properties["partition_ids"]), key=lag.by_number)
         created_at = properties["created_at"].timestamp()
         checkpoints = await self._checkpoints(client, ids)
         partitions = await gather(lambda partition: _partition(client.hub, partition), ids, at_once=PARALLEL)
-        lag = hub_lag([self._lag(partition, checkpoints, created_at) for partition in partitions])
-        self._tell(lag, checkpoints)
-        if held := lag.held():
+        lags = [self._lag(partition, checkpoints, created_at) for partition in partitions]
+        self._tell(lags, checkpoints)
+        if held := next((one for one in lags if one.held), None):
             raise CollectError(
-                f'{self._label}: the lag is unknown, as {held[0].state} = "hold" asks for: {held[0]}'
-                f"{self._from_blob(checkpoints.get(held[0].partition.id))}"
+                f'{self._label}: the lag is unknown, as {held.state} = "hold" asks for: {held}'
+                f"{self._from_blob(checkpoints.get(held.partition.id))}"
             )
-        return self._counts(lag)
+        return lag.counts_of(lags, self._params.target)
 
     def _lag(
-        self, partition: Partition, checkpoints: Mapping[str, Checkpoint], created_at: float
-    ) -> PartitionLag:
+        self, partition: lag.Partition, checkpoints: Mapping[str, Checkpoint], created_at: float
+    ) -> lag.PartitionLag:
         checkpoint = checkpoints.get(partition.id)
-        return partition_lag(
+        return lag.partition_lag(
             partition,
             checkpoint.sequence_number if checkpoint else None,
             self._params,
             jitter=self._params.jitter,
-            foreign=checkpoint is not None and is_of_earlier_hub(checkpoint.found.saved_at, created_at),
+            foreign=checkpoint is not None and lag.is_of_earlier_hub(checkpoint.found.saved_at, created_at),
         )
-
-    def _counts(self, lag: HubLag) -> dict[str, float]:
-        counts: dict[str, float] = {
-            "lag": lag.total,
-            "max_partition_lag": lag.largest,
-            "partitions": len(lag.partitions),
-            "partitions_with_lag": lag.with_lag,
-            "lost": lag.lost,
-            **{state.value: lag.count(state) for state in LagState if state not in _USUAL},
-        }
-        if self._params.target is not None:
-            counts["capped_lag"] = lag.capped(self._params.target)
-        return {name: float(value) for name, value in counts.items()}
 
     # The checkpoints.
 
@@ -217,7 +184,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         found: dict[str, Checkpoint] = {}
         layout = self._params.layout
         try:
-            for listed in listings(client.consumer, None if layout == "auto" else layout):
+            for listed in layouts.listings(client.consumer, None if layout == "auto" else layout):
                 missing = [partition for partition in partitions if partition not in found]
                 if not missing:
                     break
@@ -253,10 +220,10 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
     async def _position(self, container: ContainerClient, found: Found) -> int | None:
         try:
             if found.place.layout == "blob_metadata":
-                return position_in_metadata(found.metadata)
+                return layouts.position_in_metadata(found.metadata)
             download = await container.download_blob(found.blob)
-            return position_in_body(found.place.layout, await download.readall())
-        except CheckpointError as error:
+            return layouts.position_in_body(found.place.layout, await download.readall())
+        except layouts.CheckpointError as error:
             raise CollectError(
                 f"{self._label}: blob '{self._params.container}/{found.blob}' is no checkpoint of the layout "
                 f"{found.place.layout}: {error}"
@@ -280,12 +247,10 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
             return ""
         return f" (blob '{self._params.container}/{checkpoint.found.blob}')"
 
-    def _tell(self, lag: HubLag, checkpoints: Mapping[str, Checkpoint]) -> None:
+    def _tell(self, lags: Sequence[lag.PartitionLag], checkpoints: Mapping[str, Checkpoint]) -> None:
         """Logs where checkpoints were read and what is unusual about them, when that differs from before."""
-        places: dict[Place, int] = {}
-        for checkpoint in checkpoints.values():
-            places[checkpoint.found.place] = places.get(checkpoint.found.place, 0) + 1
-        unusual = [one for one in lag.partitions if one.state not in _USUAL]
+        places = Counter(checkpoint.found.place for checkpoint in checkpoints.values())
+        unusual = [one for one in lags if one.state not in lag.USUAL]
         story = (places, {one.partition.id: one.state for one in unusual})
         if story == self._told:
             return
@@ -294,19 +259,17 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
             f"{count} of layout {place.layout} in '{self._params.container}/{place.prefix}'"
             for place, count in places.items()
         )
-        logger.info(
-            "%s: %d partitions; checkpoints: %s", self._label, len(lag.partitions), read or "none found"
-        )
+        logger.info("%s: %d partitions; checkpoints: %s", self._label, len(lags), read or "none found")
         for one in unusual:
             blob = self._from_blob(checkpoints.get(one.partition.id))
             logger.warning("%s: %s%s; counted as %d events", self._label, one, blob, one.lag)
 
 
-async def _partition(hub: EventHubConsumerClient, partition: str) -> Partition:
+async def _partition(hub: EventHubConsumerClient, partition: str) -> lag.Partition:
     properties = await hub.get_partition_properties(partition)
     if not properties:
         raise ValueError(f"the answer about partition {partition} is empty")
-    return Partition(
+    return lag.Partition(
         partition,
         int(properties["beginning_sequence_number"]),
         int(properties["last_enqueued_sequence_number"]),
@@ -314,7 +277,9 @@ async def _partition(hub: EventHubConsumerClient, partition: str) -> Partition:
     )
 
 
-async def _list(container: ContainerClient, listing: Listing, partitions: Sequence[str]) -> list[Found]:
+async def _list(
+    container: ContainerClient, listing: layouts.Listing, partitions: Sequence[str]
+) -> list[Found]:
     blobs: AsyncIterable[Any] = (
         container.walk_blobs(include=["metadata"], delimiter="/")
         if listing.flat

@@ -39,6 +39,8 @@ class LagState(StrEnum):
     STALE = "stale"  # the checkpoint is slightly ahead of the partition as read
 
 
+USUAL = frozenset({LagState.OK, LagState.EMPTY})
+
 Begins = Literal["earliest", "zero", "hold"]
 
 
@@ -92,43 +94,6 @@ class PartitionLag(Struct, frozen=True):
         return f"partition {events.id} is {self.state}: {found}, events {events.begin} to {events.last}{lost}"
 
 
-class HubLag(Struct, frozen=True):
-    """The lag of a consumer group over all partitions of a hub."""
-
-    partitions: tuple[PartitionLag, ...]
-
-    @property
-    def total(self) -> int:
-        """Raw lag, in events."""
-        return sum(partition.lag for partition in self.partitions)
-
-    @property
-    def largest(self) -> int:
-        """Lag of the partition that is furthest behind: one instance has to work it off alone."""
-        return max((partition.lag for partition in self.partitions), default=0)
-
-    @property
-    def with_lag(self) -> int:
-        """Partitions with anything to do, which are the most instances that can work right now."""
-        return sum(partition.lag > 0 for partition in self.partitions)
-
-    @property
-    def lost(self) -> int:
-        return sum(partition.lost for partition in self.partitions)
-
-    def capped(self, target: float) -> float:
-        """At most what one instance a partition is meant to have, at `target` events an instance."""
-        return min(float(self.total), len(self.partitions) * target)
-
-    def count(self, state: LagState) -> int:
-        """Number of partitions in a state."""
-        return sum(partition.state is state for partition in self.partitions)
-
-    def held(self) -> tuple[PartitionLag, ...]:
-        """Partitions whose lag is to be taken as unknown."""
-        return tuple(partition for partition in self.partitions if partition.held)
-
-
 def is_of_earlier_hub(written_at: float | None, hub_created_at: float | None) -> bool:
     """True when a checkpoint was written before its hub was created, both told by the services' clocks."""
     if written_at is None or hub_created_at is None:
@@ -159,9 +124,24 @@ def partition_lag(
     return PartitionLag(partition, checkpoint, state, lag, lost, held=meaning == "hold")
 
 
-def hub_lag(partitions: Sequence[PartitionLag]) -> HubLag:
-    """The partitions together, in the order of their numbers."""
-    return HubLag(tuple(sorted(partitions, key=lambda found: _order(found.partition.id))))
+def counts_of(partitions: Sequence[PartitionLag], target: float | None = None) -> dict[str, float]:
+    """What a consumer group is behind over all partitions of a hub, in events, and how that is spread.
+
+    One instance alone has to work off `max_partition_lag`; `partitions_with_lag` are the most instances that can work
+    right now. `capped_lag` is at most what one instance a partition is meant to have, at `target` events each.
+    """
+    lags, states = [one.lag for one in partitions], [one.state for one in partitions]
+    total = sum(lags)
+    counts = {
+        "lag": total,
+        "max_partition_lag": max(lags, default=0),
+        "partitions": len(lags),
+        "partitions_with_lag": sum(lag > 0 for lag in lags),
+        "lost": sum(one.lost for one in partitions),
+        **{state.value: states.count(state) for state in LagState if state not in USUAL},
+    }
+    capped = {} if target is None else {"capped_lag": min(float(total), len(lags) * target)}
+    return {name: float(value) for name, value in counts.items()} | capped
 
 
 def _state(partition: Partition, checkpoint: int | None, jitter: int, *, foreign: bool) -> LagState:
@@ -176,5 +156,6 @@ def _state(partition: Partition, checkpoint: int | None, jitter: int, *, foreign
     return LagState.EXPIRED if checkpoint < partition.begin - 1 else LagState.OK
 
 
-def _order(partition_id: str) -> tuple[int, str]:
+def by_number(partition_id: str) -> tuple[int, str]:
+    """Partitions in the order of their numbers."""
     return (int(partition_id), "") if partition_id.isdecimal() else (1 << 31, partition_id)

@@ -24,7 +24,7 @@ from scaling.model import (
     TargetState,
 )
 from scaling.ports import ScalerError
-from scaling.service.messages import encode_action
+from scaling.service.messages import encode
 from tests.runner_support import MINUTE, NOW, THRESHOLD, Crash, World, at, full, metric, policy, report
 
 QUICK = {"metrics": {"backlog": metric(span=120.0, min_samples=2)}}
@@ -301,7 +301,7 @@ async def test_a_delivery_of_unknown_outcome_after_a_partial_grant_costs_no_hold
         await world.drain()
     world.scaler.inner.apply, world.platform.available = ask, None
     world.clock.now += 30.0
-    await world.autoscaler().apply(encode_action((await world.state()).pending))
+    await world.autoscaler().apply(encode((await world.state()).pending))
 
     state = await world.state()
     assert (state.expected, state.foreign, state.pending) == (4, None, None)

@@ -5,11 +5,11 @@ import math
 import pytest
 
 from scaling.collectors.event_hub.lag import (
-    HubLag,
     LagState,
     Meanings,
     Partition,
-    hub_lag,
+    by_number,
+    counts_of,
     is_of_earlier_hub,
     partition_lag,
 )
@@ -55,13 +55,13 @@ def test_the_lag_is_right_where_others_err(
 def test_the_cap_asks_for_no_instance_beyond_the_partitions_where_others_do():
     """4 partitions, 64 events an instance, 319 waiting: KEDA's integer division lets a fifth replica through."""
     lasts = (80, 80, 80, 79)
-    found = HubLag(tuple(partition_lag(Partition("0", 0, last), 0, Meanings()) for last in lasts))
+    found = counts_of([partition_lag(Partition("0", 0, last), 0, Meanings()) for last in lasts], 64)
 
-    assert found.total == 319
+    assert found["lag"] == 319
     assert others.keda_replicas(319, 4, 64) == 5
     assert others.functions_instances(319, 4, 64) == 4
-    assert found.capped(64) == 256
-    assert math.ceil(found.capped(64) / 64) == 4
+    assert found["capped_lag"] == 256
+    assert math.ceil(found["capped_lag"] / 64) == 4
 
 
 def test_functions_rounds_up_to_counts_that_share_the_partitions_evenly():
@@ -122,20 +122,22 @@ def test_jitter_is_how_far_ahead_a_checkpoint_may_be():
     assert lag(0, 10, 11, jitter=0).state is LagState.HUB_RECREATED
 
 
-def test_the_partitions_of_a_hub_are_summed_and_ordered_by_number():
-    found = hub_lag(
+def test_the_partitions_of_a_hub_are_summed():
+    found = counts_of(
         [
-            partition_lag(Partition("10", 0, 9), 9, Meanings()),
-            partition_lag(Partition("2", 0, 9), 4, Meanings()),
             partition_lag(Partition("1", 0, 9), None, Meanings()),
+            partition_lag(Partition("2", 0, 9), 4, Meanings()),
+            partition_lag(Partition("10", 0, 9), 9, Meanings()),
         ]
     )
 
-    assert [one.partition.id for one in found.partitions] == ["1", "2", "10"]
-    assert (found.total, found.largest, found.with_lag) == (15, 10, 2)
-    assert found.count(LagState.OK) == 2
-    assert found.count(LagState.NO_CHECKPOINT) == 1
-    assert HubLag(()).largest == 0
+    assert (found["lag"], found["max_partition_lag"], found["partitions_with_lag"]) == (15, 10, 2)
+    assert (found["partitions"], found["no_checkpoint"], found["stale"]) == (3, 1, 0)
+    assert counts_of([])["max_partition_lag"] == 0
+
+
+def test_partitions_are_ordered_by_number():
+    assert sorted(["10", "2", "odd", "1"], key=by_number) == ["1", "2", "10", "odd"]
 
 
 def test_a_partition_says_what_is_unusual_about_it():

@@ -11,13 +11,22 @@ from scaling.analysis.lint import lint
 from scaling.config.policy import Fallback, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogEntry, LogKind
-from scaling.model import Capacity, Controls, EffectOutcome, Override, Pause, Reason, ScaleAction
+from scaling.model import (
+    Capacity,
+    Controls,
+    EffectOutcome,
+    MetricsReport,
+    Override,
+    Pause,
+    Reason,
+    ScaleAction,
+)
 from scaling.ports import CollectError, Reading, ScalerError
 from scaling.service import autoscaler as runner
 from scaling.service import reading
 from scaling.service.autoscaler import CLOCK_TOLERANCE, Autoscaler
 from scaling.service.deliveries import DELIVERY_MARGIN, DELIVERY_SECONDS
-from scaling.service.messages import MessageError, decode_report, encode_action, encode_report
+from scaling.service.messages import MessageError, decode, encode
 from scaling.service.reading import MetricSource
 from tests.fakes import controls_row
 from tests.fakes_azure import FakeCollector, FakePlatform, FakeScaler
@@ -143,7 +152,7 @@ def collecting(first, second, scaler=None) -> Autoscaler:
 
 async def reports(made: Autoscaler):
     outcome = await made.collect()
-    return {r.target: r for r in map(decode_report, outcome.messages)}, outcome
+    return {r.target: r for r in (decode(MetricsReport, each) for each in outcome.messages)}, outcome
 
 
 async def test_an_entity_is_read_once_for_all_targets_and_its_line_shows_what_was_read() -> None:
@@ -220,7 +229,7 @@ async def test_reads_that_do_not_answer_are_given_up(monkeypatch: pytest.MonkeyP
 
 
 async def test_a_report_of_an_unknown_target_is_dropped_with_a_warning() -> None:
-    outcome = await World().autoscaler().evaluate(encode_report(report(1.0, 1, target="gone")))
+    outcome = await World().autoscaler().evaluate(encode(report(1.0, 1, target="gone")))
 
     assert outcome.warnings == ("scaling gone: not in the configuration; report dropped",)
 
@@ -235,7 +244,7 @@ async def test_an_unreadable_message_raises_so_that_it_ends_in_the_poison_queue(
 async def test_a_report_that_is_not_of_the_present_changes_nothing(when: float) -> None:
     world = World()
     before = await world.state()
-    outcome = await world.autoscaler().evaluate(encode_report(report(900.0, 3, now=when)))
+    outcome = await world.autoscaler().evaluate(encode(report(900.0, 3, now=when)))
 
     assert "is not of the present" in outcome.warnings[0]
     assert await world.state() == before
@@ -318,7 +327,7 @@ def refuse(error: Exception):
 
 async def test_an_action_of_a_target_no_longer_configured_is_dropped() -> None:
     _, action = await pending()
-    outcome = await World().autoscaler().apply(encode_action(msgspec.structs.replace(action, target="gone")))
+    outcome = await World().autoscaler().apply(encode(msgspec.structs.replace(action, target="gone")))
 
     assert outcome.warnings == ("scaler gone: not in the configuration; action dropped",)
 
@@ -348,7 +357,7 @@ async def test_an_action_that_may_not_be_carried_out_any_more_is_refused_and_tol
     changes, controls, outcome, text = REFUSALS[name]
     world, action = await pending()
     await world.order(controls)
-    told = await world.autoscaler().apply(encode_action(msgspec.structs.replace(action, **changes)))
+    told = await world.autoscaler().apply(encode(msgspec.structs.replace(action, **changes)))
 
     (entry,) = await world.entries(LogKind.EFFECT)
     assert (entry.effect.outcome, world.platform.ledger) == (outcome, [])
@@ -374,7 +383,7 @@ async def sent_again(world: World, before: float, at: float) -> None:
     world.clock.now = begun + at
     await world.verify()
     await world.verify()
-    assert world.actions == [encode_action((await world.state()).pending)]
+    assert world.actions == [encode((await world.state()).pending)]
 
 
 @pytest.mark.parametrize(
@@ -480,7 +489,7 @@ async def test_a_second_delivery_that_may_not_begin_gives_nothing_up_under_the_h
 
     async def first(action, *, now):
         await world.order(Controls(pauses=(Pause("kim", NOW),)))
-        outcome = await other.apply(encode_action(action))
+        outcome = await other.apply(encode(action))
         assert "paused by kim" in outcome.warnings[0]
         assert (await world.state()).pending == action
         return await carry_out(action, now=now)
@@ -500,7 +509,7 @@ async def test_a_delivery_that_is_handed_back_does_not_end_one_that_began_after_
         world.clock.now += 1.0
         world.scaler.inner.apply = second
         with pytest.raises(Crash):  # the second one: as its scaler would find it after the first one was over
-            await other.apply(encode_action(action))
+            await other.apply(encode(action))
         raise ScalerError("another operation is in progress")
 
     async def second(action, *, now):
@@ -540,7 +549,7 @@ async def test_an_action_sent_again_is_saved_as_sent_so_that_checks_and_evaluati
     (again,) = (await world.decide()).messages
     await world.verify()
 
-    assert again == encode_action(action)
+    assert again == encode(action)
     assert world.actions == []
 
 
@@ -597,7 +606,7 @@ async def test_an_override_takes_the_place_of_a_stuck_action_whose_later_deliver
     world, action = await stuck()
     await world.order(Controls(override=Override(wanted, "kim", NOW, NOW + 3600)))
     await world.minute()
-    late = await world.autoscaler().apply(encode_action(action))
+    late = await world.autoscaler().apply(encode(action))
 
     assert world.platform.ledger == ledger
     assert "not the pending action" in late.warnings[0]
@@ -665,7 +674,7 @@ async def test_the_cooldown_starts_when_the_change_is_there_not_when_it_was_orde
 async def test_a_second_delivery_of_an_action_says_so_and_adds_nothing_to_the_log() -> None:
     world, action = await pending()
     await world.drain()
-    outcome = await world.autoscaler().apply(encode_action(action))
+    outcome = await world.autoscaler().apply(encode(action))
 
     assert outcome.lines == (f"scaler plan: already carried out [{action.action_id}]",)
     assert await effects(world) == [EffectOutcome.APPLIED]
@@ -683,7 +692,7 @@ async def test_an_action_without_effect_is_emitted_again_with_the_same_id() -> N
     world.clock.now += world.policy.spec.effect_timeout
     await world.verify()
 
-    assert world.actions == [encode_action(action)]
+    assert world.actions == [encode(action)]
     (entry,) = await world.entries(LogKind.VERIFY)
     assert "emitted again" in entry.line
 

@@ -46,7 +46,7 @@ class World:
         reason = Reason.SCALE_OUT if to > start else Reason.SCALE_IN
         action = ScaleAction(f"{target}@1", target, start, to, START, START + 600, reason)
         await self.store(target, pending=action)
-        outcome = await self.autoscaler.apply(codec.encode_action(action))
+        outcome = await self.autoscaler.apply(codec.encode(action))
         return "".join((*outcome.lines, *outcome.warnings))
 
 

@@ -8,10 +8,8 @@ from scaling.model import Capacity, MetricFailure, MetricSample, MetricsReport, 
 from scaling.service.messages import (
     MAX_BYTES,
     MessageError,
-    decode_action,
-    decode_report,
-    encode_action,
-    encode_report,
+    decode,
+    encode,
 )
 
 REPORT = MetricsReport(
@@ -25,21 +23,21 @@ ACTION = ScaleAction("plan-orders@20270115T080000.000Z", "plan-orders", 3, 4, 1.
 
 
 def test_a_report_and_an_action_come_back_as_they_were():
-    assert decode_report(encode_report(REPORT)) == REPORT
-    assert decode_action(encode_action(ACTION).encode()) == ACTION
+    assert decode(MetricsReport, encode(REPORT)) == REPORT
+    assert decode(ScaleAction, encode(ACTION).encode()) == ACTION
 
 
 def test_the_envelope_names_version_and_kind():
-    message = json.loads(encode_action(ACTION))
+    message = json.loads(encode(ACTION))
 
     assert (message["v"], message["kind"], message["body"]["to_capacity"]) == (1, "action", 4)
 
 
 def test_fields_of_a_newer_writer_are_ignored():
-    message = json.loads(encode_action(ACTION))
+    message = json.loads(encode(ACTION))
     message["body"]["colour"] = "red"
 
-    assert decode_action(json.dumps(message)) == ACTION
+    assert decode(ScaleAction, json.dumps(message)) == ACTION
 
 
 @pytest.mark.parametrize(
@@ -61,7 +59,7 @@ def test_fields_of_a_newer_writer_are_ignored():
 )
 def test_anything_else_is_refused_in_words(text, words):
     with pytest.raises(MessageError, match=words.replace("`", ".")) as caught:
-        decode_report(text)
+        decode(MetricsReport, text)
 
     assert len(str(caught.value)) < 600
 
@@ -70,4 +68,4 @@ def test_a_message_too_large_for_a_queue_is_refused_when_it_is_written():
     samples = tuple(MetricSample("m" * 100, 0.0, float(i)) for i in range(500))
 
     with pytest.raises(MessageError, match=f"at most {MAX_BYTES}"):
-        encode_report(MetricsReport("t", 0.0, samples))
+        encode(MetricsReport("t", 0.0, samples))

@@ -14,7 +14,7 @@ from scaling.config.policy_file import Config
 from scaling.log_entry import LogKind
 from scaling.model import Capacity, MetricSample, MetricsReport, TargetState
 from scaling.service.autoscaler import ATTEMPTS, Autoscaler, Ports
-from scaling.service.messages import encode_report
+from scaling.service.messages import encode
 from scaling.web import api
 from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.runner_support import metric
@@ -43,7 +43,7 @@ def world():
 
 
 async def report(world, backlog, *, target="plan-a", at=NOW):
-    message = encode_report(
+    message = encode(
         MetricsReport(target, at, (MetricSample("backlog", at, backlog),), (), Capacity(3, at, ceiling=30))
     )
     return await world.evaluate(message)
