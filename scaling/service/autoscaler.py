@@ -37,28 +37,10 @@ from scaling.log_entry import LogEntry, LogKind, decision_id
 from scaling.model import Capacity, MetricsReport, ScaleAction, TargetState
 from scaling.ports import CollectError, Collector, Reading, Scaler, Snapshot
 from scaling.service import messages as codec
+from scaling.service import reading, shell
 from scaling.service.deliveries import Deliveries
 from scaling.service.entries import decision_entry, finding_entries
-from scaling.service.reading import (
-    MetricSource,
-    endpoint_of,
-    make_report,
-    read_capacity,
-    read_metrics,
-    report_line,
-    round_seconds,
-)
-from scaling.service.shell import (
-    ATTEMPTS,
-    STORE_DEADLINE,
-    Outcome,
-    Ports,
-    append,
-    controls_of,
-    load,
-    save,
-    within,
-)
+from scaling.service.shell import ATTEMPTS, Outcome, Ports
 from scaling.window import Window
 
 PURGE_DEADLINE = 30.0
@@ -77,11 +59,11 @@ class Autoscaler:
         self.clock = clock
         self._findings: asyncio.Task[tuple[Finding, ...]] | None = None
         self._told = False
-        seconds = round_seconds(config.interval)
+        seconds = reading.round_seconds(config.interval)
         self._readings: Rounds[Collector, Reading | CollectError] = Rounds(seconds)
         self._capacities: Rounds[Scaler, Capacity | str] = Rounds(seconds)
         self._checks: Rounds[Scaler, Outcome] = Rounds(seconds)
-        self._sources: dict[str, list[MetricSource]] = defaultdict(list)
+        self._sources: dict[str, list[reading.MetricSource]] = defaultdict(list)
         for source in ports.sources:
             self._sources[source.target].append(source)
 
@@ -111,12 +93,14 @@ class Autoscaler:
         now = round(self.clock(), 3)  # the decision id names the report's time to the millisecond
         readings, capacities = await asyncio.gather(
             self._readings.ask(
-                self.ports.collectors, lambda _, collector: read_metrics(collector, now), endpoint=endpoint_of
+                self.ports.collectors,
+                lambda _, collector: reading.read_metrics(collector, now),
+                endpoint=reading.endpoint_of,
             ),
             self._capacities.ask(
                 self.ports.scalers,
-                lambda target, scaler: read_capacity(scaler, target, now),
-                endpoint=endpoint_of,
+                lambda target, scaler: reading.read_capacity(scaler, target, now),
+                endpoint=reading.endpoint_of,
             ),
         )
         messages: list[str] = []
@@ -124,12 +108,12 @@ class Autoscaler:
         warnings = self._lint_warnings()
         for target in self.config.policies:
             try:
-                report = make_report(target, now, self._sources[target], readings, capacities[target])
+                report = reading.make_report(target, now, self._sources[target], readings, capacities[target])
                 messages.append(codec.encode(report))
             except Exception as error:  # noqa: BLE001 - whatever is odd about one target, the others are told
                 warnings.append(f"collector {target}: no report: {told(error)}")
                 continue
-            lines.append(report_line(report))
+            lines.append(reading.report_line(report))
             warnings.extend(f"collector {target}: {f.metric}: {f.message}" for f in report.failures)
             if report.capacity_error is not None:
                 warnings.append(f"collector {target}: capacity: {report.capacity_error}")
@@ -149,13 +133,13 @@ class Autoscaler:
             text = f"report of {report.at:.0f} is not of the present ({self.clock():.0f}); dropped"
             return Outcome(warnings=(f"scaling {report.target}: {text}",))
         for _ in range(ATTEMPTS):
-            loaded = await load(self.ports, report.target)
+            loaded = await shell.load(self.ports, report.target)
             if already_evaluated(loaded.state, report.at):
                 return await self._decided_before(loaded.state, report)
             decided = self._decide(policy, loaded, report)
-            await append(self.ports, decided.entries)
+            await shell.append(self.ports, decided.entries)
             try:
-                await save(self.ports, loaded, decided.state, decided.windows)
+                await shell.save(self.ports, loaded, decided.state, decided.windows)
             except ConflictError:
                 continue
             messages = (codec.encode(decided.action),) if decided.action is not None else ()
@@ -169,13 +153,13 @@ class Autoscaler:
         identity = decision_id(report.target, report.at)
         last = state.last
         if last is not None and last.decision_id == identity:
-            row = await within(
-                STORE_DEADLINE, self.ports.log.get(report.target, report.at, "decision"), "the log"
+            row = await shell.within(
+                shell.STORE_DEADLINE, self.ports.log.get(report.target, report.at, "decision"), "the log"
             )
             if row is None or row.recommendation is None or not same(row.recommendation, last):
                 inputs = inputs_of(last, row.inputs if row is not None else None)
                 metrics = row.metrics if row is not None else {}
-                await append(self.ports, [decision_entry(report, last, metrics, inputs)])
+                await shell.append(self.ports, [decision_entry(report, last, metrics, inputs)])
         line = f"scaling {report.target}: report already decided upon [{identity}]"
         pending = state.pending
         if pending is not None and pending.action_id == identity and not under_way(state, self.clock()):
@@ -188,7 +172,7 @@ class Autoscaler:
         warnings = [f"scaling {policy.target}: stored '{part}' was unreadable" for part in loaded.corrupt]
         if "state" in loaded.corrupt:
             before = TargetState(corrupt_since=now)
-        controls = controls_of(loaded, now)
+        controls = shell.controls_of(loaded, now)
         windows, state = absorb(policy, loaded.windows, before, report, now=now, controls=controls)
         readable = state.capacity if state.capacity_error is None else None
         found = pursue(policy, state, readable, now=now, controls=controls)
@@ -226,7 +210,7 @@ class Autoscaler:
         checks = self._checks.ask(
             self.ports.scalers,
             lambda target, scaler: self._verify(target, scaler, now),
-            endpoint=endpoint_of,
+            endpoint=reading.endpoint_of,
         )
         found, (lines, unpurged) = await asyncio.gather(checks, self._purge(now))
         results = [
@@ -243,7 +227,9 @@ class Autoscaler:
         """Lines and warnings. Old rows may wait; what the checks found may not."""
         try:
             before = now - self.config.retention
-            removed = await within(PURGE_DEADLINE, self.ports.log.purge(before=before), "the log's purge")
+            removed = await shell.within(
+                PURGE_DEADLINE, self.ports.log.purge(before=before), "the log's purge"
+            )
         except Exception as error:  # noqa: BLE001 - whatever keeps the log from being purged
             return (), (f"scaling log: not purged: {told(error)}",)
         return ((f"scaling log: {removed} entries older than the retention removed",) if removed else ()), ()
@@ -256,22 +242,22 @@ class Autoscaler:
             return Outcome(warnings=(f"verify {target}: {told(error)}",))
 
     async def _checked(self, target: str, scaler: Scaler, now: float) -> Outcome:
-        capacity = await read_capacity(scaler, target, now)
+        capacity = await reading.read_capacity(scaler, target, now)
         if not isinstance(capacity, Capacity):
             return Outcome(warnings=(f"verify {target}: capacity: {capacity}",))
-        loaded = await load(self.ports, target)
+        loaded = await shell.load(self.ports, target)
         if "state" in loaded.corrupt:
             return Outcome(
                 warnings=(f"verify {target}: stored state is unreadable; left to the next report",)
             )
-        controls = controls_of(loaded, now)
+        controls = shell.controls_of(loaded, now)
         found = review(self.config.policies[target], loaded.state, capacity, now=now, controls=controls)
         entries = finding_entries("verify", target, now, found, capacity.current)
         if entries:
-            await append(self.ports, entries)
+            await shell.append(self.ports, entries)
         if found.state != loaded.state and found.findings:
             try:
-                await save(self.ports, loaded, found.state)
+                await shell.save(self.ports, loaded, found.state)
             except ConflictError:
                 return Outcome()  # an evaluation was faster and knows more; the next check looks again
         messages = (codec.encode(found.emit),) if found.emit is not None else ()

@@ -16,16 +16,9 @@ from foundation.errors import ConflictError
 from foundation.sanitize import leaving, told
 from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
-from scaling.decision import explain
+from scaling.decision import explain, pending_action
 from scaling.decision.effects import STILL_OPEN, as_ours, record_effect
 from scaling.decision.lock_step import as_seen, neighbours, objection
-from scaling.decision.pending_action import (
-    being_carried_out,
-    handed_back,
-    perhaps_accepted,
-    refusal,
-    under_way_until,
-)
 from scaling.model import Delivery, Effect, EffectOutcome, ScaleAction, TargetState, effect_of
 from scaling.ports import Scaler, ScalerError, Snapshot
 from scaling.service import messages as codec
@@ -80,8 +73,8 @@ class Deliveries(Struct, frozen=True):
             now = self.clock()
             if any(known.action_id == action.action_id for known in loaded.state.effects):
                 return Outcome(lines=(f"scaler {action.target}: already carried out [{action.action_id}]",))
-            earlier = under_way_until(loaded.state, now, action.action_id)
-            effect = refusal(policy, loaded.state, controls_of(loaded, now), action, now=now)
+            earlier = pending_action.under_way_until(loaded.state, now, action.action_id)
+            effect = pending_action.refusal(policy, loaded.state, controls_of(loaded, now), action, now=now)
             if effect is None:
                 effect = await self._out_of_step(policy, loaded, action)
             if effect is not None and earlier is not None:  # or it would be given up under the other's hands
@@ -90,7 +83,7 @@ class Deliveries(Struct, frozen=True):
             if effect is not None:
                 return await self._finished(_Delivered(effect, begun=loaded.state.delivery))
             until = min(now + _delivery_seconds(scaler), action.expires_at)
-            begun = being_carried_out(loaded.state, now=now, until=until)
+            begun = pending_action.being_carried_out(loaded.state, now=now, until=until)
             try:
                 await save(self.ports, loaded, begun)
             except ConflictError:
@@ -187,11 +180,11 @@ def _handed_back(state: TargetState, delivered: _Delivered) -> TargetState:
     """A delivery that began, or a message that left, after this one began is not over with it."""
     effect = delivered.effect
     if delivered.unknown:
-        state = perhaps_accepted(state, effect.action_id, effect.at)
+        state = pending_action.perhaps_accepted(state, effect.action_id, effect.at)
     if state.delivery != delivered.begun:
         return state
     due_at = effect.at + delivered.again_after
-    return handed_back(state, effect.action_id, due_at=due_at, carried_until=delivered.earlier)
+    return pending_action.handed_back(state, effect.action_id, due_at=due_at, carried_until=delivered.earlier)
 
 
 def _delivery_seconds(scaler: Scaler) -> float:
