@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -27,9 +27,10 @@ from scaling.config.checks import Severity
 from scaling.config.rule_registry import RuleError
 from scaling.decision import explain
 from scaling.log_entry import LogEntry, LogKind, parse_decision_id
+from scaling.ports import PoisonMessage
 from scaling.service.assembly import assemble, read_config
 from scaling.service.autoscaler import Autoscaler
-from scaling.web.views import PoisonView, StatusView, orders_text, status_view, target_view
+from scaling.web.views import PoisonView, StatusView, orders_text, status_view
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console()
@@ -82,18 +83,15 @@ def status(root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a 
     """Every target: capacity, reason, metrics, orders; and the messages the host gave up on."""
 
     async def work(autoscaler: Autoscaler) -> StatusView:
-        policies, now = autoscaler.config.policies, autoscaler.clock()
-        loaded = await autoscaler.ports.states.load_all(policies)
+        snapshots = await autoscaler.ports.states.load_all(autoscaler.config.policies)
+        poison: tuple[int, Sequence[PoisonMessage]] = (0, ())
         try:
-            count, poison = await autoscaler.ports.poison.peek()
+            poison = await autoscaler.ports.poison.peek()
         except StoreUnavailableError as error:  # a right of its own; the targets can be shown without
             if json_:
                 raise
             errors.print(f"[yellow]poison messages are not known:[/] {_text(without_secrets(str(error)))}")
-            count, poison = 0, ()
-        views = [target_view(policies[name], found, now=now) for name, found in loaded.items()]
-        interval = autoscaler.config.interval
-        return status_view(views, now=now, collect_interval=interval, poison_count=count, poison=poison)
+        return status_view(autoscaler.config, snapshots, poison, now=autoscaler.clock())
 
     seen = _run(root, work)
     views = seen.targets

@@ -17,6 +17,7 @@ from consumer.web import api as consumer_api
 from foundation.consumer_stats import ConsumerStats, PartitionStats
 from foundation.errors import OrderError
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
+from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision.decide import decide
 from scaling.decision.effects import record_effect
@@ -35,8 +36,7 @@ from scaling.model import (
 )
 from scaling.ports import LogPage, Snapshot
 from scaling.web.dashboard import page
-from scaling.web.log_views import log_view
-from scaling.web.views import status_view, target_view
+from scaling.web.views import log_view, status_view, target_view
 from scaling.window import WindowSpec
 from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
 from tests.fakes import MemoryDecisionLog
@@ -192,9 +192,11 @@ class SimulatedTarget:
         key = f"{kind}-{len(self.entries)}"
         self.entries.append(LogEntry(self.policy.target, at, kind, key, line, str(reason), **fields))
 
+    def snapshot(self):
+        return Snapshot(self.policy.target, self.state, self.windows, self.controls, corrupt=self.corrupt)
+
     def view(self, now):
-        snapshot = Snapshot(self.policy.target, self.state, self.windows, self.controls, corrupt=self.corrupt)
-        return target_view(self.policy, snapshot, now=now)
+        return target_view(self.policy, self.snapshot(), now=now)
 
 
 def steady(level):
@@ -274,18 +276,10 @@ class FakeApi:
         refused = self._refused(request)
         if refused is not None:
             return refused
-        now = time.time()
-        views = [target.view(now) for target in self.targets.values()]
-        return self._json(
-            status_view(
-                views,
-                now=now,
-                collect_interval=INTERVAL,
-                poison_count=self.poison_count,
-                poison=self.poison,
-                problems=self.problems,
-            )
-        )
+        config = Config({name: target.policy for name, target in self.targets.items()}, INTERVAL, 0.0)
+        snapshots = {name: target.snapshot() for name, target in self.targets.items()}
+        poison = (self.poison_count, self.poison)
+        return self._json(status_view(config, snapshots, poison, now=time.time(), problems=self.problems))
 
     async def _log(self, request):
         refused = self._refused(request)

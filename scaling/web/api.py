@@ -24,7 +24,6 @@ from scaling.service.autoscaler import ATTEMPTS, Autoscaler
 from scaling.storage.decision_log import carried_out, order_key
 from scaling.web import views
 from scaling.web.dashboard import page
-from scaling.web.log_views import log_view
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 100
@@ -78,22 +77,10 @@ async def health(autoscaler: Autoscaler) -> Response:
 async def status(autoscaler: Autoscaler) -> Response:
     """Every target as it stands, what lint finds in the rules, and the messages the host gave up on."""
     ports, config = autoscaler.ports, autoscaler.config
-    snapshots = await ports.states.load_all(config.policies)
-    count, poison = await ports.poison.peek()
+    snapshots, poison = await ports.states.load_all(config.policies), await ports.poison.peek()
     problems = [leaving(f"{finding.severity}: {finding.text}") for finding in await autoscaler.findings()]
-    now = autoscaler.clock()
-    targets = [
-        views.target_view(config.policies[name], snapshot, now=now) for name, snapshot in snapshots.items()
-    ]
     return json_response(
-        views.status_view(
-            targets,
-            now=now,
-            collect_interval=config.interval,
-            poison_count=count,
-            poison=poison,
-            problems=problems,
-        )
+        views.status_view(config, snapshots, poison, now=autoscaler.clock(), problems=problems)
     )
 
 
@@ -114,7 +101,7 @@ async def log(autoscaler: Autoscaler, parameters: Mapping[str, str]) -> Response
         )
     except ValueError as error:
         return error_response(400, str(error))
-    return json_response(log_view(page_))
+    return json_response(views.log_view(page_))
 
 
 def _since(text: str | None, now: float) -> float | None:

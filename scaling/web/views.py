@@ -1,28 +1,29 @@
-"""What the HTTP API shows of targets: their status, as typed JSON. Pure.
+"""What the HTTP API shows, as typed JSON: the status of targets, and pages of the scaling log. Pure.
 
 Times are seconds since the epoch, durations seconds. A number that is not known is null, never NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import isfinite
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from foundation.version import VERSION
 from foundation.wording import time_text
 from scaling.config.policy import MetricSpec, Policy
+from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision import pacing as pace
-from scaling.model import Direction, ForeignHand, Override, Pause, TargetState
-from scaling.ports import PoisonMessage, Snapshot
+from scaling.log_entry import LogEntry
+from scaling.model import Direction, Evidence, ForeignHand, Override, Pause, Recommendation, TargetState
+from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.rules.combine import levels_of
-from scaling.web.log_views import finite, flips_of, limits_of
-from scaling.window import EMPTY, Summary, Window, summarize
+from scaling.window import EMPTY, Window, summarize
 
 MAX_POINTS = 240
 """Samples shown per metric; of a longer window the highest sample of each stretch is kept. A chart on the
@@ -125,19 +126,20 @@ class StatusView(Struct, frozen=True):
 
 
 def status_view(
-    targets: Sequence[TargetView],
+    config: Config,
+    snapshots: Mapping[str, Snapshot],
+    poison: tuple[int, Sequence[PoisonMessage]] = (0, ()),
     *,
     now: float,
-    collect_interval: float,
-    poison_count: int = 0,
-    poison: Sequence[PoisonMessage] = (),
     problems: Sequence[str] = (),
 ) -> StatusView:
     """All targets by name, the poison queues, and what is wrong with the whole app (`problems`)."""
-    ordered = tuple(sorted(targets, key=lambda view: view.target))
-    return StatusView(
-        now, VERSION, collect_interval, ordered, PoisonView(poison_count, tuple(poison)), tuple(problems)
+    count, messages = poison
+    targets = tuple(
+        target_view(config.policies[name], snapshots[name], now=now) for name in sorted(snapshots)
     )
+    left = PoisonView(count, tuple(messages))
+    return StatusView(now, VERSION, config.interval, targets, left, tuple(problems))
 
 
 def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView:
@@ -164,8 +166,8 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
         line=explain.line(last) if last else None,
         decision_id=last.decision_id if last else None,
         decided_at=last.at if last else None,
-        flips=flips_of(last),
-        limits=limits_of(last),
+        flips=_flips(last),
+        limits=_limits(last),
         metrics=tuple(
             _metric(name, spec, snapshot.windows.get(name, EMPTY), now)
             for name, spec in policy.spec.metrics.items()
@@ -207,24 +209,22 @@ def _metric(name: str, spec: MetricSpec, window: Window, now: float) -> MetricVi
     return MetricView(
         name=name,
         unit=spec.unit,
-        latest=finite(summary.latest),
-        average=finite(summary.average),
-        maximum=finite(summary.maximum),
+        latest=_finite(summary.latest),
+        average=_finite(summary.average),
+        maximum=_finite(summary.maximum),
         count=summary.count,
         min_samples=spec.window.min_samples,
         covered=summary.covered,
         span=spec.window.span,
-        age=finite(summary.age),
-        quality=_quality(summary),
+        age=_finite(summary.age),
+        quality=summary.problem or ("gap" if summary.gap else "ok"),
         failure=window.failure.message if window.failure else None,
         samples=_thinned(window),
     )
 
 
-def _quality(summary: Summary) -> str:
-    if summary.problem is not None:
-        return summary.problem
-    return "gap" if summary.gap else "ok"
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
 
 
 def _thinned(window: Window) -> tuple[tuple[float, float], ...]:
@@ -282,3 +282,83 @@ def orders_text(view: TargetView) -> tuple[str, ...]:
     if view.dry_run:
         found.append("dry-run: decisions are logged, and nothing is changed")
     return tuple(found)
+
+
+# -- the scaling log
+
+
+class EvidenceView(Evidence, frozen=True):
+    """The numbers of a rule, with the same in words."""
+
+    text: str = ""
+
+
+class EffectView(Struct, frozen=True):
+    outcome: str
+    reached: int | None
+    detail: str
+
+
+class EntryView(Struct, frozen=True):
+    """One row of the scaling log. (`target`, `at`, `kind`, `key`) identify it; a row seen again replaces."""
+
+    target: str
+    at: float
+    kind: str
+    key: str
+    line: str
+    reason: str
+    current: int | None
+    desired: int | None
+    by: str | None
+    metrics: dict[str, float]
+    decision_id: str | None = None
+    proposed: int | None = None
+    minimum: int | None = None
+    maximum: int | None = None
+    evidence: tuple[EvidenceView, ...] = ()
+    flips: tuple[str, ...] = ()
+    limits: tuple[str, ...] = ()
+    effect: EffectView | None = None
+
+
+class LogView(Struct, frozen=True):
+    """Newest first; `continuation` is null at the end."""
+
+    entries: tuple[EntryView, ...]
+    continuation: str | None
+
+
+def log_view(page: LogPage) -> LogView:
+    """A page of the log as JSON."""
+    return LogView(tuple(_entry(entry) for entry in page.entries), page.continuation)
+
+
+def _entry(entry: LogEntry) -> EntryView:
+    decided, effect = entry.recommendation, entry.effect
+    shown = structs.replace(
+        msgspec.convert(entry, EntryView, from_attributes=True),
+        metrics={name: value for name, value in entry.metrics.items() if isfinite(value)},
+        decision_id=decided.decision_id if decided else effect.action_id if effect else None,
+    )
+    if decided is None:
+        return shown
+    return structs.replace(
+        shown,
+        proposed=decided.proposed,
+        minimum=decided.minimum,
+        maximum=decided.maximum,
+        evidence=tuple(
+            EvidenceView(**structs.asdict(e), text=explain.evidence_text(e)) for e in decided.evidence
+        ),
+        flips=_flips(decided),
+        limits=_limits(decided),
+    )
+
+
+def _flips(decided: Recommendation | None) -> tuple[str, ...]:
+    return tuple(explain.flip_text(flip) for flip in decided.flips) if decided else ()
+
+
+def _limits(decided: Recommendation | None) -> tuple[str, ...]:
+    return tuple(explain.limit_text(limit) for limit in decided.limits) if decided else ()

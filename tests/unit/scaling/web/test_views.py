@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from scaling.config.policy import Pace, RuleSpec
+from scaling.config.policy_file import Config
 from scaling.decision.decide import decide
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import (
@@ -23,8 +24,7 @@ from scaling.model import (
     TargetState,
 )
 from scaling.ports import LogPage, PoisonMessage, Snapshot
-from scaling.web.log_views import log_view
-from scaling.web.views import MAX_POINTS, LevelView, status_view, target_view
+from scaling.web.views import MAX_POINTS, LevelView, log_view, status_view, target_view
 from scaling.window import Window
 from tests.runner_support import metric
 from tests.runner_support import policy as policy_of
@@ -331,20 +331,13 @@ def test_another_controller_and_trouble_are_shown():
 
 
 def test_the_status_lists_targets_by_name_with_poison_and_problems():
-    first = shown(of=policy(target="a"))
-    second = shown(of=policy(target="b"))
+    config = Config({name: policy(target=name) for name in "ba"}, 60, 0.0)
     message = PoisonMessage("metrics-poison", "m1", NOW, "{broken")
 
-    view = status_view(
-        [second, first],
-        now=NOW,
-        collect_interval=60,
-        poison_count=9,
-        poison=[message],
-        problems=["bad setting"],
-    )
+    snapshots = {name: snapshot() for name in "ba"}
+    view = status_view(config, snapshots, (9, [message]), now=NOW, problems=["bad setting"])
 
-    assert view.targets == (first, second)
+    assert view.targets == tuple(shown(of=config.policies[name]) for name in "ab")
     assert (view.poison.count, view.poison.messages) == (9, (message,))
     assert (view.now, view.collect_interval, view.problems) == (NOW, 60, ("bad setting",))
 
