@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, inf
 
 from foundation.wording import number_text
-from scaling.analysis.steady import Piece, Steps
-from scaling.analysis.subject import Subject
+from scaling.analysis.steady import Piece, Steps, Subject
 
 
 def flapping(subject: Subject) -> Iterator[str]:

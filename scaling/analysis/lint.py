@@ -19,7 +19,7 @@ from msgspec import structs
 from foundation.sanitize import told
 from foundation.wording import duration_text, number_text
 from scaling.analysis.flapping import flapping, span_text
-from scaling.analysis.subject import Subject, counts_text
+from scaling.analysis.steady import Subject
 from scaling.config.checks import Finding, Severity
 from scaling.config.policy import EFFECTS_KEPT, Policy
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT
@@ -85,7 +85,14 @@ def _checked(policy: Policy) -> tuple[Finding, ...]:
 def _failing(subject: Subject) -> Iterator[str]:
     for note in dict.fromkeys(subject.failures.values()):
         counts = [count for count, text in subject.failures.items() if text == note]
-        yield f"a rule fails at {counts_text(counts)}: {note}"
+        yield f"a rule fails at {_counts(counts)}: {note}"
+
+
+def _counts(counts: Sequence[int]) -> str:
+    """`3 instances`, `2 to 5 instances`, `1, 4, 9 instances`."""
+    if len(counts) > 2 and counts[-1] - counts[0] == len(counts) - 1:
+        return f"{counts[0]} to {counts[-1]} instances"
+    return f"{', '.join(map(str, counts))} instance{'' if tuple(counts) == (1,) else 's'}"
 
 
 def _pointless_thresholds(subject: Subject) -> Iterator[str]:
@@ -102,7 +109,7 @@ def _pointless_thresholds(subject: Subject) -> Iterator[str]:
                     overlapping[metric].append(count)
         for metric, counts in overlapping.items():
             yield (
-                f"scaling in of {metric} begins above where scaling out begins at {counts_text(counts)}: "
+                f"scaling in of {metric} begins above where scaling out begins at {_counts(counts)}: "
                 "values between the two scale out, and no value keeps the count"
             )
 
@@ -119,7 +126,7 @@ def _unreachable_levels(subject: Subject) -> Iterator[str]:
     constant_target = _constant_target_metrics(subject)
     for (metric, level), found in counts.items():
         if metric not in constant_target:
-            yield f"{metric} {level} can never be met, at {counts_text(found)}: values are 0 to {MAX_VALUE:g}"
+            yield f"{metric} {level} can never be met, at {_counts(found)}: values are 0 to {MAX_VALUE:g}"
 
 
 def _constant_target_metrics(subject: Subject) -> frozenset[str]:
@@ -185,9 +192,8 @@ def _large_steps(subject: Subject) -> Iterator[str]:
 
 
 def _fixed(subject: Subject) -> Iterator[str]:
-    policy = subject.policy
-    if policy.minimum == policy.maximum:
-        yield f"minimum and maximum are both {policy.minimum}: nothing can ever be scaled"
+    if subject.policy.minimum == subject.policy.maximum:
+        yield f"minimum and maximum are both {subject.policy.minimum}: nothing can ever be scaled"
 
 
 def _unused(subject: Subject) -> Iterator[str]:
@@ -199,21 +205,18 @@ def _unused(subject: Subject) -> Iterator[str]:
 
 
 def _short_cooldowns(subject: Subject) -> Iterator[str]:
-    policy = subject.policy
-    interval = min((window.interval for window in policy.windows.values()), default=0.0)
-    for way, pace in (("out", policy.spec.out), ("in", policy.spec.inward)):
-        if 0 < pace.cooldown < interval:
+    for way, pace in subject.paces:
+        if 0 < pace.cooldown < subject.interval:
             yield (
                 f"{way}.cooldown of {duration_text(pace.cooldown)} has no effect: decisions are made every "
-                f"{duration_text(interval)}"
+                f"{duration_text(subject.interval)}"
             )
 
 
 def _short_memory(subject: Subject) -> Iterator[str]:
     """Limits that look back further than is remembered, at one change or decision per collection."""
-    policy = subject.policy
-    interval = min((window.interval for window in policy.windows.values()), default=0.0)
-    for way, pace in (("out", policy.spec.out), ("in", policy.spec.inward)):
+    interval = subject.interval
+    for way, pace in subject.paces:
         longest = max((rate.period for rate in pace.rates), default=0.0)
         if longest > EFFECTS_KEPT * max(interval, pace.cooldown):
             yield (
@@ -229,8 +232,7 @@ def _short_memory(subject: Subject) -> Iterator[str]:
 
 def _sent_once(subject: Subject) -> Iterator[str]:
     """Pending actions are looked after with every evaluation: rare ones may come too late for a lost message."""
-    spec = subject.policy.spec
-    interval = max((window.interval for window in subject.policy.windows.values()), default=0.0)
+    spec, interval = subject.policy.spec, subject.interval
     if spec.effect_timeout + interval > spec.action_ttl:
         yield (
             f"an action whose message is lost may be given up before it is sent again: action_ttl is "
@@ -244,7 +246,8 @@ def _old_evidence(subject: Subject) -> Iterator[str]:
     policy = subject.policy
     cooldown = policy.spec.out.cooldown
     lines = subject.levels[policy.minimum]
-    for metric in sorted({line.metric for line in lines if (line.direction, line.statistic) == _OUT_BY_MEAN}):
+    averaged = {line.metric for line in lines if (line.direction, line.statistic) == ("out", "average")}
+    for metric in sorted(averaged):
         window = policy.windows.get(metric)
         if window is not None and window.span > cooldown and not policy.spec.out.rates:
             yield (
@@ -252,9 +255,6 @@ def _old_evidence(subject: Subject) -> Iterator[str]:
                 f"({duration_text(cooldown)}): the average that scales out again still holds samples from "
                 "before the last change"
             )
-
-
-_OUT_BY_MEAN = ("out", "average")
 
 
 def _not_tried(subject: Subject) -> Iterator[str]:

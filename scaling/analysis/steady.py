@@ -12,17 +12,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from math import inf, isfinite
+from typing import Any
 
 from msgspec import Struct
 
 from scaling.config.policy import Policy
 from scaling.config.rule_registry import CompositeRule
 from scaling.decision import pacing as pace
-from scaling.model import Reason, Verdict
-from scaling.rules.combine import combine, safe_evaluate
+from scaling.model import Reason
+from scaling.rules.combine import combine, levels_of, metrics_of, safe_evaluate
+from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
 from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.view import LevelLine, MetricsView, Rule
 from scaling.window import MAX_VALUE, Summary
+
+MAX_COUNTS = 1_000
+"""Capacities tried one by one. Request units, of which there may be a hundred thousand, are not."""
 
 _NUMBER = re.compile(r"(?<![\w.])\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 _GRID = tuple(base * 10.0**power for power in range(6) for base in (1.0, 3.0))
@@ -156,15 +161,12 @@ def _rings(after: Mapping[int, int]) -> Iterator[tuple[int, ...]]:
             yield (*ring[lowest:], *ring[:lowest])
 
 
-def verdict(policy: Policy, count: int, values: dict[str, float]) -> Verdict:
-    """What the rules say at `count` while the metrics have these values."""
-    view = SteadyView(policy, count, values)
-    return combine([safe_evaluate(rule, view) for rule in policy.rules], count)
-
-
 def step(policy: Policy, count: int, values: dict[str, float]) -> int:
-    """The count after `count`: the rules, the step and rate limits, the bounds; time plays no part."""
-    said = verdict(policy, count, values)
+    """The count after `count` while the metrics have these values: the rules, the step and rate limits, the bounds;
+    time plays no part.
+    """
+    view = SteadyView(policy, count, values)
+    said = combine([safe_evaluate(rule, view) for rule in policy.rules], count)
     wanted = said.desired
     if wanted is None or wanted == count or (said.blocks_out and wanted > count):
         return count
@@ -173,7 +175,7 @@ def step(policy: Policy, count: int, values: dict[str, float]) -> int:
     return min(max(allowed, policy.minimum), policy.maximum)
 
 
-def failure(policy: Policy, count: int) -> str | None:
+def _failure(policy: Policy, count: int) -> str | None:
     """How a rule fails at `count` without load, or None."""
     view = SteadyView(policy, count, {})
     for rule in policy.rules:
@@ -205,3 +207,47 @@ def _pieces(points: Sequence[float]) -> Iterator[Piece]:
     for low, high in pairwise((*points, inf)):
         yield Piece(low, low)
         yield Piece(low, high)
+
+
+class Subject:
+    """A policy with the steps its rules make under every kind of load, worked out once."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.paces = (("out", policy.spec.out), ("in", policy.spec.inward))
+        self.interval = max((window.interval for window in policy.windows.values()), default=0.0)
+        """Seconds between two decisions."""
+        self.rules = policy.flat_rules
+        sizes = any(isinstance(rule, RequestUnitsForRateRule) for rule in self.rules)
+        self.tried = not sizes and policy.maximum - policy.minimum < MAX_COUNTS
+        counts = range(policy.minimum, policy.maximum + 1) if self.tried else ()
+        self.failures = {count: note for count in counts if (note := _failure(policy, count)) is not None}
+        self.levels = {count: levels_of(policy.rules, count) for count in counts}
+        self.read = dict.fromkeys(name for rule in self.rules for name in metrics_of(rule))
+        singles = [(name,) for name in self.read if name in policy.windows]
+        together = [
+            names
+            for names in map(metrics_of, self.rules)
+            if len(names) > 1 and all(name in policy.windows for name in names)
+        ]
+        self.loads = {
+            names: Steps(policy, names, self.levels) for names in dict.fromkeys((*singles, *together))
+        }
+
+    def moves(self, sign: int) -> bool:
+        """True when some count goes up (sign 1) or down (-1) under some load."""
+        return any(
+            any((after - count) * sign > 0 for after in row)
+            for steps in self.loads.values()
+            for count, row in steps.rows.items()
+        )
+
+    def options(self, kind: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Name and options of every rule of a kind, nested ones included."""
+        pending = [(rule.type, rule.name, rule.options) for rule in self.policy.spec.rules]
+        while pending:
+            found, name, options = pending.pop(0)
+            if found == kind:
+                yield name, options
+            inner = options.get("rules", ()) if found == "composite" else ()
+            pending += [(rule["type"], rule.get("name", name), rule) for rule in inner]
