@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from scaling.model import Evidence, Flip, Reason, Statistic, Verdict
+from scaling.model import Flip, Reason, Statistic, Verdict
 from scaling.rules.combine import (
     combine,
     direction_reason,
@@ -18,7 +18,7 @@ from scaling.rules.combine import (
     safe_evaluate,
 )
 from scaling.rules.expression import CAPACITY_NAMES, Expression, ExpressionError
-from scaling.rules.view import GAP, LevelLine, MetricsView, Rule
+from scaling.rules.view import GAP, LevelLine, MetricsView, Rule, Step
 
 _STATISTICS = tuple(Statistic)
 
@@ -36,10 +36,9 @@ class CompositeRule:
         desired: str | None = None
         scale_out_when: str | None = None
         scale_in_when: str | None = None
-        step: int = 1
+        step: Step = 1
 
         def problems(self) -> dict[str, str]:
-            """Cross-field errors by option name."""
             found: dict[str, str] = {}
             forms = [
                 bool(self.rules),
@@ -48,8 +47,6 @@ class CompositeRule:
             ]
             if sum(forms) != 1:
                 found["rules"] = "give exactly one of 'rules', 'desired', or 'scale_out_when'/'scale_in_when'"
-            if self.step < 1:
-                found["step"] = f"found {self.step}; a step is 1 or more"
             for option in ("desired", "scale_out_when", "scale_in_when"):
                 text = getattr(self, option)
                 if text is not None:
@@ -120,7 +117,7 @@ class CompositeRule:
         desired = self._wanted(environment, view.current)
         if desired < view.current and gap:
             return Verdict(None, Reason.INCOMPLETE_WINDOW, note=GAP)
-        return self._verdict(desired, view, environment)
+        return self._verdict(desired, view)
 
     def _wanted(self, environment: dict[str, float], current: int) -> int:
         if self._desired is not None:
@@ -131,14 +128,12 @@ class CompositeRule:
             return max(current - self._step, 0)
         return current
 
-    def _verdict(self, desired: int, view: MetricsView, environment: dict[str, float]) -> Verdict:
+    def _verdict(self, desired: int, view: MetricsView) -> Verdict:
         current = view.current
         evidence = []
         for name in self._names:
             metric, _, statistic = name.partition(".")
-            span, count = view.span(metric), view.metric(metric).count
-            said = statistic or Statistic.LATEST
-            evidence.append(Evidence(self._name, metric, said, environment[name], "in", 0.0, span, count))
+            evidence.append(view.evidence(self._name, metric, statistic or Statistic.LATEST, "in", 0.0))
         flips = (
             (Flip("expression", "!=", float(desired), Reason.WITHIN_TARGET),) if desired != current else ()
         )

@@ -6,9 +6,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from scaling.model import Evidence, Flip, Reason, Verdict
-from scaling.rules.level import LevelSpec, compile_level
-from scaling.rules.view import LevelLine, MetricsView
+from scaling.model import Flip, Reason, Verdict
+from scaling.rules.level import LevelSpec, compile_level, level_problems
+from scaling.rules.view import LevelLine, MetricsView, StatisticName
 
 
 class GuardRule:
@@ -17,17 +17,12 @@ class GuardRule:
     class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         metric: str
         block_out_above: LevelSpec
-        statistic: Literal["average", "maximum", "minimum", "latest"] = "average"
+        statistic: StatisticName = "average"
         # Unknown is not zero: a database that cannot be read may be the one that is down.
         when_missing: Literal["block", "allow"] = "block"
 
         def problems(self) -> dict[str, str]:
-            """Cross-field errors by option name."""
-            try:
-                compile_level(self.block_out_above)
-            except ValueError as error:
-                return {"block_out_above": str(error)}
-            return {}
+            return level_problems({"block_out_above": self.block_out_above})
 
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name
@@ -51,14 +46,7 @@ class GuardRule:
                 return Verdict(None, Reason.WITHIN_TARGET)
             note = f"{params.metric} unknown ({summary.problem})"
             return Verdict(None, Reason.GUARDED, (), flips, blocks_out=True, note=note)
-        value = summary.statistic(params.statistic)
-        if value <= level:
+        if summary.statistic(params.statistic) <= level:
             return Verdict(None, Reason.WITHIN_TARGET)
-        span = view.span(params.metric)
-        return Verdict(
-            None,
-            Reason.GUARDED,
-            (Evidence(self._name, params.metric, params.statistic, value, ">", level, span, summary.count),),
-            flips,
-            blocks_out=True,
-        )
+        evidence = view.evidence(self._name, params.metric, params.statistic, ">", level)
+        return Verdict(None, Reason.GUARDED, (evidence,), flips, blocks_out=True)

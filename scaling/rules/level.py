@@ -39,6 +39,18 @@ def compile_level(spec: LevelSpec) -> Level:
     return lambda _instances: number
 
 
+def level_problems(options: Mapping[str, LevelSpec | None]) -> dict[str, str]:
+    """What is wrong with thresholds, by the name of their option."""
+    found = {}
+    for option, spec in options.items():
+        try:
+            if spec is not None:
+                compile_level(spec)
+        except ValueError as error:
+            found[option] = str(error)
+    return found
+
+
 def _finite(value: float) -> float:
     number = float(value)
     if not isfinite(number):

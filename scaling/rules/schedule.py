@@ -75,7 +75,6 @@ class ScheduleRule:
         time_zone: str = "UTC"
 
         def problems(self) -> dict[str, str]:
-            """Cross-field errors by option name."""
             found: dict[str, str] = {}
             try:
                 ZoneInfo(self.time_zone)

@@ -10,13 +10,13 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
 from math import ceil, inf, nextafter
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
-from scaling.model import Evidence, Flip, Reason, Verdict
+from scaling.model import Flip, Reason, Verdict
 from scaling.rules.level import LevelSpec, compile_level
-from scaling.rules.view import GAP, LevelLine, MetricsView
+from scaling.rules.view import GAP, LevelLine, MetricsView, StatisticName
 from scaling.window import Summary
 
 _COUNTS_CHECKED = 100
@@ -57,23 +57,21 @@ class TargetPerUnitRule:
 
         metric: str
         target: LevelSpec
-        statistic: Literal["average", "maximum", "minimum", "latest"] = "latest"
+        statistic: StatisticName = "latest"
         mode: Literal["average_value", "value"] = "average_value"
-        tolerance: float = 0.1  # --horizontal-pod-autoscaler-tolerance of kube-controller-manager
+        tolerance: Annotated[float, Meta(ge=0, lt=1)] = (
+            0.1  # --horizontal-pod-autoscaler-tolerance of kube-controller-manager
+        )
         cap_metric: str | None = None
 
         def problems(self) -> dict[str, str]:
-            """Cross-field errors by option name."""
-            found: dict[str, str] = {}
-            if not 0 <= self.tolerance < 1:
-                found["tolerance"] = f"found {self.tolerance}; accepted are 0 to below 1"
             try:
                 level = compile_level(self.target)
                 if any(level(instances) <= 0 for instances in range(1, _COUNTS_CHECKED + 1)):
-                    found["target"] = "the target must be above 0 for every instance count"
+                    return {"target": "the target must be above 0 for every instance count"}
             except (ValueError, ArithmeticError) as error:
-                found["target"] = str(error)
-            return found
+                return {"target": str(error)}
+            return {}
 
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name
@@ -135,12 +133,9 @@ class TargetPerUnitRule:
         # What one unit more or less would compare with, in the metric's own unit.
         whole = target * current if params.mode == "average_value" else target
         quantity = f"{params.statistic} {params.metric}"
-        span = view.span(params.metric)
         out, inward = self._boundaries(current, view.ready, target)
         comparator = ">" if desired > current else "<" if desired < current else "~"
-        evidence = Evidence(
-            self._name, params.metric, params.statistic, value, comparator, whole, span, summary.count
-        )
+        evidence = view.evidence(self._name, params.metric, params.statistic, comparator, whole)
         if desired > current:
             flip = Flip(quantity, "<=", out, Reason.WITHIN_TARGET)
             return Verdict(desired, Reason.SCALE_OUT, (evidence,), (flip,))
@@ -166,10 +161,7 @@ class TargetPerUnitRule:
         quantity = f"latest {name}"
         evidence = verdict.evidence
         if wanted > limit:
-            bound = Evidence(
-                self._name, name, "latest", cap.latest, "<", float(wanted), view.span(name), cap.count
-            )
-            evidence = (*evidence, bound)
+            evidence = (*evidence, view.evidence(self._name, name, "latest", "<", float(wanted)))
         if limit > current:
             return Verdict(limit, Reason.SCALE_OUT, evidence, verdict.flips)
         more = Flip(quantity, ">=", float(current + 1), Reason.SCALE_OUT)

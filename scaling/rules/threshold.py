@@ -8,8 +8,8 @@ from typing import Literal
 from msgspec import Struct
 
 from scaling.model import Evidence, Flip, Reason, Verdict
-from scaling.rules.level import LevelSpec, compile_level
-from scaling.rules.view import GAP, LevelLine, MetricsView
+from scaling.rules.level import LevelSpec, compile_level, level_problems
+from scaling.rules.view import GAP, LevelLine, MetricsView, StatisticName, Step
 from scaling.window import Summary
 
 # Named here because looking a member up in its enum is slow before Python 3.12, and this is the hot path.
@@ -46,31 +46,20 @@ class ThresholdRule:
         combine: Literal["each", "sum", "maximum", "minimum"] = "each"
         scale_out_above: LevelSpec | None = None
         scale_in_below: LevelSpec | None = None
-        out_statistic: Literal["average", "maximum", "minimum", "latest"] = "average"
-        in_statistic: Literal["average", "maximum", "minimum", "latest"] = "maximum"
-        step: int = 1
-        step_out: int | None = None
-        step_in: int | None = None
+        out_statistic: StatisticName = "average"
+        in_statistic: StatisticName = "maximum"
+        step: Step = 1
+        step_out: Step | None = None
+        step_in: Step | None = None
 
         def problems(self) -> dict[str, str]:
-            """Cross-field errors by option name."""
             found: dict[str, str] = {}
             if (self.metric is None) == (not self.metrics):
                 found["metric"] = "name one metric, or several in 'metrics'"
             if self.scale_out_above is None and self.scale_in_below is None:
                 found["scale_out_above"] = "give 'scale_out_above', 'scale_in_below' or both"
-            for option in ("step", "step_out", "step_in"):
-                value = getattr(self, option)
-                if value is not None and value < 1:
-                    found[option] = f"found {value}; a step is 1 or more"
-            for option in ("scale_out_above", "scale_in_below"):
-                value = getattr(self, option)
-                if value is not None:
-                    try:
-                        compile_level(value)
-                    except ValueError as error:
-                        found[option] = str(error)
-            return found
+            levels = {"scale_out_above": self.scale_out_above, "scale_in_below": self.scale_in_below}
+            return {**found, **level_problems(levels)}
 
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
-from scaling.model import Verdict
+from scaling.model import Evidence, Verdict
 from scaling.window import EMPTY, Summary, Window, WindowSpec, assuming, summarize
 
 
@@ -53,6 +53,14 @@ class MetricsView:
         """Length of a metric's window in seconds."""
         return self._specs[name].span
 
+    def evidence(self, rule: str, metric: str, statistic: str, comparator: str, threshold: float) -> Evidence:
+        """What a rule compares a metric's statistic with."""
+        summary = self.metric(metric)
+        value = summary.statistic(statistic)
+        return Evidence(
+            rule, metric, statistic, value, comparator, threshold, self.span(metric), summary.count
+        )
+
     def metrics(self) -> dict[str, Summary]:
         """Every metric of the target with its summary."""
         return {name: self.metric(name) for name in self._specs}
@@ -85,6 +93,13 @@ class MetricsView:
 
 GAP = "a sample is missing in the window"
 """The note of a verdict that does not vote for less for this."""
+
+
+StatisticName = Literal["average", "maximum", "minimum", "latest"]
+"""What an option of a rule may name."""
+
+
+Step = Annotated[int, Meta(ge=1)]
 
 
 class LevelLine(Struct, frozen=True):

@@ -12,7 +12,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from scaling.model import Evidence, Flip, Reason, Verdict
-from scaling.rules.request_units.sizing import DemandParams, Unit, Unknown
+from scaling.rules.request_units.sizing import DemandParams, Source, Unit, UnknownError, known
 from scaling.rules.view import GAP, MetricsView
 
 
@@ -27,156 +27,130 @@ class RequestUnitsForRateRule:
     class Params(DemandParams, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """`consumers`: a number, a metric, or several metrics of which the highest counts."""
 
-        consumers: float | str | tuple[str, ...]
+        consumers: Source | Annotated[tuple[str, ...], Meta(min_length=1)]
         tolerance: Annotated[float, Meta(ge=0, lt=1)] = 0.1  # as the HPA's
         step: Annotated[int, Meta(ge=1)] = 100  # of manual throughput; autoscale has 1,000
         throttled_share: str | None = None
         throttled_above: Annotated[float, Meta(ge=0, le=1)] = 0.01
         throttled_raise: Annotated[float, Meta(gt=0, le=10)] = 0.2
 
-        def problems(self) -> dict[str, str]:
-            """Cross-field errors by option name."""
-            found = DemandParams.problems(self)
-            if isinstance(self.consumers, float | int) and self.consumers <= 0:
-                found["consumers"] = f"found {self.consumers:g}; a number above 0, or metrics, are accepted"
-            if self.consumers in ("", ()):
-                found["consumers"] = "is empty; a number above 0, or metrics, are accepted"
-            return found
-
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name
         self._params = params
-        self._demand = params
         consumers = params.consumers
-        self._counted = (consumers,) if isinstance(consumers, str) else consumers
+        self._names: tuple[str, ...] = ()  # the metrics that count consumers; none for a fixed number
+        if not isinstance(consumers, float):
+            self._names = (consumers,) if isinstance(consumers, str) else consumers
 
     def metrics(self) -> tuple[str, ...]:
-        counted = self._counted if isinstance(self._counted, tuple) else ()
         share = () if self._params.throttled_share is None else (self._params.throttled_share,)
-        return (*counted, *self._demand.metrics(), *share)
+        return (*self._names, *self._params.metrics(), *share)
 
     def evaluate(self, view: MetricsView, /) -> Verdict:
         """Needs every metric it names, but for the charge where there is a first one; lowering also needs
         them free of gaps.
         """
-        unit = self._demand.of(view, self._name)
-        counted = self._count(view)
-        throttling = self._throttling(view)
-        for part in (unit, counted, throttling):
-            if isinstance(part, Unknown):
-                return Verdict(None, part.reason, note=f"{part.metric} is not known")
-        assert isinstance(unit, Unit) and isinstance(counted, _Count)  # noqa: S101, PT018 - or returned above
-        assert isinstance(throttling, _Throttling)  # noqa: S101 - as above
-        if throttling.now:
-            return self._relieved(view.current, unit, counted, throttling)
-        return self._sized(view.current, unit, counted, throttling)
+        try:
+            load = self._load(view)
+            throttling = self._throttling(view)
+        except UnknownError as error:
+            return Verdict(None, error.reason, note=str(error))
+        judged = self._relieved if throttling.now else self._sized
+        return judged(view, load, throttling)
 
     def objection(self, view: MetricsView, capacity: int) -> str | None:
         """Why the throughput must not be lowered to `capacity` now; None when it may, or is not lowered."""
         if capacity >= view.current:
             return None
-        unit, counted = self._demand.of(view, self._name), self._count(view)
-        if isinstance(unit, Unknown) or isinstance(counted, Unknown):
-            missing = unit if isinstance(unit, Unknown) else counted
-            return f"{missing.metric} is not known" if isinstance(missing, Unknown) else None
-        needed = unit.needed(counted.value)
-        return (
-            None
-            if needed <= capacity
-            else f"{counted.value:g} x {unit.text} = {needed} RU/s are needed still"
-        )
+        try:
+            load = self._load(view)
+        except UnknownError as error:
+            return str(error)
+        return None if load.needed <= capacity else f"{load.text} are needed still"
 
-    def _sized(self, current: int, unit: Unit, counted: _Count, throttling: _Throttling) -> Verdict:
-        needed = unit.needed(counted.value)
-        desired, lowest = self._rounded(needed), current * (1 - self._params.tolerance)
-        note = f"{counted.value:g} x {unit.text} = {needed} RU/s"
-        limit = current / unit.request_units
-        if needed > current:
-            evidence = (*counted.evidence(self._name, ">", limit), *unit.evidence)
-            flips = counted.flips("<=", limit, Reason.WITHIN_TARGET)
-            return Verdict(desired, Reason.SCALE_OUT, evidence, flips, note=note)
+    def _sized(self, view: MetricsView, load: _Load, throttling: _Throttling) -> Verdict:
+        current, step, limit = view.current, self._params.step, view.current / load.unit.request_units
+        desired, lowest = self._rounded(load.needed), current * (1 - self._params.tolerance)
+        if load.needed > current:
+            flips = self._flips("<=", limit, Reason.WITHIN_TARGET)
+            evidence = self._evidence(view, ">", limit, load)
+            return Verdict(desired, Reason.SCALE_OUT, evidence, flips, note=load.text)
         if desired < lowest and not throttling.lately:
-            evidence = (*counted.evidence(self._name, "<", limit), *unit.evidence)
-            if unit.gap or counted.gap or throttling.gap:
+            evidence = self._evidence(view, "<", limit, load)
+            if load.gap or throttling.gap:
                 return Verdict(None, Reason.INCOMPLETE_WINDOW, evidence, note=GAP)
-            step = self._params.step
-            enough = (ceil(lowest / step) - 1) * step / unit.request_units
-            flips = counted.flips(">", enough, Reason.WITHIN_TARGET)
-            return Verdict(desired, Reason.SCALE_IN, evidence, flips, note=note)
-        evidence = (*counted.evidence(self._name, "~", limit), *unit.evidence)
-        flips = counted.flips(">", limit, Reason.SCALE_OUT)
-        return Verdict(current, Reason.WITHIN_TARGET, evidence, flips, note=note)
+            enough = (ceil(lowest / step) - 1) * step / load.unit.request_units
+            flips = self._flips(">", enough, Reason.WITHIN_TARGET)
+            return Verdict(desired, Reason.SCALE_IN, evidence, flips, note=load.text)
+        flips = self._flips(">", limit, Reason.SCALE_OUT)
+        evidence = self._evidence(view, "~", limit, load)
+        return Verdict(current, Reason.WITHIN_TARGET, evidence, flips, note=load.text)
 
-    def _relieved(self, current: int, unit: Unit, counted: _Count, throttling: _Throttling) -> Verdict:
+    def _relieved(self, view: MetricsView, load: _Load, throttling: _Throttling) -> Verdict:
         """More than there is, whatever the sizing says: the records themselves are refused."""
-        params, needed = self._params, unit.needed(counted.value)
+        params, current = self._params, view.current
         raised = ceil(current * (1 + params.throttled_raise))
-        desired = max(self._rounded(raised), self._rounded(needed))
+        desired = max(self._rounded(raised), self._rounded(load.needed))
         share = f"latest {params.throttled_share}"
         flips = [Flip(share, "<=", params.throttled_above, Reason.WITHIN_TARGET)]
-        if needed > current:
-            flips += counted.flips("<=", current / unit.request_units, Reason.WITHIN_TARGET)
-        note = f"throttled, though {counted.value:g} x {unit.text} = {needed} RU/s"
-        evidence = (*throttling.evidence, *unit.evidence)
-        return Verdict(desired, Reason.SCALE_OUT, evidence, tuple(flips), note=note)
+        if load.needed > current:
+            flips += self._flips("<=", current / load.unit.request_units, Reason.WITHIN_TARGET)
+        evidence = (*throttling.evidence, *load.unit.evidence)
+        return Verdict(
+            desired, Reason.SCALE_OUT, evidence, tuple(flips), note=f"throttled, though {load.text}"
+        )
 
     def _rounded(self, request_units: int) -> int:
         return ceil(request_units / self._params.step) * self._params.step
 
-    def _count(self, view: MetricsView) -> _Count | Unknown:
-        """How many consumers to serve: the highest of the metrics, each as it is now."""
-        if not isinstance(self._counted, tuple):
-            return _Count(float(self._counted), gap=False, readings=())
-        readings = []
-        for name in self._counted:
-            summary = view.metric(name)
-            if summary.problem is not None:
-                return Unknown(name, summary.problem)
-            readings.append(_Reading(name, summary.latest, view.span(name), summary.count))
-        gap = any(view.metric(name).gap for name in self._counted)
-        return _Count(max(reading.value for reading in readings), gap, tuple(readings))
+    def _evidence(
+        self, view: MetricsView, comparator: str, limit: float, load: _Load
+    ) -> tuple[Evidence, ...]:
+        counted = (view.evidence(self._name, name, "latest", comparator, limit) for name in self._names)
+        return (*counted, *load.unit.evidence)
 
-    def _throttling(self, view: MetricsView) -> _Throttling | Unknown:
+    def _flips(self, comparator: str, limit: float, outcome: Reason) -> tuple[Flip, ...]:
+        """What all metrics of consumers together would have to be."""
+        return tuple(Flip(f"latest {name}", comparator, limit, outcome) for name in self._names)
+
+    def _load(self, view: MetricsView) -> _Load:
+        """What a consumer needs, and how many there are to serve: the highest of the metrics, each as it is now."""
+        unit = self._params.of(view, self._name)
+        if isinstance(self._params.consumers, float):
+            return _Load(unit, self._params.consumers, unit.gap)
+        seen = [known(view, name) for name in self._names]
+        gap = unit.gap or any(summary.gap for summary in seen)
+        return _Load(unit, max(summary.latest for summary in seen), gap)
+
+    def _throttling(self, view: MetricsView) -> _Throttling:
         name, above = self._params.throttled_share, self._params.throttled_above
         if name is None:
-            return _Throttling(now=False, lately=False, gap=False, evidence=())
-        summary = view.metric(name)
-        if summary.problem is not None:
-            return Unknown(name, summary.problem)
-        share = summary.latest
-        evidence = Evidence(self._name, name, "latest", share, ">", above, view.span(name), summary.count)
-        return _Throttling(share > above, summary.maximum > above, summary.gap, (evidence,))
+            return _Throttling()
+        summary = known(view, name)
+        evidence = view.evidence(self._name, name, "latest", ">", above)
+        return _Throttling(summary.latest > above, summary.maximum > above, summary.gap, (evidence,))
 
 
-class _Reading(Struct, frozen=True):
-    metric: str
-    value: float
-    span: float
-    samples: int
+class _Load(Struct, frozen=True):
+    """The consumers to serve, with what one of them needs; `gap` in any metric of either."""
 
-
-class _Count(Struct, frozen=True):
-    """Consumers to serve, and the metrics that say so (none for a fixed number)."""
-
-    value: float
+    unit: Unit
+    consumers: float
     gap: bool
-    readings: tuple[_Reading, ...]
 
-    def evidence(self, rule: str, comparator: str, limit: float) -> tuple[Evidence, ...]:
-        return tuple(
-            Evidence(rule, one.metric, "latest", one.value, comparator, limit, one.span, one.samples)
-            for one in self.readings
-        )
+    @property
+    def needed(self) -> int:
+        return self.unit.needed(self.consumers)
 
-    def flips(self, comparator: str, limit: float, outcome: Reason) -> tuple[Flip, ...]:
-        """What all of them together would have to be."""
-        return tuple(Flip(f"latest {one.metric}", comparator, limit, outcome) for one in self.readings)
+    @property
+    def text(self) -> str:
+        return f"{self.consumers:g} x {self.unit.text} = {self.needed} RU/s"
 
 
 class _Throttling(Struct, frozen=True):
     """Whether records are throttled now, and whether any sample of the window was."""
 
-    now: bool
-    lately: bool
-    gap: bool
-    evidence: tuple[Evidence, ...]
+    now: bool = False
+    lately: bool = False
+    gap: bool = False
+    evidence: tuple[Evidence, ...] = ()

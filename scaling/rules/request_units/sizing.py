@@ -9,24 +9,34 @@ The sizing of the two rules that keep instances and throughput in step (`request
 from __future__ import annotations
 
 from math import ceil, floor
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from scaling.model import Evidence, Reason
 from scaling.rules.view import MetricsView
+from scaling.window import Summary
 
-Source = float | str
+Source = Annotated[float, Meta(gt=0)] | Annotated[str, Meta(min_length=1)]
 """A number, or the name of a metric."""
 
 _ROUNDING = 1e-9  # share; 3 x 1,000 x 6.3 must not need a unit more than 18,900
 
 
-class Unknown(Struct, frozen=True):
-    """A metric that is needed and not known."""
+class UnknownError(Exception):
+    """A metric that is needed is not known."""
 
-    metric: str
-    reason: Reason
+    def __init__(self, metric: str, reason: Reason) -> None:
+        super().__init__(f"{metric} is not known")
+        self.reason = reason
+
+
+def known(view: MetricsView, metric: str) -> Summary:
+    """Raises UnknownError where the metric has a problem."""
+    summary = view.metric(metric)
+    if summary.problem is not None:
+        raise UnknownError(metric, summary.problem)
+    return summary
 
 
 class Unit(Struct, frozen=True):
@@ -61,29 +71,20 @@ class DemandParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     rate: Source
     ru_per_record: Source
-    first_ru_per_record: float | None = None
-    headroom: float = 1.2  # partitions are never loaded evenly
+    first_ru_per_record: Annotated[float, Meta(gt=0)] | None = None
+    headroom: Annotated[float, Meta(ge=1, le=10)] = 1.2  # partitions are never loaded evenly
     statistic: Literal["average", "maximum", "latest"] = "maximum"
 
     def metrics(self) -> tuple[str, ...]:
         return tuple(source for source in (self.rate, self.ru_per_record) if isinstance(source, str))
 
     def problems(self) -> dict[str, str]:
-        """Cross-field errors by option name."""
-        found: dict[str, str] = {}
-        for option, source in (("rate", self.rate), ("ru_per_record", self.ru_per_record)):
-            if not isinstance(source, str) and source <= 0:
-                found[option] = f"found {source:g}; a number above 0 or the name of a metric is accepted"
-        if self.first_ru_per_record is not None and self.first_ru_per_record <= 0:
-            found["first_ru_per_record"] = f"found {self.first_ru_per_record:g}; a number above 0 is accepted"
         if self.first_ru_per_record is not None and not isinstance(self.ru_per_record, str):
-            found["first_ru_per_record"] = "is of no use where ru_per_record is a number already"
-        if not 1 <= self.headroom <= 10:
-            found["headroom"] = f"found {self.headroom:g}; 1 to 10 is accepted"
-        return found
+            return {"first_ru_per_record": "is of no use where ru_per_record is a number already"}
+        return {}
 
-    def of(self, view: MetricsView, rule: str) -> Unit | Unknown:
-        """What one consumer needs now; nothing (0 RU/s) is not known, either."""
+    def of(self, view: MetricsView, rule: str) -> Unit:
+        """What one consumer needs now. Raises UnknownError; nothing (0 RU/s) is not known, either."""
         gap, numbers, evidence = False, [], []
         for source, first in ((self.rate, None), (self.ru_per_record, self.first_ru_per_record)):
             if not isinstance(source, str):
@@ -93,13 +94,12 @@ class DemandParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
             value = summary.statistic(self.statistic)
             if summary.problem is not None or value <= 0:
                 if first is None:
-                    return Unknown(source, summary.problem or Reason.INVALID_METRIC)
+                    raise UnknownError(source, summary.problem or Reason.INVALID_METRIC)
                 numbers.append(first)
                 continue
             gap = gap or summary.gap
             numbers.append(value)
-            span = view.span(source)
-            evidence.append(Evidence(rule, source, self.statistic, value, "~", value, span, summary.count))
+            evidence.append(view.evidence(rule, source, self.statistic, "~", value))
         rate, charge = numbers
         each = rate * charge * self.headroom
         return Unit(each, rate, charge, self.headroom, gap, tuple(evidence))

@@ -6,8 +6,8 @@ are wanted; when it is there, they may come (docs/adr/0007).
 
 from __future__ import annotations
 
-from scaling.model import Evidence, Flip, Reason, Verdict
-from scaling.rules.request_units.sizing import DemandParams, Unknown
+from scaling.model import Flip, Reason, Verdict
+from scaling.rules.request_units.sizing import DemandParams, UnknownError, known
 from scaling.rules.view import LevelLine, MetricsView
 
 
@@ -21,11 +21,10 @@ class WithinRequestUnitsRule:
 
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name
-        self._metric = params.request_units
-        self._demand = params
+        self._params = params
 
     def metrics(self) -> tuple[str, ...]:
-        return (self._metric, *self._demand.metrics())
+        return (self._params.request_units, *self._params.metrics())
 
     def levels(self, current: int) -> tuple[LevelLine, ...]:  # noqa: ARG002 - see below
         """None: what it bounds by depends on a charge that is measured."""
@@ -33,25 +32,25 @@ class WithinRequestUnitsRule:
 
     def evaluate(self, view: MetricsView, /) -> Verdict:
         """Unknown is not enough: with any of its metrics missing, nothing is added."""
-        unit, summary = self._demand.of(view, self._name), view.metric(self._metric)
-        if isinstance(unit, Unknown) or summary.problem is not None:
-            missing = unit.metric if isinstance(unit, Unknown) else self._metric
-            return Verdict(None, Reason.LOCK_STEP, out_ceiling=view.current, note=f"{missing} is not known")
-        there, more = summary.latest, unit.needed(view.current + 1)
-        name, sign, span = self._metric, "<" if there < more else ">=", view.span(self._metric)
-        evidence = Evidence(self._name, name, "latest", there, sign, float(more), span, summary.count)
-        flips = (Flip(f"latest {self._metric}", ">=", float(more), Reason.SCALE_OUT),) if there < more else ()
-        return Verdict(
-            None, Reason.LOCK_STEP, (evidence,), flips, out_ceiling=max(unit.affordable(there), view.current)
-        )
+        name = self._params.request_units
+        try:
+            unit, there = self._params.of(view, self._name), known(view, name).latest
+        except UnknownError as error:
+            return Verdict(None, Reason.LOCK_STEP, out_ceiling=view.current, note=str(error))
+        more = float(unit.needed(view.current + 1))
+        evidence = view.evidence(self._name, name, "latest", "<" if there < more else ">=", more)
+        flips = (Flip(f"latest {name}", ">=", more, Reason.SCALE_OUT),) if there < more else ()
+        allowed = max(unit.affordable(there), view.current)
+        return Verdict(None, Reason.LOCK_STEP, (evidence,), flips, out_ceiling=allowed)
 
     def objection(self, view: MetricsView, capacity: int) -> str | None:
         """Why consumers must not be added up to `capacity` now; None when they may, or none is added."""
         if capacity <= view.current:
             return None
-        unit, summary = self._demand.of(view, self._name), view.metric(self._metric)
-        if isinstance(unit, Unknown) or summary.problem is not None:
-            return f"{unit.metric if isinstance(unit, Unknown) else self._metric} is not known"
-        if capacity <= unit.affordable(summary.latest):
+        try:
+            unit, there = self._params.of(view, self._name), known(view, self._params.request_units).latest
+        except UnknownError as error:
+            return str(error)
+        if capacity <= unit.affordable(there):
             return None
-        return f"{capacity} x {unit.text} = {unit.needed(capacity)} RU/s are needed, {summary.latest:g} are there"
+        return f"{capacity} x {unit.text} = {unit.needed(capacity)} RU/s are needed, {there:g} are there"

@@ -281,7 +281,7 @@ METRICS_90 = "".join(f"[targets.t.metrics.m{i}]\ncollector = 'lag'\nhub = 'h'\n"
         ({"metric": 'window = "30d"'}, "a window holds at most 20000"),
         ({"metric": "min_samples = 11"}, "min_samples: found 11; a window of 600 s holds 10 samples"),
         ({"metric": 'count = "lagg"'}, "count: found 'lagg'; 'lag' has lag"),
-        ({"rule": "step = 0"}, "rules[0].step: found 0; a step is 1 or more"),
+        ({"rule": "step = 0"}, "rules[0].step: found 0: Expected `int` >= 1"),
         ({"rule": "scale_in_below = inf"}, "scale_in_below: found inf; accepted are finite numbers"),
         ({"extra": '[[targets.t.rules]]\nname = "x"'}, "rules[1].type: is missing"),
         ({"extra": '[[targets.t.rules]]\ntype = "x"'}, "rules[1].type: found 'x'; accepted are composite"),
