@@ -17,10 +17,10 @@ from typing import Any
 from msgspec import Struct
 
 from scaling.config.policy import Policy
-from scaling.config.rule_registry import CompositeRule
 from scaling.decision import pacing as pace
 from scaling.model import Reason
 from scaling.rules.combine import combine, levels_of, metrics_of, safe_evaluate
+from scaling.rules.composite import CompositeRule
 from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
 from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.view import LevelLine, MetricsView, Rule

@@ -12,7 +12,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from scaling.config.rule_registry import build_rule, flattened
+from scaling.config.rule_registry import build_rule
+from scaling.rules.composite import flattened
 from scaling.rules.view import Rule
 from scaling.window import WindowSpec
 

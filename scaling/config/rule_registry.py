@@ -9,7 +9,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from foundation.settings_reader import parse_params
-from scaling.rules.composite import CompositeRule, flattened
+from scaling.rules.composite import CompositeRule
 from scaling.rules.guard import GuardRule
 from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
 from scaling.rules.request_units.within import WithinRequestUnitsRule
@@ -17,8 +17,6 @@ from scaling.rules.schedule import ScheduleRule
 from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.threshold import ThresholdRule
 from scaling.rules.view import Rule
-
-__all__ = ["RULES", "CompositeRule", "RuleError", "build_rule", "flattened", "rule_class"]
 
 RULES: dict[str, type[Any]] = {  # sorted; a test keeps it so
     "composite": CompositeRule,
@@ -43,21 +41,39 @@ def rule_class(kind: str) -> type[Any]:
     """The class of a registered name or of `module:Class`. Raises RuleError."""
     if kind in RULES:
         return RULES[kind]
-    module_name, separator, class_name = kind.partition(":")
-    if not separator:
+    if ":" not in kind:
         raise RuleError(
             {"type": f"found '{kind}'; accepted are {', '.join(RULES)}, or your own class as 'module:Class'"}
         )
     try:
-        found = getattr(importlib.import_module(module_name), class_name)
-    except AttributeError:
-        raise RuleError({"type": f"module '{module_name}' has no class '{class_name}'"}) from None
-    except Exception as error:  # the user's module may raise anything while it is imported
-        text = f"module '{module_name}' cannot be imported: {type(error).__name__}: {error}"
-        raise RuleError({"type": text}) from error
+        found = load_class(kind)
+    except ValueError as error:
+        raise RuleError({"type": str(error)}) from error
     if not callable(getattr(found, "evaluate", None)):
         raise RuleError({"type": f"'{kind}' has no method evaluate(view) -> Verdict"})
-    return cast("type[Any]", found)
+    return found
+
+
+def load_class(path: str) -> type[Any]:
+    """The class at `module:Class`. Raises ValueError naming what is missing."""
+    module_name, _, class_name = path.partition(":")
+    if not module_name or not class_name:
+        raise ValueError(f"'{path}' is not of the form module:Class")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        if module_name == missing or module_name.startswith(f"{missing}."):
+            raise ValueError(f"'{path}': there is no module '{missing}'") from error
+        raise ValueError(f"'{path}': module '{module_name}' needs '{missing}', not found") from error
+    except Exception as error:  # the user's module may raise anything while it is imported
+        raise ValueError(
+            f"'{path}': importing '{module_name}' failed with {type(error).__name__}: {error}"
+        ) from error
+    cls = getattr(module, class_name, None)
+    if not isinstance(cls, type):
+        raise ValueError(f"'{path}': module '{module_name}' has no class '{class_name}'")  # noqa: TRY004 - bad input
+    return cls
 
 
 def build_rule(kind: str, options: Mapping[str, Any], *, name: str) -> Rule:

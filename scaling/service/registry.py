@@ -1,16 +1,17 @@
 """Names in tidemark.toml -> collector and scaler classes.
 
-Classes are named by `module:Class` and imported when first looked up, so that importing this module
-costs nothing. A user's own class is used by giving `module:Class` in place of a registered name.
+Classes are named by `module:Class` and imported when first looked up. A user's own class is used by giving
+`module:Class` in place of a registered name.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
+
+from scaling.config.rule_registry import load_class
 
 # Both sorted by name; a test keeps them so.
 COLLECTORS: dict[str, str] = {
@@ -52,36 +53,12 @@ def scaler_class(kind: str) -> type[Any]:
     return cls
 
 
-def load_class(path: str) -> type[Any]:
-    """The class at `module:Class`. Raises ValueError naming what is missing."""
-    module_name, _, class_name = path.partition(":")
-    if not module_name or not class_name:
-        raise ValueError(f"'{path}' is not of the form module:Class")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        missing = error.name or module_name
-        if module_name == missing or module_name.startswith(f"{missing}."):
-            raise ValueError(f"'{path}': there is no module '{missing}'") from error
-        raise ValueError(f"'{path}': module '{module_name}' needs '{missing}', not found") from error
-    except Exception as error:  # the user's module may raise anything while it is imported
-        raise ValueError(
-            f"'{path}': importing '{module_name}' failed with {type(error).__name__}: {error}"
-        ) from error
-    cls = getattr(module, class_name, None)
-    if not isinstance(cls, type):
-        raise ValueError(f"'{path}': module '{module_name}' has no class '{class_name}'")  # noqa: TRY004 - bad input
-    return cls
-
-
 def _look_up(kind: str, known: Mapping[str, str], what: str) -> type[Any]:
-    if ":" in kind:
-        return load_class(kind)
-    if kind not in known:
+    if ":" not in kind and kind not in known:
         raise ValueError(
             f"'{kind}' is not a known {what}; accepted are {', '.join(known)}, or module:Class of your own"
         )
-    return load_class(known[kind])
+    return load_class(known.get(kind, kind))
 
 
 def _require(cls: type[Any], kind: str, what: str, methods: Iterable[str]) -> None:

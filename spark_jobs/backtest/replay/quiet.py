@@ -14,9 +14,9 @@ from math import ceil, inf
 from msgspec import Struct
 
 from scaling.config.policy import Policy
-from scaling.config.rule_registry import CompositeRule
 from scaling.decision.pacing import cooldown_until
 from scaling.model import Direction, Statistic, TargetState
+from scaling.rules.composite import CompositeRule
 from scaling.rules.guard import GuardRule
 from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.threshold import ThresholdRule
