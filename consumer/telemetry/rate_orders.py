@@ -13,8 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
-from foundation.azure.connections import Settings
-from foundation.azure.tables import Table
+from foundation.azure.tables import TableStore
 from foundation.keys import key_of
 
 TABLE = "ConsumerControls"
@@ -52,12 +51,10 @@ class RateOrderError(ValueError):
     """A stored order cannot be read."""
 
 
-class TableRateStore:
+class TableRateStore(TableStore):
     """Orders in Table Storage. All raise StoreUnavailableError."""
 
-    def __init__(self, settings: Settings, connection: str, *, table: str = TABLE, **options: Any) -> None:
-        """`options` go to the SDK's client. Raises ConnectionSettingsError."""
-        self._table = Table(settings, connection, table, **options)
+    TABLE = TABLE
 
     async def load(self, consumer: str) -> RateOrder | None:
         """Raises RateOrderError for what cannot be read."""
@@ -88,9 +85,6 @@ class TableRateStore:
         await self._table.put(
             [{**row, **{name: float(value) for name, value in given.items() if value is not None}}]
         )
-
-    async def aclose(self) -> None:
-        await self._table.aclose()
 
 
 def _read(row: Any) -> RateOrder:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
 
-from foundation.azure.connections import Settings
-from foundation.azure.tables import Table
+from foundation.azure.tables import TableStore
 from foundation.consumer_stats import TABLE, ConsumerStats, ConsumerStatsError, from_row, to_row
 from foundation.errors import ConflictError
 from foundation.keys import key_of
@@ -19,12 +17,10 @@ PRUNED_AT_ONCE = 100  # rows of one transaction
 log = logging.getLogger("tidemark.consumer")
 
 
-class TableStatsStore:
+class TableStatsStore(TableStore):
     """Rows of instances. All raise StoreUnavailableError."""
 
-    def __init__(self, settings: Settings, connection: str, *, table: str = TABLE, **options: Any) -> None:
-        """`options` go to the SDK's client. Raises ConnectionSettingsError."""
-        self._table = Table(settings, connection, table, **options)
+    TABLE = TABLE
 
     async def put(self, stats: ConsumerStats) -> None:
         """Replaces the instance's row."""
@@ -52,6 +48,3 @@ class TableStatsStore:
             await self._table.delete(rows)
         except ConflictError:
             log.debug("old rows of %s went meanwhile", consumer)
-
-    async def aclose(self) -> None:
-        await self._table.aclose()

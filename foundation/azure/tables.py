@@ -1,17 +1,16 @@
-"""One table of Table Storage as the stores use it: opened on first use, created when missing, its errors ours."""
+"""One table of Table Storage as the stores use it: connected on first use, created when missing, its errors ours."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
 
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.data.tables import TableEntity, UpdateMode
-from azure.data.tables.aio import TableClient, TableServiceClient
+from azure.data.tables.aio import TableClient
 
-from foundation.azure.connections import Settings, network_story, storage_endpoint, table_service
+from foundation.azure.connections import Settings, network_story, table_service
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.keys import TooLargeError
 from foundation.sanitize import told
@@ -26,46 +25,20 @@ _CHANGED = {"EntityAlreadyExists", "ResourceNotFound", "EntityNotFound"}  # besi
 _OF_A_CREATE = {404: "TableNotFound", 409: "EntityAlreadyExists"}
 
 
-class RowStream:
-    """Rows one at a time; `fetch` gives a page and whether more follow."""
-
-    def __init__(self, fetch: Callable[[], Awaitable[tuple[list[TableEntity], bool]]]) -> None:
-        self._fetch = fetch
-        self._page: deque[TableEntity] = deque()
-        self._more = True
-
-    async def next(self) -> TableEntity | None:
-        """The next row, or None at the end."""
-        while not self._page and self._more:
-            rows, self._more = await self._fetch()
-            self._page.extend(rows)
-        return self._page.popleft() if self._page else None
-
-
 class Table:
     """A table by name. Raises ConnectionSettingsError when the connection's settings cannot work."""
 
     def __init__(self, settings: Settings, prefix: str, name: str, **options: Any) -> None:
-        storage_endpoint(settings, prefix, "table")
         self.name = name
-        self._settings = settings
-        self._prefix = prefix
-        self._options = options
-        self._service: TableServiceClient | None = None
-        self._table: TableClient | None = None
+        self._service = table_service(settings, prefix, **options)
+        self._client = self._service.get_table_client(name)
+        account = self._service.account_name
+        self._where = f"table '{name}' of storage account '{account}' (connection {prefix})"
         self.created = 0
         """How often the table was missing: what is known of its content is then void."""
 
-    def _client(self) -> TableClient:
-        if self._service is None or self._table is None:
-            self._service = table_service(self._settings, self._prefix, **self._options)
-            self._table = self._service.get_table_client(self.name)  # a millisecond: not for every call
-        return self._table
-
     async def aclose(self) -> None:
-        service, self._service, self._table = self._service, None, None
-        if service is not None:
-            await service.close()
+        await self._service.close()
 
     async def rows(
         self, query: str, *, select: list[str] | None = None, limit: int | None = None
@@ -82,7 +55,9 @@ class Table:
 
         return await self._call(read)
 
-    def stream(self, query: str, *, select: list[str] | None = None, page: int) -> RowStream:
+    async def stream(
+        self, query: str, *, select: list[str] | None = None, page: int
+    ) -> AsyncGenerator[TableEntity, None]:
         """The rows of a query in key order, fetched a page at a time as they are asked for."""
         token: Any = None
 
@@ -94,12 +69,12 @@ class Table:
                 break
             return found, getattr(pages, "continuation_token", None)
 
-        async def following() -> tuple[list[TableEntity], bool]:
-            nonlocal token
-            rows, token = await self._call(fetch)
-            return rows, bool(token)
-
-        return RowStream(following)
+        while True:
+            found, token = await self._call(fetch)
+            for row in found:
+                yield row
+            if not token:
+                return
 
     async def get(self, partition: str, row: str) -> TableEntity | None:
         async def read(client: TableClient) -> TableEntity | None:
@@ -152,12 +127,12 @@ class Table:
     async def _call(self, operation: Callable[[TableClient], Awaitable[_T]]) -> _T:
         try:
             try:
-                return await operation(self._client())
+                return await operation(self._client)
             except HttpResponseError as error:
                 if _code(error) != "TableNotFound":
                     raise
             await self._create()
-            return await operation(self._client())
+            return await operation(self._client)
         except Exception as error:
             # Also what the SDK or its transport lets through: nothing may be concluded.
             raise self._translated(error) from error
@@ -165,21 +140,33 @@ class Table:
     async def _create(self) -> None:
         self.created += 1
         try:
-            await self._client().create_table()
+            await self._client.create_table()
         except ResourceExistsError as error:
             # Somebody else was faster; a table being deleted stays an error for some seconds.
             if _code(error) != "TableAlreadyExists":
                 raise
 
     def _translated(self, error: Exception) -> Exception:
-        account = self._service.account_name if self._service else "?"
-        where = f"table '{self.name}' of storage account '{account}' (connection {self._prefix})"
+        where = self._where
         code = _code(error) if isinstance(error, HttpResponseError) else ""
         if getattr(error, "status_code", None) == 412 or code in _CHANGED:
             return ConflictError(f"a row of {where} changed since it was read ({code})")
         if getattr(error, "status_code", None) == 413 or code in _TOO_LARGE:
             return TooLargeError(f"{where} refused the size of what was to be written ({code})")
         return unavailable(where, error, code)
+
+
+class TableStore:
+    """A store that is one table, `TABLE` if it is not told another."""
+
+    TABLE: ClassVar[str]
+
+    def __init__(self, settings: Settings, prefix: str, *, table: str = "", **options: Any) -> None:
+        """`options` go to the SDK's client. Raises ConnectionSettingsError."""
+        self._table = Table(settings, prefix, table or self.TABLE, **options)
+
+    async def aclose(self) -> None:
+        await self._table.aclose()
 
 
 def unavailable(where: str, error: Exception, code: str) -> StoreUnavailableError:

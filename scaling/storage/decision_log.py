@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from heapq import heapify, heappop, heapreplace
 from typing import Any
@@ -26,7 +26,7 @@ from azure.data.tables import TableEntity
 from msgspec import Struct
 
 from foundation.azure.connections import Settings
-from foundation.azure.tables import Row, RowStream, Table
+from foundation.azure.tables import Row, TableStore
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.gathering import gather
 from foundation.keys import after, key_of
@@ -42,7 +42,6 @@ from scaling.storage.rows import (
     wire_size_of,
 )
 
-TABLE = "ScalingLog"
 TARGETS = "~targets"  # no encoded target has these characters
 PAGE_MAX = 1_000  # rows the service returns per request
 PAGE_MIN = 4  # rows asked of each of many targets: every further row of one is a request of its own in turn
@@ -103,12 +102,13 @@ def check_limit(limit: int) -> None:
         raise ValueError(f"limit {limit} is not accepted; expected 1 to {PAGE_MAX}")
 
 
-class TableDecisionLog:
+class TableDecisionLog(TableStore):
     """Appends are upserts: an entry written twice is one row. Times are compared to the microsecond."""
 
-    def __init__(self, settings: Settings, prefix: str, *, table: str = TABLE, **options: Any) -> None:
-        """`options` go to the SDK's client. Raises ConnectionSettingsError."""
-        self._table = Table(settings, prefix, table, **options)
+    TABLE = "ScalingLog"
+
+    def __init__(self, settings: Settings, prefix: str, *, table: str = "", **options: Any) -> None:
+        super().__init__(settings, prefix, table=table, **options)
         self._known: set[str] = set()
         self._known_of = 0
         self._purges = 0
@@ -160,7 +160,11 @@ class TableDecisionLog:
             self._table.stream(_query(partition, position, last), select=_COLUMNS, page=page)
             for partition in partitions
         ]
-        rows = await _newest(streams, limit + 1)
+        try:
+            rows = await _newest(streams, limit + 1)
+        finally:
+            for stream in streams:
+                await stream.aclose()
         more = None
         if len(rows) > limit:
             newest = rows[limit - 1]
@@ -213,9 +217,6 @@ class TableDecisionLog:
         rows = await self._table.rows(f"PartitionKey eq '{TARGETS}'", select=["RowKey"])
         return [row["RowKey"] for row in rows]
 
-    async def aclose(self) -> None:
-        await self._table.aclose()
-
 
 def _query(partition: str, position: Position | None, last: str | None) -> str:
     clauses = [f"PartitionKey eq '{partition}'"]
@@ -227,15 +228,10 @@ def _query(partition: str, position: Position | None, last: str | None) -> str:
     return " and ".join(clauses)
 
 
-async def _newest(streams: Sequence[RowStream], count: int) -> list[TableEntity]:
+async def _newest(streams: Sequence[AsyncIterator[TableEntity]], count: int) -> list[TableEntity]:
     """The first `count` rows of all streams by time, partition and key; the first pages are fetched together."""
-    heads = await asyncio.gather(*(stream.next() for stream in streams), return_exceptions=True)
-    heap: list[tuple[tuple[str, str, str], int, TableEntity]] = []
-    for index, head in enumerate(heads):
-        if isinstance(head, BaseException):
-            raise head
-        if head is not None:
-            heap.append((_order(head), index, head))
+    heads = await gather(_next, streams, at_once=len(streams))
+    heap = [(_order(head), index, head) for index, head in enumerate(heads) if head is not None]
     heapify(heap)
     rows: list[TableEntity] = []
     while heap:
@@ -243,12 +239,16 @@ async def _newest(streams: Sequence[RowStream], count: int) -> list[TableEntity]
         rows.append(row)
         if len(rows) == count:
             break
-        following = await streams[index].next()
+        following = await _next(streams[index])
         if following is None:
             heappop(heap)
         else:
             heapreplace(heap, (_order(following), index, following))
     return rows
+
+
+async def _next(stream: AsyncIterator[TableEntity]) -> TableEntity | None:
+    return await anext(stream, None)
 
 
 def _order(row: Mapping[str, Any]) -> tuple[str, str, str]:

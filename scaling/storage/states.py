@@ -13,8 +13,7 @@ from typing import Any
 
 from azure.data.tables import TableEntity
 
-from foundation.azure.connections import Settings
-from foundation.azure.tables import Table, etag_of
+from foundation.azure.tables import Table, TableStore, etag_of
 from foundation.keys import inverted, key_of
 from scaling.model import Controls, TargetState
 from scaling.ports import Snapshot
@@ -28,13 +27,11 @@ from scaling.storage.rows import (
 )
 from scaling.window import Window
 
-TABLE = "ScalingState"
-
 # The corrupt copies are skipped by the service: they may be large, and nobody here reads them.
 _NOT_ASIDE = "(RowKey lt 'corrupt:' or RowKey ge 'corrupt;')"
 
 
-class TableStateStore:
+class TableStateStore(TableStore):
     """A load is one request, a save is one request about one row, guarded by its tag: orders are a row of their own, so
     that one never conflicts with an evaluation, which only reads it.
 
@@ -42,9 +39,7 @@ class TableStateStore:
     promise that the loser is somebody else, only that the state has to be loaded and decided again.
     """
 
-    def __init__(self, settings: Settings, prefix: str, *, table: str = TABLE, **options: Any) -> None:
-        """`options` go to the SDK's client. Raises ConnectionSettingsError."""
-        self._table = Table(settings, prefix, table, **options)
+    TABLE = "ScalingState"
 
     async def load(self, target: str) -> Snapshot:
         """What is absent reads as default; what is unreadable too, but is named in `corrupt`.
@@ -97,9 +92,6 @@ class TableStateStore:
         """Raises ConflictError when the row of the orders changed since `loaded`, TooLargeError, StoreUnavailableError."""
         row = entity(loaded.target, "controls", controls_row(controls))
         await self._table.save(row, loaded.etags.get("controls"))
-
-    async def aclose(self) -> None:
-        await self._table.aclose()
 
 
 def entity(target: str, name: str, row: Properties) -> dict[str, Any]:

@@ -279,7 +279,7 @@ class Raising:
 
     def __init__(self, error: Exception) -> None:
         self.error = error
-        self.account_name = "account"
+        self.account_name, self.queue_name = "account", "queue"
 
     def __getattr__(self, name: str):
         async def method(*_, **__):
@@ -314,7 +314,7 @@ def test_a_collector_has_one_kind_of_error_whatever_its_sdk_raises(error, kind):
 @given(odd_errors, st.sampled_from(["rows", "get", "save", "put", "delete"]))
 def test_a_table_has_its_own_errors_only_whatever_its_sdk_raises(error, name):
     table = Table({"Storage": "UseDevelopmentStorage=true"}, "Storage", "Rows")
-    table._service, table._table = Raising(error), RaisingPages(error)
+    table._client = RaisingPages(error)
     row = {"PartitionKey": "p", "RowKey": "r"}
     arguments = {"rows": ("",), "get": ("p", "r"), "save": (row, None), "put": ([row],), "delete": ([row],)}
     try:
@@ -330,7 +330,7 @@ def test_a_table_has_its_own_errors_only_whatever_its_sdk_raises(error, name):
 @given(odd_errors)
 def test_the_poison_queues_are_unavailable_or_empty_whatever_the_sdk_raises(error):
     queues = QueuePoisonQueues({"Storage": "UseDevelopmentStorage=true"}, "Storage", queues=("metrics",))
-    queues._queues[0]._client = Raising(error)
+    queues._queues[0] = Raising(error)
     try:
         assert asyncio.run(queues.peek()) == (0, [])
     except StoreUnavailableError:
