@@ -43,7 +43,7 @@ def read_table(spark: SparkSession, url: str, settings: Mapping[str, str] | None
     Raises InputError where the connection's settings are missing; a table that is not there ends the first action.
     """
     connection, _, table = url.removeprefix(SCHEME).partition("/")
-    options = {"connection": connection, "table": table or decision_log.TABLE}
+    options = {"connection": connection, "table": table or decision_log.TableDecisionLog.TABLE}
     options |= carried(os.environ if settings is None else settings, connection)
     TableSettings.of(options)
     return spark.read.format(NAME).options(**options).load()
@@ -68,7 +68,7 @@ class TableSettings(NamedTuple):
             storage_endpoint(settings, connection, "table")
         except ConnectionSettingsError as error:
             raise InputError(f'the source "{NAME}": {error}') from error
-        return cls(settings, connection, options.get("table") or decision_log.TABLE)
+        return cls(settings, connection, options.get("table") or decision_log.TableDecisionLog.TABLE)
 
     async def entities(self, partition: str, select: list[str] | None = None) -> list[Mapping[str, Any]]:
         """The rows of a partition. Raises InputError for a table that is not there, or not to be read."""
