@@ -5,6 +5,7 @@ import math
 import subprocess
 import sys
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -281,6 +282,18 @@ def test_a_burst_that_takes_three_minutes_to_drain_makes_two_thirds_of_it_late()
     assert found.actions == found.flaps == 0
 
 
+def test_an_instance_is_paid_in_the_part_in_which_it_ran():
+    """One instance for the first 600 s, two from then on, in three parts of which the second holds the change."""
+    load = Load(History("plan", NOW, 60.0, [30.0] * 20), 60.0)
+    run = simulate(load, policy(maximum=1), SLOW, metric="backlog", initial=1)
+    grown = msgspec.structs.replace(run, billed=[(NOW, 1), (NOW + 600, 2)])
+    edges = (NOW, NOW + 300, NOW + 900, NOW + 1200)
+
+    found = scores(load, Waiting(load, SLOW.slo), grown, SLOW, edges)
+
+    assert [score.instance_hours * 3600 for score in found] == pytest.approx([300, 300 + 2 * 300, 2 * 300])
+
+
 def test_gaps_count_for_nothing():
     bins = [30.0] * 10
     whole = History("plan", NOW, 60.0, bins)
@@ -289,12 +302,13 @@ def test_gaps_count_for_nothing():
     assert score_of(whole) == score_of(gappy)
 
 
+SLOW = Model(service_rate=0.4, slo=60.0)
+
+
 def score_of(history):
-    given_model = Model(service_rate=0.4, slo=60.0)
     load = Load(history, 60.0)
-    waiting = Waiting(load, given_model.slo)
-    run = simulate(load, policy(maximum=1), given_model, metric="backlog", initial=1)
-    return scores(load, waiting, run, given_model, (history.start, history.end))[0]
+    run = simulate(load, policy(maximum=1), SLOW, metric="backlog", initial=1)
+    return scores(load, Waiting(load, SLOW.slo), run, SLOW, (history.start, history.end))[0]
 
 
 # Recommendations
@@ -612,6 +626,14 @@ def test_the_number_of_processes_changes_nothing(folder):
     assert rows_alone == rows_together
     assert alone.judged == together.judged
     assert alone.comparisons == together.comparisons
+
+
+def test_the_two_parts_are_all_of_the_history(folder):
+    _, rows = ours(folder)
+
+    baseline = [row.score.hours for row in rows if row.target == "north" and row.candidate == BASELINE]
+
+    assert sum(baseline) == pytest.approx(1800 / 60)
 
 
 def invoke(*arguments):
