@@ -8,43 +8,30 @@ are empty rather than null: a record without them is refused by its source.
 from __future__ import annotations
 
 import pyarrow as pa  # type: ignore[import-untyped]
+from pyspark.sql import types as T  # noqa: N812 - the name everybody knows
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
-_TYPES: dict[str, DataType] = {
-    "text": StringType(),
-    "int": IntegerType(),
-    "long": LongType(),
-    "double": DoubleType(),
-    "time": TimestampType(),
-    "flag": BooleanType(),
-    "bytes": BinaryType(),
-    "texts": MapType(StringType(), StringType()),
-    "numbers": MapType(StringType(), DoubleType()),
+_TYPES: dict[str, T.DataType] = {
+    "text": T.StringType(),
+    "int": T.IntegerType(),
+    "long": T.LongType(),
+    "double": T.DoubleType(),
+    "time": T.TimestampType(),
+    "flag": T.BooleanType(),
+    "bytes": T.BinaryType(),
+    "texts": T.MapType(T.StringType(), T.StringType()),
+    "numbers": T.MapType(T.StringType(), T.DoubleType()),
 }
 
 
-def row_schema(text: str, **others: DataType) -> StructType:
+def row_schema(text: str, **others: T.DataType) -> T.StructType:
     """A schema of "name type, name type": of these types, and of `others` by the name that the text has for them."""
     types = {**_TYPES, **others}
     columns = (column.split() for column in text.split(","))
-    return StructType([StructField(name, types[kind]) for name, kind in columns])
+    return T.StructType([T.StructField(name, types[kind]) for name, kind in columns])
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
+def arrow_schema(schema: T.StructType) -> pa.Schema:
     """What a task gives Spark for the schema."""
     return to_arrow_schema(schema, timezone="UTC")
 
@@ -72,7 +59,7 @@ TELEMETRY = row_schema(
     in_flight_batches long, paused flag, stopping flag, partitions partition_states, partition text,
     sequence_number long, offset text, epoch long, left long, file text
     """,
-    partition_states=ArrayType(PARTITION_STATE),
+    partition_states=T.ArrayType(PARTITION_STATE),
 )
 """Records of `consumer.telemetry.records`: `kind` is "interval" or "checkpoint", and the columns of the other kind are
 null. An interval is identified by (`consumer`, `instance`, `at`), a checkpoint also by `partition`.

@@ -7,9 +7,7 @@ from datetime import datetime
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
-from pyspark.sql.types import (
-    DecimalType,
-)
+from pyspark.sql.types import DecimalType
 
 from spark_jobs.platform.rows import between
 from spark_jobs.schemas import row_schema

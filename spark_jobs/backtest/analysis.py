@@ -126,11 +126,7 @@ def plotted(choices: Mapping[str, Choice], count: int = PLOTTED_TARGETS) -> list
     return [c.target for c in sorted(different, key=lambda c: (-c.training[BASELINE].cost, c.target))[:count]]
 
 
-def analyse(
-    job: Job,
-    choices: dict[str, Choice],
-    comparisons: Sequence[Comparison],
-) -> Analysis:
+def analyse(job: Job, choices: dict[str, Choice], comparisons: Sequence[Comparison]) -> Analysis:
     """Judges every recommendation on its held-out part."""
     judged: dict[str, Judged] = {}
     for comparison in sorted(comparisons, key=lambda c: c.target):

@@ -17,7 +17,6 @@ import typer
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
-from pyspark.sql.types import StructType
 from rich.console import Console
 
 from consumer.config import ConsumerConfig
@@ -32,15 +31,7 @@ from spark_jobs.platform.rows import between, collected
 from spark_jobs.platform.source_options import CONNECTION_STRING
 from spark_jobs.reconciliation import page
 from spark_jobs.reconciliation.extract import Sides, extract, read_consumer
-from spark_jobs.reconciliation.schemas import (
-    BY_HOUR,
-    DUPLICATES,
-    GAPS,
-    JUDGED,
-    SETTLED_RUNS,
-    UNSETTLED,
-    Status,
-)
+from spark_jobs.reconciliation.schemas import SETTLED_RUNS, UNSETTLED, Status
 from spark_jobs.reconciliation.transforms import Due, by_hour, duplicates, gaps, judged
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.capture.capture import read_capture
@@ -86,27 +77,8 @@ class Settings(Struct, frozen=True):
             raise InputError(f"--ru is {self.request_units}; accepted: above 0")
 
 
-class Summary(Struct, frozen=True):
-    """`missing` sequence numbers are in no event, document or dead letter."""
-
-    counts: dict[Status, int]
-    duplicates: int
-    gaps: int
-    missing: int
-    closed: bool
-    report: str
-
-    @property
-    def events(self) -> int:
-        return sum(self.counts.values())
-
-    @property
-    def unsettled(self) -> int:
-        return sum(self.counts.get(status, 0) for status in UNSETTLED)
-
-
-def run(settings: Settings, spark: SparkSession | None = None) -> Summary:
-    """Reads all sides, judges and reports. Raises JobError."""
+def run(settings: Settings, spark: SparkSession | None = None) -> tuple[page.Findings, str]:
+    """Reads all sides, judges and reports; returns what was found, and the report's path. Raises JobError."""
     now = settings.now or datetime.now(UTC)
     config = read_consumer(settings.consumer)
     session = spark or spark_session(JOB, cores=settings.cores, memory=settings.memory)
@@ -125,10 +97,7 @@ def run(settings: Settings, spark: SparkSession | None = None) -> Summary:
     with watch(session, f"writing {settings.output}"):
         found = _findings(tables, sides, settings, config.hub)
         results.publish()
-        path = write_report(session, page.build(found), settings.output)
-    return Summary(
-        dict(found.counts), found.duplicates_total, found.gaps_total, found.missing, found.closed, path
-    )
+        return found, write_report(session, page.build(found), settings.output)
 
 
 def _events(spark: SparkSession, settings: Settings, config: ConsumerConfig) -> DataFrame:
@@ -149,45 +118,32 @@ def _events(spark: SparkSession, settings: Settings, config: ConsumerConfig) -> 
     return read_event_hub(spark, options)
 
 
-class _Tables(Struct, frozen=True):
-    events: DataFrame
-    unsettled: DataFrame
-    duplicates: DataFrame
-    gaps: DataFrame
-    hours: DataFrame
-
-
 def _compare(
     spark: SparkSession, sides: Sides, settings: Settings, now: datetime, results: Results
-) -> _Tables:
-    """Judges, and writes each result."""
+) -> dict[str, DataFrame]:
+    """Judges, and writes each result; the tables by name."""
     due = Due(now, sides.marks is not None, settings.grace)
-
-    def kept(frame: DataFrame, name: str, schema: StructType, *order: str) -> DataFrame:
-        results.write(name, frame.orderBy(*order).select(*schema.fieldNames()))
-        return results.table(name)
-
     status = judged(sides.events, sides.documents, sides.letters, sides.runs, sides.mapping.identity, due)
-    events = kept(status, "events", JUDGED, *_ORDER)
+    results.write("events", status.orderBy(*_ORDER))
+    events = results.table("events")
     # Of a part of the time the first event says nothing about what came before it.
     runs = spark.createDataFrame([], SETTLED_RUNS) if settings.since else sides.runs
     unsettled = events.where(F.col("status").isin([status.value for status in UNSETTLED]))
-    return _Tables(
-        events,
-        kept(unsettled, "unsettled", JUDGED, *_ORDER),
-        kept(duplicates(events), "duplicates", DUPLICATES, *_ORDER),
-        kept(gaps(sides.events, sides.documents, sides.letters, runs), "gaps", GAPS, "partition", "first"),
-        kept(by_hour(events), "hours", BY_HOUR, "partition", "hour"),
-    )
+    missing = gaps(sides.events, sides.documents, sides.letters, runs)
+    results.write("unsettled", unsettled.orderBy(*_ORDER))
+    results.write("duplicates", duplicates(events).orderBy(*_ORDER))
+    results.write("gaps", missing.orderBy("partition", "first"))
+    results.write("hours", by_hour(events).orderBy("partition", "hour"))
+    return {name: results.table(name) for name in ("events", "unsettled", "duplicates", "gaps", "hours")}
 
 
-def _findings(tables: _Tables, sides: Sides, settings: Settings, hub: str) -> page.Findings:
-    hours = _dicts(tables.hours)
+def _findings(tables: Map[str, DataFrame], sides: Sides, settings: Settings, hub: str) -> page.Findings:
+    hours = _dicts(tables["hours"])
     counts = {status: total for status in Status if (total := sum(row[status.value] for row in hours))}
     unsettled = sum(counts.get(status, 0) for status in UNSETTLED)
     twice = sum(row["duplicates"] for row in hours)
     [totals] = _dicts(
-        tables.gaps.agg(
+        tables["gaps"].agg(
             F.count(F.lit(1)).alias("gaps"),
             F.coalesce(F.sum(F.when(F.col("open"), F.expr("missing - settled"))), F.lit(0)).alias("missing"),
         )
@@ -198,12 +154,12 @@ def _findings(tables: _Tables, sides: Sides, settings: Settings, hub: str) -> pa
         source=f"capture files in {settings.capture}" if settings.capture else "read from the hub",
         identity=sides.mapping.identity,
         counts=counts,
-        copies=tables.events.where("copies > 1").count(),
+        copies=tables["events"].where("copies > 1").count(),
         hours=hours,
-        unsettled=_first(tables.unsettled.orderBy(*_ORDER), unsettled),
-        duplicates=_first(tables.duplicates.orderBy(*_ORDER), twice),
+        unsettled=_first(tables["unsettled"].orderBy(*_ORDER), unsettled),
+        duplicates=_first(tables["duplicates"].orderBy(*_ORDER), twice),
         duplicates_total=twice,
-        gaps=_first(tables.gaps.orderBy(F.col("open").desc(), "partition", "first"), totals["gaps"]),
+        gaps=_first(tables["gaps"].orderBy(F.col("open").desc(), "partition", "first"), totals["gaps"]),
         gaps_total=totals["gaps"],
         missing=totals["missing"],
         marks=sides.marks,
@@ -256,7 +212,7 @@ def command(
     The consumer's own settings (docs/settings.md) say where everything is; they come from the environment and
     from local.settings.json. 0: everything that is due is settled; 3: findings; 1: the job could not tell.
     """
-    summary = run(
+    found, path = run(
         Settings(
             consumer=cli.app_settings(root),
             capture=capture,
@@ -274,23 +230,23 @@ def command(
             memory=memory,
         )
     )
-    _tell(summary)
-    if summary.closed:
+    _tell(found, path)
+    if found.closed:
         raise typer.Exit(GATE_CLOSED)
 
 
-def _tell(summary: Summary) -> None:
+def _tell(found: page.Findings, path: str) -> None:
     console = Console(markup=False, highlight=False, soft_wrap=True)
     told = ", ".join(
-        f"{count:,} {status.replace('_', ' ')}" for status, count in sorted(summary.counts.items())
+        f"{count:,} {status.replace('_', ' ')}" for status, count in sorted(found.counts.items())
     )
     console.print(
-        f"{summary.events:,} events: {told or 'none'}; {summary.duplicates:,} settled twice; {summary.missing:,} sequence "
-        "numbers missing"
+        f"{found.events_total:,} events: {told or 'none'}; {found.duplicates_total:,} settled twice; "
+        f"{found.missing:,} sequence numbers missing"
     )
-    gate, colour = ("closed", "red") if summary.closed else ("open", "green")
+    gate, colour = ("closed", "red") if found.closed else ("open", "green")
     console.print(f"gate {gate}", style=f"bold {colour}")
-    console.print(f"report: {summary.report}")
+    console.print(f"report: {path}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -48,7 +48,10 @@ _IDENTITY = {
 
 
 class Findings(Struct, frozen=True):
-    """What is shown. Rows are dictionaries by the column names of schemas.py; lists of them are the first of `*_total`."""
+    """What is shown. Rows are dictionaries by the column names of schemas.py; lists of them are the first of `*_total`.
+
+    `missing` sequence numbers are in no event, document or dead letter.
+    """
 
     hub: str
     source: str
@@ -64,6 +67,14 @@ class Findings(Struct, frozen=True):
     missing: int
     marks: Mapping[str, Checkpoint] | None
     closed: bool
+
+    @property
+    def events_total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def unsettled_total(self) -> int:
+        return sum(self.counts.get(status, 0) for status in UNSETTLED)
 
 
 def build(found: Findings) -> Report:
@@ -82,25 +93,24 @@ def build(found: Findings) -> Report:
 
 
 def _facts(found: Findings) -> dict[str, str]:
-    events = sum(found.counts.values())
+    pending = found.counts.get(Status.PENDING, 0)
     return {
         "gate": "closed" if found.closed else "open",
-        "events": number(events),
-        "settled": number(events - _unsettled_total(found) - found.counts.get(Status.PENDING, 0)),
-        "pending": number(found.counts.get(Status.PENDING, 0)),
-        "not settled": number(_unsettled_total(found)),
+        "events": number(found.events_total),
+        "settled": number(found.events_total - found.unsettled_total - pending),
+        "pending": number(pending),
+        "not settled": number(found.unsettled_total),
         "settled twice": number(found.duplicates_total),
         "numbers missing": number(found.missing),
     }
 
 
 def _verdict(found: Findings) -> str:
-    if not sum(found.counts.values()):
+    if not found.events_total:
         return "There is no event in what was read."
-    unsettled = _unsettled_total(found)
     parts = []
-    if unsettled:
-        parts.append(f"{number(unsettled)} events are due and not settled")
+    if found.unsettled_total:
+        parts.append(f"{number(found.unsettled_total)} events are due and not settled")
     if found.duplicates_total:
         parts.append(f"{number(found.duplicates_total)} are settled twice")
     if found.missing:
@@ -216,15 +226,14 @@ def _cell(name: str, value: Any) -> object:
 
 
 def _unsettled(report: Report, found: Findings) -> None:
-    total = _unsettled_total(found)
-    if not total:
+    if not found.unsettled_total:
         return
     report.heading("Not settled")
     folder = _folder([row["file"] for row in found.unsettled if row["file"]])
     rows = [{**row, "file": row["file"] and row["file"].removeprefix(folder)} for row in found.unsettled]
     columns = "partition sequence_number enqueued_at status document_id rejection file"
     more = f" Files are in {folder}." if folder else ""
-    _listed(report, rows, columns, total=total, table="unsettled", more=more)
+    _listed(report, rows, columns, total=found.unsettled_total, table="unsettled", more=more)
 
 
 def _folder(files: Sequence[str]) -> str:
@@ -270,10 +279,6 @@ def _partitions(report: Report, found: Findings) -> None:
         counts = [sum(row[status.value] for row in own) for status in Status]
         rows.append((partition, sum(counts), *counts, str(mark.sequence_number) if mark else None))
     report.table(("partition", "events", *(_words(status) for status in Status), "checkpoint"), rows)
-
-
-def _unsettled_total(found: Findings) -> int:
-    return sum(found.counts.get(status, 0) for status in UNSETTLED)
 
 
 def _span(found: Findings) -> str:

@@ -11,15 +11,7 @@ from msgspec import Struct
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.reconciliation.schemas import (
-    BY_HOUR,
-    DUPLICATES,
-    GAPS,
-    JUDGED,
-    Gap,
-    Identity,
-    Status,
-)
+from spark_jobs.reconciliation.schemas import BY_HOUR, DUPLICATES, GAPS, JUDGED, Gap, Identity, Status
 
 EVENT = ("partition", "sequence_number")
 

@@ -29,15 +29,7 @@ from spark_jobs.sampling_report.breaks import Break, BreakSettings
 from spark_jobs.sampling_report.changes import Change, Share, changes
 from spark_jobs.sampling_report.kql import Question
 from spark_jobs.sampling_report.page import Bin
-from spark_jobs.sampling_report.transforms import (
-    bin_start,
-    binned,
-    chosen,
-    filled,
-    names,
-    once,
-    shares,
-)
+from spark_jobs.sampling_report.transforms import bin_start, binned, chosen, filled, names, once, shares
 from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Finding, analyse, lost_events
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.records.app_insights import read_app_insights

@@ -158,19 +158,21 @@ def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monk
         run(place.job("first"), spark)
     assert (place.folder / "first" / "a" / "extract-events").exists()
     assert manifest(place.folder / "first") is None
-    summary = run(place.job("first"), spark)
+    found, _ = run(place.job("first"), spark)
 
-    assert summary.counts == {
+    assert found.counts == {
         Status.WRITTEN: 27,
         Status.DEAD_LETTERED: 1,
         Status.LOST: 2,
         Status.PENDING: 10,
     }
-    assert (summary.events, summary.unsettled, summary.duplicates, summary.missing) == (40, 2, 1, 0)
-    assert summary.closed
-    found = tables(place.folder / "first")
-    assert [row[:2] for row in found["unsettled"]] == [("0", 7), ("1", 3)]
-    assert [(row[0], row[1], row[3]) for row in found["duplicates"]] == [("1", 2, "document and dead letter")]
+    assert (found.events_total, found.unsettled_total, found.duplicates_total, found.missing) == (40, 2, 1, 0)
+    assert found.closed
+    written = tables(place.folder / "first")
+    assert [row[:2] for row in written["unsettled"]] == [("0", 7), ("1", 3)]
+    assert [(row[0], row[1], row[3]) for row in written["duplicates"]] == [
+        ("1", 2, "document and dead letter")
+    ]
     page = (place.folder / "first" / "reconciliation-flights.html").read_text()
     assert "2 events are due and not settled; 1 are settled twice" in page
     assert "f0-7" in page
@@ -208,7 +210,7 @@ def raising(error):
 def test_a_missing_capture_file_is_a_gap_unless_its_events_are_known_elsewhere(spark, place):
     place.capture_files(left_out={*(("0", n) for n in range(5, 10)), *(("1", n) for n in range(10, 15))})
     place.write(each for each in place.bodies if each[0] == "1" or each[1] not in range(5, 10))
-    reported = run(place.job("gaps", checkpoints=False, on_gap=OnGap.REPORT), spark)
+    reported, _ = run(place.job("gaps", checkpoints=False, on_gap=OnGap.REPORT), spark)
     rows = {row[0]: (row[1:6], row[-1]) for row in tables(place.folder / "gaps")["gaps"]}
 
     assert rows == {
@@ -280,14 +282,14 @@ def kill_at_work(command, output, place):
 def test_a_job_that_was_killed_gives_the_same_result_when_it_is_run_again(spark, place):
     place.capture_files()
     place.write(each for each in place.bodies if each != ("0", 5) and each[1] % 7)
-    clean = run(place.job("clean", checkpoints=False), spark)
+    clean, _ = run(place.job("clean", checkpoints=False), spark)
     output = place.folder / "killed"
     command = [sys.executable, "-m", "spark_jobs.reconciliation.job", "--capture", str(place.capture)]
     command += ["--no-checkpoints", "--output", str(output), "--cores", "1", "--memory", "1g"]
     command += ["--root", str(place.folder)]  # not this repository's settings
     kill_at_work(command, output, place)
     assert manifest(output) is None
-    again = run(place.job("killed", checkpoints=False), spark)
+    again, _ = run(place.job("killed", checkpoints=False), spark)
 
-    assert (again.counts, again.duplicates) == (clean.counts, clean.duplicates)
+    assert (again.counts, again.duplicates_total) == (clean.counts, clean.duplicates_total)
     assert tables(output) == tables(place.folder / "clean")

@@ -63,11 +63,4 @@ def _row(record: Mapping[str, Any]) -> EventRow:
         raise CorruptFileError(f"SequenceNumber is {str(number)[:40]!r}; a whole number is accepted")
     if body is not None and not isinstance(body, bytes):
         raise CorruptFileError(f"the body of event {number} is a {type(body).__name__}; bytes are accepted")
-    return EventRow(
-        number,
-        str(offset),
-        instant(str(time)),
-        body,
-        properties or {},
-        system_properties or {},
-    )
+    return EventRow(number, str(offset), instant(str(time)), body, properties or {}, system_properties or {})
