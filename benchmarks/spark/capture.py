@@ -30,8 +30,8 @@ from rich.table import Table
 from benchmarks.spark.usage import cpu_seconds, peak_megabytes
 from devstack.event_hubs.storage.capture import SCHEMA
 from spark_jobs.sources.capture.capture import read_capture
-from spark_jobs.sources.capture.decoder import Source, decode_file
-from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS
+from spark_jobs.sources.capture.decoder import decode_file
+from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS, Origin
 from spark_jobs.sources.registration import spark_session
 
 FILES = 8
@@ -87,7 +87,7 @@ def bare_fastavro(paths: list[Path]) -> int:
 
 
 def decoder(paths: list[Path], columns: tuple[str, ...]) -> int:
-    source = Source("hub", "0", "ns/hub/0/2026/11/21/08/00/00.avro")
+    source = Origin("hub", "0", "ns/hub/0/2026/11/21/08/00/00.avro")
     return sum(
         batch.num_rows
         for path in paths

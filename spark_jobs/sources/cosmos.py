@@ -248,22 +248,18 @@ def _place(path: str) -> str:
 def _batch(
     page: Sequence[Mapping[str, Any]], paths: Sequence[str], fields: Mapping[str, str]
 ) -> pa.RecordBatch:
-    encode = msgspec.json.encode
-    names = list(enumerate(fields))
-    columns = [
-        [document["id"] for document in page],
-        [
-            canonical_key([document.get(f"k{place}", UNSET) for place in range(len(paths))])
-            for document in page
-        ],
-        [datetime.fromtimestamp(document["_ts"], UTC) for document in page],
-        [
-            encode({name: document[f"f{place}"] for place, name in names if f"f{place}" in document}).decode()
-            for document in page
-        ],
-    ]
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
+    def row(document: Mapping[str, Any]) -> dict[str, Any]:
+        key = [document.get(f"k{place}", UNSET) for place in range(len(paths))]
+        asked = ((name, f"f{place}") for place, name in enumerate(fields))
+        known = {name: document[column] for name, column in asked if column in document}
+        return {
+            "id": document["id"],
+            "partition_key": canonical_key(key),
+            "modified_at": datetime.fromtimestamp(document["_ts"], UTC),
+            "fields": msgspec.json.encode(known).decode(),
+        }
+
+    return pa.RecordBatch.from_pylist(list(map(row, page)), schema=_SCHEMA)
 
 
 def _connection(options: Mapping[str, str]) -> tuple[dict[str, str], str]:

@@ -69,8 +69,8 @@ class DeadLetterReader(DataSourceReader):
         with asyncio.Runner() as runner:
             chunks = self._chunks(partition.value)
             try:
-                while (chunk := runner.run(_next(chunks))) is not None:
-                    yield _batch(chunk)
+                while (chunk := runner.run(anext(chunks, None))) is not None:
+                    yield pa.RecordBatch.from_pylist(list(map(_row, chunk)), schema=_SCHEMA)
             except SettingsError as error:
                 raise InputError(str(error)) from error
             except TidemarkError as error:
@@ -101,16 +101,6 @@ def read_dead_letters(
     spark.dataSource.register(DeadLetterSource)
     options = {SETTINGS: msgspec.json.encode(dict(settings)).decode(), "partitions": ",".join(partitions)}
     return spark.read.format("dead_letters").options(**options).load().select(*DEAD_LETTERS.fieldNames())
-
-
-async def _next(chunks: AsyncGenerator[list[DeadLetter]]) -> list[DeadLetter] | None:
-    return await anext(chunks, None)
-
-
-def _batch(letters: Sequence[DeadLetter]) -> pa.RecordBatch:
-    rows = [_row(letter) for letter in letters]
-    columns = [pa.array([row[field.name] for row in rows], field.type) for field in _SCHEMA]
-    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
 def _row(letter: DeadLetter) -> dict[str, Any]:

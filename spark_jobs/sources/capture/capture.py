@@ -20,10 +20,8 @@ from pyspark.sql.types import StructType
 from spark_jobs.errors import InputError
 from spark_jobs.platform.data_source import Source, TaskReader
 from spark_jobs.schemas import EVENTS
+from spark_jobs.sources.capture.files import NAME, CaptureFiles
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING
-from spark_jobs.sources.capture.settings import NAME, CaptureSettings
-from spark_jobs.sources.capture.task import batches_of, read_file
-from spark_jobs.sources.files.input_files import Quarantine
 from spark_jobs.sources.files.spark_files import options_of, read_with_spark, url_for_spark
 
 
@@ -43,17 +41,15 @@ def read_capture(
     """
     chosen = None if columns is None else ",".join(columns)
     options = options_of(spark, path, quarantine, storage, layout=layout, columns=chosen)
-    settings = CaptureSettings.of(options)
+    files = CaptureFiles.of(options)
     url = url_for_spark(spark, path, storage)
     if url is not None:
-        if settings.quarantine:
-            Quarantine(settings.quarantine, url)
-        task = partial(read_file, settings=settings, url=url)
-        schema = StructType([EVENTS[column] for column in settings.columns])
-        return read_with_spark(spark, url, (ENDING,), task, schema)
-    if not settings.files():
+        files.quarantined(url)
+        schema = StructType([EVENTS[column] for column in files.columns])
+        return read_with_spark(spark, url, (ENDING,), partial(files.batches_of_content, url=url), schema)
+    if not files.tasks():
         raise InputError(f"there are no capture files (*{ENDING}) in '{path}'")
-    settings.quarantined()
+    files.quarantined()
     return spark.read.format(NAME).options(**options).load()
 
 
@@ -63,9 +59,8 @@ class CaptureSource(Source):
     NAME = NAME
 
     def schema(self) -> StructType:
-        columns = CaptureSettings.of(self.options).columns
-        return StructType([EVENTS[column] for column in columns])
+        return StructType([EVENTS[column] for column in CaptureFiles.of(self.options).columns])
 
     def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
-        settings = CaptureSettings.of(self.options)
-        return TaskReader(settings.tasks, partial(batches_of, settings))
+        files = CaptureFiles.of(self.options)
+        return TaskReader(files.tasks, files.batches)

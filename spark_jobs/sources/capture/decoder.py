@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from spark_jobs.sources.capture.avro_records import decode_records
 from spark_jobs.sources.columns.avro_container import Block, CorruptFileError, Header, blocks, read_header
-from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS, batch_of, constant, instant
+from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS, Origin, batch_of, constant, instant
 from spark_jobs.sources.columns.event_maps import map_column
 from spark_jobs.sources.columns.slices import slices, text_slices
 from spark_jobs.sources.columns.varints import KINDS, PADDING, UNKNOWN, Entries, Ints, Reader, UnprovenError
@@ -53,16 +53,8 @@ class Found(NamedTuple):
     has_body: NDArray[np.bool_]
 
 
-class Source(NamedTuple):
-    """What is the same for all events of a file."""
-
-    hub: str
-    partition: str
-    file: str
-
-
 def decode_file(
-    data: memoryview, source: Source, columns: Collection[str] = EVENT_COLUMNS
+    data: memoryview, origin: Origin, columns: Collection[str] = EVENT_COLUMNS
 ) -> Iterator[pa.RecordBatch]:
     """The file's events as batches of `columns`, in order. Raises CorruptFileError, whose count of events is that of
     all blocks up to the defect.
@@ -73,7 +65,7 @@ def decode_file(
     for group in _groups(blocks(data, header)):
         count = sum(block.records for block in group)
         try:
-            yield _decode_group(group, header, layout, source, columns)
+            yield _decode_group(group, header, layout, origin, columns)
         except CorruptFileError as error:
             raise CorruptFileError(str(error), events=before + count) from error
         before += count
@@ -120,17 +112,17 @@ def _groups(found: Iterator[Block]) -> Iterator[list[Block]]:
 
 
 def _decode_group(
-    group: Sequence[Block], header: Header, layout: Layout | None, source: Source, columns: Collection[str]
+    group: Sequence[Block], header: Header, layout: Layout | None, origin: Origin, columns: Collection[str]
 ) -> pa.RecordBatch:
     if layout is not None:
         data = b"".join((*(block.payload for block in group), bytes(PADDING)))
         reader = Reader(data)
         try:
             found = find_records(reader, layout, [(block.records, len(block.payload)) for block in group])
-            return _batch(reader, found, data, source, columns)
+            return _batch(reader, found, data, origin, columns)
         except UnprovenError:
             pass  # a text that looks like a time is nothing wrong, or what is wrong is told by the other reader
-    return batch_of(decode_records(group, header.schema), source, columns)
+    return batch_of(decode_records(group, header.schema), origin, columns)
 
 
 # -- where the records are ---------------------------------------------------------------------------------
@@ -207,19 +199,19 @@ def _chained(reader: Reader, layout: Layout, starts: Ints, ends: Ints, count: in
 
 
 def _batch(
-    reader: Reader, found: Found, data: bytes, source: Source, columns: Collection[str]
+    reader: Reader, found: Found, data: bytes, origin: Origin, columns: Collection[str]
 ) -> pa.RecordBatch:
     count = len(found.sequence_number)
     make = {
-        "hub": lambda: constant(source.hub, count),
-        "partition": lambda: constant(source.partition, count),
+        "hub": lambda: constant(origin.hub, count),
+        "partition": lambda: constant(origin.partition, count),
         "sequence_number": lambda: pa.array(found.sequence_number),
         "offset": lambda: text_slices(data, *found.offset),
         "enqueued_at": lambda: _instants(reader, data, *found.time),
         "body": lambda: _bodies(data, found),
         "properties": lambda: map_column(data, found.properties, count),
         "system_properties": lambda: map_column(data, found.system, count),
-        "file": lambda: constant(source.file, count),
+        "file": lambda: constant(origin.file or "", count),
     }
     chosen = [column for column in EVENT_COLUMNS if column in columns]
     return pa.RecordBatch.from_arrays([make[column]() for column in chosen], names=chosen)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
 from spark_jobs.errors import InputError
+from spark_jobs.sources.columns.event_columns import Origin
 
 DEFAULT = "{Namespace}/{EventHub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/{Minute}/{Second}"
 """The format Capture has unless another is set; the file's ending follows it."""
@@ -21,13 +21,6 @@ _PATTERNS = {
     **dict.fromkeys(_NUMBERS[1:], r"\d{1,2}"),
 }
 _NEEDED = ("EventHub", "PartitionId", *_NUMBERS)  # as Capture itself asks for
-
-
-class Place(NamedTuple):
-    """What a path tells of the file's events."""
-
-    hub: str
-    partition: str
 
 
 class CaptureLayout:
@@ -55,12 +48,12 @@ class CaptureLayout:
     def _group(name: str, before: list[str]) -> str:
         return f"(?P={name})" if name in before else f"(?P<{name}>{_PATTERNS[name]})"
 
-    def place(self, path: str) -> Place:
-        """Raises InputError for a path of another form."""
+    def origin(self, path: str) -> Origin:
+        """Of the file's events, by its path. Raises InputError for a path of another form."""
         match = self._pattern.search(path)
         if match is None:
             raise InputError(
                 f"the file '{path}' is not named by the capture layout '{self.text}'; set the layout that the event"
                 " hub has (its 'capture file name format')"
             )
-        return Place(match["EventHub"], match["PartitionId"])
+        return Origin(match["EventHub"], match["PartitionId"], path)

@@ -40,6 +40,14 @@ _US_TIME = re.compile(
 )
 
 
+class Origin(NamedTuple):
+    """What all events of a file have in common, or of a partition read live: `file` is None then."""
+
+    hub: str
+    partition: str
+    file: str | None = None
+
+
 class EventRow(NamedTuple):
     """An event read by itself; `enqueued_at` is microseconds since 1970."""
 
@@ -51,18 +59,15 @@ class EventRow(NamedTuple):
     system_properties: Mapping[str, Any]
 
 
-def batch_of(rows: Iterable[EventRow], source: Any, columns: Collection[str]) -> pa.RecordBatch:
-    """Rows as a batch of `columns`; `source` has `hub`, `partition` and `file`."""
+def batch_of(rows: Iterable[EventRow], origin: Origin, columns: Collection[str]) -> pa.RecordBatch:
+    """Rows as a batch of `columns`."""
     events = list(rows)
     values: dict[str, list[Any]] = {
-        "sequence_number": [event.sequence_number for event in events],
-        "offset": [event.offset for event in events],
-        "enqueued_at": [event.enqueued_at for event in events],
-        "body": [event.body for event in events],
-        "properties": [_texts(event.properties) for event in events],
-        "system_properties": [_texts(event.system_properties) for event in events],
-        **{name: [getattr(source, name)] * len(events) for name in ("hub", "partition", "file")},
+        **{name: [value] * len(events) for name, value in origin._asdict().items()},
+        **{name: [getattr(event, name) for event in events] for name in EventRow._fields},
     }
+    for name in ("properties", "system_properties"):
+        values[name] = list(map(_texts, values[name]))
     chosen = [column for column in EVENT_COLUMNS if column in columns]
     return pa.RecordBatch.from_arrays(
         [pa.array(values[column], TYPES[column]) for column in chosen], names=chosen

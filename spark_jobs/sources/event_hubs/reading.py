@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -13,7 +13,7 @@ from consumer.model import Event
 from consumer.receiving.link import Link, LinkLostError, LinkOptions, options_of_client
 from foundation.azure.connections import event_hub_client
 from spark_jobs.errors import InputError
-from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS, EventRow, batch_of
+from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS, EventRow, Origin, batch_of
 from spark_jobs.sources.event_hubs.positions import Range, begin_of, gone
 from spark_jobs.sources.event_hubs.settings import HubSettings
 
@@ -23,12 +23,6 @@ _SILENT = 2  # of them, where no event ever came: the SDK says nothing of a cons
 _BACKOFF = 0.5  # seconds, doubled each time
 _CLOSING = 3.0  # seconds
 _STOLEN = "link:stolen"
-
-
-class _Place(NamedTuple):
-    hub: str
-    partition: str
-    file: None = None
 
 
 def batches_of(settings: HubSettings, wanted: Range) -> Iterator[pa.RecordBatch]:
@@ -65,9 +59,8 @@ class RangeReader:
             events = self._fresh(await self._take())
             if events:
                 self._failures = 0
-                return batch_of(
-                    map(_row, events), _Place(self._access.hub, self._wanted.partition), EVENT_COLUMNS
-                )
+                origin = Origin(self._access.hub, self._wanted.partition)
+                return batch_of(map(_row, events), origin, EVENT_COLUMNS)
         return None
 
     @property

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Self
 
 from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
@@ -21,14 +21,6 @@ LOCAL = {"file", "local"}
 REASON = ".reason.json"
 
 
-class _Sized(Protocol):
-    @property
-    def size(self) -> int: ...
-
-
-_File = TypeVar("_File", bound=_Sized)
-
-
 class FoundFile(NamedTuple):
     """`name` is the path as the file system has it, without a scheme."""
 
@@ -36,9 +28,9 @@ class FoundFile(NamedTuple):
     size: int
 
 
-def packed(files: Iterable[_File], size: int) -> list[list[_File]]:
+def packed(files: Iterable[FoundFile], size: int) -> list[list[FoundFile]]:
     """Files in their order, so many together as make up `size` bytes."""
-    tasks: list[list[_File]] = []
+    tasks: list[list[FoundFile]] = []
     filled = size
     for file in files:
         if filled >= size:
@@ -136,8 +128,9 @@ class FileOptions:
     def folder(self) -> Folder:
         return Folder(self.path, self.storage)
 
-    def quarantined(self) -> Quarantine | None:
-        return Quarantine(self.quarantine, self.folder(), self.storage) if self.quarantine else None
+    def quarantined(self, url: str | None = None) -> Quarantine | None:
+        """`url` is given where Spark opens the files. Raises InputError as Quarantine."""
+        return Quarantine(self.quarantine, url or self.folder(), self.storage) if self.quarantine else None
 
 
 class Quarantine:

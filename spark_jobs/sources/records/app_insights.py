@@ -8,15 +8,13 @@ PT05M.json); each also as .gz. What is no such event is rejected, with its reaso
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
-from spark_jobs.schemas import APP_EVENTS, arrow_schema
+from spark_jobs.schemas import APP_EVENTS
 from spark_jobs.sources.records.app_insights_rows import app_event_records, app_event_row
 from spark_jobs.sources.records.record_files import RecordSource, read_records
-from spark_jobs.sources.records.records import Parsed, parsed
 
 _KINDS = (".json", ".jsonl", ".ndjson", ".csv", ".blob")
 
@@ -25,12 +23,10 @@ class AppInsightsSource(RecordSource):
     """The data source "app_insights"."""
 
     NAME = "app_insights"
-    SCHEMA: ClassVar[StructType] = APP_EVENTS
+    SCHEMA = APP_EVENTS
     ENDINGS = (*_KINDS, *(f"{kind}.gz" for kind in _KINDS))
-
-    @staticmethod
-    def parse(data: bytes, file: str) -> Parsed:
-        return parsed(app_event_records(data, file), app_event_row, arrow_schema(APP_EVENTS), file)
+    ROW = staticmethod(app_event_row)
+    records = staticmethod(app_event_records)
 
 
 def read_app_insights(

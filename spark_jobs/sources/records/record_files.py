@@ -9,7 +9,7 @@ aside whole.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -24,11 +24,12 @@ from spark_jobs.errors import InputError
 from spark_jobs.platform.data_source import Source, TaskReader
 from spark_jobs.platform.source_options import FOR_EVER
 from spark_jobs.schemas import arrow_schema
-from spark_jobs.sources.files.input_files import FileOptions, Folder, FoundFile, Quarantine, packed
-from spark_jobs.sources.files.spark_files import folder_for_python, options_of, read_with_spark, url_for_spark
+from spark_jobs.sources.files.input_files import FileOptions, FoundFile, Quarantine, packed
+from spark_jobs.sources.files.spark_files import options_of, read_with_spark, url_for_spark
 from spark_jobs.sources.records.records import (
     Parsed,
     ReadRow,
+    Record,
     Reject,
     RejectedError,
     parsed,
@@ -42,70 +43,71 @@ PARTITION_BYTES = 16 << 20
 _REASONS_KEPT = 1000  # in one reason file; the records are all kept
 
 
-@dataclass(frozen=True)
-class RecordSettings(FileOptions):
-    """The options, parsed."""
+class RecordSource(Source):
+    """Subclasses name it, its files, and how a record of them becomes a row."""
 
-    source: str
-    endings: tuple[str, ...]
+    ENDINGS: ClassVar[tuple[str, ...]]
+    ROW: ClassVar[ReadRow]
+
+    @staticmethod
+    def records(data: bytes, file: str) -> Iterator[Record]:  # noqa: ARG004 - its name tells some sources its form
+        """A file's records. Raises RejectedError where it cannot be read at all."""
+        return records(data)
 
     @classmethod
-    def of(cls, source: str, endings: tuple[str, ...], options: Mapping[str, str]) -> RecordSettings:
-        return cls.read(options, source, "its files", PARTITION_BYTES, source=source, endings=endings)
+    def parse(cls, data: bytes, file: str) -> Parsed:
+        """Raises RejectedError as `records`."""
+        return parsed(cls.records(data, file), cls.ROW, arrow_schema(cls.SCHEMA), file)
 
-    def files(self) -> list[FoundFile]:
-        """Raises InputError where there are none."""
+    def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
+        files = RecordFiles.of(type(self), self.options)
+        return TaskReader(files.tasks, files.batches)
+
+
+@dataclass(frozen=True)
+class RecordFiles(FileOptions):
+    """The options, parsed, and which files a task reads."""
+
+    source: type[RecordSource]
+
+    @classmethod
+    def of(cls, source: type[RecordSource], options: Mapping[str, str]) -> RecordFiles:
+        return cls.read(options, source.NAME, "its files", PARTITION_BYTES, source=source)
+
+    def tasks(self) -> list[list[FoundFile]]:
+        """Raises InputError where there are no files."""
         found = [
             file
             for file in self.folder().find("")
-            if file.name.lower().endswith(self.endings) and not _is_hidden(file.name)
+            if file.name.lower().endswith(self.source.ENDINGS) and not _is_hidden(file.name)
         ]
         if not found:
-            endings = ", ".join(f"*{ending}" for ending in self.endings)
-            raise InputError(f"there are no files for {self.source} ({endings}) in '{self.path}'")
-        return found
+            endings = ", ".join(f"*{ending}" for ending in self.source.ENDINGS)
+            raise InputError(f"there are no files for {self.source.NAME} ({endings}) in '{self.path}'")
+        return packed(found, self.partition_bytes)
 
-    def tasks(self) -> list[list[FoundFile]]:
-        return packed(self.files(), self.partition_bytes)
+    def batches(self, files: Sequence[FoundFile]) -> Iterator[pa.RecordBatch]:
+        """Those of a task."""
+        folder, aside = self.folder(), Aside(self.quarantined())
+        for file in files:
+            yield from self._batches(file.name, folder.read(file.name), aside)
+
+    def batches_of_content(self, name: str, data: memoryview, *, url: str) -> Iterator[pa.RecordBatch]:
+        """Those of a file below `url` that Spark has opened."""
+        return self._batches(name, data, Aside(self.quarantined(url)))
+
+    def _batches(self, name: str, data: memoryview, aside: Aside) -> Iterator[pa.RecordBatch]:
+        try:
+            found = self.source.parse(unpacked(data), name)
+        except RejectedError as error:
+            aside.file(name, data, str(error))
+            return
+        aside.records(name, found.rejects)
+        yield found.batch
 
 
 def _is_hidden(name: str) -> bool:
     return name.rpartition("/")[2].startswith((".", "_"))
-
-
-class RecordSource(Source):
-    """Subclasses name it, its files, and how a file of them is read."""
-
-    ENDINGS: ClassVar[tuple[str, ...]]
-
-    @staticmethod
-    def parse(data: bytes, file: str) -> Parsed:
-        """A file's records. Raises RejectedError where it cannot be read at all."""
-        raise NotImplementedError
-
-    def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
-        settings = RecordSettings.of(self.NAME, self.ENDINGS, self.options)
-        return TaskReader(settings.tasks, partial(_batches_of, settings, type(self).parse))
-
-
-def _batches_of(
-    settings: RecordSettings, parse: Callable[[bytes, str], Parsed], files: Sequence[FoundFile]
-) -> Iterator[pa.RecordBatch]:
-    folder, aside = settings.folder(), Aside(settings.quarantined())
-    for file in files:
-        yield from _batches(file.name, folder.read(file.name), parse, aside)
-
-
-def _batches(
-    name: str, data: memoryview, parse: Callable[[bytes, str], Parsed], aside: Aside
-) -> Iterator[pa.RecordBatch]:
-    try:
-        found = parse(unpacked(data), name)
-    except RejectedError as error:
-        aside.file(name, data, str(error))
-        return
-    aside.records(name, found.rejects)
-    yield found.batch
 
 
 class Aside:
@@ -147,20 +149,14 @@ def read_records(
     """A batch frame. Raises InputError at once where there are no files, or the quarantine is among them."""
     url = url_for_spark(spark, path, storage)
     options = options_of(spark, path, quarantine, storage)
-    settings = RecordSettings.of(source.NAME, source.ENDINGS, options)
+    files = RecordFiles.of(source, options)
     if url is not None:
-        _aside(path, url, settings.quarantine)
-        task = partial(_read_file, source=source, url=url, quarantine=settings.quarantine)
+        files.quarantined(url)
+        task = partial(files.batches_of_content, url=url)
         return read_with_spark(spark, url, source.ENDINGS, task, source.SCHEMA)
-    settings.files()
-    settings.quarantined()
+    files.tasks()
+    files.quarantined()
     return spark.read.format(source.NAME).options(**options).load()
-
-
-def _read_file(
-    name: str, data: memoryview, *, source: type[RecordSource], url: str, quarantine: str | None
-) -> Iterator[pa.RecordBatch]:
-    return _batches(name, data, source.parse, _aside(name, url, quarantine))
 
 
 # -- streams -----------------------------------------------------------------------------------------------
@@ -168,9 +164,8 @@ def _read_file(
 
 def stream_lines(
     spark: SparkSession,
+    source: type[RecordSource],
     path: str,
-    read: ReadRow,
-    schema: StructType,
     quarantine: str | None,
     max_files_per_trigger: int | None,
 ) -> DataFrame:
@@ -180,41 +175,30 @@ def stream_lines(
     folder may be empty yet.
     """
     url = url_for_spark(spark, path, None)
-    if quarantine:
-        quarantine = folder_for_python(spark, quarantine)
-    _aside(path, url, quarantine)
+    files = RecordFiles.of(source, options_of(spark, path, quarantine, None))
+    files.quarantined(url)
     reader = spark.readStream.format("text").options(recursiveFileLookup="true", maxFileAge=FOR_EVER)
     if max_files_per_trigger is not None:
         reader = reader.option("maxFilesPerTrigger", str(max_files_per_trigger))
     lines = reader.load(path).select("value", f.col("_metadata.file_path").alias("file"))
-    task = partial(
-        _parse_lines, read=read, schema=arrow_schema(schema), aside=partial(_aside, path, url, quarantine)
-    )
-    return lines.mapInArrow(task, schema)
-
-
-def _aside(path: str, url: str | None, quarantine: str | None) -> Aside:
-    """`url` is given where Spark opens the files."""
-    return Aside(Quarantine(quarantine, Folder(path) if url is None else url) if quarantine else None)
+    return lines.mapInArrow(partial(_parse_lines, files=files, url=url), source.SCHEMA)
 
 
 def _parse_lines(
-    batches: Iterable[pa.RecordBatch], read: ReadRow, schema: pa.Schema, aside: Callable[[], Aside]
+    batches: Iterable[pa.RecordBatch], files: RecordFiles, url: str | None
 ) -> Iterator[pa.RecordBatch]:
-    where = aside()
+    aside = Aside(files.quarantined(url))
     for batch in batches:
         by_file: dict[str, list[bytes]] = {}
-        for line, url in zip(
-            batch.column("value").to_pylist(), batch.column("file").to_pylist(), strict=True
-        ):
-            by_file.setdefault(url, []).append(line.encode())
-        for url, lines in by_file.items():
-            name = local_name(url)
-            found = parsed(records(b"\n".join(lines)), read, schema, name)
+        for row in batch.to_pylist():
+            by_file.setdefault(row["file"], []).append(row["value"].encode())
+        for file, lines in by_file.items():
+            name = local_name(file)
+            found = files.source.parse(b"\n".join(lines), name)
             if found.rejects:
                 # A file may come in several batches, and again after a restart: the same rejects, the same name.
                 digest = hashlib.sha256(b"\n".join(each.text for each in found.rejects)).hexdigest()[:12]
-                where.records(f"{name}.{digest}", found.rejects)
+                aside.records(f"{name}.{digest}", found.rejects)
             yield found.batch
 
 

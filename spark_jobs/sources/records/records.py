@@ -76,17 +76,11 @@ def _listed(text: bytes) -> list[bytes] | None:
 
 def parsed(found: Iterable[Record], read: ReadRow, schema: pa.Schema, file: str | None = None) -> Parsed:
     """Each record as a row of `schema`, or as a reject. `file` fills the column of that name, if there is one."""
-    rows: list[Mapping[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     rejects: list[Reject] = []
     for number, text in found:
         try:
-            rows.append(read(text))
+            rows.append({**read(text), "file": file})
         except RejectedError as error:
             rejects.append(Reject(number, text, str(error)))
-    columns = [
-        pa.array(
-            [file] * len(rows) if field.name == "file" else [row.get(field.name) for row in rows], field.type
-        )
-        for field in schema
-    ]
-    return Parsed(pa.RecordBatch.from_arrays(columns, schema=schema), rejects)
+    return Parsed(pa.RecordBatch.from_pylist(rows, schema=schema), rejects)

@@ -5,16 +5,14 @@ folders of JSON lines, and "azure_table" over Table Storage.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
-from spark_jobs.schemas import DECISIONS, TELEMETRY, arrow_schema
+from spark_jobs.schemas import DECISIONS, TELEMETRY
 from spark_jobs.sources.records import tables
 from spark_jobs.sources.records.record_files import RecordSource, read_records, stream_lines
-from spark_jobs.sources.records.records import Parsed, parsed, records
 from spark_jobs.sources.records.telemetry_rows import decision_row, telemetry_row
 
 LINES = (".jsonl", ".jsonl.gz", ".ndjson", ".ndjson.gz")
@@ -24,24 +22,18 @@ class ConsumerTelemetrySource(RecordSource):
     """The folder of CONSUMER_TELEMETRY_FOLDER."""
 
     NAME = "consumer_telemetry"
-    SCHEMA: ClassVar[StructType] = TELEMETRY
+    SCHEMA = TELEMETRY
     ENDINGS = LINES
-
-    @staticmethod
-    def parse(data: bytes, file: str) -> Parsed:
-        return parsed(records(data), telemetry_row, arrow_schema(TELEMETRY), file)
+    ROW = staticmethod(telemetry_row)
 
 
 class ScalingLogSource(RecordSource):
     """Entries of the scaling log as JSON lines, or as `tidemark log --json` prints them."""
 
     NAME = "scaling_log"
-    SCHEMA: ClassVar[StructType] = DECISIONS
+    SCHEMA = DECISIONS
     ENDINGS = (*LINES, ".json", ".json.gz")
-
-    @staticmethod
-    def parse(data: bytes, file: str) -> Parsed:
-        return parsed(records(data), decision_row, arrow_schema(DECISIONS), file)
+    ROW = staticmethod(decision_row)
 
 
 def read_consumer_telemetry(
@@ -57,7 +49,7 @@ def stream_consumer_telemetry(
     spark: SparkSession, path: str, *, quarantine: str | None = None, max_files_per_trigger: int | None = None
 ) -> DataFrame:
     """TELEMETRY of the files as they land."""
-    return stream_lines(spark, path, telemetry_row, TELEMETRY, quarantine, max_files_per_trigger)
+    return stream_lines(spark, ConsumerTelemetrySource, path, quarantine, max_files_per_trigger)
 
 
 def read_decisions(
@@ -86,4 +78,4 @@ def stream_decisions(
         raise InputError(
             f"'{path}' cannot be streamed: a table tells nothing of what is new; read it as a batch"
         )
-    return stream_lines(spark, path, decision_row, DECISIONS, quarantine, max_files_per_trigger)
+    return stream_lines(spark, ScalingLogSource, path, quarantine, max_files_per_trigger)

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
 from spark_jobs.errors import InputError
 from spark_jobs.sources.capture import decoder as capture_decoder
-from spark_jobs.sources.capture.decoder import Source, decode_file
-from spark_jobs.sources.capture.layout import CaptureLayout, Place
+from spark_jobs.sources.capture.decoder import decode_file
+from spark_jobs.sources.capture.layout import CaptureLayout
 from spark_jobs.sources.columns.avro_container import (
     CorruptFileError,
     announced_events,
@@ -26,10 +26,10 @@ from spark_jobs.sources.columns.avro_container import (
     read_header,
     read_long,
 )
-from spark_jobs.sources.columns.event_columns import instant
+from spark_jobs.sources.columns.event_columns import Origin, instant
 from tests.capture_support import SCHEMA, START, avro, record
 
-SOURCE = Source("orders", "3", "a/b.avro")
+SOURCE = Origin("orders", "3", "a/b.avro")
 
 
 def text(value):
@@ -327,8 +327,7 @@ def test_files_of_the_local_event_hubs_are_read_and_placed(tmp_path, fallbacks):
 
     rows = []
     for file in files:
-        place = CaptureLayout().place(str(file))
-        source = Source(place.hub, place.partition, str(file))
+        source = CaptureLayout().origin(str(file))
         rows += [
             row for batch in decode_file(memoryview(file.read_bytes()), source) for row in batch.to_pylist()
         ]
@@ -349,7 +348,7 @@ def test_files_of_the_local_event_hubs_are_read_and_placed(tmp_path, fallbacks):
 def test_the_default_layout_gives_hub_and_partition():
     path = "/lake/capture/ns/orders/12/2026/11/21/08/05/00.avro"
 
-    assert CaptureLayout().place(path) == Place("orders", "12")
+    assert CaptureLayout().origin(path) == Origin("orders", "12", path)
 
 
 def test_other_layouts_are_followed():
@@ -357,14 +356,14 @@ def test_other_layouts_are_followed():
         "{EventHub}/p={PartitionId}/y={Year}/{Month}_{Day}/{Namespace}-{Hour}-{Minute}-{Second}"
     )
 
-    assert layout.place("x/orders/p=3/y=2026/11_21/ns-8-5-0.avro") == Place("orders", "3")
+    assert layout.origin("x/orders/p=3/y=2026/11_21/ns-8-5-0.avro")[:2] == ("orders", "3")
 
 
 def test_a_path_of_another_layout_is_told_with_the_layout():
     with pytest.raises(
         InputError, match=r"'orders/1\.avro' is not named by the capture layout '\{Namespace\}"
     ):
-        CaptureLayout().place("orders/1.avro")
+        CaptureLayout().origin("orders/1.avro")
 
 
 def test_a_layout_without_what_capture_demands_is_refused():
