@@ -10,23 +10,11 @@ import typer
 from pyspark.sql import SparkSession
 
 from consumer.sinks.cosmos.bulk import WriteMode
+from spark_jobs import cli
 from spark_jobs.backfill.run import BackfillSettings, Selection, backfill
 from spark_jobs.backfill.story import Backfilled, report_of
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import POSITION
-from spark_jobs.cli import (
-    Cores,
-    Format,
-    Memory,
-    Output,
-    Quarantine,
-    Root,
-    Since,
-    Until,
-    app_settings,
-    default_output,
-    run_command,
-)
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import moment
 from spark_jobs.platform.output import check_format
@@ -61,8 +49,8 @@ def command(
             help="create leaves documents that exist as they are; upsert replaces them, newer ones too.",
         ),
     ] = "create",
-    since: Since = None,
-    until: Until = None,
+    since: cli.Since = None,
+    until: cli.Until = None,
     partitions: Annotated[
         str, typer.Option("--partitions", help="Only these partitions of the hub, such as 0,1,5.")
     ] = "",
@@ -73,7 +61,7 @@ def command(
             help="Only the events that a table of the job reconciliation lists: <its output>/unsettled.",
         ),
     ] = None,
-    root: Root = Path(),
+    root: cli.Root = Path(),
     again: Annotated[  # noqa: FBT002 - an option
         bool,
         typer.Option("--again", help="Write once more what earlier runs of the same events have settled."),
@@ -84,11 +72,11 @@ def command(
             "--coordinator-port", min=0, max=65535, help="Port on the driver for the tasks; 0: any."
         ),
     ] = 0,
-    quarantine: Quarantine = None,
-    output: Output = None,
-    fmt: Format = "parquet",
-    cores: Cores = None,
-    memory: Memory = "2g",
+    quarantine: cli.Quarantine = None,
+    output: cli.Output = None,
+    fmt: cli.Format = "parquet",
+    cores: cli.Cores = None,
+    memory: cli.Memory = "2g",
 ) -> None:
     """Writes captured events into Cosmos DB with the consumer's settings, at a rate that all tasks share.
 
@@ -97,12 +85,12 @@ def command(
     settings = BackfillSettings(_mode(mode), ru_per_second, records_per_second, again, coordinator_port)
     names = tuple(name.strip() for name in partitions.split(",") if name.strip())
     selection = Selection(moment("--from", since), moment("--to", until), names, missing)
-    environment = app_settings(root)
+    environment = cli.app_settings(root)
     settings.shares()
     read_target(environment)
     check_format(fmt)
     spark = spark_session("tidemark backfill", cores=cores, memory=memory)
-    folder = output or default_output(NAME)
+    folder = output or cli.default_output(NAME)
     for line in run(spark, capture, selection, settings, environment, folder, quarantine=quarantine, fmt=fmt):
         typer.echo(line)
 
@@ -150,7 +138,7 @@ def _mode(text: str) -> WriteMode:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    run_command(command, argv)
+    cli.run_command(command, argv)
 
 
 if __name__ == "__main__":

@@ -21,15 +21,8 @@ from consumer.running.assembly import driver_settings
 from consumer.running.driver import Driver
 from consumer.sinks.cosmos.bulk import WriteMode
 from foundation.errors import TidemarkError
+from spark_jobs.backfill.budget import coordinator
 from spark_jobs.backfill.budget.board import Counts
-from spark_jobs.backfill.budget.coordinator import (
-    ASK_EVERY,
-    Address,
-    Answer,
-    Ask,
-    CoordinatorClient,
-    UnreachableError,
-)
 from spark_jobs.backfill.budget.pace import Pace
 from spark_jobs.backfill.target import BackfillSink, CountedLetters, open_ledger, open_letters, open_sink
 
@@ -48,7 +41,7 @@ class Replaying(Struct, frozen=True):
     mode: WriteMode
     unit: Unit
     ledgers: Mapping[str, str]
-    address: Address
+    address: coordinator.Address
 
 
 async def replay(
@@ -62,7 +55,7 @@ async def replay(
     """
     config = read_config(replaying.settings)
     async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(CoordinatorClient(replaying.address))
+        client = await stack.enter_async_context(coordinator.CoordinatorClient(replaying.address))
         writing = await stack.enter_async_context(_Writing(config, replaying, partition))
         asking = _Asking(client, partition, attempt, writing)
         try:
@@ -135,7 +128,7 @@ class _Writing:
         """Nothing is begun any more, what is on its way is given up."""
         await self._driver.aclose()
 
-    def take(self, answer: Answer) -> None:
+    def take(self, answer: coordinator.Answer) -> None:
         """The share from now on."""
         if self._unit == "records":
             self._rate = answer.amount
@@ -176,7 +169,9 @@ class _Writing:
 class _Asking:
     """Asks the coordinator for shares, and ends the work when there is none any more."""
 
-    def __init__(self, client: CoordinatorClient, partition: str, attempt: str, writing: _Writing) -> None:
+    def __init__(
+        self, client: coordinator.CoordinatorClient, partition: str, attempt: str, writing: _Writing
+    ) -> None:
         self._client = client
         self._partition = partition
         self._attempt = attempt
@@ -195,7 +190,7 @@ class _Asking:
                     sent = loop.time()
                     try:
                         answer = await self._client.ask(self._ask())
-                    except UnreachableError as error:
+                    except coordinator.UnreachableError as error:
                         why = str(error)
                     else:
                         self._take(answer)
@@ -203,17 +198,17 @@ class _Asking:
                             limit.reschedule(sent + answer.seconds)
                         elif not self._holds:
                             limit.reschedule(sent + FIRST_ANSWER_WITHIN)
-                    await asyncio.sleep(max(0.0, sent + ASK_EVERY - loop.time()))
+                    await asyncio.sleep(max(0.0, sent + coordinator.ASK_EVERY - loop.time()))
         except TimeoutError:
-            raise UnreachableError(
+            raise coordinator.UnreachableError(
                 f"partition {self._partition}: the job's driver gave no share of the budget in time ({why}); can"
                 " executors reach it? See the setting spark.driver.host and the option --coordinator-port"
             ) from None
 
-    def _ask(self, *, over: bool = False) -> Ask:
-        return Ask(self._partition, self._attempt, self._holds, self._writing.look(), over)
+    def _ask(self, *, over: bool = False) -> coordinator.Ask:
+        return coordinator.Ask(self._partition, self._attempt, self._holds, self._writing.look(), over)
 
-    def _take(self, answer: Answer) -> None:
+    def _take(self, answer: coordinator.Answer) -> None:
         if answer.amount:
             self._holds = answer.number
             self._writing.take(answer)

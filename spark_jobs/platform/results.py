@@ -22,15 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import InputError, JobError
-from spark_jobs.platform.output import (
-    check_folder,
-    check_format,
-    delta_version,
-    read_lines,
-    read_table,
-    write_line,
-    write_table,
-)
+from spark_jobs.platform import output
 
 MANIFEST = "manifest"
 PLACES = ("a", "b")
@@ -65,7 +57,7 @@ class Manifest(Struct, frozen=True):
 
 def manifest_of(spark: SparkSession, folder: str) -> Manifest | None:
     """What the last finished run left in the folder; None where none has finished. Raises JobError for what is none."""
-    found = read_lines(
+    found = output.read_lines(
         spark,
         f"{folder}/{MANIFEST}",
         Manifest,
@@ -91,7 +83,7 @@ def result_table(spark: SparkSession, folder: str, name: str) -> DataFrame:
 def _frame(spark: SparkSession, folder: str, fmt: str, parts: Mapping[str, Part]) -> DataFrame:
     paths = sorted({f"{folder}/{part.path}" for part in parts.values()})
     version = max((part.version for part in parts.values() if part.version is not None), default=None)
-    frame = read_table(spark, paths, fmt, version=version)
+    frame = output.read_table(spark, paths, fmt, version=version)
     return frame if WHOLE in parts else frame.drop("day")
 
 
@@ -114,8 +106,8 @@ class Results:
         """A new run. Raises InputError for an unknown format, for a folder whose name would be a pattern, and where it holds
         results of another job.
         """
-        check_folder(folder, "--output")
-        check_format(fmt)
+        output.check_folder(folder, "--output")
+        output.check_format(fmt)
         last = manifest_of(spark, folder)
         if last is not None and last.job != job:
             raise InputError(f"{folder} holds results of {last.job}; give --output another folder for {job}")
@@ -143,7 +135,7 @@ class Results:
         parts = {day: part for day, part in self._last.tables.get(name, {}).items() if day != WHOLE}
         if parts and self._format == "delta":
             part = next(iter(parts.values()))
-            if delta_version(self._spark, f"{self._folder}/{part.path}") != part.version:
+            if output.delta_version(self._spark, f"{self._folder}/{part.path}") != part.version:
                 return {}  # a run that did not finish wrote to the table since: none of its days may stay
         return parts
 
@@ -163,8 +155,8 @@ class Results:
         if self._format == "delta":  # one table, whose log keeps what stays; the day is a column of it
             path = f"{name}-by-day"
             only = changed if kept else None
-            write_table(rows, f"{self._folder}/{path}", fmt="delta", partition_by=["day"], only=only)
-            version = delta_version(self._spark, f"{self._folder}/{path}")
+            output.write_table(rows, f"{self._folder}/{path}", fmt="delta", partition_by=["day"], only=only)
+            version = output.delta_version(self._spark, f"{self._folder}/{path}")
             parts = {each: Part(path, version, source) for each, source in sources.items()}
         else:
             for place in PLACES:
@@ -172,7 +164,7 @@ class Results:
                 if here:
                     path = f"{place}/{name}-by-day"
                     chosen = rows.where(F.col("day").isin(here))
-                    write_table(chosen, f"{self._folder}/{path}", partition_by=["day"], only=here)
+                    output.write_table(chosen, f"{self._folder}/{path}", partition_by=["day"], only=here)
                     parts |= {each: Part(f"{path}/day={each}", None, sources[each]) for each in here}
         self._new.tables[name] = dict(sorted(parts.items()))
 
@@ -188,9 +180,9 @@ class Results:
 
     def _written(self, name: str, frame: DataFrame, place: str) -> Part:
         if self._format == "delta":  # its log keeps the version of the last run
-            write_table(frame, f"{self._folder}/{name}", fmt="delta")
-            return Part(name, delta_version(self._spark, f"{self._folder}/{name}"))
-        write_table(frame, f"{self._folder}/{place}/{name}")
+            output.write_table(frame, f"{self._folder}/{name}", fmt="delta")
+            return Part(name, output.delta_version(self._spark, f"{self._folder}/{name}"))
+        output.write_table(frame, f"{self._folder}/{place}/{name}")
         return Part(f"{place}/{name}")
 
     def table(self, name: str) -> DataFrame:
@@ -206,4 +198,6 @@ class Results:
                 " job again, and one at a time"
             )
         place = PLACES[self._new.run % 2]
-        write_line(self._spark, msgspec.json.encode(self._new).decode(), f"{self._folder}/{MANIFEST}/{place}")
+        output.write_line(
+            self._spark, msgspec.json.encode(self._new).decode(), f"{self._folder}/{MANIFEST}/{place}"
+        )

@@ -8,18 +8,10 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
+from spark_jobs.telemetry_aggregation import transforms
 from spark_jobs.telemetry_aggregation.capacity import carried, scaling_states
 from spark_jobs.telemetry_aggregation.gauges import gauge_states
 from spark_jobs.telemetry_aggregation.minutes.windows import micros
-from spark_jobs.telemetry_aggregation.transforms import (
-    AMOUNTS,
-    COUNTERS,
-    INSTANCE_GAUGES,
-    flow_states,
-    samples_of_decisions,
-    samples_of_metrics,
-    samples_of_telemetry,
-)
 
 States = Mapping[str, DataFrame]
 """By table: gauges, flows, scaling."""
@@ -48,7 +40,7 @@ TELEMETRY_COLUMNS = (
         "partitions",
         "paused",
     ],
-    *(*COUNTERS, *AMOUNTS, *INSTANCE_GAUGES),
+    *(*transforms.COUNTERS, *transforms.AMOUNTS, *transforms.INSTANCE_GAUGES),
 )
 
 
@@ -77,7 +69,9 @@ def metrics() -> Dataset:
         keys=("target", "metric", "at"),
         prepare=lambda frame: frame.select("target", "metric", "at", "value"),
         valid=_is_finite(F.col("value")),
-        states=lambda records, _since, _until: {"gauges": gauge_states(samples_of_metrics(records))},
+        states=lambda records, _since, _until: {
+            "gauges": gauge_states(transforms.samples_of_metrics(records))
+        },
     )
 
 
@@ -85,7 +79,10 @@ def telemetry() -> Dataset:
     """The consumer's records as TELEMETRY."""
 
     def states(records: DataFrame, _since: Column, _until: Column) -> States:
-        return {"gauges": gauge_states(samples_of_telemetry(records)), "flows": flow_states(records)}
+        return {
+            "gauges": gauge_states(transforms.samples_of_telemetry(records)),
+            "flows": transforms.flow_states(records),
+        }
 
     return Dataset(
         name="telemetry",
@@ -105,7 +102,7 @@ def decisions(*, hold: int, with_samples: bool) -> Dataset:
         if not with_samples:
             return scaling
         new = records.where(micros("at") >= since)
-        return {"gauges": gauge_states(samples_of_decisions(new)), **scaling}
+        return {"gauges": gauge_states(transforms.samples_of_decisions(new)), **scaling}
 
     return Dataset(
         name="decisions",

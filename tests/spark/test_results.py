@@ -73,9 +73,9 @@ def killed_at(monkeypatch, step):
     def torn_line(spark, _line, path):
         spark.createDataFrame([], "value string").write.mode("overwrite").text(path)
 
-    real_table, real_line = module.write_table, module.write_line
-    monkeypatch.setattr(module, "write_table", breaking(real_table, torn_table))
-    monkeypatch.setattr(module, "write_line", breaking(real_line, torn_line))
+    real_table, real_line = module.output.write_table, module.output.write_line
+    monkeypatch.setattr(module.output, "write_table", breaking(real_table, torn_table))
+    monkeypatch.setattr(module.output, "write_line", breaking(real_line, torn_line))
 
 
 @pytest.mark.parametrize("fmt", ["parquet", "delta"])

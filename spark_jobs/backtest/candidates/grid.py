@@ -28,18 +28,7 @@ from foundation.settings_reader import (
 from scaling.config.policy import PolicySpec
 from scaling.config.policy_file import build_config
 from scaling.config.target_table import PlugIns
-from spark_jobs.backtest.candidates.variation import (
-    MAX_CANDIDATES,
-    SETTING,
-    Axis,
-    GridError,
-    Setting,
-    applied,
-    combinations,
-    count,
-    label,
-    read_axes,
-)
+from spark_jobs.backtest.candidates import variation
 from spark_jobs.backtest.replay.fleet import Model
 
 BASELINE = "baseline"
@@ -86,7 +75,7 @@ class Variant(Struct, frozen=True):
     name: str
     tables: dict[str, Any]
     remove: tuple[str, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[variation.Setting, ...]
 
 
 def read_grid(text: str, *, name: str) -> Plan:
@@ -180,9 +169,9 @@ def _variants(root: Reader, tree: Mapping[str, Any]) -> tuple[Variant, ...]:
         found += _combined(root, f"{where}.vary", name, own, tuple(remove), table.get("vary", {}))
     if not found:
         root.problem("", "nothing to try: add a table [vary] with lists of values, or [candidates.NAME]")
-    if len(found) > MAX_CANDIDATES:
-        root.problem("vary", f"{len(found)} candidates; at most {MAX_CANDIDATES:,} are accepted")
-    return tuple(found[:MAX_CANDIDATES])
+    if len(found) > variation.MAX_CANDIDATES:
+        root.problem("vary", f"{len(found)} candidates; at most {variation.MAX_CANDIDATES:,} are accepted")
+    return tuple(found[: variation.MAX_CANDIDATES])
 
 
 def _combined(
@@ -190,18 +179,20 @@ def _combined(
 ) -> list[Variant]:
     try:
         if not isinstance(vary, Mapping):
-            raise GridError(f"found {vary!r}; a table of lists is accepted")
-        axes: list[Axis] = read_axes(vary)
-        if count(axes) > MAX_CANDIDATES:
-            raise GridError(f"{count(axes):,} combinations; at most {MAX_CANDIDATES:,} are accepted")
-    except GridError as error:
+            raise variation.GridError(f"found {vary!r}; a table of lists is accepted")
+        axes: list[variation.Axis] = variation.read_axes(vary)
+        if variation.count(axes) > variation.MAX_CANDIDATES:
+            raise variation.GridError(
+                f"{variation.count(axes):,} combinations; at most {variation.MAX_CANDIDATES:,} are accepted"
+            )
+    except variation.GridError as error:
         root.problem(where, str(error))
         return []
     if not axes and not name:
         return []
     return [
-        Variant(": ".join(filter(None, (name, label(settings, axes)))), tables, remove, settings)
-        for settings in combinations(axes)
+        Variant(": ".join(filter(None, (name, variation.label(settings, axes)))), tables, remove, settings)
+        for settings in variation.combinations(axes)
     ]
 
 
@@ -237,7 +228,7 @@ class Targets:
             where = f"{plan.name}, candidate '{variant.name}'"
             try:
                 found.append(self._candidate(target, variant, where))
-            except GridError as error:
+            except variation.GridError as error:
                 problems.setdefault(str(error), Problem(where, str(error)))
             except ConfigError as error:
                 for problem in error.problems:
@@ -255,10 +246,10 @@ class Targets:
         for name, metric in variant.tables.get("metrics", {}).items():
             metrics[name] = {**metrics.get(name, {}), **metric}
         table["metrics"] = metrics
-        own = [s for s in variant.settings if s.path != (SETTING,)]
-        schedule = {s.path[0]: str(s.value) for s in variant.settings if s.path == (SETTING,)}
+        own = [s for s in variant.settings if s.path != (variation.SETTING,)]
+        schedule = {s.path[0]: str(s.value) for s in variant.settings if s.path == (variation.SETTING,)}
         shared = Shared(where, {}, _Lenient({**self._settings, **schedule}))
-        spec = self._built(target, {"version": 1, "targets": {target: applied(table, own)}}, shared)
+        spec = self._built(target, {"version": 1, "targets": {target: variation.applied(table, own)}}, shared)
         changes = {**variant.tables, **{".".join(s.path): s.value for s in variant.settings}}
         return Candidate(variant.name, spec, changes)
 
@@ -309,6 +300,6 @@ def metric_of(spec: PolicySpec, chosen: str | None) -> str:
     if chosen is None and "backlog" in names:
         return "backlog"
     found = f"'{chosen}'" if chosen is not None else "no single metric"
-    raise GridError(
+    raise variation.GridError(
         f"{spec.target}: {found}; set `metric` to the one that counts waiting messages: {', '.join(names)}"
     )

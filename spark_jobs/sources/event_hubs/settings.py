@@ -13,15 +13,7 @@ from foundation.azure.connections import ConnectionSettingsError, event_hubs_end
 from foundation.errors import SettingsError, UnavailableError
 from spark_jobs.errors import InputError
 from spark_jobs.platform.source_options import CONNECTION_STRING, check_secrets, environment, positive
-from spark_jobs.sources.event_hubs.positions import (
-    EARLIEST,
-    LATEST,
-    Range,
-    lost,
-    parse_position,
-    ranges,
-    resolved,
-)
+from spark_jobs.sources.event_hubs import positions
 
 NAME = "eventhubs"
 
@@ -64,8 +56,10 @@ class HubSettings:
             connection=CONNECTION_STRING if text else str(connection),
             environment={**environment(options), **({CONNECTION_STRING: text} if text else {})},
             consumer_group=options.get("consumerGroup") or "$Default",
-            start=parse_position(options.get("startingPosition") or EARLIEST, "startingPosition"),
-            end=parse_position(options.get("endingPosition") or LATEST, "endingPosition"),
+            start=positions.parse_position(
+                options.get("startingPosition") or positions.EARLIEST, "startingPosition"
+            ),
+            end=positions.parse_position(options.get("endingPosition") or positions.LATEST, "endingPosition"),
             fail_on_data_loss=loss == "true",
             receive_timeout=positive("receiveTimeout", options.get("receiveTimeout") or "60"),
         )
@@ -94,13 +88,15 @@ class HubSettings:
         """How a partition stands now. Raises InputError."""
         return (await self._look())[partition]
 
-    def tasks(self) -> Sequence[Range]:
+    def tasks(self) -> Sequence[positions.Range]:
         """One for each partition, as the hub stands now. Raises InputError where events are gone, or logs it, as the settings say."""
         states = self.look()
-        start = resolved(self.start, states, EARLIEST, "startingPosition")
-        wanted = ranges(start, resolved(self.end, states, LATEST, "endingPosition"))
+        start = positions.resolved(self.start, states, positions.EARLIEST, "startingPosition")
+        wanted = positions.ranges(
+            start, positions.resolved(self.end, states, positions.LATEST, "endingPosition")
+        )
         for each in wanted:
-            story = lost(each, states[each.partition])
+            story = positions.lost(each, states[each.partition])
             if story is not None:
                 self.report_loss(story)
         return wanted

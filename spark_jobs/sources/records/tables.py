@@ -18,12 +18,7 @@ from azure.core.exceptions import AzureError, ResourceNotFoundError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from foundation.azure.connections import (
-    ConnectionSettingsError,
-    network_story,
-    storage_endpoint,
-    table_service,
-)
+from foundation.azure import connections
 from scaling.storage import decision_log
 from scaling.storage.rows import read_log_row
 from spark_jobs.errors import InputError
@@ -65,8 +60,8 @@ class TableSettings(NamedTuple):
             raise InputError(f'the source "{NAME}" needs the option connection (the name of a setting)')
         try:
             settings = environment(options)
-            storage_endpoint(settings, connection, "table")
-        except ConnectionSettingsError as error:
+            connections.storage_endpoint(settings, connection, "table")
+        except connections.ConnectionSettingsError as error:
             raise InputError(f'the source "{NAME}": {error}') from error
         return cls(settings, connection, options.get("table") or decision_log.TableDecisionLog.TABLE)
 
@@ -75,13 +70,13 @@ class TableSettings(NamedTuple):
         query = "PartitionKey eq '{}'".format(partition.replace("'", "''"))
         where = f"table '{self.table}' (connection {self.connection})"
         try:
-            async with table_service(self.settings, self.connection) as service:
+            async with connections.table_service(self.settings, self.connection) as service:
                 client = service.get_table_client(self.table)
                 return [entity async for entity in client.query_entities(query, select=select)]
         except ResourceNotFoundError as error:
             raise InputError(f"there is no {where}") from error
         except (AzureError, OSError) as error:
-            raise InputError(f"{where} cannot be read: {network_story(error)}") from error
+            raise InputError(f"{where} cannot be read: {connections.network_story(error)}") from error
 
     def targets(self) -> list[str]:
         """The tasks. Raises InputError."""
