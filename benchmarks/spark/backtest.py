@@ -121,16 +121,16 @@ def bare(folder: Path, *, every_tick: bool = False) -> Callable[[], object]:
 
     def run() -> None:
         for target, rows in readings.items():
-            prepared = prepare(target, rows, job.settings, interval=job.interval(target))
-            replayer = Replayer(prepared, job.metric(target), job.settings.rules)
+            metric, interval = job.metric(target), job.interval(target)
+            replayer = Replayer(prepare(target, rows, job.settings, metric=metric, interval=interval))
             if not every_tick:
                 replayer.rows(job.policies(target))
                 continue
             for _, spec in job.policies(target):
                 load, _ = replayer.load(spec)
-                initial = starting_instances(load, prepared.model)
+                initial = starting_instances(load, replayer.model)
                 policy = Policy(spec)
-                simulate(load, policy, prepared.model, metric="backlog", initial=initial, every_tick=True)
+                simulate(load, policy, replayer.model, metric="backlog", initial=initial, every_tick=True)
 
     return run
 

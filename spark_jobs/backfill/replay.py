@@ -22,7 +22,7 @@ from consumer.running.driver import Driver
 from consumer.sinks.cosmos.bulk import WriteMode
 from foundation.errors import TidemarkError
 from spark_jobs.backfill.budget import coordinator
-from spark_jobs.backfill.budget.board import Counts
+from spark_jobs.backfill.budget.board import NUMBERS, Counts
 from spark_jobs.backfill.budget.pace import Pace
 from spark_jobs.backfill.target import BackfillSink, CountedLetters, open_ledger, open_letters, open_sink
 
@@ -152,18 +152,8 @@ class _Writing:
         if not self._driver.is_open:
             return Counts()
         totals = self._driver.statistics().totals
-        return Counts(
-            received=totals.received,
-            skipped=totals.skipped,
-            written=totals.written,
-            existed=self._sink.existed,
-            dead_letters=totals.dead_letters,
-            attempts=totals.attempts,
-            throttled=totals.throttled,
-            request_units=totals.request_units,
-            written_units=totals.written_units,
-            reasons=dict(self._letters.reasons),
-        )
+        told = {name: getattr(totals, name) for name in NUMBERS if name != "existed"}
+        return Counts(existed=self._sink.existed, reasons=dict(self._letters.reasons), **told)
 
 
 class _Asking:

@@ -123,15 +123,8 @@ def _partitions(report: Report, done: Backfilled) -> None:
     existed = ["Existed"] if done.mode == "create" else []  # of the others nobody knows whose they were
     report.table(
         (
-            "Partition",
-            "Events",
-            "From",
-            "To",
-            "First enqueued",
-            "Written",
-            *existed,
-            "Dead letters",
-            "Before",
+            *("Partition", "Events", "From", "To", "First enqueued", "Written"),
+            *(*existed, "Dead letters", "Before"),
         ),
         [
             (

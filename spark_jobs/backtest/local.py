@@ -12,7 +12,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from msgspec import Struct
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
@@ -33,17 +32,9 @@ console = Console()
 errors = Console(stderr=True)
 
 
-class Task(Struct, frozen=True):
-    """One target's history, and what to do with it."""
-
-    prepared: Prepared
-    metric: str
-    rules: Any
-    work: work.Work
-
-
-def _done(task: Task) -> Any:
-    return work.done(Replayer(task.prepared, task.metric, task.rules), task.work)
+def _done(task: tuple[Prepared, work.Work]) -> Any:
+    prepared, wanted = task
+    return work.done(Replayer(prepared), wanted)
 
 
 def backtest(
@@ -58,8 +49,7 @@ def backtest(
     with _pool(processes) as run:
 
         def each(text: str, works: Iterable[tuple[str, work.Work]]) -> list[Any]:
-            tasks = [Task(prepared[name], job.metric(name), job.settings.rules, each) for name, each in works]
-            return list(run(text, _done, tasks))
+            return list(run(text, _done, [(prepared[name], wanted) for name, wanted in works]))
 
         try:
             rows = [row for found in each("replaying", job.scorings(prepared, processes)) for row in found]
@@ -77,7 +67,11 @@ def _prepared(readings: Readings, job: Job) -> dict[str, Prepared]:
     for target in sorted(readings):
         try:
             found[target] = work.prepare(
-                target, readings[target], job.settings, interval=job.interval(target)
+                target,
+                readings[target],
+                job.settings,
+                metric=job.metric(target),
+                interval=job.interval(target),
             )
         except HistoryError as error:
             problems.append(str(error))

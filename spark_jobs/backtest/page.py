@@ -16,15 +16,8 @@ BEST = 12
 """Candidates in the table of one target."""
 
 HEADERS = (
-    "candidate",
-    "late %",
-    "late held out %",
-    "cost",
-    "cost held out",
-    "minutes missed",
-    "oldest, s",
-    "changes",
-    "flaps",
+    *("candidate", "late %", "late held out %", "cost", "cost held out"),
+    *("minutes missed", "oldest, s", "changes", "flaps"),
 )
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Reason
-from spark_jobs.backtest.work import Reading
+from spark_jobs.backtest.replay.history import Reading
 from spark_jobs.errors import InputError
 
 TIME_COLUMNS = ("t", "at", "time", "timestamp")
@@ -107,11 +105,10 @@ def read_log(path: Path, metric: str | None) -> Readings:
 def _entries(file: Path) -> list[LogEntry]:
     text = _text(file).strip()
     try:
-        items: list[Any] = (
-            json.loads(text) if text.startswith("[") else list(map(json.loads, text.splitlines()))
-        )
-        return [msgspec.convert(item, LogEntry) for item in items]
-    except (ValueError, msgspec.ValidationError) as error:
+        if text.startswith("["):
+            return msgspec.json.decode(text, type=list[LogEntry])
+        return msgspec.json.Decoder(LogEntry).decode_lines(text)
+    except msgspec.DecodeError as error:
         raise InputError(f"{file} is not a scaling log: {error}") from error
 
 

@@ -10,9 +10,9 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from msgspec import Struct
 
 from spark_jobs.backtest.reading import of_metrics
-from spark_jobs.backtest.replay.history import HistoryError
+from spark_jobs.backtest.replay.history import HistoryError, Reading
 from spark_jobs.backtest.replay.score import Row
-from spark_jobs.backtest.work import Comparison, Reading, Replayer, Settings, Work, done, prepare
+from spark_jobs.backtest.work import Comparison, Replayer, Settings, Work, done, prepare
 
 
 class Task(Struct, frozen=True):
@@ -24,17 +24,13 @@ class Task(Struct, frozen=True):
     work: Work
 
 
-_encoder = msgspec.msgpack.Encoder()
+encoded = msgspec.msgpack.Encoder().encode
 _task = msgspec.msgpack.Decoder(Task)
 rows_of: Callable[[bytes], list[Row]] = msgspec.msgpack.Decoder(list[Row]).decode
 comparison_of: Callable[[bytes], Comparison] = msgspec.msgpack.Decoder(Comparison).decode
 
 OUTCOMES = pa.schema([("target", pa.string()), ("result", pa.binary()), ("problem", pa.string())])
 """What a task gave, or why it could not be done."""
-
-
-def encoded(task: Task) -> bytes:
-    return _encoder.encode(task)
 
 
 def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -50,13 +46,13 @@ def _outcome(task: Mapping[str, Any]) -> dict[str, Any]:
         result = _done(target, _task.decode(task["work"]), task["readings"])
     except HistoryError as error:
         return {"target": target, "result": None, "problem": str(error)}
-    return {"target": target, "result": _encoder.encode(result), "problem": None}
+    return {"target": target, "result": encoded(result), "problem": None}
 
 
 def _done(target: str, task: Task, recorded: Sequence[Mapping[str, Any]]) -> list[Row] | Comparison:
     readings = readings_of(recorded, task.metric)
-    prepared = prepare(target, readings, task.settings, interval=task.interval)
-    return done(Replayer(prepared, task.metric, task.settings.rules), task.work)
+    prepared = prepare(target, readings, task.settings, metric=task.metric, interval=task.interval)
+    return done(Replayer(prepared), task.work)
 
 
 def readings_of(recorded: Sequence[Mapping[str, Any]], metric: str) -> list[Reading]:
@@ -67,13 +63,12 @@ def readings_of(recorded: Sequence[Mapping[str, Any]], metric: str) -> list[Read
     twice: list[Reading] = []
     for row in sorted(recorded, key=_order):
         if row["arrivals"] is not None:
-            reading: Reading | None = Reading(row["at"], arrivals=row["arrivals"])
-            if (True, row["at"]) in found and reading is not None:
+            reading = Reading(row["at"], arrivals=row["arrivals"])
+            if (True, row["at"]) in found:
                 twice.append(reading)
-        else:
-            reading = of_metrics(row["at"], dict(row["metrics"] or ()), row["instances"], metric)
-        if reading is not None:
-            found[(row["arrivals"] is not None, row["at"])] = reading
+            found[True, row["at"]] = reading
+        elif seen := of_metrics(row["at"], dict(row["metrics"] or ()), row["instances"], metric):
+            found[False, row["at"]] = seen
     return [*found.values(), *twice]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
@@ -14,7 +14,7 @@ from spark_jobs.backtest.replay.fleet import Model
 from spark_jobs.backtest.replay.history import (
     History,
     HistoryError,
-    Observation,
+    Reading,
     estimate_service_rate,
     from_arrivals,
     from_backlog,
@@ -32,16 +32,6 @@ PLOTTED = 1500
 """Points of a plotted line: more than a screen has pixels for."""
 
 
-class Reading(Struct, frozen=True):
-    """One recorded row of a target. `arrivals` begin at `at` (seconds since the epoch); a backlog is as of `at`."""
-
-    at: float
-    arrivals: float | None = None
-    backlog: float | None = None
-    instances: int | None = None
-    metrics: Mapping[str, float] = {}
-
-
 class Settings(Struct, frozen=True):
     """What all targets share."""
 
@@ -51,20 +41,24 @@ class Settings(Struct, frozen=True):
 
 
 class Prepared(Struct, frozen=True):
-    """A target ready to replay: its history, and the model with its own service rate."""
+    """A target ready to replay: its history, the model with its own service rate, and the metric that is the queue."""
 
     history: History
     model: Model
+    metric: str
+    rules: Rules
 
 
-def prepare(target: str, readings: Sequence[Reading], settings: Settings, *, interval: float) -> Prepared:
+def prepare(
+    target: str, readings: Sequence[Reading], settings: Settings, *, metric: str, interval: float
+) -> Prepared:
     """Arrivals, recorded or recovered, and the service rate, given or estimated. Raises HistoryError.
 
     Without arrivals the bins are `interval` wide, the time between two collections while it was recorded.
     """
     rules, model = settings.rules, settings.model
     counts = [(r.at, r.arrivals) for r in readings if r.arrivals is not None]
-    seen = [Observation(r.at, r.backlog, r.instances, r.metrics) for r in readings if r.backlog is not None]
+    seen = [r for r in readings if r.backlog is not None]
     if counts:
         history = from_arrivals(target, counts)
         if settings.estimate_rate:
@@ -76,7 +70,7 @@ def prepare(target: str, readings: Sequence[Reading], settings: Settings, *, int
             history = msgspec.structs.replace(
                 history, backlog=first.backlog or 0.0, instances=first.instances
             )
-        return Prepared(history, model)
+        return Prepared(history, model, metric, rules)
     if not seen:
         raise HistoryError(f"{target}: the history is empty; readings with arrivals or a backlog are needed")
     if settings.estimate_rate:
@@ -86,7 +80,7 @@ def prepare(target: str, readings: Sequence[Reading], settings: Settings, *, int
     history = from_backlog(
         target, seen, step=interval, service_rate=model.service_rate, idle_utilization=rules.idle_utilization
     )
-    return Prepared(history, model)
+    return Prepared(history, model, metric, rules)
 
 
 def split_at(history: History, holdout: float) -> float:
@@ -98,11 +92,10 @@ def split_at(history: History, holdout: float) -> float:
 class Replayer:
     """Replays one target's history; what does not depend on the candidate is computed once."""
 
-    def __init__(self, prepared: Prepared, metric: str, rules: Rules) -> None:
+    def __init__(self, prepared: Prepared) -> None:
         self.history, self.model = prepared.history, prepared.model
-        self._metric = metric
-        self._rules = rules
-        self.split = split_at(prepared.history, rules.holdout)
+        self._metric, self._rules = prepared.metric, prepared.rules
+        self.split = split_at(prepared.history, prepared.rules.holdout)
         self._loads: dict[float, tuple[Load, Waiting]] = {}
 
     def load(self, spec: PolicySpec) -> tuple[Load, Waiting]:

@@ -35,8 +35,8 @@ def ensure_java() -> Path:
     Installs one into the running virtual environment if there is none, which takes about ten seconds.
     Raises JobError.
     """
-    for candidate in (_java_of_home(), _java_on_path(), _java_of_package()):
-        if candidate is not None and _version(candidate) >= MINIMUM_JAVA_VERSION:
+    for candidate in _candidates():
+        if _version(candidate) >= MINIMUM_JAVA_VERSION:
             return _use(candidate)
     _install()
     installed = _java_of_package()
@@ -88,15 +88,14 @@ def _use(java: Path) -> Path:
     return home
 
 
-def _java_of_home() -> Path | None:
-    home = os.environ.get("JAVA_HOME")
-    java = Path(home, "bin", "java") if home else None
-    return java if java is not None and java.exists() else None
-
-
-def _java_on_path() -> Path | None:
-    found = shutil.which("java")
-    return Path(found) if found else None
+def _candidates() -> Iterator[Path]:
+    """Java programs that may be there, the one to prefer first."""
+    if home := os.environ.get("JAVA_HOME"):
+        yield Path(home, "bin", "java")
+    if found := shutil.which("java"):
+        yield Path(found)
+    if packaged := _java_of_package():
+        yield packaged
 
 
 def _java_of_package() -> Path | None:

@@ -63,6 +63,11 @@ def new_figure(
     return figure, list(axes.flat)
 
 
+def drawn_value(value: float | None) -> float:
+    """A gap in the line where the value is not known."""
+    return float("nan") if value is None else float(value)
+
+
 def time_axis(axes: Axes) -> None:
     """Labels an axis of UTC times as shortly as their span allows."""
     dates: Any = mpl.dates  # its calls carry no types

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from msgspec import Struct
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from rich.console import Console
 
@@ -25,11 +25,10 @@ from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import cached, collected
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sampling_report import page
-from spark_jobs.sampling_report.breaks import Break, BreakSettings
+from spark_jobs.sampling_report.breaks import BreakSettings
 from spark_jobs.sampling_report.changes import Change, Share, changes
 from spark_jobs.sampling_report.kql import Question
-from spark_jobs.sampling_report.page import Bin
-from spark_jobs.sampling_report.transforms import bin_start, binned, chosen, filled, names, once, shares
+from spark_jobs.sampling_report.transforms import FIRST_BIN, binned, chosen, filled, names, once, shares
 from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Finding, analyse, lost_events
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.records.app_insights import read_app_insights
@@ -123,8 +122,8 @@ def _judged(
 ) -> Summary:
     with watch(spark, "counting and correcting"):
         bins = cached(_bins(kept, found, settings, settings.bin))
-        rows = _collected(bins)
-        daily = rows if settings.bin == DAY else _collected(_bins(kept, found, settings, DAY))
+        rows = collected(bins.orderBy("bin_start"))
+        daily = rows if settings.bin == DAY else collected(_bins(kept, found, settings, DAY))
     days = _days(daily, found, settings)
     analysis = analyse(days, settings.rules)
     with watch(spark, "comparing what changed"):
@@ -186,24 +185,14 @@ def _range(found: _Found, settings: Settings) -> tuple[datetime, datetime]:
 def _bins(kept: DataFrame, found: _Found, settings: Settings, width: timedelta) -> DataFrame:
     begin, end = _range(found, settings)
     bounds = begin, end - timedelta(microseconds=1)
-    first, last = (_floor(kept.sparkSession, at, width) for at in bounds)
+    first, last = (at - (at - FIRST_BIN) % width for at in bounds)
     many = (last - first) // width + 1
     if many > MOST_BINS:
         raise InputError(f"--bin {settings.bin} gives {many:,} bins; at most {MOST_BINS:,} are accepted")
     return filled(binned(kept, width, settings.measurement), first, last, width)
 
 
-def _floor(spark: SparkSession, at: datetime, width: timedelta) -> datetime:
-    [row] = collected(spark.range(1).select(bin_start(F.lit(at), width).alias("at")))
-    floor: datetime = row["at"]
-    return floor
-
-
-def _collected(bins: DataFrame) -> list[Bin]:
-    return [Bin(*row) for row in collected(bins.orderBy("bin_start"))]
-
-
-def _days(bins: Sequence[Bin], found: _Found, settings: Settings) -> list[Day]:
+def _days(bins: Sequence[Row], found: _Found, settings: Settings) -> list[Day]:
     """Days as judged: of one that is cut off, or ignored, nothing is known."""
     begin, end = _range(found, settings)
     days = []
@@ -241,17 +230,13 @@ def _rows(
             finding.day.isoformat(),
             str(finding.kind),
             finding.sentence(),
-            *(_ratio(each) for each in (finding.rate, finding.count, finding.total)),
-            max(each.strength for each in (finding.rate, finding.count, finding.total) if each is not None),
+            *(None if each is None else each.ratio for each in finding.breaks),
+            max(each.strength for each in finding.breaks if each is not None),
             lost.get(place),
             "; ".join(change.sentence() for change in changed.get(place, ())) or None,
         )
         for place, finding in enumerate(analysis.findings)
     ]
-
-
-def _ratio(change: Break | None) -> float | None:
-    return None if change is None else change.ratio
 
 
 def command(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -24,21 +23,13 @@ class Columns(Struct, frozen=True):
     item_count: str
 
 
-SCHEMAS: Mapping[str, Columns] = MappingProxyType(
-    {
-        "customEvents": Columns("customEvents", "name", "timestamp", "customMeasurements", "itemCount"),
-        "AppEvents": Columns("AppEvents", "Name", "TimeGenerated", "Measurements", "ItemCount"),
-    }
-)
+SCHEMAS: Mapping[str, Columns] = {
+    "customEvents": Columns("customEvents", "name", "timestamp", "customMeasurements", "itemCount"),
+    "AppEvents": Columns("AppEvents", "Name", "TimeGenerated", "Measurements", "ItemCount"),
+}
 """Classic Application Insights, and the workspace it is based on today."""
 
-_UNITS = (
-    ("d", timedelta(days=1)),
-    ("h", timedelta(hours=1)),
-    ("m", timedelta(minutes=1)),
-    ("s", timedelta(seconds=1)),
-)
-_ESCAPED = {"\\", '"'}
+_UNITS = {"d": timedelta(1), "h": timedelta(hours=1), "m": timedelta(minutes=1), "s": timedelta(seconds=1)}
 
 
 class Question(Struct, frozen=True):
@@ -80,7 +71,7 @@ def literal(text: str) -> str:
 
 def timespan(length: timedelta) -> str:
     """A KQL timespan of whole seconds, in the largest unit that fits: 1d, 12h, 90m."""
-    for unit, size in _UNITS:
+    for unit, size in _UNITS.items():
         if not length % size:
             return f"{length // size}{unit}"
     raise ValueError(f"{length} is no whole number of seconds")
@@ -102,6 +93,6 @@ def _head(question: Question, columns: Columns) -> list[str]:
 
 def _escaped(character: str) -> str:
     # What does not print could hide a quote's end from the reader, or turn the direction of the text.
-    if character.isprintable() and character not in _ESCAPED:
+    if character.isprintable() and character not in '\\"':
         return character
     return f"\\u{ord(character):04x}" if character in "\b\f" else json.dumps(character)[1:-1]

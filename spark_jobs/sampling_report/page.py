@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 from msgspec import Struct
+from pyspark.sql import Row
 
 from spark_jobs.reports import plots
 from spark_jobs.reports.report import Report, number
@@ -21,31 +22,13 @@ from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Kind
 ROWS_SHOWN = 62
 """Bins in the page's table: two months of days. All are in the table `bins`."""
 
-_FALLS = LOSSES | {Kind.SAMPLED, Kind.UNDECIDED, Kind.SUM_FELL}
-_COLOURS = dict.fromkeys(LOSSES, plots.RED)
-
-
-class Bin(Struct, frozen=True):
-    """A row of BINS."""
-
-    bin_start: datetime
-    rows: int
-    without_item_count: int
-    corrected_count: float | None
-    corrected_count_error: float | None
-    sampling_rate: float | None
-    without_measurement: int
-    raw_sum: float | None
-    corrected_sum: float | None
-    corrected_sum_error: float | None
-
 
 class Findings(Struct, frozen=True):
-    """What is shown. `changes` and `lost` are by place in `analysis.findings`."""
+    """What is shown. `bins` are rows of BINS; `changes` and `lost` are by place in `analysis.findings`."""
 
     question: Question
     source: str
-    bins: Sequence[Bin]
+    bins: Sequence[Row]
     copies: int
     days: Sequence[Day]
     analysis: Analysis
@@ -152,7 +135,7 @@ def _raw_and_corrected(report: Report, found: Findings) -> None:
 def _rates(report: Report, found: Findings) -> None:
     report.heading("Sampling rate")
     figure, (axes,) = plots.new_figure(height=2.6)
-    rates = [_nan(each.sampling_rate) for each in found.bins for _ in range(2)]
+    rates = [plots.drawn_value(each.sampling_rate) for each in found.bins for _ in range(2)]
     axes.fill_between(_edges(found), rates, color=plots.SKY, alpha=0.55)
     axes.plot(_edges(found), rates, color=plots.BLUE)
     axes.set_ylim(0, 105)
@@ -166,16 +149,22 @@ def _rates(report: Report, found: Findings) -> None:
 
 def _curves(found: Findings, fit: Fit | None, *, sums: bool) -> Figure:
     figure, (axes,) = plots.new_figure(height=3.4)
-    times = _times(found)
+    times = [_number(each.bin_start) for each in found.bins]
     raw = [each.raw_sum if sums else each.rows for each in found.bins]
     corrected = [each.corrected_sum if sums else each.corrected_count for each in found.bins]
     errors = [each.corrected_sum_error if sums else each.corrected_count_error for each in found.bins]
-    low = [_nan(value) - 2 * (error or 0) for value, error in zip(corrected, errors, strict=True)]
-    high = [_nan(value) + 2 * (error or 0) for value, error in zip(corrected, errors, strict=True)]
+    low = [
+        plots.drawn_value(value) - 2 * (error or 0) for value, error in zip(corrected, errors, strict=True)
+    ]
+    high = [
+        plots.drawn_value(value) + 2 * (error or 0) for value, error in zip(corrected, errors, strict=True)
+    ]
     mark = "o" if len(times) < ROWS_SHOWN else None
     axes.fill_between(times, low, high, color=plots.BLUE, alpha=0.2, linewidth=0)
     for values, colour, label in ((raw, plots.ORANGE, "raw"), (corrected, plots.BLUE, "corrected")):
-        axes.plot(times, list(map(_nan, values)), color=colour, label=label, marker=mark, markersize=3)
+        axes.plot(
+            times, list(map(plots.drawn_value, values)), color=colour, label=label, marker=mark, markersize=3
+        )
     if fit is not None and fit.breaks and found.question.bin == timedelta(days=1):
         axes.plot(
             [_midnight(day.day) for day in found.days],
@@ -195,7 +184,7 @@ def _curves(found: Findings, fit: Fit | None, *, sums: bool) -> Figure:
 def _finish(axes: Axes, found: Findings) -> None:
     """Marks the breaks, and the time axis."""
     for finding in found.analysis.findings:
-        colour = _COLOURS.get(finding.kind, plots.PURPLE)
+        colour = plots.RED if finding.kind in LOSSES else plots.PURPLE
         plots.mark(axes, _midnight(finding.day), f" {finding.kind}", color=colour, linewidth=1.2, fontsize=9)
     plots.time_axis(axes)
 
@@ -224,7 +213,7 @@ def _table(report: Report, found: Findings) -> None:
     report.table(headers, rows, caption=f"{which}; the table 'bins' beside this page has all of them.")
 
 
-def _row(each: Bin, *, measured: bool, days: bool) -> tuple[object, ...]:
+def _row(each: Row, *, measured: bool, days: bool) -> tuple[object, ...]:
     counts = (
         f"{each.bin_start:%Y-%m-%d}" if days else f"{each.bin_start:%Y-%m-%d %H:%M}",
         each.rows,
@@ -257,19 +246,11 @@ def _midnight(day: date) -> float:
     return _number(datetime.combine(day, time(), UTC))
 
 
-def _times(found: Findings) -> list[float]:
-    return [_number(each.bin_start) for each in found.bins]
-
-
 def _edges(found: Findings) -> list[float]:
     """Begin and end of each bin: the rate holds for all of it."""
     return [
         _number(at) for each in found.bins for at in (each.bin_start, each.bin_start + found.question.bin)
     ]
-
-
-def _nan(value: float | None) -> float:
-    return float("nan") if value is None else float(value)
 
 
 def _span(found: Findings) -> str:

@@ -42,8 +42,9 @@ LEAST_SHARE = 0.05
 """A value rarer than this on both sides is left out: ids and texts of all kinds are no dimensions to look at."""
 
 # Where KQL's bin() begins to count, so that bins of any length are those of the queries: weeks begin on Mondays.
-_ORIGIN = (datetime(1970, 1, 1, tzinfo=UTC) - datetime(1, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+FIRST_BIN = datetime(1, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+_ORIGIN = (datetime(1970, 1, 1, tzinfo=UTC) - FIRST_BIN) // _MICROSECOND
 
 
 def names(events: DataFrame) -> DataFrame:

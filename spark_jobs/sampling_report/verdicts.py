@@ -37,6 +37,18 @@ class Kind(StrEnum):
     SUM_ROSE = "larger values"
 
 
+_OTHER_VALUES = "{total}, and the corrected count did not change with it: each event reports another value."
+_SENTENCES = {
+    Kind.SAMPLED: "{rate}, and the corrected count went on as before: sampled, nothing lost{seen}.",
+    Kind.LOST: "{count} against its weekdays, and no change of the sampling rate explains it: lost.",
+    Kind.SAMPLED_AND_LOST: "{rate}, and {count} as well: part is sampled, part is lost.",
+    Kind.UNDECIDED: "{rate}; there are too few days around it to say whether events were lost, too.",
+    Kind.RATE_ROSE: "{rate}: fewer events are left out than before.",
+    Kind.COUNT_ROSE: "{count} against its weekdays.",
+    Kind.SUM_FELL: _OTHER_VALUES,
+    Kind.SUM_ROSE: _OTHER_VALUES,
+}
+
 LOSSES = frozenset({Kind.LOST, Kind.SAMPLED_AND_LOST})
 
 
@@ -62,28 +74,18 @@ class Finding(Struct, frozen=True):
     detectable: float | None = None
     """With `sampled`: the smallest fall of the corrected count, as a share, that would have been seen."""
 
+    @property
+    def breaks(self) -> tuple[Break | None, Break | None, Break | None]:
+        return self.rate, self.count, self.total
+
     def sentence(self) -> str:
         """For people, without the day."""
-        rate, count = _change("the sampling rate", self.rate), _change("the corrected count", self.count)
-        match self.kind:
-            case Kind.SAMPLED:
-                seen = (
-                    f"; a fall by {self.detectable:.0%} or more would have shown" if self.detectable else ""
-                )
-                return f"{rate}, and the corrected count went on as before: sampled, nothing lost{seen}."
-            case Kind.LOST:
-                return f"{count} against its weekdays, and no change of the sampling rate explains it: lost."
-            case Kind.SAMPLED_AND_LOST:
-                return f"{rate}, and {count} as well: part is sampled, part is lost."
-            case Kind.UNDECIDED:
-                return f"{rate}; there are too few days around it to say whether events were lost, too."
-            case Kind.RATE_ROSE:
-                return f"{rate}: fewer events are left out than before."
-            case Kind.COUNT_ROSE:
-                return f"{count} against its weekdays."
-            case _:
-                total = _change("the corrected sum", self.total)
-                return f"{total}, and the corrected count did not change with it: each event reports another value."
+        return _SENTENCES[self.kind].format(
+            rate=_change("the sampling rate", self.rate),
+            count=_change("the corrected count", self.count),
+            total=_change("the corrected sum", self.total),
+            seen=f"; a fall by {self.detectable:.0%} or more would have shown" if self.detectable else "",
+        )
 
 
 class Analysis(Struct, frozen=True):

@@ -16,30 +16,13 @@ from spark_jobs.telemetry_aggregation.minutes.windows import micros
 States = Mapping[str, DataFrame]
 """By table: gauges, flows, scaling."""
 
-DECISION_COLUMNS = [
-    "target",
-    "at",
-    "kind",
-    "key",
-    "current",
-    "desired",
-    "outcome",
-    "from_capacity",
-    "reached",
-]
+DECISION_COLUMNS = (
+    *("target", "at", "kind", "key"),
+    *("current", "desired", "outcome", "from_capacity", "reached"),
+)
 TELEMETRY_COLUMNS = (
-    *[
-        "kind",
-        "at",
-        "consumer",
-        "instance",
-        "hub",
-        "consumer_group",
-        "partition",
-        "left",
-        "partitions",
-        "paused",
-    ],
+    *("kind", "at", "consumer", "instance", "hub", "consumer_group"),
+    *("partition", "left", "partitions", "paused"),
     *(*transforms.COUNTERS, *transforms.AMOUNTS, *transforms.INSTANCE_GAUGES),
 )
 

@@ -28,28 +28,27 @@ class Inputs:
 
 def read(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
     """All records of the input `name`: metrics, telemetry or decisions. Raises InputError where the path is not."""
+    path: str = getattr(inputs, name)
     if name == "metrics":
         try:
-            frame = read_parquet_or_delta(spark, _path(inputs.metrics))
+            frame = read_parquet_or_delta(spark, path)
         except InputError as error:
             raise InputError(f"--metrics {error}; accepted: Parquet files, or a Delta table") from None
         return _samples(frame, inputs)
     from spark_jobs.sources.records import telemetry  # noqa: PLC0415 - only where it is read
 
     if name == "telemetry":
-        return telemetry.read_consumer_telemetry(spark, _path(inputs.telemetry), quarantine=inputs.quarantine)
-    return telemetry.read_decisions(
-        spark, _path(inputs.decisions), quarantine=inputs.quarantine, settings=inputs.settings
-    )
+        return telemetry.read_consumer_telemetry(spark, path, quarantine=inputs.quarantine)
+    return telemetry.read_decisions(spark, path, quarantine=inputs.quarantine, settings=inputs.settings)
 
 
 def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
     """As `read`, as a stream of new files."""
+    path: str = getattr(inputs, name)
     if name == "metrics":
         reader = spark.readStream.option("maxFileAge", FOR_EVER)
         if inputs.files_per_batch is not None:
             reader = reader.option("maxFilesPerTrigger", inputs.files_per_batch)
-        path = _path(inputs.metrics)
         if not is_delta(spark, path):
             return reader.schema(METRICS).parquet(path)
         if has_delta(spark):
@@ -63,17 +62,9 @@ def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
     most = inputs.files_per_batch
     if name == "telemetry":
         return telemetry.stream_consumer_telemetry(
-            spark, _path(inputs.telemetry), quarantine=inputs.quarantine, max_files_per_trigger=most
+            spark, path, quarantine=inputs.quarantine, max_files_per_trigger=most
         )
-    return telemetry.stream_decisions(
-        spark, _path(inputs.decisions), quarantine=inputs.quarantine, max_files_per_trigger=most
-    )
-
-
-def _path(path: str | None) -> str:
-    if path is None:
-        raise ValueError("the input was not given")
-    return path
+    return telemetry.stream_decisions(spark, path, quarantine=inputs.quarantine, max_files_per_trigger=most)
 
 
 def _samples(frame: DataFrame, inputs: Inputs) -> DataFrame:

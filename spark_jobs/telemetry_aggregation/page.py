@@ -29,12 +29,17 @@ def build(tables: Mapping[str, DataFrame], quality: Sequence[Row], currency: str
     report = Report("Telemetry aggregation", _span(tables))
     days = {name: _rows(table, "1d") for name, table in tables.items()}
     instances = _instances(tables["gauges"]) if days.get("gauges") else []
-    report.facts({**_facts(days, currency), **_silent_fact(instances)})
+    silent = [row for row in instances if not row.stopping]
+    facts = _facts(days, currency)
+    if silent:
+        facts["Without a last word"] = f"{len(silent)} of {len(instances)} instances"
+    report.facts(facts)
     if days.get("gauges"):
         _backlogs(report, tables["gauges"], days["gauges"])
     if days.get("flows"):
         _flows(report, tables["flows"], days["flows"])
-        _silent(report, instances)
+        if silent:
+            _silent(report, silent, instances)
     if days.get("scaling"):
         _scaling(report, tables["scaling"], days["scaling"], currency)
     _quality(report, quality)
@@ -162,8 +167,8 @@ def _flows(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
         own = [row for row in rows if (row.consumer, row.hub) == (consumer, hub)]
         times = [row.window_start for row in own]
         rates.plot(times, [row.written_per_s for row in own], color=colour, label=f"{consumer} · {hub}")
-        shares.plot(times, [100 * _drawn(row.throttled_share) for row in own], color=colour)
-        charges.plot(times, [_drawn(row.request_units_per_record) for row in own], color=colour)
+        shares.plot(times, [100 * plots.drawn_value(row.throttled_share) for row in own], color=colour)
+        charges.plot(times, [plots.drawn_value(row.request_units_per_record) for row in own], color=colour)
     rates.set_title("Records written per second")
     rates.legend(loc="upper left")
     shares.set_title("Attempts answered 429, percent")
@@ -203,19 +208,7 @@ def _instances(table: DataFrame) -> list[Row]:
     return collected(found.where(F.col("stopping").isNotNull()).orderBy("minute", "subject", "part"))
 
 
-def _without_last_word(instances: Sequence[Row]) -> list[Row]:
-    return [row for row in instances if not row.stopping]
-
-
-def _silent_fact(instances: Sequence[Row]) -> dict[str, str]:
-    silent = _without_last_word(instances)
-    return {"Without a last word": f"{len(silent)} of {len(instances)} instances"} if silent else {}
-
-
-def _silent(report: Report, instances: Sequence[Row]) -> None:
-    silent = _without_last_word(instances)
-    if not silent:
-        return
+def _silent(report: Report, silent: Sequence[Row], instances: Sequence[Row]) -> None:
     newest = max(row.minute for row in instances)
     report.heading("What is not known")
     report.text(
@@ -238,11 +231,6 @@ def _silent(report: Report, instances: Sequence[Row]) -> None:
         ],
         caption=f"At most {10 * SHOWN} rows, UTC. A dash is not known: without a rate limit there is no bound.",
     )
-
-
-def _drawn(value: float | None) -> float:
-    """A gap in the line where the value is not known."""
-    return float("nan") if value is None else value
 
 
 # -- scaling

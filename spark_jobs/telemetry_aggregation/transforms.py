@@ -16,16 +16,10 @@ from spark_jobs.telemetry_aggregation.minutes.windows import floor_to, in_window
 from spark_jobs.telemetry_aggregation.schemas import FLOWS, SAMPLES
 
 PIPELINE = ("consumer", "hub", "consumer_group")
-COUNTERS = [
-    "received",
-    "written",
-    "dead_letters",
-    "retried",
-    "attempts",
-    "throttled",
-    "checkpoints",
-    "checkpoints_failed",
-]
+COUNTERS = (
+    *("received", "written", "dead_letters", "retried"),
+    *("attempts", "throttled", "checkpoints", "checkpoints_failed"),
+)
 AMOUNTS = ("seconds", "request_units", "written_units")
 """Rounded to 0.001 by the writer: summed as thousandths."""
 INSTANCE_GAUGES = {

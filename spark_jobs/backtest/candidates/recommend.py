@@ -135,22 +135,8 @@ def _dominates(a: tuple[float, float, float], b: tuple[float, float, float]) -> 
 def total(scores: Iterable[Score]) -> Score:
     """Several scores as one; the greatest age is the greatest of all."""
     found = list(scores)
-
-    def added(field: str) -> float:
-        return float(sum(getattr(score, field) for score in found))
-
-    return Score(
-        messages=added("messages"),
-        late=added("late"),
-        missed=added("missed"),
-        oldest=max(score.oldest for score in found),
-        instance_hours=added("instance_hours"),
-        cost=added("cost"),
-        out=int(added("out")),
-        inward=int(added("inward")),
-        flaps=int(added("flaps")),
-        hours=added("hours"),
-    )
+    sums = {name: sum(getattr(score, name) for score in found) for name in Score.__struct_fields__}
+    return Score(**{**sums, "oldest": max(score.oldest for score in found)})
 
 
 def judge(recommended: str, ours: Blocks, theirs: Blocks, rng: np.random.Generator) -> Judged:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -64,10 +65,7 @@ def combinations(axes: Sequence[Axis]) -> Iterator[tuple[Setting, ...]]:
 
 
 def count(axes: Sequence[Axis]) -> int:
-    total = 1
-    for axis in axes:
-        total *= len(axis.values)
-    return total
+    return math.prod(len(axis.values) for axis in axes)
 
 
 def applied(table: Mapping[str, Any], settings: Sequence[Setting]) -> dict[str, Any]:

@@ -39,11 +39,14 @@ class History(Struct, frozen=True):
         return self.start + self.step * len(self.arrivals)
 
 
-class Observation(Struct, frozen=True):
-    """One recorded reading: messages waiting and the instances there were. None is not known."""
+class Reading(Struct, frozen=True):
+    """One recorded row of a target; None is not known. `arrivals` begin at `at` (seconds since the epoch); messages
+    waiting and the instances there were are as of `at`.
+    """
 
     at: float
-    backlog: float | None
+    arrivals: float | None = None
+    backlog: float | None = None
     instances: int | None = None
     metrics: Mapping[str, float] = {}
 
@@ -91,7 +94,7 @@ def _index(target: str, offset: float, width: float) -> int:
 
 def from_backlog(
     target: str,
-    observations: Sequence[Observation],
+    readings: Sequence[Reading],
     *,
     step: float,
     service_rate: float,
@@ -104,7 +107,7 @@ def from_backlog(
     `idle_utilization` (0 to 1) is the share of their capacity assumed, and None is refused where it is needed.
     A bin with an end or a capacity not recorded is unknown. Raises HistoryError.
     """
-    slots = _slots(target, observations, step)
+    slots = _slots(target, readings, step)
     if len(slots) < 2:
         raise HistoryError(f"{target}: {len(slots)} readings of the backlog; at least two are needed")
     bins, idle = _arrivals(slots, step, service_rate, idle_utilization or 0.0)
@@ -131,7 +134,7 @@ def from_backlog(
 
 
 def _arrivals(
-    slots: Sequence[Observation | None], step: float, service_rate: float, idle_utilization: float
+    slots: Sequence[Reading | None], step: float, service_rate: float, idle_utilization: float
 ) -> tuple[list[float], int]:
     """Arrivals between neighbouring readings; and in how many of these bins nothing waited at one of the ends."""
     bins: list[float] = []
@@ -157,9 +160,9 @@ def _notes(bins: int, idle: int, service_rate: float, idle_utilization: float | 
     return found, share
 
 
-def _slots(target: str, observations: Sequence[Observation], step: float) -> list[Observation | None]:
+def _slots(target: str, readings: Sequence[Reading], step: float) -> list[Reading | None]:
     """The last reading in each slot of `step` seconds, the slots being centred on multiples from the first."""
-    known = sorted((o for o in observations if o.backlog is not None), key=lambda o: o.at)
+    known = sorted((o for o in readings if o.backlog is not None), key=lambda o: o.at)
     if not known:
         raise HistoryError(f"{target}: the history has no reading of the backlog")
     for reading in known:
@@ -168,7 +171,7 @@ def _slots(target: str, observations: Sequence[Observation], step: float) -> lis
                 f"{target}: backlog {reading.backlog} at {reading.at:.0f}; accepted are 0 or more"
             )
     first = known[0].at
-    slots: list[Observation | None] = [None] * (round((known[-1].at - first) / step) + 1)
+    slots: list[Reading | None] = [None] * (round((known[-1].at - first) / step) + 1)
     for reading in known:
         slots[round((reading.at - first) / step)] = reading
     return slots
@@ -189,13 +192,13 @@ class RateEstimate(Struct, frozen=True):
         )
 
 
-def estimate_service_rate(target: str, history: History, observations: Sequence[Observation]) -> RateEstimate:
+def estimate_service_rate(target: str, history: History, readings: Sequence[Reading]) -> RateEstimate:
     """What one instance serves while all are busy, from arrivals and backlogs of the same time.
 
     A bin counts as saturated when more waits at both of its ends than was served in it: the instances were never
     without work. Raises HistoryError where fewer than SATURATED_BINS are.
     """
-    slots = _slots(target, observations, history.step)
+    slots = _slots(target, readings, history.step)
     offset = round(((slots[0].at if slots[0] else 0.0) - history.start) / history.step)
     rates: list[float] = []
     for index, (before, after) in enumerate(pairwise(slots)):

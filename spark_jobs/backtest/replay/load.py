@@ -24,19 +24,6 @@ class Load:
     still, the clock of waiting too, and a tick after an interval with such a step does not happen.
     """
 
-    __slots__ = (
-        "arrivals",
-        "history",
-        "interval",
-        "known",
-        "per_tick",
-        "reported",
-        "start",
-        "step",
-        "ticks",
-        "whole",
-    )
-
     def __init__(self, history: History, interval: float) -> None:
         width, tick = round(history.step * MILLISECONDS), round(interval * MILLISECONDS)
         if width < 1 or tick < 1:
@@ -100,8 +87,6 @@ class Waiting:
     `recent` is, at the end of each known step, how many messages have come in the last `slo` seconds: if more wait,
     the oldest has waited longer than that. `due` counts the messages that reach that age in each step.
     """
-
-    __slots__ = ("arrived", "due", "ends", "mask", "recent", "slo", "step")
 
     def __init__(self, load: Load, slo: float) -> None:
         self.slo = slo

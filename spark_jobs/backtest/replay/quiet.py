@@ -40,8 +40,6 @@ class Side(Struct, frozen=True):
 class Quiet:
     """The quiet ticks of one policy over one metric."""
 
-    __slots__ = ("_policy", "_sides", "length", "metric")
-
     def __init__(self, policy: Policy, metric: str) -> None:
         self._policy = policy
         self.metric = metric

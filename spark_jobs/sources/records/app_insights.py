@@ -25,7 +25,7 @@ class AppInsightsSource(RecordSource):
     NAME = "app_insights"
     SCHEMA = APP_EVENTS
     ENDINGS = (*_KINDS, *(f"{kind}.gz" for kind in _KINDS))
-    ROW = staticmethod(app_event_row)
+    row = staticmethod(app_event_row)
     records = staticmethod(app_event_records)
 
 

@@ -28,7 +28,6 @@ from spark_jobs.sources.files.input_files import FileOptions, FoundFile, Quarant
 from spark_jobs.sources.files.spark_files import options_of, read_with_spark, url_for_spark
 from spark_jobs.sources.records.records import (
     Parsed,
-    ReadRow,
     Record,
     Reject,
     RejectedError,
@@ -47,7 +46,11 @@ class RecordSource(Source):
     """Subclasses name it, its files, and how a record of them becomes a row."""
 
     ENDINGS: ClassVar[tuple[str, ...]]
-    ROW: ClassVar[ReadRow]
+
+    @staticmethod
+    def row(text: bytes, /) -> Mapping[str, Any]:
+        """Of a record's JSON text. Raises RejectedError."""
+        raise NotImplementedError
 
     @staticmethod
     def records(data: bytes, file: str) -> Iterator[Record]:  # noqa: ARG004 - its name tells some sources its form
@@ -57,7 +60,7 @@ class RecordSource(Source):
     @classmethod
     def parse(cls, data: bytes, file: str) -> Parsed:
         """Raises RejectedError as `records`."""
-        return parsed(cls.records(data, file), cls.ROW, arrow_schema(cls.SCHEMA), file)
+        return parsed(cls.records(data, file), cls.row, arrow_schema(cls.SCHEMA), file)
 
     def reader(self, schema: StructType) -> TaskReader:  # noqa: ARG002 - Spark's interface
         files = RecordFiles.of(type(self), self.options)

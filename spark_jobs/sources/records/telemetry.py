@@ -24,7 +24,7 @@ class ConsumerTelemetrySource(RecordSource):
     NAME = "consumer_telemetry"
     SCHEMA = TELEMETRY
     ENDINGS = LINES
-    ROW = staticmethod(telemetry_row)
+    row = staticmethod(telemetry_row)
 
 
 class ScalingLogSource(RecordSource):
@@ -33,7 +33,7 @@ class ScalingLogSource(RecordSource):
     NAME = "scaling_log"
     SCHEMA = DECISIONS
     ENDINGS = (*LINES, ".json", ".json.gz")
-    ROW = staticmethod(decision_row)
+    row = staticmethod(decision_row)
 
 
 def read_consumer_telemetry(

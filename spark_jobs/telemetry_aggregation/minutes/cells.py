@@ -79,6 +79,9 @@ ROWS = pa.schema(
 )
 """The table GAUGES."""
 
+_SAME = ("samples", "total", "min", "max", "first_at", "first", "last_at", "last")
+"""What states and windows have by the same names."""
+
 _NEVER = np.iinfo(np.int64)
 _WORD = 63  # bits of a whole number that is not negative
 _PAIR = np.dtype([("bucket", "<i4"), ("count", "<i4")])
@@ -258,8 +261,8 @@ class _Windows(NamedTuple):
     start: Longs
     samples: Longs
     total: Doubles
-    low: Doubles
-    high: Doubles
+    min: Doubles
+    max: Doubles
     first_at: Longs
     first: Doubles
     last_at: Longs
@@ -280,15 +283,8 @@ def windows_of(states: pa.Table, windows: Mapping[str, int] = WINDOWS) -> pa.Tab
         row=np.arange(len(states)),
         code=names.codes,
         start=_numbers(states, "minute"),
-        samples=_numbers(states, "samples"),
-        total=_numbers(states, "total"),
-        low=_numbers(states, "min"),
-        high=_numbers(states, "max"),
-        first_at=_numbers(states, "first_at"),
-        first=_numbers(states, "first"),
-        last_at=_numbers(states, "last_at"),
-        last=_numbers(states, "last"),
         entries=_entries(states.column("histogram")),
+        **{name: _numbers(states, name) for name in _SAME},
     )
     tables = []
     for window, width in windows.items():  # days from hours, hours from minutes
@@ -328,8 +324,8 @@ def _wider(given: _Windows, width: int) -> _Windows:
         start=start[firsts],
         samples=np.add.reduceat(given.samples[order], begins),
         total=np.add.reduceat(given.total[order], begins),
-        low=np.minimum.reduceat(given.low[order], begins),
-        high=np.maximum.reduceat(given.high[order], begins),
+        min=np.minimum.reduceat(given.min[order], begins),
+        max=np.maximum.reduceat(given.max[order], begins),
         first_at=given.first_at[firsts],
         first=given.first[firsts],
         last_at=given.last_at[lasts],
@@ -364,9 +360,9 @@ def _rows(window: str, found: _Windows, names: Names) -> pa.Table:
         *names.at(found.row),
         found.samples,
         found.total / found.samples,
-        found.low,
-        *(np.clip(percentile, found.low, found.high) for percentile in percentiles(*found.entries)),
-        found.high,
+        found.min,
+        *(np.clip(percentile, found.min, found.max) for percentile in percentiles(*found.entries)),
+        found.max,
         found.first_at,
         found.first,
         found.last_at,

@@ -29,7 +29,7 @@ from spark_jobs.backtest.replay.fleet import Fleet, Model
 from spark_jobs.backtest.replay.history import (
     History,
     HistoryError,
-    Observation,
+    Reading,
     estimate_service_rate,
     from_arrivals,
     from_backlog,
@@ -38,7 +38,6 @@ from spark_jobs.backtest.replay.load import Load, Waiting
 from spark_jobs.backtest.replay.quiet import quiet
 from spark_jobs.backtest.replay.score import Blocks, Row, Score, scores
 from spark_jobs.backtest.replay.simulate import simulate
-from spark_jobs.backtest.work import Reading
 from spark_jobs.cli import run_command
 from spark_jobs.errors import InputError
 from tests.runner_support import NOW, THRESHOLD, metric, policy
@@ -72,7 +71,7 @@ def test_a_bad_list_of_arrivals_is_told(counts, told):
 
 def seen(backlogs, instances=2):
     return [
-        Observation(60.0 * index, value, instances)
+        Reading(60.0 * index, backlog=value, instances=instances)
         for index, value in enumerate(backlogs)
         if value is not None
     ]
