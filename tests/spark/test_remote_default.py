@@ -25,11 +25,12 @@ from spark_jobs.sources.registration import spark_session
 from spark_jobs.sampling_report import job as sampling
 from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.inputs import Inputs
+from tests.spark.conftest import SETTINGS
 
 root = sys.argv[1]
 mounts = "spark.hadoop.fs.viewfs.mounttable.lake"
 spark = spark_session("remote", cores=1, memory="512m", extra={
-    "spark.sql.shuffle.partitions": "1",
+    **SETTINGS,
     "spark.hadoop.fs.defaultFS": "viewfs://lake/",
     f"{mounts}.link./data": f"file://{root}/lake",
     f"{mounts}.linkFallback": f"file://{root}/rest",

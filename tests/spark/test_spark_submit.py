@@ -12,6 +12,7 @@ import pytest
 
 from spark_jobs.platform.java import ensure_java
 from spark_jobs.submit import tidemark_spark
+from tests.spark.conftest import SETTINGS
 from tests.spark.result_files import read
 from tests.unit.spark_jobs.sources.test_source_records import AT, entry
 
@@ -39,7 +40,8 @@ def test_a_job_runs_on_executors_that_are_processes_of_their_own(spark_home, tmp
             spark_home / "bin" / "spark-submit",
             *("--master", "local-cluster[1,2,1024]", "--driver-memory", "512m"),
             *("--conf", "spark.executor.memory=512m", "--conf", "spark.ui.enabled=false"),
-            *("--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.driver.host=127.0.0.1"),
+            *("--conf", "spark.driver.host=127.0.0.1"),
+            *(option for name, value in SETTINGS.items() for option in ("--conf", f"{name}={value}")),
             *(tidemark_spark.__file__, "telemetry-aggregation", "--decisions", tmp_path / "log"),
             *("--output", tmp_path / "out", "--cores", "7"),  # which a cluster does not heed
         ],
