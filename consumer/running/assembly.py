@@ -51,7 +51,7 @@ class Parts:
         self.config = config
         self.settings = settings
         try:
-            self.namespace = event_hubs_endpoint(settings, config.hub_connection).namespace
+            self.namespace = event_hubs_endpoint(settings, config.hub_connection).address
         except ConnectionSettingsError as error:
             raise SettingsError(str(error)) from error
         self._database: SqlDatabase | None = None

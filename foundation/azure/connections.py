@@ -13,6 +13,7 @@ import contextlib
 import re
 import ssl
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import urlsplit
@@ -47,29 +48,28 @@ class ConnectionSettingsError(ValueError):
     """A connection's settings are missing or malformed; the message names them, not their values."""
 
 
-class ServiceBusEndpoint(Struct, frozen=True):
-    """How to reach a namespace of Service Bus or Event Hubs, which are addressed alike: by connection string
-    or by `credential`; one of them is set.
+class Endpoint(Struct, frozen=True):
+    """How to reach a namespace of Service Bus or Event Hubs, which are addressed alike, or one service of a storage
+    account: by connection string or by `credential`; one of them is set.
     """
 
-    namespace: str
+    address: str
     connection_string: str | None = None
     credential: AsyncTokenCredential | None = None
 
-    def __repr__(self) -> str:
-        by = "a connection string" if self.connection_string else "identity"
-        return f"ServiceBusEndpoint({self.namespace!r} by {by})"
-
-
-class StorageEndpoint(Struct, frozen=True):
-    """How to reach one service of a storage account: by connection string, or by `url` and `credential`."""
-
-    connection_string: str | None = None
-    url: str | None = None
-    credential: AsyncTokenCredential | None = None
+    def client(self, kind: type[_Client], *names: str, **options: Any) -> _Client:
+        """A client of the SDK, by whatever there is."""
+        make, made = cast("Any", kind), None
+        if self.connection_string is not None:
+            made = make.from_connection_string(self.connection_string, *names, **options)
+        else:
+            made = make(self.address, *names, credential=self.credential, **options)
+        return cast("_Client", made)
 
     def __repr__(self) -> str:
-        return f"StorageEndpoint({self.url!r})" if self.url else "StorageEndpoint(by a connection string)"
+        return (
+            f"Endpoint({self.address!r} by {'a connection string' if self.connection_string else 'identity'})"
+        )
 
 
 class IdentityCredential:
@@ -167,7 +167,7 @@ def transport_options(settings: Settings) -> dict[str, Any]:
     return {"connection_verify": bundle}
 
 
-def storage_endpoint(settings: Settings, prefix: str, service: str) -> StorageEndpoint:
+def storage_endpoint(settings: Settings, prefix: str, service: str) -> Endpoint:
     """The endpoint of `service` (`table`, `queue` or `blob`) of a storage connection.
 
     Raises ConnectionSettingsError naming the missing or malformed setting and all that is accepted.
@@ -175,11 +175,11 @@ def storage_endpoint(settings: Settings, prefix: str, service: str) -> StorageEn
     text = connection_string(settings, prefix)
     if text is not None:
         _check_storage(text, prefix, service)
-        return StorageEndpoint(connection_string=text)
+        return Endpoint("", text)
     url = identity_setting(settings, prefix, f"{service}ServiceUri")
     account = identity_setting(settings, prefix, "accountName")
     if url is not None:
-        _check_url(url, f"{prefix}__{service}ServiceUri", f"https://<account>.{service}.core.windows.net")
+        check_url(url, f"{prefix}__{service}ServiceUri", f"https://<account>.{service}.core.windows.net")
     elif account is not None:
         if not (account.isascii() and account.isalnum()):
             raise ConnectionSettingsError(
@@ -187,13 +187,11 @@ def storage_endpoint(settings: Settings, prefix: str, service: str) -> StorageEn
             )
         url = f"https://{account}.{service}.core.windows.net"
     else:
-        raise ConnectionSettingsError(
-            f"no storage connection '{prefix}': set {prefix} to a connection string (or "
-            f"UseDevelopmentStorage=true), or, for identity, {prefix}__{service}ServiceUri or "
-            f"{prefix}__accountName (optionally with {prefix}__credential=managedidentity and "
-            f"{prefix}__clientId)"
+        text = "a connection string (or UseDevelopmentStorage=true)"
+        raise not_connected(
+            "storage", prefix, f"{prefix}__{service}ServiceUri or {prefix}__accountName", text
         )
-    return StorageEndpoint(url=url.rstrip("/"), credential=credential(settings, prefix))
+    return Endpoint(url.rstrip("/"), credential=credential(settings, prefix))
 
 
 def table_service(settings: Settings, prefix: str, **options: Any) -> TableServiceClient:
@@ -234,13 +232,7 @@ def _storage_client(
     """The client of one service, by whatever its connection gives; `options` win over the timeouts."""
     timeouts = {"connection_timeout": CONNECT_TIMEOUT, "read_timeout": READ_TIMEOUT}
     arguments = {**timeouts, **transport_options(settings), **options}
-    endpoint, make = storage_endpoint(settings, prefix, service), cast("Any", kind)
-    client: _Client
-    if endpoint.connection_string is not None:
-        client = make.from_connection_string(endpoint.connection_string, *names, **arguments)
-    else:
-        client = make(str(endpoint.url), *names, credential=endpoint.credential, **arguments)
-    return client
+    return storage_endpoint(settings, prefix, service).client(kind, *names, **arguments)
 
 
 def tls_context(settings: Settings) -> ssl.SSLContext:
@@ -266,29 +258,14 @@ def event_hub_client(
     if "ssl_context" not in options:
         # One for all connections: the SDK opens one for each request and would read the file anew, 35 ms each.
         options["ssl_context"] = tls_context(settings)
-    if endpoint.connection_string is not None:
-        return EventHubConsumerClient.from_connection_string(
-            endpoint.connection_string, group, eventhub_name=hub, **options
-        )
-    if endpoint.credential is None:
-        raise ConnectionSettingsError(f"{prefix} has neither a connection string nor an identity")
-    return EventHubConsumerClient(endpoint.namespace, hub, group, endpoint.credential, **options)
+    return endpoint.client(EventHubConsumerClient, consumer_group=group, eventhub_name=hub, **options)
 
 
-def service_bus_endpoint(settings: Settings, prefix: str) -> ServiceBusEndpoint:
-    """How to reach the Service Bus namespace of a connection.
+def _namespace_endpoint(settings: Settings, prefix: str, *, product: str) -> Endpoint:
+    """How to reach the namespace of a connection.
 
     Raises ConnectionSettingsError naming the missing or malformed setting and all that is accepted.
     """
-    return _namespace_endpoint(settings, prefix, "a Service Bus")
-
-
-def event_hubs_endpoint(settings: Settings, prefix: str) -> ServiceBusEndpoint:
-    """How to reach the Event Hubs namespace of a connection. Raises as `service_bus_endpoint`."""
-    return _namespace_endpoint(settings, prefix, "an Event Hubs")
-
-
-def _namespace_endpoint(settings: Settings, prefix: str, product: str) -> ServiceBusEndpoint:
     text = connection_string(settings, prefix)
     if text is not None:
         parts = _parts(text)
@@ -299,17 +276,28 @@ def _namespace_endpoint(settings: Settings, prefix: str, product: str) -> Servic
                 f"{prefix} is not {product} connection string; expected Endpoint=sb://<namespace>/ with "
                 "SharedAccessKeyName and SharedAccessKey, or with SharedAccessSignature"
             )
-        return ServiceBusEndpoint(host, connection_string=text)
+        return Endpoint(host, text)
     namespace = identity_setting(settings, prefix, "fullyQualifiedNamespace")
     if namespace is None:
-        raise ConnectionSettingsError(
-            f"no {product.partition(' ')[2]} connection '{prefix}': set {prefix} to a connection string, or, for "
-            f"identity, {prefix}__fullyQualifiedNamespace to <namespace>.servicebus.windows.net (optionally with "
-            f"{prefix}__credential=managedidentity and {prefix}__clientId)"
-        )
+        way = f"{prefix}__fullyQualifiedNamespace to <namespace>.servicebus.windows.net"
+        raise not_connected(product.partition(" ")[2], prefix, way)
     # A pasted sb:// or https:// address means the same namespace.
     host = urlsplit(namespace if "://" in namespace else f"sb://{namespace}").netloc
-    return ServiceBusEndpoint(host, credential=credential(settings, prefix))
+    return Endpoint(host, credential=credential(settings, prefix))
+
+
+service_bus_endpoint = partial(_namespace_endpoint, product="a Service Bus")
+event_hubs_endpoint = partial(_namespace_endpoint, product="an Event Hubs")
+
+
+def not_connected(
+    service: str, prefix: str, by_identity: str, text: str = "a connection string"
+) -> ConnectionSettingsError:
+    """No setting of a connection is there; with all that are accepted."""
+    return ConnectionSettingsError(
+        f"no {service} connection '{prefix}': set {prefix} to {text}, or, for identity, {by_identity} (optionally "
+        f"with {prefix}__credential=managedidentity and {prefix}__clientId)"
+    )
 
 
 def _parts(text: str) -> dict[str, str]:
@@ -330,9 +318,12 @@ def _check_storage(text: str, prefix: str, service: str) -> None:
         )
 
 
-def _check_url(url: str, setting: str, example: str) -> None:
+def check_url(url: str, setting: str, example: str, *, local: bool = False) -> None:
+    """Raises ConnectionSettingsError for what is not https, or `local` and http for a server on this machine."""
     parsed = urlsplit(url)
-    if parsed.scheme != "https" or not parsed.netloc or parsed.query:
+    here = local and parsed.hostname in {"localhost", "127.0.0.1", "::1"}
+    secure = parsed.scheme == "https" or (parsed.scheme == "http" and here)
+    if not secure or not parsed.netloc or parsed.query:
         raise ConnectionSettingsError(
             f"{setting} is not an https address without a query; expected for example {example}"
         )

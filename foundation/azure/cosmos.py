@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from typing import Any
-from urllib.parse import urlsplit
 
 import aiohttp
 from azure.core.credentials_async import AsyncTokenCredential
@@ -17,18 +16,12 @@ from azure.core.pipeline.transport import AioHttpTransport
 from azure.cosmos.aio import CosmosClient
 from msgspec import Struct
 
-from foundation.azure.connections import (
-    CONNECT_TIMEOUT,
-    ConnectionSettingsError,
-    Settings,
-    connection_string,
-    credential,
-    identity_setting,
-    transport_options,
-)
+from foundation.azure import connections
+from foundation.azure.connections import ConnectionSettingsError, Settings
 from foundation.azure.cosmos_account import account_key
 
 _PROXIES = {"http_proxy", "https_proxy", "all_proxy"}
+_EXAMPLE = "https://<account>.documents.azure.com:443/"
 
 
 class CosmosEndpoint(Struct, frozen=True):
@@ -48,24 +41,16 @@ def cosmos_endpoint(settings: Settings, prefix: str) -> CosmosEndpoint:
 
     Raises ConnectionSettingsError naming the missing or malformed setting and all that is accepted.
     """
-    if connection_string(settings, prefix) is not None:
+    if connections.connection_string(settings, prefix) is not None:
         try:
             return CosmosEndpoint(*account_key(settings, prefix))
         except ValueError as error:
             raise ConnectionSettingsError(str(error)) from None
-    url = identity_setting(settings, prefix, "accountEndpoint") or ""
+    url = connections.identity_setting(settings, prefix, "accountEndpoint") or ""
     if not url:
-        raise ConnectionSettingsError(
-            f"no Cosmos DB connection '{prefix}': set {prefix} to a connection string, or, for identity, "
-            f"{prefix}__accountEndpoint to https://<account>.documents.azure.com:443/ (optionally with "
-            f"{prefix}__credential=managedidentity and {prefix}__clientId)"
-        )
-    if not _is_address(url):
-        raise ConnectionSettingsError(
-            f"{prefix}__accountEndpoint is not an https address without a query; expected for example "
-            "https://<account>.documents.azure.com:443/"
-        )
-    return CosmosEndpoint(url, credential(settings, prefix))
+        raise connections.not_connected("Cosmos DB", prefix, f"{prefix}__accountEndpoint to {_EXAMPLE}")
+    connections.check_url(url, f"{prefix}__accountEndpoint", _EXAMPLE, local=True)
+    return CosmosEndpoint(url, connections.credential(settings, prefix))
 
 
 async def cosmos_client(settings: Settings, prefix: str, **options: Any) -> CosmosClient:
@@ -80,7 +65,7 @@ async def cosmos_client(settings: Settings, prefix: str, **options: Any) -> Cosm
         "retry_throttle_total": -1,  # 0 would be read as "not given", and that means 9
         "no_response_on_write": True,
         "enable_compact_utf8_item_writes": True,  # escaped, a document may grow sixfold, and past the size limit
-        "connection_timeout": CONNECT_TIMEOUT,
+        "connection_timeout": connections.CONNECT_TIMEOUT,
         "transport": transport,
         **options,
     }
@@ -98,7 +83,7 @@ async def _transport(settings: Settings) -> AioHttpTransport:
     bundle of authorities is read once: given by option the SDK would drop it.
     """
     proxied = any(name.casefold() in _PROXIES and value for name, value in settings.items())
-    bundle = transport_options(settings).get("connection_verify")
+    bundle = connections.transport_options(settings).get("connection_verify")
     context: ssl.SSLContext | bool = True
     if bundle is not None:
         context = await asyncio.to_thread(ssl.create_default_context, cafile=bundle)  # reads the file
@@ -109,14 +94,3 @@ async def _transport(settings: Settings) -> AioHttpTransport:
         trust_env=proxied,
     )
     return AioHttpTransport(session=session, use_env_settings=proxied)
-
-
-def _is_address(url: str) -> bool:
-    """https, or http for a server on this machine."""
-    parsed = urlsplit(url)
-    local = parsed.hostname in {"localhost", "127.0.0.1", "::1"}
-    return (
-        (parsed.scheme == "https" or (parsed.scheme == "http" and local))
-        and bool(parsed.netloc)
-        and not parsed.query
-    )

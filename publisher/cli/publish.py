@@ -142,7 +142,7 @@ def _producer(options: Options, settings: Mapping[str, str]) -> IdempotentProduc
     }
     if endpoint.connection_string is not None:
         return IdempotentProducer.from_connection_string(endpoint.connection_string, options.hub, **given)
-    return IdempotentProducer(endpoint.namespace, options.hub, endpoint.credential, **given)
+    return IdempotentProducer(endpoint.address, options.hub, endpoint.credential, **given)
 
 
 @contextlib.contextmanager

@@ -157,7 +157,7 @@ async def _sender(
             sender = BigBatchSender.from_connection_string(endpoint.connection_string, **given)
         elif endpoint.credential is not None:
             stack.push_async_exit(endpoint.credential)
-            sender = BigBatchSender.from_namespace(endpoint.namespace, endpoint.credential, **given)
+            sender = BigBatchSender.from_namespace(endpoint.address, endpoint.credential, **given)
         else:
             raise PublishSettingsError(
                 f"{options.connection} has neither a connection string nor an identity"

@@ -52,13 +52,7 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
 
         endpoint = service_bus_endpoint(self._settings, self._connection)
         options = {**_RETRIES, **transport_options(self._settings)}
-        if endpoint.connection_string is not None:
-            return ServiceBusAdministrationClient.from_connection_string(
-                endpoint.connection_string, **options
-            )
-        if endpoint.credential is None:
-            raise ValueError(f"{self._connection} has neither a connection string nor an identity")
-        return ServiceBusAdministrationClient(endpoint.namespace, endpoint.credential, **options)
+        return endpoint.client(ServiceBusAdministrationClient, **options)
 
     def _require_receiving(self, status: Any, entity: str) -> None:
         """Raises CollectError when `entity` hands out no messages, so that its backlog moves nothing."""

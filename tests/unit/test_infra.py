@@ -139,7 +139,7 @@ def test_the_app_can_be_assembled_from_the_settings_of_the_template() -> None:
     for metric in metrics:  # collectors look at their connection when they first read
         assert metric.collector.startswith("service_bus")
         endpoint = connections.service_bus_endpoint(settings(), metric.options["connection"])
-        assert endpoint.namespace == "sb-orders.servicebus.windows.net"
+        assert endpoint.address == "sb-orders.servicebus.windows.net"
 
 
 def test_host_app_and_queue_binding_mean_the_same_storage_account() -> None:
@@ -155,7 +155,7 @@ def test_every_connection_is_by_the_user_assigned_identity() -> None:
     found = settings()
     table = connections.storage_endpoint(found, "AzureWebJobsStorage", "table")
 
-    assert table.url == "https://sttidemark.table.core.windows.net"
+    assert table.address == "https://sttidemark.table.core.windows.net"
     prefixes = ("AzureWebJobsStorage", "OrdersServiceBus", "EventHubConnection", "CosmosConnection")
     for prefix in (*prefixes, arm.CONNECTION):
         assert found[f"{prefix}__credential"] == "managedidentity"

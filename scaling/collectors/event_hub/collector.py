@@ -141,7 +141,7 @@ class EventHubLagCollector(AzureEntityCollector[Clients]):
         )
 
         params = self._params
-        namespace = event_hubs_endpoint(self._settings, params.connection).namespace
+        namespace = event_hubs_endpoint(self._settings, params.connection).address
         container = blob_container(self._settings, params.storage, params.container, retry_total=1)
         hub = event_hub_client(
             self._settings, params.connection, params.event_hub, params.consumer_group, retry_total=1

@@ -52,7 +52,7 @@ def test_an_account_that_is_named_is_the_one_and_nothing_of_the_local_stack_come
     settings = settings_of(root, named if by == "environment" else {})
 
     assert settings == named
-    assert "sttidemark" in (storage_endpoint(settings, "AzureWebJobsStorage", "table").url or str(named))
+    assert "sttidemark" in (storage_endpoint(settings, "AzureWebJobsStorage", "table").address or str(named))
 
 
 def test_a_connection_named_by_identity_takes_no_connection_string_from_the_file(root):

@@ -60,9 +60,9 @@ async def test_an_account_name_in_any_spelling_of_its_setting_gives_identity_cli
 async def test_a_service_address_wins_over_the_account_name_for_its_service_only():
     settings = {"Orders__accountName": "acme", "Orders__tableServiceUri": "https://acme.table.example/"}
 
-    assert storage_endpoint(settings, "Orders", "table").url == "https://acme.table.example"
-    assert storage_endpoint(settings, "Orders", "queue").url == "https://acme.queue.core.windows.net"
-    assert storage_endpoint(settings, "Orders", "blob").url == "https://acme.blob.core.windows.net"
+    assert storage_endpoint(settings, "Orders", "table").address == "https://acme.table.example"
+    assert storage_endpoint(settings, "Orders", "queue").address == "https://acme.queue.core.windows.net"
+    assert storage_endpoint(settings, "Orders", "blob").address == "https://acme.blob.core.windows.net"
 
 
 def test_a_connection_string_wins_over_the_identity_family():
@@ -117,7 +117,7 @@ def test_a_malformed_storage_setting_is_named_and_its_value_is_not_shown(setting
 def test_a_service_bus_connection_string_names_its_namespace_and_hides_its_key():
     endpoint = service_bus_endpoint({"OrdersServiceBus": BUS}, "OrdersServiceBus")
 
-    assert endpoint.namespace == "acme.servicebus.windows.net"
+    assert endpoint.address == "acme.servicebus.windows.net"
     assert endpoint.connection_string == BUS
     assert KEY not in repr(endpoint)
     assert KEY not in repr(storage_endpoint({"Orders": STORAGE}, "Orders", "table"))
@@ -127,7 +127,7 @@ def test_a_service_bus_connection_string_names_its_namespace_and_hides_its_key()
 def test_a_namespace_setting_gives_an_identity_endpoint(value):
     endpoint = service_bus_endpoint({"Bus__fullyQualifiedNamespace": value}, "Bus")
 
-    assert endpoint.namespace == "acme.servicebus.windows.net"
+    assert endpoint.address == "acme.servicebus.windows.net"
     assert endpoint.connection_string is None
     assert repr(endpoint.credential) == "IdentityCredential(default chain)"
 

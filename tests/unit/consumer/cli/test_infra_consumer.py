@@ -50,12 +50,12 @@ def test_the_identity_finds_hub_database_and_storage_from_the_settings_of_app_an
         assert (config.hub, config.consumer_group) == ("flights", "tidemark")
         assert (config.cosmos_database, config.cosmos_container) == ("airport", "departures")
         assert config.shutdown == 25.0
-        assert hub.namespace == "evhns-flights.servicebus.windows.net"
+        assert hub.address == "evhns-flights.servicebus.windows.net"
         assert cosmos.url == "https://cosmos-flights.documents.azure.com:443/"
         assert not isinstance(cosmos.credential, str)
         for service in ("blob", "table"):
             endpoint = connections.storage_endpoint(found, config.storage_connection, service)
-            assert endpoint.url == f"https://sttidemark.{service}.core.windows.net"
+            assert endpoint.address == f"https://sttidemark.{service}.core.windows.net"
 
 
 def test_hub_and_container_are_named_only_where_they_are_given_and_named_settings_win() -> None:
