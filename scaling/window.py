@@ -11,7 +11,7 @@ also if each missing sample was the highest of its window, or the lowest (`assum
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from math import isfinite
 from operator import sub
@@ -104,40 +104,15 @@ def insert(window: Window, sample: MetricSample, spec: WindowSpec) -> Window:
     times, values = window.times, window.values
     failure = window.failure if window.failure and window.failure.at >= sample.at else None
     if not times or sample.at > times[-1]:
-        newest = sample.at
         times, values = [*times, sample.at], [*values, sample.value]
-    else:
-        newest = times[-1]
-        position = bisect_left(times, sample.at)
-        if times[position] != sample.at:
-            times = [*times[:position], sample.at, *times[position:]]
-            values = [*values[:position], sample.value, *values[position:]]
-    return _trimmed(times, values, newest, spec, failure, truncated=window.truncated)
-
-
-def _trimmed(
-    times: list[float],
-    values: list[float],
-    newest: float,
-    spec: WindowSpec,
-    failure: MetricFailure | None,
-    *,
-    truncated: bool,
-) -> Window:
-    horizon = newest - spec.span
-    first = bisect_left(times, horizon)
-    if first < len(times) and times[first] == horizon:
-        first += 1
-    overflow = len(times) - first - MAX_SAMPLES
-    if overflow > 0:
-        first += overflow
-    kept = times[first:] if first else times
-    return Window(
-        kept,
-        values[first:] if first else values,
-        failure,
-        overflow > 0 or (truncated and len(kept) >= MAX_SAMPLES),
-    )
+    elif times[position := bisect_left(times, sample.at)] != sample.at:
+        times = [*times[:position], sample.at, *times[position:]]
+        values = [*values[:position], sample.value, *values[position:]]
+    first = bisect_right(times, times[-1] - spec.span)  # a sample as old as the span is out
+    overflow = max(len(times) - first - MAX_SAMPLES, 0)
+    first += overflow
+    truncated = overflow > 0 or (window.truncated and len(times) - first >= MAX_SAMPLES)
+    return Window(times[first:] if first else times, values[first:] if first else values, failure, truncated)
 
 
 def fail(window: Window, failure: MetricFailure) -> Window:

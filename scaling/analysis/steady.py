@@ -68,7 +68,7 @@ class SteadyView(MetricsView):
         self._caps = {rule.cap_metric for rule in rules if isinstance(rule, TargetPerUnitRule)}
 
     def metric(self, name: str) -> Summary:
-        spec = self._specs[name]
+        spec = self.specs[name]
         value = self._values.get(name, MAX_VALUE if name in self._caps else 0.0)
         return Summary(spec.min_samples, value, value, value, value, spec.span, 0.0, gap=False, problem=None)
 

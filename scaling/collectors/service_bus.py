@@ -32,6 +32,7 @@ _RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_
 
 
 class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"]):
+    COUNTS: ClassVar[tuple[str, ...]]
     ROLE = "the 'Azure Service Bus Data Owner' role, or a connection string with the Manage right"
 
     def __init__(self, connection: str, label: str, settings: Mapping[str, str], deadline: float) -> None:
@@ -63,6 +64,14 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
                 reason=Reason.ENTITY_DISABLED,
             )
 
+    def _counted(self, properties: Any) -> dict[str, float]:
+        """The class's counts. Raises ValueError for one that is not told."""
+        counts = {name: getattr(properties, f"{name}_message_count") for name in self.COUNTS}
+        for name, value in counts.items():
+            if value is None:
+                raise ValueError(f"the answer holds no {name.replace('_', ' ')} count")
+        return {name: float(value) for name, value in counts.items()}
+
 
 class ServiceBusQueueCollector(_ServiceBusCollector):
     """The counts of one queue. Any reading raises CollectError while the queue's receiving is disabled."""
@@ -92,8 +101,7 @@ class ServiceBusQueueCollector(_ServiceBusCollector):
     async def _read(self, client: ServiceBusAdministrationClient, _now: float, /) -> dict[str, float]:
         queue = self._params.queue
         self._require_receiving((await client.get_queue(queue)).status, "the queue")
-        counts = await client.get_queue_runtime_properties(queue)
-        return {**_common_counts(counts), "scheduled": _count(counts.scheduled_message_count, "scheduled")}
+        return self._counted(await client.get_queue_runtime_properties(queue))
 
 
 class ServiceBusSubscriptionCollector(_ServiceBusCollector):
@@ -125,20 +133,4 @@ class ServiceBusSubscriptionCollector(_ServiceBusCollector):
             (await client.get_subscription(topic, subscription)).status, "the subscription"
         )
         self._require_receiving((await client.get_topic(topic)).status, "its topic")
-        return _common_counts(await client.get_subscription_runtime_properties(topic, subscription))
-
-
-def _common_counts(counts: Any) -> dict[str, float]:
-    return {
-        "active": _count(counts.active_message_count, "active"),
-        "dead_letter": _count(counts.dead_letter_message_count, "dead-letter"),
-        "transfer": _count(counts.transfer_message_count, "transfer"),
-        "transfer_dead_letter": _count(counts.transfer_dead_letter_message_count, "transfer dead-letter"),
-        "total": _count(counts.total_message_count, "total"),
-    }
-
-
-def _count(value: int | None, name: str) -> float:
-    if value is None:
-        raise ValueError(f"the answer holds no {name} count")
-    return float(value)
+        return self._counted(await client.get_subscription_runtime_properties(topic, subscription))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
+from dataclasses import dataclass, field
 from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta, Struct, structs
@@ -12,6 +13,7 @@ from scaling.model import Evidence, Verdict
 from scaling.window import EMPTY, Summary, Window, WindowSpec, assuming, summarize
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class MetricsView:
     """One target at one moment: its capacity, its bounds, and summaries of its metric windows.
 
@@ -19,39 +21,26 @@ class MetricsView:
     (`current` where the platform does not tell). `minimum` and `maximum` are the policy's.
     """
 
-    __slots__ = ("_specs", "_summaries", "_windows", "current", "maximum", "minimum", "now", "ready")
-
-    def __init__(
-        self,
-        *,
-        windows: Mapping[str, Window],
-        specs: Mapping[str, WindowSpec],
-        current: int,
-        ready: int,
-        minimum: int,
-        maximum: int,
-        now: float,
-    ) -> None:
-        self._windows = windows
-        self._specs = specs
-        self._summaries: dict[str, Summary] = {}
-        self.current = current
-        self.ready = ready
-        self.minimum = minimum
-        self.maximum = maximum
-        self.now = now
+    windows: Mapping[str, Window]
+    specs: Mapping[str, WindowSpec]
+    current: int
+    ready: int
+    minimum: int
+    maximum: int
+    now: float
+    _summaries: dict[str, Summary] = field(default_factory=dict, init=False)
 
     def metric(self, name: str) -> Summary:
         """The summary of a metric as of `now`. Raises KeyError for a metric the target does not have."""
         summary = self._summaries.get(name)
         if summary is None:
-            summary = summarize(self._windows.get(name, EMPTY), self._specs[name], now=self.now)
+            summary = summarize(self.windows.get(name, EMPTY), self.specs[name], now=self.now)
             self._summaries[name] = summary
         return summary
 
     def span(self, name: str) -> float:
         """Length of a metric's window in seconds."""
-        return self._specs[name].span
+        return self.specs[name].span
 
     def evidence(self, rule: str, metric: str, statistic: str, comparator: str, threshold: float) -> Evidence:
         """What a rule compares a metric's statistic with."""
@@ -63,7 +52,7 @@ class MetricsView:
 
     def metrics(self) -> dict[str, Summary]:
         """Every metric of the target with its summary."""
-        return {name: self.metric(name) for name in self._specs}
+        return {name: self.metric(name) for name in self.specs}
 
     def missing(self) -> dict[str, int]:
         """How many samples each metric lacks, of those that lack some and are within their tolerance."""

@@ -10,9 +10,8 @@ also knows NaN and Infinity, which a piece of evidence may be.
 from __future__ import annotations
 
 import json
-import sys
+import struct
 import zlib
-from array import array
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar
@@ -124,18 +123,13 @@ def _state(row: Mapping[str, Any]) -> TargetState:
 
 
 def _series(window: Window) -> bytes:
-    series = array("d", window.times) + array("d", window.values)
-    if sys.byteorder == "big":
-        series.byteswap()
-    return series.tobytes()
+    series = (*window.times, *window.values)
+    return struct.pack(f"<{len(series)}d", *series)
 
 
 def _window(head: _WindowHead, packed: bytes) -> Window:
-    series = array("d", packed)
-    if sys.byteorder == "big":
-        series.byteswap()
-    values = series.tolist()
-    return Window(values[: head.count], values[head.count :], head.failure, head.truncated)
+    series = list(struct.unpack(f"<{2 * head.count}d", packed))
+    return Window(series[: head.count], series[head.count :], head.failure, head.truncated)
 
 
 def controls_row(controls: Controls) -> Properties:
