@@ -20,8 +20,8 @@ from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision.decide import decide
-from scaling.decision.effects import record_effect
 from scaling.decision.orders import ORDERS
+from scaling.decision.pending_action import record_effect
 from scaling.decision.transitions import absorb, advance
 from scaling.log_entry import LogEntry, LogKind, decision_id
 from scaling.model import (

@@ -26,7 +26,7 @@ from scaling.config.policy import (
     RuleSpec,
 )
 from scaling.decision.decide import decide
-from scaling.decision.effects import record_effect
+from scaling.decision.pending_action import record_effect
 from scaling.decision.transitions import absorb, advance
 from scaling.model import (
     NO_CONTROLS,

@@ -1,9 +1,9 @@
 """How the stored state of a target changes: on a report, a decision, an effect, a check. Pure.
 
-report    -> absorb()                 windows and capacity as known now
-decision  -> advance()                what must be remembered of it, the pending action included
-effect    -> effects.record_effect()  the pending action is done; cooldowns start here
-check     -> review()                 is the effect there, did a foreign hand move the target
+report    -> absorb()                        windows and capacity as known now
+decision  -> advance()                       what must be remembered of it, the pending action included
+effect    -> pending_action.record_effect()  the pending action is done; cooldowns start here
+check     -> review()                        is the effect there, did a foreign hand move the target
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from scaling.config.policy import Policy
-from scaling.decision.effects import asked_since, found_effect, leads_to, record_effect
-from scaling.decision.pending_action import Review, pursue
+from scaling.decision.pending_action import Review, asked_since, found_effect, leads_to, pursue, record_effect
 from scaling.model import (
     Capacity,
     Controls,

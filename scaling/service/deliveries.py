@@ -17,7 +17,6 @@ from foundation.sanitize import leaving, told
 from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
 from scaling.decision import explain, pending_action
-from scaling.decision.effects import STILL_OPEN, as_ours, record_effect
 from scaling.decision.lock_step import as_seen, neighbours, objection
 from scaling.model import Delivery, Effect, EffectOutcome, ScaleAction, TargetState, effect_of
 from scaling.ports import Scaler, ScalerError, Snapshot
@@ -89,7 +88,7 @@ class Deliveries(Struct, frozen=True):
             except ConflictError:
                 continue
             done = await self._carry_out(scaler, action, until)
-            effect = as_ours(begun, done.effect)
+            effect = pending_action.as_ours(begun, done.effect)
             return await self._finished(
                 structs.replace(done, effect=effect, begun=begun.delivery, earlier=earlier)
             )
@@ -161,8 +160,8 @@ class Deliveries(Struct, frozen=True):
         effect = delivered.effect
         for _ in range(ATTEMPTS):
             loaded = await load(self.ports, effect.target)
-            state = record_effect(loaded.state, effect)
-            if effect.outcome in STILL_OPEN:
+            state = pending_action.record_effect(loaded.state, effect)
+            if effect.outcome in pending_action.STILL_OPEN:
                 state = _handed_back(state, delivered)
             if state == loaded.state:
                 return

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.decision.decide import decide
-from scaling.decision.effects import record_effect
 from scaling.decision.lock_step import as_seen, capacities, objection
-from scaling.decision.pending_action import refusal
+from scaling.decision.pending_action import record_effect, refusal
 from scaling.decision.transitions import absorb, advance, already_evaluated, review
 from scaling.model import (
     NO_CONTROLS,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterable, Mapping
+from math import inf
 from typing import TYPE_CHECKING
 
 from azure.core.exceptions import AzureError
-from msgspec import Struct
 
 from foundation.azure.opening import Opened
 from scaling.ports import ScalerError
@@ -46,16 +46,6 @@ class TargetUnreadableError(ScalerError):
     """The plan cannot be read, and will not be until somebody changes something."""
 
 
-class _Maximum(Struct, frozen=True):
-    value: int | None
-    until: float
-
-
-class _Holder(Struct, frozen=True):
-    name: str | None
-    read_at: float
-
-
 class PlanReader:
     """The reading side of one plan. Opens the SDK clients when first used; `aclose` closes them."""
 
@@ -69,8 +59,8 @@ class PlanReader:
         self._plan = plan
         self._zone_redundant_minimum = zone_redundant_minimum
         self._clients = Opened(lambda: open_clients(settings, plan.subscription))
-        self._maximum: dict[str, _Maximum] = {}
-        self._holder: _Holder | None = None
+        self._maximum: dict[str, tuple[int | None, float]] = {}  # of a SKU, and until when it is believed
+        self._holder: tuple[str | None, float] = (None, -inf)  # and when it was read
         self._noted_unreadable = False
 
     async def clients(self) -> ArmClients:
@@ -104,37 +94,34 @@ class PlanReader:
         """The maximum that the SKU call tells; None where it does not, or may not be made."""
         if sku is None:
             return None
-        known = self._maximum.get(sku)
-        if known is None or known.until <= now:
-            self._maximum[sku] = known = await self._ask_sku_maximum(web, sku, now)
-        return known.value
-
-    async def _ask_sku_maximum(self, web: WebSiteManagementClient, sku: str, now: float) -> _Maximum:
         plan = self._plan
-        try:
-            async with asyncio.timeout(BESIDE_DEADLINE):
-                document = await web.app_service_plans.get_server_farm_skus(plan.resource_group, plan.name)
-            return _Maximum(sku_maximum(document, sku), now + MAXIMUM_AGE)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the plan's own maximum has to do for a while
-            logger.info("plan '%s': its SKUs could not be read: %s", plan.name, classify(error).story)
-            return _Maximum(None, now + HOLDER_AGE)
+        maximum, until = self._maximum.get(sku, (None, -inf))
+        if until <= now:
+            try:
+                async with asyncio.timeout(BESIDE_DEADLINE):
+                    told = await web.app_service_plans.get_server_farm_skus(plan.resource_group, plan.name)
+                maximum, until = sku_maximum(told, sku), now + MAXIMUM_AGE
+            except Exception as error:  # noqa: BLE001 - whatever it is, the plan's own maximum has to do for a while
+                logger.info("plan '%s': its SKUs could not be read: %s", plan.name, classify(error).story)
+                maximum, until = None, now + HOLDER_AGE
+            self._maximum[sku] = maximum, until
+        return maximum
 
     async def holder(self, now: float, *, age: float = HOLDER_AGE) -> str | None:
         """The name of an enabled autoscale setting that targets the plan, known for at most `age` seconds.
 
         Not being allowed to look is not fatal, and noted once; after other errors the last answer holds.
         """
-        seen = self._holder
-        if seen is None or seen.read_at + age <= now:
-            name = None if seen is None else seen.name
+        name, read_at = self._holder
+        if read_at + age <= now:
             try:
                 async with asyncio.timeout(BESIDE_DEADLINE):
                     name = await self._ask_holder()
                 self._noted_unreadable = False
             except Exception as error:  # noqa: BLE001 - whatever it is, the last answer holds
                 self._note_unreadable(classify(error))
-            self._holder = seen = _Holder(name, now)
-        return seen.name
+            self._holder = name, now
+        return name
 
     async def _ask_holder(self) -> str | None:
         """A setting may lie in any resource group of the plan's subscription. Who may not look through all of it
@@ -159,17 +146,12 @@ class PlanReader:
         if self._noted_unreadable:
             return
         self._noted_unreadable = True
-        advice = (
-            "; give the identity the 'Monitoring Reader' role on the resource group, or the subscription, to have"
-            " them respected"
-            if failure.kind is Kind.FORBIDDEN
-            else ""
-        )
+        role = "; give the identity the 'Monitoring Reader' role on the resource group, or the subscription, to have them respected"
         logger.warning(
             "plan '%s': Azure Monitor autoscale settings cannot be read (%s)%s",
             self._plan.name,
             failure.story,
-            advice,
+            role if failure.kind is Kind.FORBIDDEN else "",
         )
 
 

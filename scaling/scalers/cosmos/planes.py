@@ -7,14 +7,15 @@ follows.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic
 
 from azure.core.exceptions import AzureError
 
 from foundation.azure.cosmos_account import account_key, account_name
-from foundation.azure.opening import Opened
+from foundation.azure.opening import Client, Opened
 from scaling.scalers.arm.clients import open_cosmos
 from scaling.scalers.cosmos.errors import NoThroughputError
 from scaling.scalers.cosmos.throughput import (
@@ -28,6 +29,7 @@ from scaling.scalers.cosmos.throughput import (
 
 if TYPE_CHECKING:
     from azure.cosmos.aio import ContainerProxy, CosmosClient, DatabaseProxy
+    from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient  # noqa: F401 - named in a text below
 
 PARTITIONS_AGE = 300.0
 """Seconds the number of partitions is remembered: it changes with splits, which take longer."""
@@ -38,7 +40,7 @@ NO_OFFER = (
 )
 
 
-class Plane(Protocol):
+class Plane(ABC, Generic[Client]):
     """Reads and sets the throughput of one database or container. Opens its client when first used."""
 
     label: str
@@ -46,19 +48,21 @@ class Plane(Protocol):
     """What the update budget is kept for."""
     role: str
     """What a caller who is refused needs."""
+    _client: Opened[Client]
 
+    @abstractmethod
     async def read(self, now: float) -> Throughput:
         """Raises NoThroughputError, AzureError, and ValueError naming a bad setting or an odd answer."""
-        ...
 
+    @abstractmethod
     async def write(self, value: int, seen: Throughput) -> None:
         """Asks for `value` of the kind `seen` has, and waits until the platform has taken it. Raises AzureError."""
-        ...
 
-    async def aclose(self) -> None: ...
+    async def aclose(self) -> None:
+        await self._client.aclose()
 
 
-class ManagementPlane:
+class ManagementPlane(Plane["CosmosDBManagementClient"]):
     """By identity, through Resource Manager."""
 
     role = "the 'Cosmos DB Operator' role on the account"
@@ -69,9 +73,6 @@ class ManagementPlane:
         self._resource = resource
         self._poll_interval = poll_interval
         self._client = Opened(lambda: open_cosmos(settings, resource.subscription))
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
 
     async def read(self, now: float) -> Throughput:  # noqa: ARG002 - nothing is remembered
         resources, path = (await self._client.get()).sql_resources, self._path()
@@ -132,7 +133,7 @@ def _number(text: str | None) -> int | None:
     return int(text) or None if text is not None and str(text).strip().isdigit() else None
 
 
-class DataPlane:
+class DataPlane(Plane["CosmosClient"]):
     """By key. The SDK refuses to set throughput with an identity, and so does the service."""
 
     role = "an account key that may write (not a read-only key)"
@@ -149,9 +150,6 @@ class DataPlane:
         self._settings = settings
         self._client = Opened(self._new_client, enter=methodcaller("__aenter__"))  # which reads the account
         self._partitions: tuple[int, float] | None = None
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
 
     async def read(self, now: float) -> Throughput:
         owner = await self._owner()

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -79,7 +79,7 @@ class CosmosThroughputScaler:
     ) -> None:
         """Raises ValueError for a malformed resource id or connection string."""
         self._params = params
-        self._plane: Plane
+        self._plane: Plane[Any]
         if params.resource_id:
             resource = ThroughputId.parse(params.resource_id)
             self._plane = ManagementPlane(resource, settings, poll_interval=params.poll_interval_seconds)

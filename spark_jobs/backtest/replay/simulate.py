@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from scaling.config.policy import Policy
 from scaling.decision.decide import decide
-from scaling.decision.effects import record_effect
+from scaling.decision.pending_action import record_effect
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT, absorb, advance
 from scaling.log_entry import decision_id
 from scaling.model import (

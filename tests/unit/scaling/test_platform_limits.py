@@ -8,8 +8,7 @@ import pytest
 from scaling.config.policy import Pace, RuleSpec
 from scaling.decision.blockers import REFUSAL_REMEMBERED
 from scaling.decision.decide import decide
-from scaling.decision.effects import record_effect
-from scaling.decision.pending_action import being_carried_out, handed_back
+from scaling.decision.pending_action import being_carried_out, handed_back, record_effect
 from scaling.decision.transitions import absorb, review
 from scaling.model import (
     NO_CONTROLS,

@@ -5,7 +5,7 @@ import pytest
 
 from scaling.config.policy import EFFECTS_KEPT, Fallback, Pace
 from scaling.decision.decide import decide
-from scaling.decision.effects import record_effect
+from scaling.decision.pending_action import record_effect
 from scaling.decision.transitions import (
     REPORTS_REMEMBERED,
     absorb,
