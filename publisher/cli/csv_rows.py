@@ -42,7 +42,8 @@ def read_rows(file: Input, name: str, *, offset: int = 0, line: int = 0) -> Iter
     rows = _Rows(file, name)
     names = rows.names()
     if offset > rows.offset:
-        rows.go_on_at(offset, line)
+        file.seek(offset)
+        rows.offset, rows.line = offset, line
     for row in rows:
         if len(row) != len(names):
             raise rows.error(f"it has {len(row)} fields, the first row {len(names)}")
@@ -79,10 +80,6 @@ class _Rows:
                 f"the first row has the names of the fields, each once; it has {', '.join(names)}"
             )
         return names
-
-    def go_on_at(self, offset: int, line: int) -> None:
-        self._file.seek(offset)
-        self.offset, self.line = offset, line
 
     def error(self, story: str) -> PublishSettingsError:
         return PublishSettingsError(f"{self._name}, line {self.line}: {story}")

@@ -13,7 +13,7 @@ import msgspec
 from publisher.cli.resume_file import Batch, Resume, lines_done, ranges_of
 from publisher.errors import PublishSettingsError
 from publisher.service_bus.core.plain_message import PlainMessage
-from publisher.service_bus.core.send_report import Outgoing
+from publisher.service_bus.core.send_report import Indices, Outgoing
 
 
 class LineMessages:
@@ -55,8 +55,10 @@ class LineMessages:
 
     def batch(self, items: Sequence[Outgoing]) -> Batch:
         """These messages as they are written down before they are sent."""
-        lines = ranges_of(sorted(self.line_of(item.index) for item in items))
-        return Batch(lines, self.read, self._digest.hexdigest())
+        lines = Indices()
+        for item in items:
+            lines.add(self.line_of(item.index))
+        return Batch(ranges_of(lines), self.read, self._digest.hexdigest())
 
     def line_of(self, index: int) -> int:
         """Of the message with this index, from 0."""

@@ -14,19 +14,13 @@ import typer
 
 from foundation.app_settings import ROOT, settings_of
 from foundation.azure.connections import event_hubs_endpoint, tls_context
-from publisher.cli.command import (
-    Quiet,
-    Root,
-    Timeout,
-    cancelled_by_signals,
-    console,
-    ends_told,
-    is_csv,
-    opened,
-    progress,
-    taking,
-)
+from publisher.cli import command
+from publisher.cli.command import console
 from publisher.errors import PublishSettingsError
+from publisher.event_hubs.batching import BufferLimits
+from publisher.event_hubs.states.file import FileStateStore
+from publisher.model import RetryPolicy
+from publisher.sdk_insides import wants_insides
 
 if TYPE_CHECKING:
     from publisher.cli.publishing_run import Progress as Counts
@@ -63,12 +57,12 @@ class Options:
     max_events: Annotated[int | None, typer.Option(min=1, help="Lines per batch; else as many as fit.")] = (
         None
     )
-    timeout: Timeout = 60.0
-    quiet: Quiet = False
-    root: Root = ROOT
+    timeout: command.Timeout = 60.0
+    quiet: command.Quiet = False
+    root: command.Root = ROOT
 
 
-@taking(Options)
+@command.taking(Options)
 def publish(options: Options) -> None:
     """Publishes the lines of a file to an event hub, in batches, in order per partition.
 
@@ -77,17 +71,17 @@ def publish(options: Options) -> None:
     state does not fit, 1 anything else.
     """
     again = "; start it again with the same --state to go on" if options.state is not None else ""
-    with ends_told(f"--hub {options.hub}", options.connection, stopped=f"stopped{again}"):
+    with command.ends_told(f"--hub {options.hub}", options.connection, stopped=f"stopped{again}"):
         counts = asyncio.run(_publish(options, settings_of(options.root)))
     console.print(_summary(counts))
 
 
 def _summary(counts: Counts) -> str:
-    if counts.published:
-        return _published(counts)
-    if counts.before:
+    if not counts.published and not counts.before:
+        return "nothing to publish: the input has no lines"
+    if not counts.published:
         return f"nothing left: all {_lines(counts.before)} were published before"
-    return "nothing to publish: the input has no lines"
+    return _published(counts)
 
 
 def _published(counts: Counts) -> str:
@@ -101,8 +95,7 @@ def _lines(count: int) -> str:
 
 
 async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
-    from publisher.cli.publishing_run import LineOptions, publish_lines  # noqa: PLC0415 - as above
-    from publisher.event_hubs.batching import BufferLimits  # noqa: PLC0415 - the SDK takes half a second; --help needs none
+    from publisher.cli.publishing_run import LineOptions, PublishingRun  # noqa: PLC0415 - the SDK takes half a second; --help needs none
 
     if options.partition_key is not None and options.partition is not None:
         raise PublishSettingsError(
@@ -117,19 +110,17 @@ async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
         options.rate,
         saves=options.state is not None,
         name="standard input" if str(options.file) == "-" else str(options.file),
-        csv=is_csv(options.file),
+        csv=command.is_csv(options.file),
     )
-    cancelled_by_signals()
-    with opened(options.file) as source, _bar(source, quiet=options.quiet) as on_progress:
+    command.cancelled_by_signals()
+    with command.opened(options.file) as source, _bar(source, quiet=options.quiet) as on_progress:
         producer = _producer(options, settings)
-        return await publish_lines(source, producer, lines, limits=limits, on_progress=on_progress)
+        run = PublishingRun(source, producer, lines, limits=limits, on_progress=on_progress)
+        return await run.carry_out()
 
 
 def _producer(options: Options, settings: Mapping[str, str]) -> IdempotentProducer:
     from publisher.event_hubs.producer import IdempotentProducer  # noqa: PLC0415 - as above
-    from publisher.event_hubs.states.file import FileStateStore  # noqa: PLC0415 - as above
-    from publisher.model import RetryPolicy  # noqa: PLC0415 - as above
-    from publisher.sdk_insides import wants_insides  # noqa: PLC0415 - as above
 
     endpoint = event_hubs_endpoint(settings, options.connection)
     given: dict[str, Any] = {
@@ -152,7 +143,7 @@ def _bar(source: BinaryIO, *, quiet: bool) -> Iterator[Callable[[Counts], None]]
     if source.seekable():
         total = source.seek(0, os.SEEK_END)
         source.seek(0)
-    with progress(console, "publishing", total=total, quiet=quiet) as show:
+    with command.progress(console, "publishing", total=total, quiet=quiet) as show:
 
         def told(counts: Counts) -> None:
             nonlocal last

@@ -11,17 +11,8 @@ from azure.eventhub import EventData
 from msgspec import Struct
 
 from consumer.core.rate_limiter import RateLimiter
-from publisher.cli.input_lines import (
-    Bookmark,
-    InputLine,
-    PublishedInput,
-    floored_up_to,
-    key_of,
-    read_bookmark,
-    read_csv,
-    read_lines,
-    write_bookmark,
-)
+from publisher.cli import input_lines
+from publisher.cli.input_lines import Bookmark, InputLine, read_bookmark
 from publisher.errors import Outcome, PublishError, PublishSettingsError
 from publisher.event_hubs.batch import Published, Unpublished
 from publisher.event_hubs.batching import BufferLimits
@@ -58,32 +49,19 @@ class Progress(Struct):
     unchecked: int = 0
 
 
-async def publish_lines(
-    file: BinaryIO,
-    producer: IdempotentProducer,
-    options: LineOptions,
-    *,
-    limits: BufferLimits | None = None,
-    on_progress: Callable[[Progress], None] = lambda _: None,
-) -> Progress:
-    """Publish all lines; closes the producer. Lines that the saved state says are published are skipped.
+class PublishingRun:
+    """Lines on their way. The producer is closed with them. Use it in its event loop."""
 
-    Raises the PublishError of the first line that cannot be published; those before it are, and the saved state says
-    so. InvalidProducerStateError if the state is of another input.
-    """
-    return await _Run(file, producer, options, limits, on_progress).run()
-
-
-class _Run:
     def __init__(
         self,
         file: BinaryIO,
         producer: IdempotentProducer,
         options: LineOptions,
-        limits: BufferLimits | None,
-        on_progress: Callable[[Progress], None],
+        *,
+        limits: BufferLimits | None = None,
+        on_progress: Callable[[Progress], None] = lambda _: None,
     ) -> None:
-        self._source = PublishedInput(file, options.name, remembers=options.saves)
+        self._source = input_lines.PublishedInput(file, options.name, remembers=options.saves)
         self._producer = producer
         self._options = options
         self._progress = Progress()
@@ -102,10 +80,16 @@ class _Run:
             stop_on_failure=True,
         )
 
-    async def run(self) -> Progress:
+    async def carry_out(self) -> Progress:
+        """Publish all lines but those that the saved state says are published.
+
+        Raises the PublishError of the first line that cannot be published; those before it are, and the saved state
+        says so. InvalidProducerStateError if the state is of another input.
+        """
         try:
             start = await self._begin()
-            lines = (read_csv if self._options.csv else read_lines)(self._source, start)
+            read = input_lines.read_csv if self._options.csv else input_lines.read_lines
+            lines = read(self._source, start)
             async for some in _in_threads(lines):
                 await self._enqueue(some)
         except PublishError as error:
@@ -121,7 +105,7 @@ class _Run:
     async def _begin(self) -> Bookmark:
         """Where the first line is that some partition does not have."""
         places = await self._find_starts()
-        self._floored = floored_up_to(places)
+        self._floored = input_lines.floored_up_to(places)
         start = min(self._starts.values(), key=lambda start: start.offset)
         await asyncio.to_thread(self._source.begin, start, places)
         self._progress.before = start.count
@@ -179,7 +163,7 @@ class _Run:
         last, saved = self._pending.get(id_, (0, None))
         if saved is not None and line.number == last:
             return saved
-        return write_bookmark(
+        return input_lines.write_bookmark(
             Bookmark(line.end, line.number, line.count, len(self._ids), self._key, line.digest, self._floored)
         )
 
@@ -188,7 +172,7 @@ class _Run:
             return self._options.partition
         if self._options.key is not None:
             floored = line.number <= self._floored
-            return partition_of_key(key_of(line, self._options.key), self._ids, floored=floored)
+            return partition_of_key(input_lines.key_of(line, self._options.key), self._ids, floored=floored)
         return self._ids[line.number % len(self._ids)]
 
     async def _pace(self) -> None:

@@ -7,8 +7,6 @@ So whenever the run is killed, each line is sent, not sent or, if it was in the 
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -53,14 +51,6 @@ class Resume(Struct, frozen=True):
     version: int = _VERSION
 
 
-class Fate(enum.Enum):
-    """What became of a batch."""
-
-    SENT = "sent"
-    NOT_SENT = "not sent"
-    UNKNOWN = "unknown"
-
-
 class Batch(Struct, frozen=True, tag_field="event", tag="sending"):
     """These lines are about to be transferred. `read` and `digest` are as in a Resume."""
 
@@ -72,7 +62,7 @@ class Batch(Struct, frozen=True, tag_field="event", tag="sending"):
 class Answered(Struct, frozen=True, tag_field="event", tag="answered"):
     """What became of the batch before."""
 
-    fate: Fate
+    fate: Literal["sent", "not sent", "unknown"]
 
 
 class NeverSent(Struct, frozen=True, tag_field="event", tag="refused"):
@@ -118,13 +108,13 @@ class Ledger:
                 # What was sent before without an answer, and is refused now, may have been accepted then.
                 self.refused.update(set(lines) - self._doubtful)
 
-    def _answered(self, fate: Fate) -> None:
+    def _answered(self, fate: str) -> None:
         lines, self._on_the_way = self._on_the_way, set()
-        if fate is Fate.SENT:
+        if fate == "sent":
             for line in sorted(lines):
                 self.done.add(line)
             self._doubtful -= lines
-        elif fate is Fate.UNKNOWN:
+        elif fate == "unknown":
             self._doubtful |= lines
 
     def summary(self) -> Resume:
@@ -132,7 +122,7 @@ class Ledger:
             self._begun.entity,
             self._begun.options,
             self._begun.id_prefix,
-            [(each.start, each.stop - 1) for each in self.done.ranges()],
+            ranges_of(self.done),
             sorted(self.unknown),
             sorted(self.refused),
             self.read,
@@ -140,15 +130,9 @@ class Ledger:
         )
 
 
-def ranges_of(lines: Iterable[int]) -> Lines:
-    """Lines in ascending order as ranges."""
-    found: Lines = []
-    for line in lines:
-        if found and line == found[-1][1] + 1:
-            found[-1] = found[-1][0], line
-        else:
-            found.append((line, line))
-    return found
+def ranges_of(lines: Indices) -> Lines:
+    """As they are written down."""
+    return [(each.start, each.stop - 1) for each in lines.ranges()]
 
 
 def encode(document: Resume | Entry) -> bytes:
@@ -171,7 +155,7 @@ def read_ledger(text: bytes, name: str) -> Ledger:
     for number, line in enumerate(entries[:-1], 2):
         try:
             ledger.enter(msgspec.json.decode(line, type=Entry))
-        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError) as error:
             raise PublishSettingsError(f"{name}, line {number}: {error}: the file is damaged") from None
     return ledger
 

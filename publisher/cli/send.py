@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import msgspec
 import typer
@@ -25,10 +25,11 @@ from publisher.cli.resume_file import Format, LineOptions, Resume
 from publisher.cli.send_journal import SendJournal
 from publisher.cli.sending_run import SendingRun, Summary
 from publisher.errors import PublishSettingsError
+from publisher.sdk_insides import wants_insides
+from publisher.service_bus.core.sending import Progress, SendPolicy
 
 if TYPE_CHECKING:
     from publisher.service_bus.claim_check import ClaimCheck
-    from publisher.service_bus.core.sending import Progress
     from publisher.service_bus.sdk.send_call import Journal, OnProgress
     from publisher.service_bus.sender import BigBatchSender
 
@@ -49,9 +50,7 @@ class Options:
     queue: Annotated[str | None, "The queue."] = None
     topic: Annotated[str | None, "Or the topic."] = None
     connection: Annotated[str, "App setting of the Service Bus connection."] = "ServiceBusConnection"
-    format: Annotated[str, "lines, or jsonl: a JSON document in every line; a .csv is always jsonl."] = (
-        "lines"
-    )
+    format: Annotated[Format, "jsonl: a JSON document in every line; a .csv is always that."] = "lines"
     session_field: Annotated[str | None, "Field of the JSON lines that is the session id."] = None
     id_field: Annotated[str | None, "Field of the JSON lines that is the message id."] = None
     session_id: Annotated[str | None, "Session id of all messages that have none."] = None
@@ -112,7 +111,7 @@ async def _send(options: Options) -> Summary:
 
 def _begun(options: Options) -> Resume:
     """What is known of the input before its first line is read. Raises PublishSettingsError."""
-    format_ = "jsonl" if is_csv(options.file) else _format(options.format)
+    format_: Format = "jsonl" if is_csv(options.file) else options.format
     lines = LineOptions(format_, options.session_field, options.id_field)
     entity = f"queue {options.queue}" if options.queue is not None else f"topic {options.topic}"
     return Resume(entity, lines, uuid.uuid4().hex[:16], [], [], [], 0, hashlib.sha256().hexdigest())
@@ -132,8 +131,6 @@ def _journal(options: Options, begun: Resume) -> AbstractContextManager[SendJour
 async def _sender(
     options: Options, settings: Mapping[str, str], journal: Journal
 ) -> AsyncIterator[BigBatchSender]:
-    from publisher.sdk_insides import wants_insides  # noqa: PLC0415 - as above
-    from publisher.service_bus.core.sending import SendPolicy  # noqa: PLC0415 - as above
     from publisher.service_bus.sender import BigBatchSender  # noqa: PLC0415 - the SDK takes half a second; --help needs none
 
     endpoint = service_bus_endpoint(settings, options.connection)
@@ -153,15 +150,10 @@ async def _sender(
             "sdk_insides": wants_insides(settings),
             "client_options": {"ssl_context": tls_context(settings)},
         }
-        if endpoint.connection_string is not None:
-            sender = BigBatchSender.from_connection_string(endpoint.connection_string, **given)
-        elif endpoint.credential is not None:
-            stack.push_async_exit(endpoint.credential)
-            sender = BigBatchSender.from_namespace(endpoint.address, endpoint.credential, **given)
+        if endpoint.credential is None:
+            sender = BigBatchSender.from_connection_string(endpoint.connection_string or "", **given)
         else:
-            raise PublishSettingsError(
-                f"{options.connection} has neither a connection string nor an identity"
-            )
+            sender = BigBatchSender.from_namespace(endpoint.address, endpoint.credential, **given)
         yield await stack.enter_async_context(sender)
 
 
@@ -190,12 +182,6 @@ def _bar(options: Options, source: BinaryIO, lines: LineMessages) -> Iterator[On
             show(read, f"{counts.sent:,} sent in {counts.batches:,} batches")
 
         yield told
-
-
-def _format(text: str) -> Format:
-    if text not in get_args(Format):
-        raise PublishSettingsError(f"--format is {text!r}, accepted: {', '.join(get_args(Format))}")
-    return cast(Format, text)
 
 
 def _time(text: str | None) -> datetime | None:

@@ -57,7 +57,7 @@ class SendJournal:
                 )
             moves = not (new_path.exists() and new_path.samefile(path))
             if moves and new_path.exists():
-                raise PublishSettingsError(f"{new_path} exists; --resume-file names another place")
+                raise _unusable(f"{new_path} exists")
             # Written anew: shorter, and without a last line that a kill left unfinished.
             written = path.with_name(path.name + ".new")
             with _locked(written, os.O_RDWR | os.O_CREAT | os.O_TRUNC) as file:
@@ -103,28 +103,26 @@ def _locked(path: Path, flags: int) -> Iterator[int]:
         try:
             file = os.open(path, flags, 0o666)
         except OSError as error:
-            raise PublishSettingsError(
-                f"{path}: {error.strerror}; --resume-file names another place"
-            ) from error
+            raise _unusable(f"{path}: {error.strerror}") from error
         try:
             if not stat.S_ISREG(os.fstat(file).st_mode):
-                raise PublishSettingsError(f"{path} is no file; --resume-file names another place")
+                raise _unusable(f"{path} is no file")
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise PublishSettingsError(
-                    f"{path} is in use by another tidemark send; --resume-file names another place"
-                ) from None
+                raise _unusable(f"{path} is in use by another tidemark send") from None
             except OSError as error:  # some network shares have no locks
-                raise PublishSettingsError(
-                    f"{path} cannot be locked: {error.strerror}; --resume-file names another place"
-                ) from error
+                raise _unusable(f"{path} cannot be locked: {error.strerror}") from error
             if not _is_at(file, path):
                 continue  # the one before us has removed or replaced it
             yield file
             return
         finally:
             os.close(file)
+
+
+def _unusable(story: str) -> PublishSettingsError:
+    return PublishSettingsError(f"{story}; --resume-file names another place")
 
 
 def _is_at(file: int, path: Path) -> bool:

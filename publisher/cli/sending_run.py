@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from publisher.cli.command import NOT_ALL_SENT, UNKNOWN, cancelled_by_signals, console
 from publisher.cli.line_messages import LineMessages
-from publisher.cli.resume_file import Answered, Fate, NeverSent
+from publisher.cli.resume_file import Answered, NeverSent
 from publisher.cli.send_journal import SendJournal
 from publisher.service_bus.core.errors import PartiallySentError
 from publisher.service_bus.core.send_report import Outgoing, SendReport
@@ -53,8 +53,8 @@ class SendingRun:
         self.journal.enter(self.lines.batch(items), lasting=True)
 
     def answered(self, answer: Answer) -> None:
-        fates = {Accepted: Fate.SENT, Unknown: Fate.UNKNOWN}
-        self.journal.enter(Answered(fates.get(type(answer), Fate.NOT_SENT)))
+        sent, unknown = isinstance(answer, Accepted), isinstance(answer, Unknown)
+        self.journal.enter(Answered("sent" if sent else "unknown" if unknown else "not sent"))
 
     async def carry_out(self, sender: BigBatchSender, **options: Any) -> Summary:
         """Send all lines, or as many as can be; says what is left. `options` are those of `send`. A signal cancels it."""

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from publisher.cli import publishing_run
-from publisher.cli.publishing_run import LineOptions, publish_lines
+from publisher.cli.publishing_run import LineOptions, PublishingRun
 from publisher.errors import PublishError
 from publisher.event_hubs.batching import BufferLimits
 from publisher.event_hubs.core.partition_keys import partition_of_key
@@ -48,7 +48,7 @@ async def publish(service, store, lines, *, away=None):
     )
     text = "".join(f"{line}\n" for line in lines).encode()
     limits = BufferLimits(max_wait=0.01)
-    await publish_lines(BytesIO(text), producer, LineOptions("plane", saves=True), limits=limits)
+    await PublishingRun(BytesIO(text), producer, LineOptions("plane", saves=True), limits=limits).carry_out()
 
 
 def as_before(store):

@@ -14,7 +14,6 @@ from publisher.cli.line_messages import LineMessages
 from publisher.cli.resume_file import (
     Answered,
     Batch,
-    Fate,
     Ledger,
     LineOptions,
     NeverSent,
@@ -123,7 +122,7 @@ def played(plan, lines, messages, numbers, fates):
             if fate == "s" or fates[line] == "u":
                 fates[line] = {"-": "k"}.get(fate, fate)
         if fate in "suk":
-            written += encode(Answered({"s": Fate.SENT, "u": Fate.NOT_SENT, "k": Fate.UNKNOWN}[fate]))
+            written += encode(Answered({"s": "sent", "u": "not sent", "k": "unknown"}[fate]))
         if fate == "-":
             break  # it was killed
     return written
@@ -146,7 +145,7 @@ def test_another_input_than_was_sent_before_is_refused_before_anything_of_it_is_
     next(iterator), next(iterator)
     ledger = Ledger(begun())
     ledger.enter(lines.batch([outgoing(0)]))
-    ledger.enter(Answered(Fate.SENT))
+    ledger.enter(Answered("sent"))
     left = ledger.summary()
 
     assert [message.body for message in lines_of(b"a\nb\nother\n", before=left)] == [b"b", b"other"]
@@ -164,9 +163,9 @@ def test_another_input_than_was_sent_before_is_refused_before_anything_of_it_is_
         (b"\xff\n", "is no resume file"),
         (encode(Resume("q", LineOptions(), "p", [], [], [], 0, "", version=3)), "version 3, accepted: 1, 2"),
         (encode(Resume("q", LineOptions(), "p", [(1, 5), (3, 9)], [], [], 9, "")), "ranges that are done"),
-        (encode(begun()) + b"\0\0\n" + encode(Answered(Fate.SENT)), "line 2: .*: the file is damaged"),
+        (encode(begun()) + b"\0\0\n" + encode(Answered("sent")), "line 2: .*: the file is damaged"),
         (
-            encode(begun()) + 2 * (encode(Batch([(1, 2)], 2, "")) + encode(Answered(Fate.SENT))),
+            encode(begun()) + 2 * (encode(Batch([(1, 2)], 2, "")) + encode(Answered("sent"))),
             "line 5: index 1 is there already: the file is damaged",
         ),
     ],
@@ -189,7 +188,11 @@ def test_a_resume_file_of_an_earlier_version_is_read():
 
 
 def test_lines_are_written_as_ranges():
-    assert ranges_of([1, 2, 3, 5, 7, 8]) == [(1, 3), (5, 5), (7, 8)]
+    lines = Indices()
+    for line in (1, 2, 3, 5, 8, 7):
+        lines.add(line)
+
+    assert ranges_of(lines) == [(1, 3), (5, 5), (7, 8)]
 
 
 class TestJournal:
@@ -200,7 +203,7 @@ class TestJournal:
     def test_what_was_about_to_be_sent_when_it_was_killed_is_unknown(self, path):
         with SendJournal.begun(path, begun()) as journal:
             journal.enter(Batch([(1, 3)], 3, "x"), lasting=True)
-            journal.enter(Answered(Fate.SENT))
+            journal.enter(Answered("sent"))
             journal.enter(Batch([(4, 5)], 9, "y"), lasting=True)
             ledger = read_ledger(path.read_bytes(), "left")  # as another process finds it now
 
@@ -216,7 +219,7 @@ class TestJournal:
         with SendJournal.continued(path, begun(), moved) as journal:
             assert journal.ledger.unknown == {1, 2, 3}
             journal.enter(Batch([(4, 4)], 4, "y"))
-            journal.enter(Answered(Fate.SENT))
+            journal.enter(Answered("sent"))
 
         assert not path.exists()
         assert list(read_ledger(moved.read_bytes(), "moved").done) == [4]
@@ -281,7 +284,7 @@ class TestJournal:
         """A limit on the size of files stands for the disk: the kernel writes a part, and refuses the rest."""
         with SendJournal.begun(path, begun()) as journal:
             journal.enter(Batch([(1, 1)], 1, "x"), lasting=True)
-            journal.enter(Answered(Fate.SENT))
+            journal.enter(Answered("sent"))
             limits = resource.getrlimit(resource.RLIMIT_FSIZE)
             resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 20, limits[1]))
             try:
@@ -304,7 +307,7 @@ class TestJournal:
     [
         (["--queue", "q", "--topic", "t"], "exactly one of them"),
         ([], "exactly one of them"),
-        (["--queue", "q", "--format", "csv"], "--format is 'csv', accepted: lines, jsonl"),
+        (["--queue", "q", "--format", "csv"], "'csv' is not one of 'lines'"),
         (["--queue", "q", "--schedule-at", "soon"], "--schedule-at is 'soon'"),
         (["--queue", "q", "--connection", "Nowhere"], "no Service Bus connection 'Nowhere'"),
     ],
