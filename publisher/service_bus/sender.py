@@ -32,18 +32,9 @@ from publisher.service_bus.core.errors import ClaimCheckError
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import SendReport
 from publisher.service_bus.core.sending import Sending, SendPolicy
+from publisher.service_bus.sdk import send_call
 from publisher.service_bus.sdk.sdk_way import Encoder, Link, SdkWay
-from publisher.service_bus.sdk.send_call import (
-    DEFAULT_TIMEOUT,
-    Journal,
-    LearnedLimits,
-    OnProgress,
-    check_iterable,
-    finished,
-    new_report,
-    not_opened,
-    parts_of,
-)
+from publisher.service_bus.sdk.send_call import Journal, OnProgress
 
 Credential = AsyncTokenCredential | TokenCredential | AzureSasCredential | AzureNamedKeyCredential
 
@@ -99,7 +90,7 @@ class BigBatchSender:
         claim_check: ClaimCheck | None = None,
         policy: SendPolicy | None = None,
         limit: int | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
+        timeout: float = send_call.DEFAULT_TIMEOUT,
         journal: Journal | None = None,
         sdk_insides: bool = True,
     ) -> None:
@@ -107,7 +98,7 @@ class BigBatchSender:
         self._link = Link(self._way, sender, timeout)
         self._claim_check = claim_check
         self._policy = policy or SendPolicy()
-        self._learned = LearnedLimits(limit)
+        self._learned = send_call.LearnedLimits(limit)
         self._journal = journal
         self._lock: AbstractAsyncContextManager[None] = asyncio.Lock()
         self._closing = AsyncExitStack()
@@ -182,12 +173,12 @@ class BigBatchSender:
         PublishUnavailableError or PublishRefusedError if the entity cannot be opened. What the iterable itself
         raises passes through; `last_report` then says how far it went, as it does after a cancellation.
         """
-        check_iterable(messages)
-        before = new_report(session_id, schedule_at, id_prefix)
+        send_call.check_iterable(messages)
+        before = send_call.new_report(session_id, schedule_at, id_prefix)
         async with self._lock:
             sending, encoder = await self._begin(before)
             if isinstance(messages, Collection):
-                for part in parts_of(messages):
+                for part in send_call.parts_of(messages):
                     sending.measure_ahead(part)
                     await self._pause(0)  # other tasks have their turn
                 source = Source(islice(iter(messages), sending.next_index, None))
@@ -246,7 +237,9 @@ class BigBatchSender:
                 return
             if not isinstance(refused, steps.Busy) or attempt == self._policy.attempts:
                 sender = self._link.sender
-                raise not_opened(refused, sender.entity_name, sender.fully_qualified_namespace, attempt)
+                raise send_call.not_opened(
+                    refused, sender.entity_name, sender.fully_qualified_namespace, attempt
+                )
             await self._pause(self._policy.wait(refused.retry_after, random.random))
 
     async def _carry_out(
@@ -273,7 +266,7 @@ class BigBatchSender:
             self._learned.remember(sending.limits, scheduled=encoder.schedule_at is not None)
             source.push_back(sending.give_back())
             self.last_report = sending.report(source)
-        return finished(sending, self.last_report)
+        return send_call.finished(sending, self.last_report)
 
     async def _perform(self, effect: steps.Effect, encoder: Encoder, source: Source) -> Any:
         match effect:

@@ -21,8 +21,6 @@ from publisher.service_bus.core.send_report import Claim
 
 BLOB, SHA256, SIZE = "tidemark-claim", "tidemark-claim-sha256", "tidemark-claim-size"
 
-Naming = Literal["message", "content"]
-
 
 class ClaimSettings(Struct, frozen=True):
     """`above`: bodies of messages larger than so many bytes go to a blob even if the entity takes them.
@@ -32,7 +30,7 @@ class ClaimSettings(Struct, frozen=True):
     """
 
     above: int | None = None
-    naming: Naming = "message"
+    naming: Literal["message", "content"] = "message"
     prefix: str = "claims/"
 
     def __post_init__(self) -> None:

@@ -4,47 +4,27 @@ Pure. Sizes are bytes on the wire, as measured by the SDK's own codec (`publishe
 
 Taking each run as long as it fits (next fit, in order) gives the fewest batches that any cutting of the sequence into
 contiguous runs can have, provided that the envelope does not grow when a batch begins at a later message. With ids of
-equal length, as the sender assigns them, it does not. Let L be what a batch may carry beside its envelope, s the largest
-message in it, T the sum. Every batch but the last carries more than L - s, so that there are at most
-floor(T / (L - s + 1)) + 1 of them; and while T / L <= (L - s) / s, that is within one of the lower bound ceil(T / L).
-For messages of 1 KB and a limit of 256 KB this holds up to 255 batches. It cannot hold for all sizes: messages that
-fill six tenths of a batch each need one batch each, in whatever order.
+equal length, as the sender assigns them, it does not. The bounds that this gives are in
+docs/publishing-service-bus.md.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from publisher.service_bus.core.send_report import Outgoing
 
 MAX_COUNT = 4500
 """Messages in a batch: the service refuses more, whatever their size (azure-sdk-for-js issue 12041)."""
 
 _index = attrgetter("index")
 SHRINK = 0.95  # the seed's: "reduce max batch size to 95% of current value"
-
-
-class Sized(Protocol):
-    """A measured message: `cost` in a batch, framing included; `envelope` of the batch that it would begin."""
-
-    @property
-    def index(self) -> int: ...
-    @property
-    def key(self) -> str | None: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def cost(self) -> int: ...
-    @property
-    def envelope(self) -> int: ...
-
-
-Item = TypeVar("Item", bound=Sized)
 
 
 class Limits(Struct, frozen=True):
@@ -65,17 +45,17 @@ class Limits(Struct, frozen=True):
                 f"limits are {self.batch} and {self.message} bytes, accepted: more than 0, and 0 or more"
             )
 
-    def of_run(self, items: Iterable[Sized]) -> int:
+    def of_run(self, items: Iterable[Outgoing]) -> int:
         """The size of a batch as the service is expected to count it."""
         return sum(
             item.cost + self.header + (0 if place else item.envelope) for place, item in enumerate(items)
         )
 
-    def batchable(self, item: Sized) -> bool:
+    def batchable(self, item: Outgoing) -> bool:
         """Whether a batch of this message alone fits."""
         return item.envelope + item.cost + self.header <= self.batch
 
-    def sendable(self, item: Sized) -> bool:
+    def sendable(self, item: Outgoing) -> bool:
         """Whether the message can go at all, in a batch or singly."""
         return self.batchable(item) or item.size + self.header <= self.message
 
@@ -88,13 +68,9 @@ def learned(limits: Limits, *, count: int, measured: int, said: int | None, allo
     refused. Every refusal changes the limits so that the same batch is not formed again.
     """
     limit = limits.batch if allowed is None else min(limits.batch, allowed)
-    header = limits.header
-    if said is not None and said > measured:
-        header = max(header, -(-(said - measured) // count))
-    changed = replace(limits, batch=limit, header=header)
-    if measured + header * count > limit:
-        return changed
-    return replace(changed, batch=max(1, int(min(limit, measured + header * count) * SHRINK)))
+    header = limits.header if said is None else max(limits.header, -(-(said - measured) // count))
+    counted = measured + header * count
+    return replace(limits, batch=limit if counted > limit else max(1, int(counted * SHRINK)), header=header)
 
 
 def learned_singly(limits: Limits, *, size: int, allowed: int | None) -> Limits:
@@ -105,23 +81,23 @@ def learned_singly(limits: Limits, *, size: int, allowed: int | None) -> Limits:
     return replace(limits, message=max(0, message))
 
 
-def best_fit(items: Sequence[Sized], limits: Limits) -> list[int]:
+def best_fit(items: Sequence[Outgoing], limits: Limits) -> set[int]:
     """Positions of the messages that share a batch with the first of these, whatever their order: the largest that
     still fit. The first one always goes, so that none waits for ever.
     """
     room = limits.batch - limits.of_run(items[:1])
-    chosen = [0]
+    chosen = {0}
     for position in sorted(range(1, len(items)), key=lambda each: -items[each].cost):
         if len(chosen) == limits.count:
             break
         cost = items[position].cost + limits.header
         if cost <= room:
             room -= cost
-            chosen.append(position)
-    return sorted(chosen)
+            chosen.add(position)
+    return chosen
 
 
-def run_length(items: Iterable[Sized], limits: Limits) -> int:
+def run_length(items: Iterable[Outgoing], limits: Limits) -> int:
     """How many of these messages, from the first on, make the longest batch that fits; at least 1 if there is one."""
     total = length = 0
     for item in items:
@@ -133,8 +109,8 @@ def run_length(items: Iterable[Sized], limits: Limits) -> int:
 
 
 @dataclass(slots=True)
-class _Lane(Generic[Item]):
-    items: deque[Item] = field(default_factory=deque)
+class _Lane:
+    items: deque[Outgoing] = field(default_factory=deque)
     cost: int = 0
 
     def full(self, limits: Limits) -> bool:
@@ -143,7 +119,7 @@ class _Lane(Generic[Item]):
         return len(self.items) > 1 and (whole > limits.batch or len(self.items) > limits.count)
 
 
-class Lanes(Generic[Item]):
+class Lanes:
     """Messages that wait to be sent: one lane for each session id or partition key, or one for all if `mixed`.
 
     An entity with partitions takes only one key per batch. Order is kept within a lane, and a lane without a key is
@@ -154,35 +130,33 @@ class Lanes(Generic[Item]):
     def __init__(self, *, mixed: bool, ordered: bool = True) -> None:
         self._mixed = mixed
         self._ordered = ordered
-        self._lanes: dict[str | None, _Lane[Item]] = {}
+        self._lanes: defaultdict[str | None, _Lane] = defaultdict(_Lane)
         self._full: dict[str | None, None] = {}  # an ordered set, so that no lane is looked for
         self.size = 0  # bytes, of all that waits
 
     def __len__(self) -> int:
         return sum(len(lane.items) for lane in self._lanes.values())
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[Outgoing]:
         """In the order in which they came."""
         return iter(sorted((item for lane in self._lanes.values() for item in lane.items), key=_index))
 
-    def add(self, item: Item, limits: Limits, *, first: bool = False) -> None:
+    def add(self, item: Outgoing, limits: Limits, *, first: bool = False) -> None:
         """As the last of its lane, or the first."""
         key = None if self._mixed else item.key
-        lane = self._lanes.get(key)
-        if lane is None:
-            lane = self._lanes[key] = _Lane()
+        lane = self._lanes[key]
         lane.items.appendleft(item) if first else lane.items.append(item)
         lane.cost += item.cost
         self.size += item.size
         if lane.full(limits):
             self._full[key] = None
 
-    def put_back(self, items: Sequence[Item], limits: Limits) -> None:
+    def put_back(self, items: Sequence[Outgoing], limits: Limits) -> None:
         """What `take` gave comes first again."""
         for item in reversed(items):
             self.add(item, limits, first=True)
 
-    def take(self, limits: Limits) -> list[Item]:
+    def take(self, limits: Limits) -> list[Outgoing]:
         """The next batch: of a lane that has more than a batch, else of the one that has waited longest."""
         if not self._lanes:
             return []
@@ -197,14 +171,13 @@ class Lanes(Generic[Item]):
             self._full.pop(key, None)
         return items
 
-    def _take_from(self, lane: _Lane[Item], limits: Limits) -> list[Item]:
+    def _take_from(self, lane: _Lane, limits: Limits) -> list[Outgoing]:
         if self._ordered:
             return [lane.items.popleft() for _ in range(run_length(lane.items, limits))]
         waiting = list(lane.items)
-        chosen = best_fit(waiting, limits)
-        taken = set(chosen)
+        taken = best_fit(waiting, limits)
         lane.items = deque(item for position, item in enumerate(waiting) if position not in taken)
-        return [waiting[position] for position in chosen]
+        return [waiting[position] for position in sorted(taken)]
 
     def _next_lane(self, limits: Limits) -> str | None:
         for key in list(self._full):

@@ -14,43 +14,35 @@ from typing import Any
 from msgspec import Struct
 
 
+@dataclass(slots=True)
 class Indices:
     """A set of indices that grows mostly at its end, kept as ranges: a billion sent in order are one range."""
 
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._ends: list[int] = []  # exclusive; ranges neither overlap nor touch
-        self._count = 0
+    _edges: list[int] = field(
+        default_factory=list
+    )  # where a range begins, where it has ended, and so on, ascending
+    _count: int = 0
 
     @classmethod
     def of(cls, ranges: Iterable[range]) -> Indices:
         """From ranges that `ranges()` gave: ascending, neither overlapping nor touching. Raises ValueError for others."""
         found = cls()
         for each in ranges:
-            if not each or each.step != 1 or (found._ends and each.start <= found._ends[-1]):
+            if not each or each.step != 1 or (found._edges and each.start <= found._edges[-1]):
                 raise ValueError(f"{each} does not follow what is before it")
-            found._starts.append(each.start)
-            found._ends.append(each.stop)
+            found._edges += each.start, each.stop
             found._count += len(each)
         return found
 
     def add(self, index: int) -> None:
         """Raises ValueError for an index that is there already."""
-        at = bisect_right(self._starts, index)  # the first range that begins behind it
-        if at and index < self._ends[at - 1]:
+        at = bisect_right(self._edges, index)
+        if at % 2:  # within a range
             raise ValueError(f"index {index} is there already")
-        joins_left = at > 0 and self._ends[at - 1] == index
-        joins_right = at < len(self._starts) and self._starts[at] == index + 1
-        if joins_left and joins_right:
-            self._ends[at - 1] = self._ends[at]
-            del self._starts[at], self._ends[at]
-        elif joins_left:
-            self._ends[at - 1] = index + 1
-        elif joins_right:
-            self._starts[at] = index
-        else:
-            self._starts.insert(at, index)
-            self._ends.insert(at, index + 1)
+        joins_left = at > 0 and self._edges[at - 1] == index
+        joins_right = at < len(self._edges) and self._edges[at] == index + 1
+        left, right = [] if joins_left else [index], [] if joins_right else [index + 1]
+        self._edges[at - joins_left : at + joins_right] = left + right
         self._count += 1
 
     def __len__(self) -> int:
@@ -60,15 +52,7 @@ class Indices:
         return (index for each in self.ranges() for index in each)
 
     def __contains__(self, index: object) -> bool:
-        if not isinstance(index, int):
-            return False
-        at = bisect_right(self._starts, index)
-        return at > 0 and index < self._ends[at - 1]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Indices) and self.ranges() == other.ranges()
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
+        return isinstance(index, int) and bisect_right(self._edges, index) % 2 == 1
 
     def __repr__(self) -> str:
         return f"Indices({', '.join(f'{each.start}-{each.stop - 1}' for each in self.ranges())})"
@@ -77,7 +61,7 @@ class Indices:
         return Indices.of(self.ranges())
 
     def ranges(self) -> list[range]:
-        return [range(start, end) for start, end in zip(self._starts, self._ends, strict=True)]
+        return [range(start, end) for start, end in zip(self._edges[::2], self._edges[1::2], strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,7 @@ class Sending:
         self._measure = measure
         self._policy = policy
         self._chance = chance
-        self._lanes: Lanes[Outgoing] = Lanes(mixed=policy.mixed, ordered=policy.ordered)
+        self._lanes = Lanes(mixed=policy.mixed, ordered=policy.ordered)
         self._taken: deque[Any] = deque()
         self._in_flight: tuple[Outgoing, ...] = ()
         self._perhaps: set[int] = set()  # indices of which an attempt went unanswered
@@ -183,40 +183,34 @@ class Sending:
     def _run(self) -> Generator[steps.Effect, Any, None]:
         while True:
             yield from self._fill()
-            if self._reason:
-                return
-            items = tuple(self._lanes.take(self.limits))
+            items = () if self._reason else tuple(self._lanes.take(self.limits))
             if not items:
                 return
             self._in_flight = items
             yield from self._deliver(items)
-            if self._reason:
-                return
 
     def _window(self) -> int:
         """Bytes to read ahead: twice a batch at least, or no batch would be known to be full."""
         return max(self._policy.look_ahead, 2 * self.limits.batch)
 
     def _fill(self) -> Generator[steps.Effect, Any, None]:
-        while self._lanes.size < self._window():
-            if not self._taken:
-                if self._exhausted:
-                    return
+        while not self._reason and self._lanes.size < self._window():
+            if self._taken:
+                self._take_one()
+            elif self._exhausted:
+                return
+            else:
                 got = yield steps.Read(READ_AT_ONCE)
                 self._taken.extend(got)
                 self._exhausted = len(got) < READ_AT_ONCE
-            elif not self._take_one():
-                return
 
-    def _take_one(self) -> bool:
+    def _take_one(self) -> None:
         message, index = self._taken.popleft(), self.next_index
         self.next_index += 1
         try:
             self._lanes.add(self._measure(message, index, self.limits), self.limits)
         except (OversizedMessageError, UnsendableMessageError) as error:
             self._refuse(error, message)
-            return False
-        return True
 
     def _refuse(self, error: OversizedMessageError | UnsendableMessageError, message: Any) -> None:
         self.error, self._reason = error, str(error)

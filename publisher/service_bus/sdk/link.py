@@ -15,14 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from azure.servicebus import ServiceBusMessageBatch, ServiceBusSender
-from azure.servicebus._common import mgmt_handlers
-from azure.servicebus._common.constants import (
-    ASSOCIATEDLINKPROPERTYNAME,
-    MGMT_REQUEST_MESSAGES,
-    MGMT_REQUEST_OP_TYPE_ENTITY_MGMT,
-    REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
-    REQUEST_RESPONSE_TIMEOUT,
-)
+from azure.servicebus._common import constants, mgmt_handlers
 from azure.servicebus._pyamqp._encode import encode_payload
 from azure.servicebus._pyamqp.constants import ConnectionState, LinkState
 from azure.servicebus._pyamqp.error import ErrorCondition, MessageException, TokenAuthFailure
@@ -68,12 +61,30 @@ class Link(public_sdk.Link):
             )
         self.sender._config.retry_total = 0
 
+    def request_overhead(self) -> int:
+        """Measured, with the SDK's own properties."""
+        transport = self.sender._amqp_transport
+        properties: dict[str | bytes, Any] = {
+            constants.ASSOCIATEDLINKPROPERTYNAME: transport.get_handler_link_name(self.sender._handler),
+            constants.REQUEST_RESPONSE_TIMEOUT: transport.AMQP_UINT_VALUE(int(self._timeout * 1000)),
+            "operation": constants.REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+            "type": constants.MGMT_REQUEST_OP_TYPE_ENTITY_MGMT,
+        }
+        request = Message(
+            value={constants.MGMT_REQUEST_MESSAGES: [b"x" * 256]},  # the long forms of list and map
+            properties=Properties(message_id="0" * 36, reply_to=self.sender._mgmt_target),
+            application_properties=properties,
+        )
+        return len(encode_payload(bytearray(), request)) - 256
+
     async def _attached(self) -> Limits:
         if self._is_suspect or _gone(self.sender):
             await came(self.sender._close_handler())
         enter = getattr(self.sender, "__aenter__", None) or self.sender.__enter__
         await came(enter())
-        limits = announced(self.sender)
+        limits = Limits(
+            batch=self.sender._max_batch_size_on_link, message=self.sender._max_message_size_on_link
+        )
         self._is_suspect = False
         return limits
 
@@ -83,9 +94,9 @@ class Link(public_sdk.Link):
             return partial(sender.send_messages, outgoing(sender, effect, encoder), timeout=self._timeout)
         return partial(
             sender._mgmt_request_response_with_retry,
-            REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
+            constants.REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
             {
-                MGMT_REQUEST_MESSAGES: [
+                constants.MGMT_REQUEST_MESSAGES: [
                     scheduling_entry(item.message_id, item.session_id, item.partition_key, item.encoded)
                     for item in effect.items
                 ]
@@ -109,11 +120,6 @@ class Link(public_sdk.Link):
         return f"unexpected {type(error).__name__}: {error}"
 
 
-def announced(sender: Any) -> Limits:
-    """The limits that the service announced when the link was attached."""
-    return Limits(batch=sender._max_batch_size_on_link, message=sender._max_message_size_on_link)
-
-
 def outgoing(sender: Any, effect: steps.Transfer, encoder: Encoder) -> ServiceBusMessageBatch:
     """What the SDK sends: messages that are encoded already are put into its batch as they are.
 
@@ -128,23 +134,6 @@ def outgoing(sender: Any, effect: steps.Transfer, encoder: Encoder) -> ServiceBu
         batch._message = batch_envelope(first.message_id, first.session_id, first.partition_key)
         batch._message[5] = [item.encoded for item in effect.items]
     return batch
-
-
-def request_overhead(sender: Any, timeout: float) -> int:
-    """What a request that schedules takes beside its messages, with the SDK's own properties, measured."""
-    transport = sender._amqp_transport
-    properties: dict[str | bytes, Any] = {
-        ASSOCIATEDLINKPROPERTYNAME: transport.get_handler_link_name(sender._handler),
-        REQUEST_RESPONSE_TIMEOUT: transport.AMQP_UINT_VALUE(int(timeout * 1000)),
-        "operation": REQUEST_RESPONSE_SCHEDULE_MESSAGE_OPERATION,
-        "type": MGMT_REQUEST_OP_TYPE_ENTITY_MGMT,
-    }
-    request = Message(
-        value={MGMT_REQUEST_MESSAGES: [b"x" * 256]},  # the long forms of list and map
-        properties=Properties(message_id="0" * 36, reply_to=sender._mgmt_target),
-        application_properties=properties,
-    )
-    return len(encode_payload(bytearray(), request)) - 256
 
 
 def answer_to(error: ServiceBusError) -> steps.Answer:

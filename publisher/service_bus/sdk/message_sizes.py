@@ -14,14 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
-from azure.servicebus._common.constants import (
-    _X_OPT_PARTITION_KEY,
-    _X_OPT_SCHEDULED_ENQUEUE_TIME,
-    MGMT_REQUEST_MESSAGE,
-    MGMT_REQUEST_MESSAGE_ID,
-    MGMT_REQUEST_PARTITION_KEY,
-    MGMT_REQUEST_SESSION_ID,
-)
+from azure.servicebus._common import constants
 from azure.servicebus._common.tracing import is_tracing_enabled, trace_message
 from azure.servicebus._pyamqp._encode import encode_payload, encode_value
 from azure.servicebus._pyamqp.message import BatchMessage, Message, Properties
@@ -76,10 +69,8 @@ class Encoder(MessageEncoder[Message]):
             properties = properties._replace(group_id=self.session_id)
         wire = wire._replace(properties=properties)
         if self.schedule_at is not None:
-            annotations = {
-                **(wire.message_annotations or {}),
-                _X_OPT_SCHEDULED_ENQUEUE_TIME: self.schedule_at,
-            }
+            own = wire.message_annotations or {}
+            annotations = {**own, constants._X_OPT_SCHEDULED_ENQUEUE_TIME: self.schedule_at}  # noqa: SLF001 - the SDK's
             wire = wire._replace(message_annotations=annotations)
         return trace_message(wire, PyamqpTransport(), {}) if self._traced else wire
 
@@ -133,11 +124,14 @@ def scheduling_entry(
     message_id: str, session_id: str | None, partition_key: str | None, encoded: bytes | bytearray
 ) -> dict[str, Any]:
     """One message in the body of a request that schedules."""
-    entry: dict[str, Any] = {MGMT_REQUEST_MESSAGE_ID: message_id, MGMT_REQUEST_MESSAGE: bytearray(encoded)}
+    entry: dict[str, Any] = {
+        constants.MGMT_REQUEST_MESSAGE_ID: message_id,
+        constants.MGMT_REQUEST_MESSAGE: bytearray(encoded),
+    }
     if session_id:
-        entry[MGMT_REQUEST_SESSION_ID] = session_id
+        entry[constants.MGMT_REQUEST_SESSION_ID] = session_id
     if partition_key:
-        entry[MGMT_REQUEST_PARTITION_KEY] = partition_key
+        entry[constants.MGMT_REQUEST_PARTITION_KEY] = partition_key
     return entry
 
 
@@ -212,8 +206,6 @@ def _values(section: Any) -> Iterable[Any]:
 
 
 def _partition_key(wire: Message) -> str | None:
-    annotations = wire.message_annotations or {}
-    key: str | None = text_of(
-        annotations.get(_X_OPT_PARTITION_KEY) or annotations.get(_X_OPT_PARTITION_KEY.decode())
-    )
+    annotations, name = wire.message_annotations or {}, constants._X_OPT_PARTITION_KEY  # noqa: SLF001 - as above
+    key: str | None = text_of(annotations.get(name) or annotations.get(name.decode()))
     return key

@@ -121,6 +121,10 @@ class Link:
         """Of a private name of the SDK."""
         self._timeout = timeout
 
+    def request_overhead(self) -> int:
+        """Bytes that a request that schedules takes beside its messages."""
+        return REQUEST_OVERHEAD
+
     async def open(self) -> steps.Answer | None:
         """Attach the link unless it is attached; None if that went well."""
         try:

@@ -22,30 +22,28 @@ from publisher.service_bus.sdk.public_sdk import REQUEST_OVERHEAD, PublicEncoder
 SDK = "7.15."
 
 _log = logging.getLogger(__name__)
-_LINKS, _SIZES = "publisher.service_bus.sdk.link", "publisher.service_bus.sdk.message_sizes"
 
 
 class SdkWay:
     """The choice of one sender."""
 
     def __init__(self, *, sdk_insides: bool) -> None:
-        self.links: Any = None  # modules of private names
-        self.sizes: Any = None
+        self.insides: Any = None  # the module of private names
         reason = why_not("azure-servicebus", SDK, wanted=sdk_insides)
         if reason is not None:
             _log.info("sending with the public names of azure-servicebus: %s", reason)
             return
         try:
-            self.links, self.sizes = import_module(_LINKS), import_module(_SIZES)
+            self.insides = import_module("publisher.service_bus.sdk.link")
         except CHANGED as error:
             self.drop(error)
 
     @property
     def is_private(self) -> bool:
-        return self.links is not None and self.sizes is not None
+        return self.insides is not None
 
     def drop(self, error: BaseException) -> None:
-        self.links = self.sizes = None
+        self.insides = None
         _log.warning("azure-servicebus is used by its public names from now on", exc_info=error)
 
 
@@ -71,7 +69,7 @@ class Encoder(_Chosen):
 
     def __init__(self, way: SdkWay, *, schedule_at: datetime | None = None, **options: Any) -> None:
         options["schedule_at"] = self.schedule_at = schedule_at
-        super().__init__(way, PublicEncoder(**options), lambda: way.sizes.Encoder(**options))
+        super().__init__(way, PublicEncoder(**options), lambda: way.insides.Encoder(**options))
 
     def measure(self, message: Any, index: int, limits: Limits) -> Outgoing:
         """Raises OversizedMessageError or UnsendableMessageError."""
@@ -91,8 +89,7 @@ class Link(_Chosen):
 
     def __init__(self, way: SdkWay, sender: Any, timeout: float) -> None:
         self.sender = sender
-        self._timeout = timeout
-        super().__init__(way, public_sdk.Link(sender, timeout), lambda: way.links.Link(sender, timeout))
+        super().__init__(way, public_sdk.Link(sender, timeout), lambda: way.insides.Link(sender, timeout))
 
     @property
     def limits(self) -> Limits:
@@ -102,20 +99,17 @@ class Link(_Chosen):
 
     def request_overhead(self) -> int:
         """Bytes that a request that schedules takes beside its messages."""
-        if self._way.is_private:
-            try:
-                return int(self._way.links.request_overhead(self.sender, self._timeout))
-            except CHANGED as error:
-                self._way.drop(error)
-        return REQUEST_OVERHEAD
+        try:
+            return int(self.chosen.request_overhead())
+        except CHANGED as error:
+            self._way.drop(error)
+            return REQUEST_OVERHEAD
 
     async def open(self) -> Answer | None:
         """Attach the link unless it is attached; None if that went well."""
         link = self.chosen
         answer: Answer | None = await link.open()
-        if self._is_dropped(link):
-            answer = await self._public.open()
-        return answer
+        return await self.open() if self._is_dropped(link) else answer
 
     async def transfer(self, effect: Transfer, encoder: Encoder) -> Answer:
         """Send it once, and say what came of it."""
