@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from publisher.errors import AlreadyPublishedError, MessageTooLargeError, PublishError
@@ -32,20 +33,18 @@ def mark_published(events: Sequence[PublishableEvent], first: int | None) -> Non
             setattr(event, _ATTRIBUTE, number)
 
 
+@dataclass(slots=True, eq=False)
 class SentSet:
     """Encoded events that are sent as one, and where the application's input goes on after them.
 
     Once it is published it has the number of its first event, and each event has its own.
     """
 
-    def __init__(
-        self, sources: Sequence[PublishableEvent], encoded: Sequence[EncodedEvent], bookmark: str | None
-    ) -> None:
-        self.sources = tuple(sources)
-        self.encoded = encoded
-        self.bookmark = bookmark
-        self.is_published = False
-        self.first: int | None = None
+    sources: tuple[PublishableEvent, ...]
+    encoded: Sequence[EncodedEvent]
+    bookmark: str | None
+    is_published: bool = False
+    first: int | None = None
 
     def published(self, first: int | None) -> None:
         """For the producer."""
@@ -132,7 +131,7 @@ class PublishingBatch:
                 "send them once more"
             )
         self._stage = _Stage.SENDING
-        return SentSet(self._events, tuple(self._encoded), bookmark)
+        return SentSet(tuple(self._events), tuple(self._encoded), bookmark)
 
     def end(self, first: int | None) -> None:
         """The batch was published. For the producer."""
@@ -160,7 +159,7 @@ def set_of(
         raise MessageTooLargeError(
             f"the {len(events)} events take {size} bytes, a message has room for {max_size}; use create_batch"
         )
-    return SentSet(events, [encoded for encoded, _ in found], bookmark)
+    return SentSet(tuple(events), [encoded for encoded, _ in found], bookmark)
 
 
 class Published(NamedTuple):

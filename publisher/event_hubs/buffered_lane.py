@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import NamedTuple, Protocol
 
-from publisher.errors import (
-    InvalidProducerStateError,
-    ProducerClosedError,
-    ProducerDisconnectedError,
-    PublishError,
-)
+from publisher import errors
+from publisher.errors import PublishError
 from publisher.event_hubs.batching import PartitionBuffer
 from publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
 
 TOO_LATE = "the buffered producer was closed before the event was sent"
-_FINAL = ProducerDisconnectedError, InvalidProducerStateError
+_FINAL = errors.ProducerDisconnectedError, errors.InvalidProducerStateError
 
 
 class Entry(NamedTuple):
@@ -56,17 +53,14 @@ class Lane:
         self.buffer = buffer
         self._flush_to = 0
         self._ended: PublishError | None = None
-        self._woken = asyncio.Event()
+        self.woken = asyncio.Event()
         self._progress = asyncio.Condition()
         self._task = asyncio.create_task(self._work(), name=f"publisher of partition {partition_id}")
 
     def add(self, entry: Entry, size: int) -> None:
         self.taken_in += 1
         self.buffer.add(entry, size, self._now())
-        self._woken.set()
-
-    def wake(self) -> None:
-        self._woken.set()
+        self.woken.set()
 
     def require_usable(self) -> None:
         if self._ended is not None:
@@ -75,7 +69,7 @@ class Lane:
     async def wait_settled(self, mark: int) -> None:
         """Until the first `mark` events of all are settled, or wait for more; they are sent at once."""
         self._flush_to = max(self._flush_to, mark)
-        self.wake()
+        self.woken.set()
         async with self._progress:
             await self._progress.wait_for(lambda: self._settled >= mark or self.buffer.is_short)
 
@@ -83,31 +77,27 @@ class Lane:
         """End the set under way at a safe point, and give back what is left."""
         self._task.cancel()
         await asyncio.wait({self._task})
-        error = ProducerClosedError(TOO_LATE)
         left = self.buffer.drain()
         if left:
+            error = errors.ProducerClosedError(TOO_LATE)
             await self._front.tell_unpublished(self.partition_id, left, error)
             await self._count_settled(len(left))
 
     async def _work(self) -> None:
         while True:
-            self._woken.clear()
+            self.woken.clear()
             hurry = self._flush_to > self._settled or self._front.is_crowded
-            if not self.buffer.ready(self._now(), hurry=hurry):
-                await self._wait()
-                continue
-            is_exact = self.buffer.is_exact
-            entries, size = self.buffer.take()
-            await self._settle(entries, size, is_exact=is_exact)
+            if self.buffer.ready(self._now(), hurry=hurry):
+                await self._settle()
+            else:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(self.buffer.ready_at()):
+                        await self.woken.wait()
 
-    async def _wait(self) -> None:
-        try:
-            async with asyncio.timeout_at(self.buffer.ready_at()):
-                await self._woken.wait()
-        except TimeoutError:
-            return
-
-    async def _settle(self, entries: list[Entry], size: int, *, is_exact: bool) -> None:
+    async def _settle(self) -> None:
+        """The next set."""
+        is_exact = self.buffer.is_exact
+        entries, size = self.buffer.take()
         try:
             error = self._ended
             if error is None:

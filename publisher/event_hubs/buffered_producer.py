@@ -54,7 +54,6 @@ class BufferedProducer:
         self._lanes: dict[str, Lane] = {}
         self._first_sets: dict[str, int] = {}
         self._opening = asyncio.Lock()
-        self._ids: list[str] = []
         self._turn = 0
         self._events = 0
         self._bytes = 0
@@ -90,7 +89,7 @@ class BufferedProducer:
 
     async def partition_for(self, partition_key: str) -> str:
         """The partition of a key."""
-        return partition_of_key(partition_key, await self._partition_ids())
+        return partition_of_key(partition_key, await self._producer.get_partition_ids())
 
     async def enqueue(
         self,
@@ -185,18 +184,13 @@ class BufferedProducer:
             return partition_id
         if partition_key is not None:
             return await self.partition_for(partition_key)
-        ids = await self._partition_ids()
+        ids = await self._producer.get_partition_ids()
         self._turn = (self._turn + 1) % len(ids)
         return ids[self._turn - 1]
 
     def _require_open(self) -> None:
         if self._is_closed:
             raise errors.ProducerClosedError("the buffered producer is closed")
-
-    async def _partition_ids(self) -> list[str]:
-        if not self._ids:
-            self._ids = await self._producer.get_partition_ids()
-        return self._ids
 
     async def _lane(self, partition_id: str) -> Lane:
         if partition_id not in self._lanes:
@@ -225,7 +219,7 @@ class BufferedProducer:
                 while not self._is_closed and not self._has_room(size):
                     self._room.clear()
                     for lane in self._lanes.values():
-                        lane.wake()  # nobody waits for more events now
+                        lane.woken.set()  # nobody waits for more events now
                     await self._room.wait()
         finally:
             self._crowd -= 1
@@ -252,24 +246,20 @@ class BufferedProducer:
         sources = tuple(entry.event for entry in entries)
         bookmark = next((entry.bookmark for entry in reversed(entries) if entry.bookmark is not None), None)
         set_ = SentSet(sources, [entry.encoded for entry in entries], bookmark)
+        ended: BaseException | None = None
+        failed: PublishError | None = None
         try:
             await self._producer.send_set(partition_id, set_)
-        except BaseException as error:
-            if not set_.is_published:
-                failed = _as_publish_error(error)
-                await self.tell_unpublished(partition_id, entries, failed)
-            else:
-                failed = None
-                await self._tell_published(partition_id, set_)
-            if not is_unexpected(error):
-                raise
-            return failed
-        await self._tell_published(partition_id, set_)
-        return None
-
-    async def _tell_published(self, partition_id: str, set_: SentSet) -> None:
-        if self._on_published is not None:
+        except BaseException as error:  # noqa: BLE001 - raised once the application knows
+            ended = error
+        if ended is not None and not set_.is_published:
+            failed = _as_publish_error(ended)
+            await self.tell_unpublished(partition_id, entries, failed)
+        elif self._on_published is not None:
             await _call(self._on_published, Published(partition_id, set_.sources, set_.first))
+        if ended is not None and not is_unexpected(ended):
+            raise ended
+        return failed
 
     async def tell_unpublished(self, partition_id: str, entries: list[Entry], error: PublishError) -> None:
         failures = tuple(FailedEvent(entry.event, error) for entry in entries)

@@ -13,7 +13,7 @@ from azure.eventhub import parse_connection_string
 from azure.eventhub.aio import EventHubProducerClient
 from msgspec import Struct
 
-from publisher import errors
+from publisher import errors, model
 from publisher.event_hubs.batch import PublishingBatch, SentSet, mark_published, set_of
 from publisher.event_hubs.core.producer_state import PartitionPublisher
 from publisher.event_hubs.core.steps import FailureKind
@@ -21,13 +21,7 @@ from publisher.event_hubs.ports.links import EncodedEvent, LinkError, Links, Pub
 from publisher.event_hubs.ports.state_store import ProducerStateStore
 from publisher.event_hubs.sdk.links import links_of
 from publisher.event_hubs.shell import PartitionShell
-from publisher.model import (
-    PartitionPublishingOptions,
-    PartitionPublishingProperties,
-    RetryPolicy,
-    SavedState,
-    StateKey,
-)
+from publisher.model import PartitionPublishingOptions
 
 
 class ProducerOptions(Struct, frozen=True):
@@ -40,7 +34,7 @@ class ProducerOptions(Struct, frozen=True):
     partition_options: Mapping[str, PartitionPublishingOptions] | None = None
     state_store: ProducerStateStore | None = None
     producer_name: str = "default"
-    retry: RetryPolicy | None = None
+    retry: model.RetryPolicy | None = None
     sdk_insides: bool = True
 
     def __post_init__(self) -> None:
@@ -99,10 +93,9 @@ class IdempotentProducer:
 
     def _set_up(self, links: Links, options: ProducerOptions) -> Self:
         self._links = links
-        self._idempotent = options.enable_idempotent_partitions
         self._options = options
         self._writer = None if options.state_store is None else f"{options.producer_name}~{uuid.uuid4().hex}"
-        self._retry = options.retry or RetryPolicy()
+        self._retry = options.retry or model.RetryPolicy()
         self._partitions: dict[str, PartitionShell] = {}
         self._known_ids: list[str] | None = None
         self._is_closed = False
@@ -113,7 +106,7 @@ class IdempotentProducer:
     @property
     def is_idempotent(self) -> bool:
         """Decided when the producer was created."""
-        return self._idempotent
+        return self._options.enable_idempotent_partitions
 
     @property
     def eventhub_name(self) -> str:
@@ -134,16 +127,17 @@ class IdempotentProducer:
             try:
                 self._known_ids = await self._links.partition_ids()
             except LinkError as error:
-                refused = error.kind is FailureKind.REFUSED
-                raise (errors.PublishRefusedError if refused else errors.PublishUnavailableError)(
-                    str(error)
-                ) from error
+                if error.kind is FailureKind.REFUSED:
+                    raise errors.PublishRefusedError(str(error)) from error
+                raise errors.PublishUnavailableError(str(error)) from error
         return list(self._known_ids)
 
-    async def get_partition_publishing_properties(self, partition_id: str) -> PartitionPublishingProperties:
+    async def get_partition_publishing_properties(
+        self, partition_id: str
+    ) -> model.PartitionPublishingProperties:
         """What this producer knows of its publishing to the partition. Opens the link if it is not open."""
         shell = self._partition(partition_id)
-        if self._idempotent:
+        if self.is_idempotent:
             await shell.prepare()
         return shell.publisher.properties
 
@@ -156,7 +150,7 @@ class IdempotentProducer:
     ) -> PublishingBatch:
         """An empty batch for the partition, of the size that its link takes, or a smaller one."""
         shell = self._partition(_direct(partition_id, partition_key))
-        limit = await self._limit(shell)
+        limit = await shell.max_message_size()
         if max_size_in_bytes is not None and not 0 < max_size_in_bytes <= limit:
             raise errors.PublishSettingsError(
                 f"max_size_in_bytes is {max_size_in_bytes}, accepted: 1 to {limit}"
@@ -190,7 +184,7 @@ class IdempotentProducer:
         shell = self._partition(_direct(partition_id, partition_key))
         if not events:
             return
-        limit = await self._limit(shell)
+        limit = await shell.max_message_size()
         begin = partial(set_of, events, encode=self.encode, max_size=limit, bookmark=bookmark)
         await shell.publish(begin, partial(mark_published, events), timeout=timeout)
 
@@ -200,13 +194,13 @@ class IdempotentProducer:
 
     def encode(self, event: PublishableEvent) -> tuple[EncodedEvent, int]:
         """The event for `send_set`, and the bytes that it adds to one."""
-        return self._links.encode(event, stamped=self._idempotent)
+        return self._links.encode(event, stamped=self.is_idempotent)
 
     async def max_message_size(self, partition_id: str) -> int:
         """Bytes that a set of events for the partition may have. Opens the link if it is not open."""
-        return await self._limit(self._partition(partition_id))
+        return await self._partition(partition_id).max_message_size()
 
-    async def saved_state(self, partition_id: str) -> SavedState:
+    async def saved_state(self, partition_id: str) -> model.SavedState:
         """Where to go on after a restart: see SavedState."""
         return await self._partition(partition_id).saved_state()
 
@@ -255,19 +249,16 @@ class IdempotentProducer:
                 partition_id,
                 (self._options.partition_options or {}).get(partition_id, PartitionPublishingOptions()),
                 self._retry,
-                idempotent=self._idempotent,
+                idempotent=self.is_idempotent,
                 writer=self._writer,
             )
-            key = StateKey(self._links.namespace, self._links.hub, self._options.producer_name, partition_id)
+            key = model.StateKey(
+                self._links.namespace, self._links.hub, self._options.producer_name, partition_id
+            )
             self._partitions[partition_id] = PartitionShell(
                 publisher, self._links, self._retry, self._options.state_store, key
             )
         return self._partitions[partition_id]
-
-    async def _limit(self, shell: PartitionShell) -> int:
-        if shell.max_message_size is None:
-            await shell.prepare()
-        return shell.max_message_size or 0
 
     def _require_open(self) -> None:
         if self._is_closed:

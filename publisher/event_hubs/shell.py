@@ -24,11 +24,6 @@ from publisher.model import RetryPolicy, SavedState, StateKey
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
 
-
-def _nothing(*_: object) -> None:
-    """Nobody wants to know."""
-
-
 STORE_TIMEOUT = 10.0
 """Seconds for one request to the state store."""
 
@@ -60,10 +55,11 @@ class PartitionShell:
         self._is_closed = False
         self._one_at_a_time = asyncio.Lock()
 
-    @property
-    def max_message_size(self) -> int | None:
-        """None as long as no link was opened."""
-        return None if self._link is None else self._link.max_message_size
+    async def max_message_size(self) -> int:
+        """What the link takes, which is opened unless it is. Raises PublishErrors."""
+        if self._link is None:
+            await self.prepare()
+        return 0 if self._link is None else self._link.max_message_size
 
     async def prepare(self, *, timeout: float | None = None) -> None:
         """Open the link, unless it is. Raises PublishErrors."""
@@ -85,7 +81,7 @@ class PartitionShell:
         self,
         begin: Callable[[], SentSet],
         end: Callable[[int | None], None],
-        withdraw: Callable[[], None] = _nothing,
+        withdraw: Callable[[], None] = lambda: None,
         *,
         timeout: float | None = None,
     ) -> None:
@@ -94,18 +90,15 @@ class PartitionShell:
         """
         deadline = _deadline(timeout)
         async with self._one_at_a_time:
-            events, is_published = begin(), False
+            events = begin()
+            with contextlib.ExitStack() as unpublished:
+                unpublished.callback(withdraw)
 
-            def published(first: int | None) -> None:
-                nonlocal is_published
-                is_published = True
-                end(first)
+                def published(first: int | None) -> None:
+                    unpublished.pop_all()
+                    end(first)
 
-            try:
                 await self._run(self.publisher.publish(events, deadline), deadline, events, published)
-            finally:
-                if not is_published:
-                    withdraw()
 
     async def settle(self, deadline: float) -> None:
         """Save what was confirmed, after the call under way. Raises PublishErrors."""
@@ -135,7 +128,7 @@ class PartitionShell:
         taken: Steps[_Result],
         deadline: float | None,
         events: SentSet | None = None,
-        on_result: Callable[[_Result], None] = _nothing,
+        on_result: Callable[[_Result], None] = lambda _: None,
     ) -> None:
         """Take the steps. Cancelled, it ends at a point where it is known what became of the events, if that
         can be had: then the steps have had their effects, or have withdrawn them, before CancelledError is raised.

@@ -43,22 +43,19 @@ class EventSet(Protocol):
 
 
 class NumberedSet(Struct, frozen=True):
-    """A set that has its numbers. Without `sources` it is from before a restart."""
+    """A set that has its numbers, as it is saved. Without `sources` it is from before a restart."""
 
-    first: int
-    count: int
-    sources: Sequence[object] | None
-    digest: str | None
-    bookmark: str | None
+    pending: PendingSet
+    sources: Sequence[object] | None = None
+
+    @property
+    def last(self) -> int:
+        return last_of(self.pending.first, self.pending.count)
 
     def is_(self, events: EventSet) -> bool:
-        if self.count != len(events.sources):
+        saved = self.pending
+        if saved.count != len(events.sources):
             return False
         if self.sources is not None:
             return all(mine is theirs for mine, theirs in zip(self.sources, events.sources, strict=True))
-        return self.bookmark == events.bookmark and self.digest == events.digest()
-
-    @property
-    def pending(self) -> PendingSet:
-        """As it is saved."""
-        return PendingSet(self.first, self.count, self.digest or "", self.bookmark)
+        return saved.bookmark == events.bookmark and saved.digest == events.digest()

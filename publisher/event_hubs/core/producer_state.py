@@ -21,22 +21,13 @@ from functools import partial
 from itertools import count
 from typing import NoReturn
 
-from publisher import errors
+from publisher import errors, model
 from publisher.errors import PublishError
 from publisher.event_hubs.core import steps
-from publisher.event_hubs.core.event_sets import EventSet, NumberedSet, following, last_of
+from publisher.event_hubs.core.event_sets import EventSet, NumberedSet, following
 from publisher.event_hubs.core.failures import ADVICE, FATAL, TERMINAL, failure_of, given_up
 from publisher.event_hubs.core.steps import Failed, FailureKind, Steps
-from publisher.model import (
-    Claims,
-    PartitionPublishingOptions,
-    PartitionPublishingProperties,
-    PendingSet,
-    ProducerRecord,
-    RetryPolicy,
-    SavedState,
-    Stamp,
-)
+from publisher.model import Claims, PendingSet
 
 
 class PartitionPublisher:
@@ -45,8 +36,8 @@ class PartitionPublisher:
     def __init__(
         self,
         partition_id: str,
-        options: PartitionPublishingOptions,
-        retry: RetryPolicy,
+        options: model.PartitionPublishingOptions,
+        retry: model.RetryPolicy,
         *,
         idempotent: bool = True,
         writer: str | None = None,
@@ -72,13 +63,13 @@ class PartitionPublisher:
     # --- what is known
 
     @property
-    def properties(self) -> PartitionPublishingProperties:
-        return PartitionPublishingProperties(self.partition_id, self._idempotent, *self._known)
+    def properties(self) -> model.PartitionPublishingProperties:
+        return model.PartitionPublishingProperties(self.partition_id, self._idempotent, *self._known)
 
     @property
-    def saved_state(self) -> SavedState:
+    def saved_state(self) -> model.SavedState:
         """Where to go on; after `prepare`."""
-        return SavedState(self._bookmark, self._pending)
+        return model.SavedState(self._bookmark, self._pending)
 
     @property
     def _pending(self) -> PendingSet | None:
@@ -112,11 +103,10 @@ class PartitionPublisher:
         if self._unresolved is None:
             return
         if self._options.producer_group_id is not None:
-            first, last = self._unresolved.first, last_of(self._unresolved.first, self._unresolved.count)
             raise errors.InvalidProducerStateError(
-                f"partition {self.partition_id}: it is unknown whether the events {first} to {last} were stored, and "
-                f"producer_group_id {self._options.producer_group_id} of the options allows no new identity: send "
-                "the same batch again, or create the producer anew"
+                f"partition {self.partition_id}: it is unknown whether the events {self._unresolved.pending.first} to "
+                f"{self._unresolved.last} were stored, and producer_group_id {self._options.producer_group_id} of the "
+                "options allows no new identity: send the same batch again, or create the producer anew"
             )
         self._unresolved = None
         self._known = Claims()
@@ -180,7 +170,7 @@ class PartitionPublisher:
         group, level, _ = self._known
         stamp = None
         if set_ is not None and group is not None and level is not None:
-            stamp = Stamp(group, level, set_.first)
+            stamp = model.Stamp(group, level, set_.pending.first)
         answer = yield steps.Transfer(stamp)
         if isinstance(answer, steps.Done):
             return None
@@ -197,24 +187,25 @@ class PartitionPublisher:
         last = self._known.last_sequence_number
         if last is None:
             raise AssertionError("numbers are given after the link was opened")
-        digest = None if self._writer is None else events.digest()
-        return NumberedSet(
-            following(last), len(events.sources), tuple(events.sources), digest, events.bookmark
-        )
+        digest = "" if self._writer is None else events.digest()
+        pending = PendingSet(following(last), len(events.sources), digest, events.bookmark)
+        return NumberedSet(pending, tuple(events.sources))
 
     def _confirm(self, set_: NumberedSet) -> None:
-        self._first = set_.first
-        self._known = self._known._replace(last_sequence_number=last_of(set_.first, set_.count))
+        saved = set_.pending
+        self._first = saved.first
+        self._known = self._known._replace(last_sequence_number=set_.last)
         self._unresolved = None
-        self._bookmark = self._bookmark if set_.bookmark is None else set_.bookmark
+        self._bookmark = self._bookmark if saved.bookmark is None else saved.bookmark
         self._unsaved = self._writer is not None
 
     def _leave_behind(self, set_: NumberedSet) -> None:
         """Something else is to be sent than the set whose outcome is unknown."""
+        saved = set_.pending
         if set_.sources is None:
             raise errors.InvalidProducerStateError(
-                f"partition {self.partition_id}: the saved state has a set of {set_.count} events from {set_.first} on "
-                f"that may or may not be stored, after bookmark {self._bookmark!r} up to {set_.bookmark!r}; send "
+                f"partition {self.partition_id}: the saved state has a set of {saved.count} events from {saved.first} on "
+                f"that may or may not be stored, after bookmark {self._bookmark!r} up to {saved.bookmark!r}; send "
                 "exactly these events first, or give them up with abandon_pending()"
             )
         self.abandon_pending()
@@ -259,10 +250,8 @@ class PartitionPublisher:
                     errors.InvalidProducerStateError,
                     f"{name} is {mine} here, but the service answers {theirs}",
                 )
-        last = said.last_sequence_number if claimed is not self._known else claimed.last_sequence_number
-        if last is None:
-            last = said.last_sequence_number
-        self._known = Claims(said.producer_group_id, said.owner_level, last)
+        last = claimed.last_sequence_number if claimed is self._known else None
+        self._known = said if last is None else said._replace(last_sequence_number=last)
 
     def _raise_level(self) -> Steps[Failed | None]:
         """Claim the partition with the owner level of the options, once nothing is pending under the saved one: a
@@ -292,7 +281,7 @@ class PartitionPublisher:
             self._restore(answer.record)
         return None
 
-    def _restore(self, record: ProducerRecord) -> None:
+    def _restore(self, record: model.ProducerRecord) -> None:
         options = self._options
         if options.producer_group_id not in {None, record.producer_group_id}:
             raise errors.PublishSettingsError(
@@ -306,11 +295,7 @@ class PartitionPublisher:
             )
         self._known = Claims(record.producer_group_id, record.owner_level, record.last_published)
         self._bookmark, self._revision, self._began = record.bookmark, record.revision, True
-        pending = record.pending
-        if pending is not None:
-            self._unresolved = NumberedSet(
-                pending.first, pending.count, None, pending.digest, pending.bookmark
-            )
+        self._unresolved = None if record.pending is None else NumberedSet(record.pending)
 
     def _save(self, pending: PendingSet | None) -> Steps[Failed | None]:
         if self._in_doubt:
@@ -321,7 +306,9 @@ class PartitionPublisher:
         if group is None or level is None or last is None or self._writer is None:
             return None  # nothing to save yet
         self._revision += 1
-        record = ProducerRecord(group, level, last, self._bookmark, pending, self._writer, self._revision)
+        record = model.ProducerRecord(
+            group, level, last, self._bookmark, pending, self._writer, self._revision
+        )
         answer = yield steps.Save(record, self._token)
         if not isinstance(answer, steps.Saved):
             self._in_doubt = True
@@ -371,5 +358,5 @@ class PartitionPublisher:
         """`in_doubt`: how many events were sent without an answer; those of an earlier call count as well."""
         story = f"partition {self.partition_id}: {failed.story}"
         if self._unresolved is not None:
-            raise given_up(story, attempts, self._unresolved.count, self._unresolved.first)
+            raise given_up(story, attempts, self._unresolved.pending.count, self._unresolved.pending.first)
         raise given_up(story, attempts, in_doubt)

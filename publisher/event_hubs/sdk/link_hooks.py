@@ -247,8 +247,8 @@ class _Delivery:
         return self.pending is not None and bool(self.pending.sent)
 
 
-def _lose(story: str, error: Exception | None = None) -> NoReturn:
-    raise LinkError(FailureKind.UNKNOWN, story, link_lost=True) from error
+def _lose(story: str) -> NoReturn:
+    raise LinkError(FailureKind.UNKNOWN, story, link_lost=True) from None
 
 
 def _reject(state: dict[str, Any]) -> NoReturn:

@@ -5,18 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy import (
-    BigInteger,
-    Column,
-    Connection,
-    MetaData,
-    String,
-    Table,
-    Text,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import BigInteger, Column, Connection, MetaData, String, Table, Text, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from foundation.sql.database import SqlDatabase
