@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -59,13 +60,14 @@ def read_as_json_lines(file: Input, name: str) -> Iterator[bytes]:
         line = row.line
 
 
+@dataclass
 class _Rows:
     """The rows that are not empty, and where they end. The parser asks for no line that it does not need."""
 
-    def __init__(self, file: Input, name: str) -> None:
-        self.offset, self.line = 0, 0
-        self._file = file
-        self._name = name
+    _file: Input
+    _name: str
+    offset: int = 0
+    line: int = 0
 
     def __iter__(self) -> Iterator[list[str]]:
         try:

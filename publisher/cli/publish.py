@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -122,18 +122,16 @@ async def _publish(options: Options, settings: Mapping[str, str]) -> Counts:
 def _producer(options: Options, settings: Mapping[str, str]) -> IdempotentProducer:
     from publisher.event_hubs.producer import IdempotentProducer  # noqa: PLC0415 - as above
 
-    endpoint = event_hubs_endpoint(settings, options.connection)
-    given: dict[str, Any] = {
-        "enable_idempotent_partitions": options.idempotent,
-        "state_store": None if options.state is None else FileStateStore(options.state),
-        "producer_name": options.name,
-        "retry": RetryPolicy(max_attempts=ATTEMPTS, attempt_timeout=options.timeout, max_delay=30.0),
-        "sdk_insides": wants_insides(settings),
-        "ssl_context": tls_context(settings),
-    }
-    if endpoint.connection_string is not None:
-        return IdempotentProducer.from_connection_string(endpoint.connection_string, options.hub, **given)
-    return IdempotentProducer(endpoint.address, options.hub, endpoint.credential, **given)
+    return event_hubs_endpoint(settings, options.connection).client(
+        IdempotentProducer,
+        options.hub,
+        enable_idempotent_partitions=options.idempotent,
+        state_store=None if options.state is None else FileStateStore(options.state),
+        producer_name=options.name,
+        retry=RetryPolicy(max_attempts=ATTEMPTS, attempt_timeout=options.timeout, max_delay=30.0),
+        sdk_insides=wants_insides(settings),
+        ssl_context=tls_context(settings),
+    )
 
 
 @contextlib.contextmanager

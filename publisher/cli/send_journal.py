@@ -7,23 +7,24 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from publisher.cli.resume_file import Entry, Ledger, Resume, encode, read_ledger
 from publisher.errors import PublishError, PublishSettingsError
 
 
+@dataclass(eq=False)
 class SendJournal:
     """Written ahead: what is about to be sent is on the disk before it is, so that no kill and no loss of power makes
     a line that was sent look as if it were not. What came of it is written at once and gets to the disk with the next
     batch. One process at a time: the file is locked, which means nothing on some network shares.
     """
 
-    def __init__(self, path: Path, file: int, ledger: Ledger) -> None:
-        self.path = path
-        self.ledger = ledger
-        self._file = file
-        self._failure: PublishError | None = None
+    path: Path
+    _file: int
+    ledger: Ledger
+    _failure: PublishError | None = None
 
     @classmethod
     @contextlib.contextmanager

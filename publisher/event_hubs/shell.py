@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -35,25 +36,18 @@ _OF_STORE: dict[type[Exception], FailureKind] = {
 }
 
 
+@dataclass(eq=False)
 class PartitionShell:
-    """See the module. `store` None: nothing is loaded or saved."""
+    """See the module. `_store` None: nothing is loaded or saved."""
 
-    def __init__(
-        self,
-        publisher: PartitionPublisher,
-        links: Links,
-        retry: RetryPolicy,
-        store: ProducerStateStore | None,
-        key: StateKey,
-    ) -> None:
-        self.publisher = publisher
-        self._links = links
-        self._retry = retry
-        self._store = store
-        self._key = key
-        self._link: Link | None = None
-        self._is_closed = False
-        self._one_at_a_time = asyncio.Lock()
+    publisher: PartitionPublisher
+    _links: Links
+    _retry: RetryPolicy
+    _store: ProducerStateStore | None
+    _key: StateKey
+    _link: Link | None = field(default=None, init=False)
+    _is_closed: bool = field(default=False, init=False)
+    _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def max_message_size(self) -> int:
         """What the link takes, which is opened unless it is. Raises PublishErrors."""

@@ -1,11 +1,7 @@
 """Bodies too large for Service Bus, in blobs: stored by the big-batch sender, restored by the receiver.
 
-    claim_check = ClaimCheck.from_connection_string(storage, "claims")
-    body = await claim_check.restore(message)
-
 The properties that mark a message are those of `publisher.service_bus.core.claims`. A blob is written before its message is sent, so
-that a receiver never sees a message without its body; one that was never sent after all stays behind. Blobs have no
-time to live of their own: give the container a lifecycle rule that deletes blobs older than the messages can get.
+that a receiver never sees a message without its body; one that was never sent after all stays behind.
 """
 
 from __future__ import annotations
@@ -68,9 +64,8 @@ class ClaimCheck:
         with _told(f"storing claim {claim.blob}"):
             try:
                 await came(blob.upload_blob(claim.body, metadata=metadata))
-            except (
-                ResourceExistsError
-            ):  # an earlier attempt's, or an equal body's: make it young for lifecycle rules
+            except ResourceExistsError:
+                # An earlier attempt's, or an equal body's: make it young for lifecycle rules.
                 await came(blob.set_blob_metadata(metadata))
 
     async def restore(self, message: ServiceBusReceivedMessage) -> bytes:

@@ -1,10 +1,5 @@
-"""`BigBatchSender`: any number of messages of any size to a Service Bus queue or topic, in as few batches as fit.
-
-    async with BigBatchSender.from_connection_string(connection, queue_name="orders") as sender:
-        report = await sender.send(messages)
-
-`publisher.service_bus.sync_sender` has the same for code that blocks. What is sent when, and what an error means, is
-decided in `publisher.service_bus.core.sending`.
+"""`BigBatchSender`: any number of messages of any size to a Service Bus queue or topic, in as few batches as fit: see
+docs/publishing-service-bus.md. What is sent when, and what an error means, is decided in `publisher.service_bus.core.sending`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""`SyncBigBatchSender`: the big-batch sender for code that blocks.
-
-    with SyncBigBatchSender.from_connection_string(connection, queue_name="orders") as sender:
-        report = sender.send(messages)
-
-It is the sender of `publisher.service_bus.sender`, where the contracts are told, over a blocking client of the SDK.
-"""
+"""`SyncBigBatchSender`: that of `publisher.service_bus.sender`, where the contracts are told, over a blocking client."""
 
 from __future__ import annotations
 

@@ -36,6 +36,7 @@ _SEQUENCING = {
 """Final wherever they appear."""
 
 _FINAL = {
+    **_SEQUENCING,
     "amqp:unauthorized-access": FailureKind.REFUSED,
     "amqp:not-found": FailureKind.REFUSED,
     "amqp:not-implemented": FailureKind.REFUSED,
@@ -50,13 +51,14 @@ _FINAL = {
 }
 
 _REJECTED = {
+    **_FINAL,
     "amqp:link:message-size-exceeded": FailureKind.TOO_LARGE,
     "amqp:not-allowed": FailureKind.REFUSED,
     "amqp:resource-limit-exceeded": FailureKind.NOT_STORED,
     "com.microsoft:operation-cancelled": FailureKind.NOT_STORED,
     "com.microsoft:server-busy": FailureKind.BUSY,
 }
-"""The service answered that it did not take the events."""
+"""With those above: the service answered that it did not take the events."""
 
 
 def of_attach(condition: str, *, with_state: bool) -> FailureKind:
@@ -65,19 +67,17 @@ def of_attach(condition: str, *, with_state: bool) -> FailureKind:
         return FailureKind.INVALID if with_state else FailureKind.REFUSED
     if condition == "com.microsoft:server-busy":
         return FailureKind.BUSY
-    return _SEQUENCING.get(condition) or _FINAL.get(condition) or FailureKind.NOT_STORED
+    return _FINAL.get(condition, FailureKind.NOT_STORED)
 
 
 def of_rejection(condition: str) -> FailureKind:
     """A delivery that was rejected. `com.microsoft:timeout` and errors inside the service leave it open what it did."""
-    return (
-        _SEQUENCING.get(condition) or _FINAL.get(condition) or _REJECTED.get(condition) or FailureKind.UNKNOWN
-    )
+    return _REJECTED.get(condition, FailureKind.UNKNOWN)
 
 
 def of_loss(condition: str) -> FailureKind:
     """A link or connection that ended between a delivery and its answer."""
-    return _SEQUENCING.get(condition) or FailureKind.UNKNOWN
+    return _SEQUENCING.get(condition, FailureKind.UNKNOWN)
 
 
 def failure_of(answer: object) -> Failed:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 
 from azure.eventhub import EventDataBatch
@@ -151,12 +152,12 @@ class PublicLinks:
         await self._client.close()
 
 
+@dataclass(eq=False)
 class _PublicLink:
-    def __init__(self, client: EventHubProducerClient, partition_id: str, max_message_size: int) -> None:
-        self._client = client
-        self._partition_id = partition_id
-        self.claims = Claims()
-        self.max_message_size = max_message_size
+    _client: EventHubProducerClient
+    _partition_id: str
+    max_message_size: int
+    claims = Claims()
 
     async def transfer(self, events: Sequence[EncodedEvent], stamp: Stamp | None, *, timeout: float) -> None:
         if stamp is not None:

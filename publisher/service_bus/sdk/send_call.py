@@ -1,4 +1,4 @@
-"""What the asynchronous and the synchronous big-batch sender share around `publisher.service_bus.core.sending`."""
+"""What a call of the big-batch sender needs around `publisher.service_bus.core.sending`."""
 
 from __future__ import annotations
 
