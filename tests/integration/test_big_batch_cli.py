@@ -218,7 +218,7 @@ def test_with_public_names_of_the_sdk_alone_everything_is_sent_claimed_and_sched
     assert result.exit_code == 3
 
 
-@pytest.mark.parametrize("name", ["Link._attached", "outgoing"])
+@pytest.mark.parametrize("name", ["Link._attached", "outgoing"], ids=["attached", "outgoing"])
 def test_a_private_name_that_fails_costs_no_message(threaded, queue, send, tmp_path, monkeypatch, name):
     def moved(*_):
         raise AttributeError("'ServiceBusSender' object has no attribute '_max_batch_size_on_link'")
