@@ -6,14 +6,8 @@ import hashlib
 import re
 
 STRING_CHARS = 32_000  # the limit is 32 Ki UTF-16 units; chunks are ASCII
-
-
 KEY_CHARS = 400  # a key holds 512 characters; a row key may hold a prefix or a time besides
-
-
 _MAX_MICROSECONDS = 253_402_300_800 * 1_000_000  # the end of the year 9999
-
-
 _UNSAFE = re.compile(r"[^A-Za-z0-9._@:-]")
 
 

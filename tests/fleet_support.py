@@ -7,9 +7,10 @@ from collections.abc import Callable
 from scaling.config.policy_file import Config
 from scaling.model import Capacity, Effect, MetricsReport, ScaleAction
 from scaling.ports import Reading
-from scaling.service.autoscaler import Autoscaler, Ports
+from scaling.service.autoscaler import Autoscaler
 from scaling.service.messages import decode
 from scaling.service.reading import MetricSource
+from scaling.service.shell import Ports
 from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler
 from tests.runner_support import MINUTE, NOW, metric, policy

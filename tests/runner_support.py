@@ -8,8 +8,9 @@ from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.model import Capacity, Controls, Effect, MetricSample, MetricsReport, ScaleAction, TargetState
 from scaling.ports import Reading
-from scaling.service.autoscaler import Autoscaler, Outcome, Ports
+from scaling.service.autoscaler import Autoscaler
 from scaling.service.reading import MetricSource
+from scaling.service.shell import Outcome, Ports
 from scaling.window import Window, WindowSpec
 from tests.fakes import Hooked, MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler

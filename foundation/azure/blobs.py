@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
 from azure.storage.blob.aio import ContainerClient
 
-from foundation.azure.connections import network_story, retry_after
+from foundation.azure.connections import code_of, network_story, retry_after
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 _Result = TypeVar("_Result")
@@ -32,7 +32,7 @@ async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any,
     except TimeoutError:
         raise UnavailableError(f"{doing}: no answer within the deadline, the outcome is unknown") from None
     except HttpResponseError as error:
-        if _code(error) in _BAD_NAMES:
+        if code_of(error) in _BAD_NAMES:
             raise SettingsError(f"{doing}: {_refusal(error)}; check the container's name") from error
         raise UnavailableError(
             f"{doing}: {_refusal(error)}", retry_after(getattr(error.response, "headers", {}))
@@ -48,22 +48,16 @@ async def ensure_container(container: ContainerClient) -> None:
     try:
         await container.create_container()
     except ResourceExistsError as error:
-        if _code(error) != "ContainerAlreadyExists":  # being deleted: it cannot be created for a while
+        if code_of(error) != "ContainerAlreadyExists":  # being deleted: it cannot be created for a while
             raise
 
 
 def container_is_missing(error: HttpResponseError) -> bool:
-    return _code(error) == "ContainerNotFound"
-
-
-def _code(error: HttpResponseError) -> str:
-    """The storage service's own word for the error; the SDK adds it to its exceptions, undeclared."""
-    code = getattr(error, "error_code", None) or error.reason or ""
-    return str(getattr(code, "value", code))  # a plain text, or one of an enumeration
+    return code_of(error) == "ContainerNotFound"
 
 
 def _refusal(error: HttpResponseError) -> str:
-    said = f"the storage service answered {error.status_code} {_code(error)}".rstrip()
+    said = f"the storage service answered {error.status_code} {code_of(error) or error.reason or ''}".rstrip()
     if error.status_code in {401, 403}:
         return f"{said}; the consumer needs the role Storage Blob Data Contributor, or a valid key, and its network let in"
     return said

@@ -112,6 +112,14 @@ def network_story(error: Exception) -> str:
     return f"{type(error).__name__}: {_TLS_OBJECT.sub('', str(error))}"
 
 
+def code_of(error: Exception) -> str:
+    """The storage service's own word for an error: decoded by the SDK, which adds it undeclared, else from the header."""
+    code = getattr(error, "error_code", None)
+    if not code:
+        code = getattr(getattr(error, "response", None), "headers", {}).get("x-ms-error-code")
+    return str(getattr(code, "value", code) or "")  # a plain text, or one of an enumeration
+
+
 def retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds a service asks to wait; None where it does not, or not in words that are known."""
     for name, scale in (("x-ms-retry-after-ms", 0.001), ("retry-after-ms", 0.001), ("Retry-After", 1.0)):

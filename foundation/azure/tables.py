@@ -10,7 +10,7 @@ from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsE
 from azure.data.tables import TableEntity, UpdateMode
 from azure.data.tables.aio import TableClient
 
-from foundation.azure.connections import Settings, network_story, table_service
+from foundation.azure.connections import Settings, code_of, network_story, table_service
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.keys import TooLargeError
 from foundation.sanitize import told
@@ -179,11 +179,8 @@ def unavailable(where: str, error: Exception, code: str) -> StoreUnavailableErro
 
 
 def _code(error: HttpResponseError) -> str:
-    """The service's code: decoded by the SDK, else from the header, else what the status of a create means."""
-    code = getattr(error, "error_code", None)
-    if not code:
-        code = getattr(error.response, "headers", {}).get("x-ms-error-code")
-    return str(getattr(code, "value", code) or _OF_A_CREATE.get(error.status_code or 0, ""))
+    """The service's code, else what the status of a create means."""
+    return code_of(error) or _OF_A_CREATE.get(error.status_code or 0, "")
 
 
 def etag_of(entity: TableEntity) -> str:

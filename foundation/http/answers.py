@@ -12,10 +12,7 @@ from foundation.sanitize import without_secrets
 
 MAX_BODY = 64 * 1024
 
-
 JSON = "application/json"
-
-
 HTML = "text/html"
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
+from foundation.app_settings import STORAGE
 from foundation.azure.opening import Opened
 from foundation.errors import StoreUnavailableError
 from scaling.decision.lock_step import COUNTS, as_of, capacities
@@ -15,9 +16,6 @@ from scaling.ports import CollectError, Reading
 
 if TYPE_CHECKING:
     from scaling.storage.states import TableStateStore
-
-STORAGE = "AzureWebJobsStorage"
-"""Prefix of the settings of the storage account that holds the state: the host's own."""
 
 
 class TargetCapacityCollector:

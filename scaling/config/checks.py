@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from msgspec import Struct
@@ -79,25 +80,16 @@ def no_circle(policies: Mapping[str, Policy], shared: Shared, targets: Collectio
         )
 
 
-def _circles(follows: Mapping[str, Iterable[str]]) -> list[list[str]]:
+def _circles(follows: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
     """One circle for every group of nodes that have one, as a path back to its beginning."""
-    found: list[list[str]] = []
-    done: set[str] = set()
-    for start in follows:
-        path: list[str] = []
-        branches = [iter((start,))]
-        while branches:
-            node = next(branches[-1], None)
-            if node is None:
-                branches.pop()
-                if path:
-                    done.add(path.pop())
-            elif node in path:
-                found.append([*path[path.index(node) :], node])
-            elif node in follows and node not in done:
-                path.append(node)
-                branches.append(iter(follows[node]))
-    return found
+    try:
+        TopologicalSorter(follows).prepare()
+    except CycleError as error:
+        circle = error.args[1][:0:-1]  # told from the followed to the follower, and back to the first
+        begin = circle.index(next(node for node in follows if node in circle))
+        yield [*circle[begin:], *circle[:begin], circle[begin]]
+        others = {node: [each for each in follows[node] if each not in circle] for node in follows}
+        yield from _circles({node: others[node] for node in others if node not in circle})
 
 
 def missing_connections(reader: Reader, target: str, options: Mapping[str, Any]) -> list[Finding]:

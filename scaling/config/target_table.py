@@ -21,18 +21,8 @@ from foundation.settings_reader import (
     share,
     whole,
 )
+from scaling.config import policy
 from scaling.config.checks import Finding, missing_connections
-from scaling.config.policy import (
-    HPA_IN,
-    HPA_OUT,
-    Fallback,
-    MetricSpec,
-    Pace,
-    Plateau,
-    PolicySpec,
-    RateLimit,
-    RuleSpec,
-)
 from scaling.config.rule_registry import RuleError, build_rule
 from scaling.rules.combine import metrics_of
 from scaling.rules.expression import CAPACITY_NAMES
@@ -81,7 +71,7 @@ class TargetTable:
         """What is scaled, as its scaler knows it; None where that is not known."""
         self.findings: list[Finding] = []
 
-    def read(self) -> PolicySpec:
+    def read(self) -> policy.PolicySpec:
         reader = self._reader
         if len(self._name) > 200 or any(ord(c) < 32 or c in "/\\#?@" for c in self._name):
             reader.problem("", "target names have at most 200 characters and none of / \\ # ? @")
@@ -94,7 +84,7 @@ class TargetTable:
         plateau, fallback = self._plateau(metrics), self._fallback(minimum, maximum)
         rules = self._rules(metrics)
         action_ttl = reader.take("action_ttl", DEFAULT_ACTION_TTL, positive_duration)
-        spec = PolicySpec(
+        spec = policy.PolicySpec(
             target=self._name,
             scaler=reader.require("scaler", "", as_text),
             scaler_options={},
@@ -147,22 +137,23 @@ class TargetTable:
         if ":" not in kind:
             self.findings += missing_connections(reader, self._name, options.values)
 
-        def check(values: Mapping[str, Any]) -> dict[str, str]:
-            return parse_params(cls.Params, values, beside=options.beside)[1]
+        def parsed(values: Mapping[str, Any]) -> tuple[Any, dict[str, str]]:
+            return parse_params(cls.Params, values, beside=options.beside)
 
-        again = in_words_of_the_file(check(options.values), options, check)
-        for option, text in again.items():
+        params, problems = parsed(options.values)
+        told = in_words_of_the_file(problems, options, lambda values: parsed(values)[1])
+        for option, text in told.items():
             reader.problem(option, text)
-        return parse_params(cls.Params, options.values, beside=options.beside)[0] if not again else None
+        return None if told else params
 
-    def _paces(self) -> tuple[Pace, Pace]:
+    def _paces(self) -> tuple[policy.Pace, policy.Pace]:
         reader = self._reader
         preset = reader.take("behavior", "", one_of(("hpa",)))
-        seed = Pace(cooldown=DEFAULT_COOLDOWN)
-        out, inward = (HPA_OUT, HPA_IN) if preset else (seed, seed)
+        seed = policy.Pace(cooldown=DEFAULT_COOLDOWN)
+        out, inward = (policy.HPA_OUT, policy.HPA_IN) if preset else (seed, seed)
         return self._pace("out", out), self._pace("in", inward)
 
-    def _pace(self, key: str, default: Pace) -> Pace:
+    def _pace(self, key: str, default: policy.Pace) -> policy.Pace:
         reader = self._reader.table(key)
         if reader is None:
             return default
@@ -173,11 +164,11 @@ class TargetTable:
         reader.finish()
         return structs.replace(default, **found)
 
-    def _rate(self, reader: Reader) -> RateLimit:
+    def _rate(self, reader: Reader) -> policy.RateLimit:
         if reader.has("units") == reader.has("percent"):
             reader.problem("", "give either 'units' or 'percent'")
         kind = "percent" if reader.has("percent") else "units"
-        rate = RateLimit(
+        rate = policy.RateLimit(
             kind=kind,  # type: ignore[arg-type]
             amount=reader.take(kind, 1, whole(1)),
             period=reader.require("per", 60.0, positive_duration),
@@ -187,12 +178,14 @@ class TargetTable:
         reader.finish()
         return rate
 
-    def _plateau(self, metrics: Collection[str]) -> Plateau | None:
+    def _plateau(self, metrics: Collection[str]) -> policy.Plateau | None:
         reader = self._reader.table("plateau")
         if reader is None:
             return None
         metric = reader.require("metric", "", as_text)
-        plateau = Plateau(metric=metric, **reader.found(effects=whole(1, 32), fall=share, hold=duration))
+        plateau = policy.Plateau(
+            metric=metric, **reader.found(effects=whole(1, 32), fall=share, hold=duration)
+        )
         if plateau.metric and plateau.metric not in metrics:
             reader.problem(
                 "metric", f"found '{plateau.metric}'; the target has {', '.join(metrics) or 'none'}"
@@ -200,23 +193,23 @@ class TargetTable:
         reader.finish()
         return plateau
 
-    def _fallback(self, minimum: int, maximum: int) -> Fallback | None:
+    def _fallback(self, minimum: int, maximum: int) -> policy.Fallback | None:
         reader = self._reader.table("fallback")
         if reader is None:
             return None
         capacity = reader.require("capacity", minimum, whole(minimum, max(maximum, minimum)))
-        fallback = Fallback(capacity=capacity, **reader.found(after=duration))
+        fallback = policy.Fallback(capacity=capacity, **reader.found(after=duration))
         reader.finish()
         return fallback
 
-    def _metrics(self) -> dict[str, MetricSpec]:
+    def _metrics(self) -> dict[str, policy.MetricSpec]:
         table = self._reader.table("metrics")
         if table is None:
             return {}
         names = table.names()
         if len(names) > MAX_METRICS:
             table.problem("", f"found {len(names)} metrics; at most {MAX_METRICS} are accepted per target")
-        found: dict[str, MetricSpec] = {}
+        found: dict[str, policy.MetricSpec] = {}
         for name in names:
             if not name.isidentifier() or keyword.iskeyword(name) or name in CAPACITY_NAMES:
                 table.problem(
@@ -236,7 +229,7 @@ class TargetTable:
             )
         return found
 
-    def _metric(self, reader: Reader) -> MetricSpec:
+    def _metric(self, reader: Reader) -> policy.MetricSpec:
         kind = reader.require("collector", "", as_text)
         window = self._window(reader)
         shown = reader.found(unit=as_text, per_instance=as_bool)
@@ -244,7 +237,7 @@ class TargetTable:
         options = reader.options()
         if kind:
             count = self._check_collector(reader, kind, count, options)
-        return MetricSpec(collector=kind, options=options.values, count=count, window=window, **shown)
+        return policy.MetricSpec(collector=kind, options=options.values, count=count, window=window, **shown)
 
     def _check_collector(self, reader: Reader, kind: str, count: str, options: Options) -> str:
         try:
@@ -290,7 +283,7 @@ class TargetTable:
             **reader.found(max_age=duration, missing_in_a_row=whole(1)),
         )
 
-    def _rules(self, metrics: Collection[str]) -> tuple[RuleSpec, ...]:
+    def _rules(self, metrics: Collection[str]) -> tuple[policy.RuleSpec, ...]:
         found = []
         for index, reader in enumerate(self._reader.tables("rules")):
             kind = reader.require("type", "", as_text)
@@ -307,7 +300,7 @@ class TargetTable:
                     reader.problem(
                         "", f"names metric '{metric}'; the target has {', '.join(metrics) or 'none'}"
                     )
-            found.append(RuleSpec(type=kind, name=name, options=options.values))
+            found.append(policy.RuleSpec(type=kind, name=name, options=options.values))
         if not found:
             self._reader.problem(
                 "rules", 'no rule is configured; add a table such as [[...rules]] type = "threshold"'

@@ -15,8 +15,9 @@ from foundation.settings_reader import ConfigError, Problem, parse_params, read_
 from scaling.config.policy_file import Config, decoded, load_config
 from scaling.ports import Collector, Scaler
 from scaling.service import registry
-from scaling.service.autoscaler import Autoscaler, Ports
+from scaling.service.autoscaler import Autoscaler
 from scaling.service.reading import MetricSource
+from scaling.service.shell import Ports
 from scaling.storage.decision_log import TableDecisionLog
 from scaling.storage.poison_queues import QueuePoisonQueues
 from scaling.storage.states import TableStateStore
@@ -126,6 +127,3 @@ async def close() -> None:
     instance, _instance = _instance, None
     if instance is not None:
         await instance.aclose()
-
-
-__all__ = ["ROOT", "STORAGE", "assemble", "autoscaler", "close", "read_config"]

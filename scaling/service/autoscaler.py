@@ -297,6 +297,3 @@ def _plateau_level(policy: Policy, windows: Mapping[str, Window]) -> float | Non
     plateau = policy.spec.plateau
     window = windows.get(plateau.metric) if plateau is not None else None
     return window.values[-1] if window is not None and window.values else None
-
-
-__all__ = ["ATTEMPTS", "Autoscaler", "Outcome", "Ports"]

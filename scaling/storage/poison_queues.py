@@ -12,7 +12,7 @@ from azure.core.exceptions import ResourceNotFoundError
 from azure.storage.queue import QueueMessage
 from azure.storage.queue.aio import QueueClient
 
-from foundation.azure.connections import Settings, queue_client
+from foundation.azure.connections import Settings, code_of, queue_client
 from foundation.azure.tables import unavailable
 from foundation.sanitize import without_secrets
 from scaling.ports import PoisonMessage
@@ -55,8 +55,7 @@ class QueuePoisonQueues:
             return 0, []
         except Exception as error:  # also what the SDK or its transport lets through
             where = f"queue '{queue.queue_name}' of storage account '{queue.account_name}' (connection {self._prefix})"
-            code: Any = getattr(error, "error_code", None) or getattr(error, "reason", "")
-            raise unavailable(where, error, code) from error
+            raise unavailable(where, error, code_of(error)) from error
         return count, [_poison(queue.queue_name, message) for message in messages]
 
     async def aclose(self) -> None:

@@ -20,7 +20,8 @@ from scaling.config.policy import Policy
 from scaling.decision.orders import ORDERS
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import NO_CONTROLS
-from scaling.service.autoscaler import ATTEMPTS, Autoscaler
+from scaling.service.autoscaler import Autoscaler
+from scaling.service.shell import ATTEMPTS
 from scaling.storage.decision_log import carried_out, order_key
 from scaling.web import views
 from scaling.web.dashboard import page

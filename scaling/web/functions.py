@@ -21,7 +21,8 @@ from foundation.logs import keep_secrets_from_logs
 from foundation.sanitize import leaving, raising_no_secrets
 from foundation.settings_reader import ConfigError
 from scaling.service.assembly import autoscaler
-from scaling.service.autoscaler import Autoscaler, Outcome
+from scaling.service.autoscaler import Autoscaler
+from scaling.service.shell import Outcome
 from scaling.web import api
 
 blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
@@ -38,7 +39,12 @@ _health = api.Kept(5.0, clock=time.monotonic)  # it is open to everybody, and co
 Messages = func.Out[typing.List[str]]  # noqa: UP006 - `list[str]` makes the worker refuse the whole app
 
 
-def _finish(outcome: Outcome, output: Messages | None = None) -> None:
+async def _run(
+    work: typing.Callable[[Autoscaler], typing.Awaitable[Outcome]], output: Messages | None = None
+) -> None:
+    """Does a function's work, logs what there is to tell, and puts out its messages."""
+    with raising_no_secrets():
+        outcome = await work(autoscaler())
     for line in outcome.lines:
         _log.info("%s", leaving(line))
     for line in outcome.warnings:
@@ -86,23 +92,20 @@ async def _respond(
 @blueprint.queue_output(arg_name="reports", queue_name="metrics", connection=STORAGE)
 async def collect_metrics(timer: func.TimerRequest, reports: func.Out[typing.List[str]]) -> None:  # noqa: UP006, ARG001
     """Reads every configured metric and capacity; one report per target."""
-    with raising_no_secrets():
-        _finish(await autoscaler().collect(), reports)
+    await _run(lambda scaler: scaler.collect(), reports)
 
 
 @blueprint.queue_trigger(arg_name="message", queue_name="metrics", connection=STORAGE)
 @blueprint.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
 async def scaling_logic(message: func.QueueMessage, actions: func.Out[typing.List[str]]) -> None:  # noqa: UP006
     """Decides upon one report."""
-    with raising_no_secrets():
-        _finish(await autoscaler().evaluate(message.get_body()), actions)
+    await _run(lambda scaler: scaler.evaluate(message.get_body()), actions)
 
 
 @blueprint.queue_trigger(arg_name="message", queue_name="actions", connection=STORAGE)
 async def scaler(message: func.QueueMessage) -> None:
     """Carries out one action."""
-    with raising_no_secrets():
-        _finish(await autoscaler().apply(message.get_body()))
+    await _run(lambda scaler: scaler.apply(message.get_body()))
 
 
 @blueprint.timer_trigger(
@@ -111,8 +114,7 @@ async def scaler(message: func.QueueMessage) -> None:
 @blueprint.queue_output(arg_name="actions", queue_name="actions", connection=STORAGE)
 async def verify_effects(timer: func.TimerRequest, actions: func.Out[typing.List[str]]) -> None:  # noqa: UP006, ARG001
     """Compares requested with reached; sends lost actions again."""
-    with raising_no_secrets():
-        _finish(await autoscaler().verify(), actions)
+    await _run(lambda scaler: scaler.verify(), actions)
 
 
 @blueprint.route("scaling/status", methods=["GET"], auth_level=LEVEL)

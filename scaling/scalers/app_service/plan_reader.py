@@ -49,13 +49,7 @@ class TargetUnreadableError(ScalerError):
 class PlanReader:
     """The reading side of one plan. Opens the SDK clients when first used; `aclose` closes them."""
 
-    def __init__(
-        self,
-        plan: PlanId,
-        settings: Mapping[str, str],
-        *,
-        zone_redundant_minimum: int,
-    ) -> None:
+    def __init__(self, plan: PlanId, settings: Mapping[str, str], zone_redundant_minimum: int) -> None:
         self._plan = plan
         self._zone_redundant_minimum = zone_redundant_minimum
         self._clients = Opened(lambda: open_clients(settings, plan.subscription))

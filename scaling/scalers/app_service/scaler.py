@@ -83,11 +83,7 @@ class AppServicePlanScaler:
         self._plan = PlanId.parse(params.resource_id)
         self.deadline = params.deadline_seconds
         self.endpoint = f"Resource Manager, subscription {self._plan.subscription}"
-        self._reader = PlanReader(
-            self._plan,
-            settings,
-            zone_redundant_minimum=params.zone_redundant_minimum,
-        )
+        self._reader = PlanReader(self._plan, settings, params.zone_redundant_minimum)
         self._sleep = sleep
         self._monotonic = monotonic
 
@@ -208,10 +204,8 @@ class AppServicePlanScaler:
 
     def _obtainable(self, facts: PlanFacts, wanted: int, failure: Failure) -> int | None:
         """A capacity between the present one and `wanted` that the refusal leaves open."""
-        if failure.kind is Kind.NO_SERVERS:
-            less = facts.capacity + (failure.number or 0)
-        else:
-            less = failure.number or 0
+        there = facts.capacity if failure.kind is Kind.NO_SERVERS else 0
+        less = there + (failure.number or 0)
         return less if min(facts.capacity, wanted) < less < max(facts.capacity, wanted) else None
 
     async def _read_back(

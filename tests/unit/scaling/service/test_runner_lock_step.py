@@ -8,7 +8,8 @@ from scaling.config.policy import Policy, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.model import Capacity, EffectOutcome, Reason, ScaleAction, TargetState, Verdict
 from scaling.service import messages as codec
-from scaling.service.autoscaler import Autoscaler, Ports
+from scaling.service.autoscaler import Autoscaler
+from scaling.service.shell import Ports
 from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.fakes_azure import FakePlatform, FakeScaler
 from tests.properties.test_lock_step import SIZING, START, UNIT, plan_policy, ru_policy

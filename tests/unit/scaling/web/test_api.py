@@ -13,8 +13,9 @@ from scaling.config.policy import Policy, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogKind
 from scaling.model import Capacity, MetricSample, MetricsReport, TargetState
-from scaling.service.autoscaler import ATTEMPTS, Autoscaler, Ports
+from scaling.service.autoscaler import Autoscaler
 from scaling.service.messages import encode
+from scaling.service.shell import ATTEMPTS, Ports
 from scaling.web import api
 from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues, MemoryStateStore
 from tests.runner_support import metric
