@@ -18,7 +18,7 @@ from devstack.function_host.invocation import InvocationLog, InvocationRecord, I
 from devstack.function_host.queues import POISON_SUFFIX, QueueListener, StorageQueues, waited_for
 from devstack.function_host.settings import HostError, HostOptions, connection_string
 from devstack.function_host.timers import run_timer
-from scaling.schedules.ncrontab import NcrontabSchedule
+from scaling.schedules import ncrontab
 
 logger = logging.getLogger("devstack.function_host")
 
@@ -189,9 +189,9 @@ class FunctionHost:
             process,
         )
 
-    def _schedule(self, function: IndexedFunction) -> NcrontabSchedule:
+    def _schedule(self, function: IndexedFunction) -> ncrontab.Schedule:
         try:
-            return NcrontabSchedule.parse(function.trigger["schedule"])
+            return ncrontab.parse(function.trigger["schedule"])
         except ValueError as error:
             raise HostError(f"function {function.name}: {error}") from error
 
@@ -209,7 +209,7 @@ class FunctionHost:
             raise HostError(f"setting {_THREADS_SETTING} is {text!r}, accepted: a whole number")
         return int(text) if text else None
 
-    async def _run_timer(self, function: IndexedFunction, schedule: NcrontabSchedule) -> None:
+    async def _run_timer(self, function: IndexedFunction, schedule: ncrontab.Schedule) -> None:
         async def fire(past_due: bool) -> None:  # noqa: FBT001 - the one thing a timer is told
             request = TimerRequest(past_due=past_due)
             await self._invoker.invoke(function, request, reason="Timer fired")

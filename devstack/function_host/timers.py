@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import Protocol
 
-from scaling.schedules.ncrontab import NcrontabSchedule
+from scaling.schedules import ncrontab
 
 
 class Clock(Protocol):
@@ -18,7 +18,7 @@ class Clock(Protocol):
 
 
 async def run_timer(
-    schedule: NcrontabSchedule,
+    schedule: ncrontab.Schedule,
     fire: Callable[[bool], Awaitable[object]],
     clock: Clock,
     *,
@@ -44,6 +44,6 @@ async def run_timer(
         due = _next_due(schedule, due, clock.now())
 
 
-def _next_due(schedule: NcrontabSchedule, previous: datetime, now: datetime) -> datetime:
+def _next_due(schedule: ncrontab.Schedule, previous: datetime, now: datetime) -> datetime:
     """The firing after the previous one, or now if that has passed."""
     return max(schedule.next_after(previous), now)

@@ -14,8 +14,9 @@ Two spellings the platform accepts are refused here because it silently gives th
 are reversed (it swaps them, so FRI-MON becomes MON-FRI) and a step of 0 (it reads 1).
 """
 
+from __future__ import annotations
+
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -38,39 +39,17 @@ _REPRESENTATIVE_START = date(2000, 1, 1)
 _REPRESENTATIVE_END = date(2057, 1, 1)
 
 
-class NcrontabSchedule(ABC):
-    """When a timer fires: a calendar pattern or a fixed interval."""
+def parse(text: str) -> Schedule:
+    """Read a schedule.
 
-    @staticmethod
-    def parse(text: str) -> "NcrontabSchedule":
-        """Read a schedule.
-
-        Raises ValueError naming the field at fault, what was found there and what is accepted; also for a calendar
-        pattern no date can match (31 February).
-        """
-        if ":" in text:
-            return _Interval.from_time_span(text)
-        return _Calendar.from_fields(text)
-
-    @abstractmethod
-    def next_after(self, moment: datetime) -> datetime:
-        """The first firing strictly later than ``moment``, in the clock of ``moment`` (same tzinfo).
-
-        Fields are compared with that wall clock, without correction for daylight saving time: pass UTC, as the
-        platform does unless WEBSITE_TIME_ZONE is set. Raises OverflowError past the year 9999.
-        """
-
-    @abstractmethod
-    def smallest_interval(self) -> float:
-        """The smallest gap between two consecutive firings, in seconds."""
-
-    @abstractmethod
-    def is_even(self) -> bool:
-        """True when the gap between two consecutive firings is always the same."""
+    Raises ValueError naming the field at fault, what was found there and what is accepted; also for a calendar
+    pattern no date can match (31 February).
+    """
+    return Interval.from_time_span(text) if ":" in text else Calendar.from_fields(text)
 
 
 @dataclass(frozen=True, slots=True)
-class _Interval(NcrontabSchedule):
+class Interval:
     """Fires ``every`` after the moment asked about; the caller passes the previous firing to keep the rhythm."""
 
     every: timedelta
@@ -102,7 +81,7 @@ class _Interval(NcrontabSchedule):
 
 
 @dataclass(frozen=True, slots=True)
-class _Calendar(NcrontabSchedule):
+class Calendar:
     """Fires at each second whose six fields are in these sorted, non-empty sets of values."""
 
     seconds: Sequence[int]
@@ -133,6 +112,11 @@ class _Calendar(NcrontabSchedule):
         return schedule
 
     def next_after(self, moment: datetime) -> datetime:
+        """The first firing strictly later than ``moment``, in the clock of ``moment`` (same tzinfo).
+
+        Fields are compared with that wall clock, without correction for daylight saving time: pass UTC, as the
+        platform does unless WEBSITE_TIME_ZONE is set. Raises OverflowError past the year 9999.
+        """
         earliest = moment.replace(microsecond=0) + timedelta(seconds=1)
         today = self._first_time(earliest.time()) if self._fires_on(earliest.date()) else None
         if today is not None:
@@ -143,9 +127,11 @@ class _Calendar(NcrontabSchedule):
         return datetime.combine(day, time(*next(self._times())), tzinfo=moment.tzinfo)
 
     def smallest_interval(self) -> float:
+        """The smallest gap between two consecutive firings, in seconds."""
         return float(min(self._intervals(self._smallest_day_gap())))
 
     def is_even(self) -> bool:
+        """True when the gap between two consecutive firings is always the same."""
         every_day = (len(self.days), len(self.months), len(self.weekdays)) == (31, 12, 7)
         return every_day and len(set(self._intervals(1))) == 1
 
@@ -184,6 +170,9 @@ class _Calendar(NcrontabSchedule):
             if smallest == 1:
                 break
         return smallest
+
+
+Schedule = Interval | Calendar
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from scaling.schedules.ncrontab import NcrontabSchedule
+from scaling.schedules import ncrontab
 
 COUNTED = 20_000
 """Most firings that are counted at once; as many samples as a window holds."""
@@ -24,7 +24,7 @@ class Timetable:
     """
 
     def __init__(self, schedule: str, time_zone: str = "UTC") -> None:
-        self._schedule = NcrontabSchedule.parse(schedule)
+        self._schedule = ncrontab.parse(schedule)
         self.interval = self._schedule.smallest_interval()
         self.is_even = self._schedule.is_even()
         self.uneven = "" if self.is_even else schedule

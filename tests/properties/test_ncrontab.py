@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scaling.schedules.ncrontab import NcrontabSchedule
+from scaling.schedules import ncrontab
 
 BOUNDS = ((0, 59), (0, 59), (0, 23), (1, 31), (1, 12), (0, 6))
 
@@ -49,7 +49,7 @@ def matches(moment, values):
 def test_a_firing_is_later_matches_all_fields_and_is_a_whole_second(schedule, moment):
     text, values = schedule
 
-    firing = NcrontabSchedule.parse(text).next_after(moment)
+    firing = ncrontab.parse(text).next_after(moment)
 
     assert firing > moment
     assert firing.microsecond == 0
@@ -60,7 +60,7 @@ def test_a_firing_is_later_matches_all_fields_and_is_a_whole_second(schedule, mo
 def test_no_matching_second_is_skipped(schedule, moment):
     """Checked over the two minutes before the firing and the two after the moment."""
     text, values = schedule
-    firing = NcrontabSchedule.parse(text).next_after(moment)
+    firing = ncrontab.parse(text).next_after(moment)
     start = moment.replace(microsecond=0) + timedelta(seconds=1)
 
     for offset in range(120):
@@ -71,7 +71,7 @@ def test_no_matching_second_is_skipped(schedule, moment):
 @given(schedules(), moments)
 def test_asking_from_any_moment_before_the_firing_gives_the_same_firing(schedule, moment):
     text, _ = schedule
-    parsed = NcrontabSchedule.parse(text)
+    parsed = ncrontab.parse(text)
     firing = parsed.next_after(moment)
 
     assert firing == parsed.next_after(moment + (firing - moment) / 2)
@@ -81,7 +81,7 @@ def test_asking_from_any_moment_before_the_firing_gives_the_same_firing(schedule
 @given(schedules(), moments)
 def test_no_gap_between_firings_is_below_the_smallest_interval(schedule, moment):
     text, _ = schedule
-    parsed = NcrontabSchedule.parse(text)
+    parsed = ncrontab.parse(text)
     smallest = parsed.smallest_interval()
 
     for _ in range(5):

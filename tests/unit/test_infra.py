@@ -18,7 +18,7 @@ from foundation.azure import connections
 from foundation.durations import parse_duration
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from scaling.scalers.arm import clients as arm
-from scaling.schedules.ncrontab import NcrontabSchedule
+from scaling.schedules import ncrontab
 from scaling.service.assembly import assemble
 from tests.bicep import calls, names
 from tests.infra_support import (
@@ -215,9 +215,9 @@ def test_the_parameter_file_repeats_the_defaults_and_they_are_valid() -> None:
         if default is not None:
             assert str(value).lower() == str(default).lower(), name
 
-    assert NcrontabSchedule.parse(given["collectSchedule"]["value"]).smallest_interval() == 60.0
-    assert NcrontabSchedule.parse(given["verifySchedule"]["value"]).smallest_interval() == 60.0
-    assert NcrontabSchedule.parse(given["consumeSchedule"]["value"]).smallest_interval() >= read_slice({})
+    assert ncrontab.parse(given["collectSchedule"]["value"]).smallest_interval() == 60.0
+    assert ncrontab.parse(given["verifySchedule"]["value"]).smallest_interval() == 60.0
+    assert ncrontab.parse(given["consumeSchedule"]["value"]).smallest_interval() >= read_slice({})
     assert parse_duration(given["scalingLogRetention"]["value"]) == 30 * 86_400.0
 
 

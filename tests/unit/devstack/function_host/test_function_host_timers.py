@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from devstack.function_host.timers import run_timer
-from scaling.schedules.ncrontab import NcrontabSchedule
+from scaling.schedules import ncrontab
 
 START = datetime(2026, 3, 1, 10, 0, 0, 500_000, tzinfo=UTC)
 
@@ -31,7 +31,7 @@ async def firings(schedule, *, seconds, takes=(), **options):
         fired.append(((clock.time - START).total_seconds(), past_due))
         clock.time += timedelta(seconds=durations.pop(0) if durations else 0)
 
-    await run_timer(NcrontabSchedule.parse(schedule), fire, clock, **options)
+    await run_timer(ncrontab.parse(schedule), fire, clock, **options)
     return fired
 
 
@@ -78,6 +78,6 @@ async def test_waking_up_early_does_not_fire_twice():
     async def fire(past_due):
         fired.append(round((clock.time - START).total_seconds(), 3))
 
-    await run_timer(NcrontabSchedule.parse("* * * * * *"), fire, clock)
+    await run_timer(ncrontab.parse("* * * * * *"), fire, clock)
 
     assert fired == [0.5, 1.5, 2.5]

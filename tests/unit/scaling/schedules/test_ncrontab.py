@@ -4,11 +4,11 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from scaling.schedules.ncrontab import NcrontabSchedule
+from scaling.schedules import ncrontab
 
 
 def firings(text, start, count):
-    schedule = NcrontabSchedule.parse(text)
+    schedule = ncrontab.parse(text)
     moments, moment = [], start
     for _ in range(count):
         moment = schedule.next_after(moment)
@@ -45,26 +45,26 @@ def at(text):
     ],
 )
 def test_the_next_firing_is_the_first_matching_second(schedule, after, expected):
-    assert at(expected) == NcrontabSchedule.parse(schedule).next_after(at(after))
+    assert at(expected) == ncrontab.parse(schedule).next_after(at(after))
 
 
 def test_a_moment_with_a_fraction_still_reaches_the_next_second():
     moment = at("2026-03-01 10:00:00") + timedelta(microseconds=1)
 
-    assert at("2026-03-01 10:00:01") == NcrontabSchedule.parse("* * * * * *").next_after(moment)
+    assert at("2026-03-01 10:00:01") == ncrontab.parse("* * * * * *").next_after(moment)
 
 
 def test_fields_are_read_on_the_clock_of_the_moment_asked_about():
     east = timezone(timedelta(hours=9))
 
-    firing = NcrontabSchedule.parse("0 0 6 * * *").next_after(datetime(2026, 3, 1, 5, tzinfo=east))
+    firing = ncrontab.parse("0 0 6 * * *").next_after(datetime(2026, 3, 1, 5, tzinfo=east))
 
     assert datetime(2026, 3, 1, 6, tzinfo=east) == firing
     assert firing.tzinfo is east
 
 
 def test_a_naive_moment_gives_a_naive_firing():
-    assert NcrontabSchedule.parse("0 0 6 * * *").next_after(datetime(2026, 3, 1)) == datetime(2026, 3, 1, 6)  # noqa: DTZ001 - the case
+    assert ncrontab.parse("0 0 6 * * *").next_after(datetime(2026, 3, 1)) == datetime(2026, 3, 1, 6)  # noqa: DTZ001 - the case
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_time_span_fires_each_interval_after_the_moment_given(text, seconds):
     assert [start + timedelta(seconds=seconds), start + timedelta(seconds=2 * seconds)] == firings(
         text, start, 2
     )
-    assert seconds == NcrontabSchedule.parse(text).smallest_interval()
+    assert seconds == ncrontab.parse(text).smallest_interval()
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_time_span_fires_each_interval_after_the_moment_given(text, seconds):
     ],
 )
 def test_the_smallest_interval_is_the_smallest_gap_between_two_firings(text, seconds):
-    assert seconds == NcrontabSchedule.parse(text).smallest_interval()
+    assert seconds == ncrontab.parse(text).smallest_interval()
 
 
 @pytest.mark.parametrize(
@@ -132,6 +132,6 @@ def test_the_smallest_interval_is_the_smallest_gap_between_two_firings(text, sec
 )
 def test_a_bad_schedule_names_the_field_what_was_found_and_what_is_accepted(text, message):
     with pytest.raises(ValueError, match=message) as caught:
-        NcrontabSchedule.parse(text)
+        ncrontab.parse(text)
 
     assert f"schedule {text!r}" in str(caught.value)
