@@ -8,7 +8,7 @@ I/O. The same types travel through the queues and are validated when decoded (`s
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Self
+from typing import Literal, Self
 
 from msgspec import Struct
 
@@ -78,13 +78,8 @@ class Direction(StrEnum):
     IN = "in"
 
 
-class Statistic(StrEnum):
-    """What a rule reads from a window."""
-
-    AVERAGE = "average"
-    MAXIMUM = "maximum"
-    MINIMUM = "minimum"
-    LATEST = "latest"
+Statistic = Literal["average", "maximum", "minimum", "latest"]
+"""What a rule reads from a window."""
 
 
 class MetricSample(Struct, frozen=True):

@@ -54,15 +54,8 @@ class SteadyView(MetricsView):
     __slots__ = ("_caps", "_values")
 
     def __init__(self, policy: Policy, current: int, values: dict[str, float]) -> None:
-        super().__init__(
-            windows={},
-            specs=policy.windows,
-            current=current,
-            ready=current,
-            minimum=policy.minimum,
-            maximum=policy.maximum,
-            now=0.0,
-        )
+        low, high = policy.minimum, policy.maximum
+        super().__init__({}, policy.windows, current, ready=current, minimum=low, maximum=high, now=0.0)
         self._values = values
         rules = policy.flat_rules
         self._caps = {rule.cap_metric for rule in rules if isinstance(rule, TargetPerUnitRule)}

@@ -176,13 +176,9 @@ def _waiting(case: Situation, wanted: int) -> Blocker | None:
     flips = tuple(f for v in told for f in v.flips)
     if not flips or any(v.note for v in told):
         flips += missing_flips(case.view, case.policy.windows, Reason.SCALE_OUT, gaps=False)
-    return Limit(Reason.LOCK_STEP, _next(case, wanted), case.view.current, out_ceiling_text(case)), flips
-
-
-def _next(case: Situation, wanted: int) -> int:
-    """How far the step and rate limits let a scale-out to `wanted` come at once."""
-    desired, _ = pace.reduced(wanted, case.view.current, case.state.effects, case.policy.spec.out, case.now)
-    return case.stepped(desired)
+    # How far the step and rate limits let it come at once.
+    reached, _ = pace.reduced(wanted, case.view.current, case.state.effects, case.policy.spec.out, case.now)
+    return Limit(Reason.LOCK_STEP, case.stepped(reached), case.view.current, out_ceiling_text(case)), flips
 
 
 def out_ceiling_text(case: Situation) -> str:

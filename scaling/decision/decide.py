@@ -80,14 +80,9 @@ def decide(
             note=state.capacity_error or "the capacity has never been read",
         )
     current = state.expected
+    ready = capacity.ready if capacity.ready is not None else current
     view = MetricsView(
-        windows=windows,
-        specs=policy.windows,
-        current=current,
-        ready=capacity.ready if capacity.ready is not None else current,
-        minimum=policy.minimum,
-        maximum=policy.maximum,
-        now=now,
+        windows, policy.windows, current, ready=ready, minimum=policy.minimum, maximum=policy.maximum, now=now
     )
     case = _Case(policy, state, controls, view, verdicts_of(policy, view), now, decision_id)
     return case.blocked() or case.free()

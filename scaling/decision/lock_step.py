@@ -95,15 +95,8 @@ def objection(
     fresh = dict(windows)
     for metric, neighbour in neighbours(policy).items():
         fresh[metric] = _as_of(now, metric, others.get(neighbour.target), neighbour.count, policy)
-    view = MetricsView(
-        windows=fresh,
-        specs=policy.windows,
-        current=action.from_capacity,
-        ready=action.from_capacity,
-        minimum=policy.minimum,
-        maximum=policy.maximum,
-        now=now,
-    )
+    here, low, high = action.from_capacity, policy.minimum, policy.maximum
+    view = MetricsView(fresh, policy.windows, here, ready=here, minimum=low, maximum=high, now=now)
     return objection_of(policy.rules, view, action.to_capacity)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
-from typing import Any
+from typing import Any, get_args
 
 from msgspec import Struct
 
@@ -20,7 +20,7 @@ from scaling.rules.combine import (
 from scaling.rules.expression import CAPACITY_NAMES, Expression, ExpressionError
 from scaling.rules.view import GAP, LevelLine, MetricsView, Rule, Step
 
-_STATISTICS = tuple(Statistic)
+_STATISTICS = get_args(Statistic)
 
 
 class CompositeRule:
@@ -113,7 +113,7 @@ class CompositeRule:
             if summary.problem is not None:
                 return Verdict(None, summary.problem, note=f"{self._name}: {metric} {summary.problem}")
             gap = gap or summary.gap
-            environment[name] = summary.statistic(statistic or Statistic.LATEST)
+            environment[name] = summary.statistic(statistic or "latest")
         desired = self._wanted(environment, view.current)
         if desired < view.current and gap:
             return Verdict(None, Reason.INCOMPLETE_WINDOW, note=GAP)
@@ -133,7 +133,7 @@ class CompositeRule:
         evidence = []
         for name in self._names:
             metric, _, statistic = name.partition(".")
-            evidence.append(view.evidence(self._name, metric, statistic or Statistic.LATEST, "in", 0.0))
+            evidence.append(view.evidence(self._name, metric, statistic or "latest", "in", 0.0))
         flips = (
             (Flip("expression", "!=", float(desired), Reason.WITHIN_TARGET),) if desired != current else ()
         )

@@ -14,9 +14,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, structs
 
-from scaling.model import Flip, Reason, Verdict
+from scaling.model import Flip, Reason, Statistic, Verdict
 from scaling.rules.level import LevelSpec, compile_level
-from scaling.rules.view import GAP, LevelLine, MetricsView, StatisticName
+from scaling.rules.view import GAP, LevelLine, MetricsView
 from scaling.window import Summary
 
 _COUNTS_CHECKED = 100
@@ -57,7 +57,7 @@ class TargetPerUnitRule:
 
         metric: str
         target: LevelSpec
-        statistic: StatisticName = "latest"
+        statistic: Statistic = "latest"
         mode: Literal["average_value", "value"] = "average_value"
         tolerance: Annotated[float, Meta(ge=0, lt=1)] = (
             0.1  # --horizontal-pod-autoscaler-tolerance of kube-controller-manager

@@ -7,9 +7,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from scaling.model import Evidence, Flip, Reason, Verdict
+from scaling.model import Evidence, Flip, Reason, Statistic, Verdict
 from scaling.rules.level import LevelSpec, compile_level, level_problems
-from scaling.rules.view import GAP, LevelLine, MetricsView, StatisticName, Step
+from scaling.rules.view import GAP, LevelLine, MetricsView, Step
 from scaling.window import Summary
 
 # Named here because looking a member up in its enum is slow before Python 3.12, and this is the hot path.
@@ -46,8 +46,8 @@ class ThresholdRule:
         combine: Literal["each", "sum", "maximum", "minimum"] = "each"
         scale_out_above: LevelSpec | None = None
         scale_in_below: LevelSpec | None = None
-        out_statistic: StatisticName = "average"
-        in_statistic: StatisticName = "maximum"
+        out_statistic: Statistic = "average"
+        in_statistic: Statistic = "maximum"
         step: Step = 1
         step_out: Step | None = None
         step_in: Step | None = None

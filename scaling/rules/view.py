@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Literal, Protocol
 
 from msgspec import Meta, Struct, structs
@@ -13,7 +13,7 @@ from scaling.model import Evidence, Verdict
 from scaling.window import EMPTY, Summary, Window, WindowSpec, assuming, summarize
 
 
-@dataclass(slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, eq=False)
 class MetricsView:
     """One target at one moment: its capacity, its bounds, and summaries of its metric windows.
 
@@ -24,6 +24,7 @@ class MetricsView:
     windows: Mapping[str, Window]
     specs: Mapping[str, WindowSpec]
     current: int
+    _: KW_ONLY
     ready: int
     minimum: int
     maximum: int
@@ -82,10 +83,6 @@ class MetricsView:
 
 GAP = "a sample is missing in the window"
 """The note of a verdict that does not vote for less for this."""
-
-
-StatisticName = Literal["average", "maximum", "minimum", "latest"]
-"""What an option of a rule may name."""
 
 
 Step = Annotated[int, Meta(ge=1)]

@@ -209,7 +209,7 @@ class Autoscaler:
         now = self.clock()
         checks = self._checks.ask(
             self.ports.scalers,
-            lambda target, scaler: self._verify(target, scaler, now),
+            lambda target, scaler: self._checked(target, scaler, now),
             endpoint=reading.endpoint_of,
         )
         found, (lines, unpurged) = await asyncio.gather(checks, self._purge(now))
@@ -233,13 +233,6 @@ class Autoscaler:
         except Exception as error:  # noqa: BLE001 - whatever keeps the log from being purged
             return (), (f"scaling log: not purged: {told(error)}",)
         return ((f"scaling log: {removed} entries older than the retention removed",) if removed else ()), ()
-
-    async def _verify(self, target: str, scaler: Scaler, now: float) -> Outcome:
-        """One target's trouble is a warning; the others are checked all the same."""
-        try:
-            return await self._checked(target, scaler, now)
-        except Exception as error:  # noqa: BLE001 - stores that do not answer, rows of a newer release
-            return Outcome(warnings=(f"verify {target}: {told(error)}",))
 
     async def _checked(self, target: str, scaler: Scaler, now: float) -> Outcome:
         capacity = await reading.read_capacity(scaler, target, now)

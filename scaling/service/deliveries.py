@@ -81,7 +81,8 @@ class Deliveries(Struct, frozen=True):
                 return Outcome(warnings=(f"scaler {action.target}: {text}",))
             if effect is not None:
                 return await self._finished(_Delivered(effect, begun=loaded.state.delivery))
-            until = min(now + _delivery_seconds(scaler), action.expires_at)
+            seconds = float(getattr(scaler, "deadline", DELIVERY_SECONDS)) + DELIVERY_MARGIN
+            until = min(now + seconds, action.expires_at)
             begun = pending_action.being_carried_out(loaded.state, now=now, until=until)
             try:
                 await save(self.ports, loaded, begun)
@@ -184,10 +185,6 @@ def _handed_back(state: TargetState, delivered: _Delivered) -> TargetState:
         return state
     due_at = effect.at + delivered.again_after
     return pending_action.handed_back(state, effect.action_id, due_at=due_at, carried_until=delivered.earlier)
-
-
-def _delivery_seconds(scaler: Scaler) -> float:
-    return float(getattr(scaler, "deadline", DELIVERY_SECONDS)) + DELIVERY_MARGIN
 
 
 def _seconds_to_wait(retry_after: object) -> float:

@@ -153,12 +153,8 @@ def _number(value: Any, name: str) -> int | None:
     return number if number >= 0 else None
 
 
-def _folder(consumer: Consumer) -> str:
-    return f"{consumer.namespace}/{consumer.hub}/{consumer.group}/"
-
-
 def _in_folders(consumer: Consumer, *layouts: Layout) -> Listing:
-    folder = _folder(consumer)
+    folder = f"{consumer.namespace}/{consumer.hub}/{consumer.group}/"
     prefixes: dict[Layout, str] = {"blob_metadata": f"{folder}checkpoint/", "functions": folder}
     places = tuple(Place(layout, prefixes[layout]) for layout in layouts)
     return Listing(prefixes[layouts[0]] if len(layouts) == 1 else folder, places)

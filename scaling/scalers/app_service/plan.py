@@ -36,14 +36,14 @@ _REFUSED_TIERS: dict[str, str] = {
     "free": "a Free plan has one shared instance; move it to Basic or above",
     "shared": "a Shared plan has one shared instance; move it to Basic or above",
 }
-_TIER_OF_FAMILY: tuple[tuple[str, str], ...] = (
-    ("Y", "dynamic"),
-    ("FC", "flexconsumption"),
-    ("EP", "elasticpremium"),
-    ("WS", "workflowstandard"),
-    ("F", "free"),
-    ("D", "shared"),
-)
+_TIER_OF_FAMILY = {
+    "Y": "dynamic",
+    "FC": "flexconsumption",
+    "EP": "elasticpremium",
+    "WS": "workflowstandard",
+    "F": "free",
+    "D": "shared",
+}
 
 _PARTS = ("subscriptions", "resourceGroups", "providers", "serverfarms")
 _EXAMPLE = "/subscriptions/<subscription>/resourceGroups/<group>/providers/Microsoft.Web/serverfarms/<plan>"
@@ -101,15 +101,12 @@ def why_refused(plan: Any) -> str | None:
         return "the platform does not tell its SKU"
     tier = (sku.tier or "").replace(" ", "").casefold()
     if tier not in DOCUMENTED_MAXIMUM and tier not in _REFUSED_TIERS:
-        tier = next((tier for start, tier in _TIER_OF_FAMILY if _is_family(sku.name, start)), tier)
+        family = re.sub(r"\d+$", "", sku.name).upper() if sku.name[-1:].isdigit() else ""
+        tier = _TIER_OF_FAMILY.get(family, tier)
     reason = _REFUSED_TIERS.get(tier)
     if reason is None and plan.elastic_scale_enabled:
         reason = "App Service automatic scaling is on (elasticScaleEnabled), which ignores sku.capacity; turn it off"
     return None if reason is None else f"SKU {sku.name}: {reason}"
-
-
-def _is_family(sku_name: str, start: str) -> bool:
-    return re.fullmatch(rf"{start}\d+", sku_name, re.IGNORECASE) is not None
 
 
 def sku_maximum(document: Any, sku_name: str) -> int | None:

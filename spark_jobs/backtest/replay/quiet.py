@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from scaling.config.policy import Policy
 from scaling.decision.pacing import cooldown_until
-from scaling.model import Direction, Statistic, TargetState
+from scaling.model import Direction, TargetState
 from scaling.rules.composite import CompositeRule
 from scaling.rules.guard import GuardRule
 from scaling.rules.target_per_unit import TargetPerUnitRule
@@ -156,10 +156,10 @@ def _near(level: float, towards: int) -> float:
 
 
 _STATISTICS: dict[str, Callable[[Sequence[float]], float]] = {
-    Statistic.AVERAGE.value: lambda window: sum(window) / len(window),
-    Statistic.MAXIMUM.value: max,
-    Statistic.MINIMUM.value: min,
-    Statistic.LATEST.value: lambda window: window[-1],
+    "average": lambda window: sum(window) / len(window),
+    "maximum": max,
+    "minimum": min,
+    "latest": lambda window: window[-1],
 }
 
 
