@@ -16,21 +16,6 @@ from consumer.model import Claim
 class ClaimedPartition:
     """One claim. A transactional sink saves the position itself, with the rows."""
 
-    __slots__ = (
-        "_covered",
-        "_drained",
-        "_refused",
-        "_save_at",
-        "_saving",
-        "_transactional",
-        "claim",
-        "draining",
-        "last_enqueued",
-        "settled_unsaved",
-        "started",
-        "work_list",
-    )
-
     def __init__(self, claim: Claim, *, transactional: bool) -> None:
         self.claim = claim
         self.work_list = WorkList(claim.partition, claim.checkpoint)

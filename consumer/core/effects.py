@@ -10,14 +10,22 @@ from consumer.model import Batch, Checkpoint, Claim, Record, Rejection, Routes, 
 from foundation.errors import TidemarkError
 
 
-class _OfClaim(Struct, frozen=True):
-    """Of one claim of a partition."""
+class Input(Struct, frozen=True):
+    """What the pipeline is told."""
+
+
+class Effect(Struct, frozen=True):
+    """What it orders."""
+
+
+class _OfClaim(Input, frozen=True):
+    """Told of one claim of a partition."""
 
     partition: str
     epoch: int
 
 
-class PartitionClaimed(Struct, frozen=True):
+class PartitionClaimed(Input, frozen=True):
     claim: Claim
 
 
@@ -31,12 +39,12 @@ class EventsReceived(_OfClaim, frozen=True):
     expired: int = 0
 
 
-class BatchWritten(Struct, frozen=True):
+class BatchWritten(Input, frozen=True):
     batch_id: int
     results: Sequence[WriteResult]
 
 
-class LettersStored(Struct, frozen=True):
+class LettersStored(Input, frozen=True):
     """`stored` is False when the outcome is unknown: they are stored again."""
 
     letters_id: int
@@ -58,36 +66,22 @@ class PartitionLost(_OfClaim, frozen=True):
     """The claim is over: ignore whatever still comes of it."""
 
 
-class RateChanged(Struct, frozen=True):
+class RateChanged(Input, frozen=True):
     rate: float | None
     """Records per second; None is no limit."""
 
 
-class RoutesRead(Struct, frozen=True):
+class RoutesRead(Input, frozen=True):
     """`routes` is None when they could not be read."""
 
     routes: Routes | None
 
 
-class Tick(Struct, frozen=True):
+class Tick(Input, frozen=True):
     """Time has passed."""
 
 
-Input = (
-    PartitionClaimed
-    | EventsReceived
-    | BatchWritten
-    | LettersStored
-    | CheckpointSaved
-    | PartitionDraining
-    | PartitionLost
-    | RateChanged
-    | RoutesRead
-    | Tick
-)
-
-
-class WriteBatch(Struct, frozen=True):
+class WriteBatch(Effect, frozen=True):
     batch: Batch
 
 
@@ -97,52 +91,42 @@ class RejectedRecord(Struct, frozen=True):
     attempts: int
 
 
-class StoreLetters(Struct, frozen=True):
+class StoreLetters(Effect, frozen=True):
     letters_id: int
     rejected: tuple[RejectedRecord, ...]
 
 
-class SaveCheckpoint(Struct, frozen=True):
+class SaveCheckpoint(Effect, frozen=True):
     claim: Claim
     checkpoint: Checkpoint
 
 
-class PauseReceiving(Struct, frozen=True):
+class PauseReceiving(Effect, frozen=True):
     reason: str
 
 
-class ResumeReceiving(Struct, frozen=True):
+class ResumeReceiving(Effect, frozen=True):
     pass
 
 
-class ReadRoutes(Struct, frozen=True):
+class ReadRoutes(Effect, frozen=True):
     pass
 
 
-class PartitionDrained(_OfClaim, frozen=True):
+class PartitionDrained(Effect, frozen=True):
     """Nothing begun is open any more and the last checkpoint is saved: the lease may be released."""
 
+    partition: str
+    epoch: int
 
-class WakeAt(Struct, frozen=True):
+
+class WakeAt(Effect, frozen=True):
     """Send a Tick at this time; each one replaces the one before."""
 
     at: float
 
 
-class Fail(Struct, frozen=True):
+class Fail(Effect, frozen=True):
     """End the process with this error."""
 
     error: TidemarkError
-
-
-Effect = (
-    WriteBatch
-    | StoreLetters
-    | SaveCheckpoint
-    | PauseReceiving
-    | ResumeReceiving
-    | ReadRoutes
-    | PartitionDrained
-    | WakeAt
-    | Fail
-)

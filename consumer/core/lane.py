@@ -64,22 +64,6 @@ Take = Callable[[int], int]
 class Lane:
     """What waits for a lane, and how much of it may be on the way at once."""
 
-    __slots__ = (
-        "_bytes",
-        "_limits",
-        "_ordered",
-        "_queue",
-        "_retries",
-        "_served",
-        "_throttled",
-        "_until",
-        "concurrency",
-        "failures",
-        "in_flight",
-        "limit",
-        "paused_until",
-    )
-
     def __init__(self, limits: BatchLimits, now: float, *, ordered: bool) -> None:
         self._limits = limits
         self._ordered = ordered

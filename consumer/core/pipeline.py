@@ -17,27 +17,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from consumer.core import effects
 from consumer.core.backlog import Backlog
 from consumer.core.claimed_partition import ClaimedPartition
-from consumer.core.effects import (
-    BatchWritten,
-    CheckpointSaved,
-    Effect,
-    EventsReceived,
-    Fail,
-    Input,
-    LettersStored,
-    PartitionClaimed,
-    PartitionDraining,
-    PartitionLost,
-    PauseReceiving,
-    RateChanged,
-    ReadRoutes,
-    ResumeReceiving,
-    RoutesRead,
-    WakeAt,
-    WriteBatch,
-)
 from consumer.core.lane import Work
 from consumer.core.lanes import Lanes
 from consumer.core.limits import high_count, may_resume, pause_reason
@@ -85,36 +67,36 @@ class Pipeline:
 
     # -- the one entry
 
-    def handle(self, item: Input, *, now: float) -> Sequence[Effect]:
+    def handle(self, item: effects.Input, *, now: float) -> Sequence[effects.Effect]:
         """What follows from an input. Raises nothing but programming errors."""
         self._take_in(item, now)
-        return [*self._effects(now), WakeAt(self._wake_at(now))]
+        return [*self._effects(now), effects.WakeAt(self._wake_at(now))]
 
-    def _take_in(self, item: Input, now: float) -> None:
+    def _take_in(self, item: effects.Input, now: float) -> None:
         match item:
-            case EventsReceived():
+            case effects.EventsReceived():
                 self._received(item, now)
-            case BatchWritten():
+            case effects.BatchWritten():
                 self._written(item, now)
-            case LettersStored():
+            case effects.LettersStored():
                 self._stored(item, now)
-            case CheckpointSaved():
+            case effects.CheckpointSaved():
                 self._saved(item, now)
-            case PartitionClaimed():
+            case effects.PartitionClaimed():
                 self._claimed(item, now)
-            case PartitionDraining():
+            case effects.PartitionDraining():
                 self._draining(item, now)
-            case PartitionLost():
+            case effects.PartitionLost():
                 self._lost(item, now)
-            case RateChanged():
+            case effects.RateChanged():
                 self._limiter.set_rate(item.rate, now)
-            case RoutesRead():
+            case effects.RoutesRead():
                 self._routes_read(item, now)
         # A Tick changes nothing by itself: whatever depends on time alone is done in any case.
 
     # -- inputs
 
-    def _claimed(self, item: PartitionClaimed, now: float) -> None:
+    def _claimed(self, item: effects.PartitionClaimed, now: float) -> None:
         claim, partitions = item.claim, self._backlog.partitions
         old = partitions.get(claim.partition)
         if old is not None and old.claim.epoch >= claim.epoch:
@@ -123,7 +105,7 @@ class Pipeline:
             self._forget(old, now)
         partitions[claim.partition] = ClaimedPartition(claim, transactional=self._transactional)
 
-    def _received(self, item: EventsReceived, now: float) -> None:
+    def _received(self, item: effects.EventsReceived, now: float) -> None:
         self.totals.expired += item.expired
         partition = self._backlog.current(item.partition, item.epoch)
         if partition is None or partition.draining:
@@ -143,7 +125,7 @@ class Pipeline:
             else:
                 self._lanes.add(work, now)
 
-    def _written(self, item: BatchWritten, now: float) -> None:
+    def _written(self, item: effects.BatchWritten, now: float) -> None:
         for result in item.results:
             self._tally(result)
         for work, result in self._lanes.written(item.batch_id, item.results, now):
@@ -183,7 +165,7 @@ class Pipeline:
         self.totals.dead_letters += 1
         self._poison += poison
 
-    def _stored(self, item: LettersStored, now: float) -> None:
+    def _stored(self, item: effects.LettersStored, now: float) -> None:
         lot = self._rejected.answered(item.letters_id)
         if item.stored:
             self._letters_backoff.worked()
@@ -201,7 +183,7 @@ class Pipeline:
             )
             self._cause = "the dead-letter store does not take them"
 
-    def _saved(self, item: CheckpointSaved, now: float) -> None:
+    def _saved(self, item: effects.CheckpointSaved, now: float) -> None:
         partition = self._backlog.current(item.partition, item.epoch)
         if partition is None:
             return
@@ -213,20 +195,20 @@ class Pipeline:
             if partition.draining:  # no waiting for the next round: the deadline is near
                 self._checkpoint_at = min(self._checkpoint_at, now + 0.5)
 
-    def _draining(self, item: PartitionDraining, now: float) -> None:
+    def _draining(self, item: effects.PartitionDraining, now: float) -> None:
         partition = self._backlog.current(item.partition, item.epoch)
         if partition is None or partition.draining:
             return
         partition.drain()
         self._drop(partition, now)
 
-    def _lost(self, item: PartitionLost, now: float) -> None:
+    def _lost(self, item: effects.PartitionLost, now: float) -> None:
         partition = self._backlog.current(item.partition, item.epoch)
         if partition is not None:
             self._forget(partition, now)
             del self._backlog.partitions[item.partition]
 
-    def _routes_read(self, item: RoutesRead, now: float) -> None:
+    def _routes_read(self, item: effects.RoutesRead, now: float) -> None:
         self._reading_routes = False
         if item.routes is None:
             self._routes_at = now + self._routes_backoff.failed()
@@ -258,31 +240,31 @@ class Pipeline:
 
     # -- effects
 
-    def _effects(self, now: float) -> Iterator[Effect]:
+    def _effects(self, now: float) -> Iterator[effects.Effect]:
         if (lot := self._rejected.next_lot(now)) is not None:
             yield lot
         yield from self._write(now)
         if self._lanes.stranded and not self._reading_routes and now >= self._routes_at:
             self._reading_routes = True
-            yield ReadRoutes()
+            yield effects.ReadRoutes()
         yield from self._save(now)
         yield from filter(None, [each.drained() for each in self._backlog.partitions.values()])
         yield from self._regulate()
         error = None if self._failed else self._excess(now)
         if error is not None:
             self._failed = True
-            yield Fail(error)
+            yield effects.Fail(error)
 
-    def _write(self, now: float) -> Iterator[Effect]:
+    def _write(self, now: float) -> Iterator[effects.Effect]:
         ending = any(partition.draining for partition in self._backlog.partitions.values())
         for batch in self._lanes.collect(now, lambda wanted: self._limiter.take(wanted, now), flush=ending):
             for work in self._lanes.batch(batch.batch_id):
                 if work.attempts == 1:
                     for each in (work, *work.superseded):
                         self._backlog.begin(each, now)
-            yield WriteBatch(batch)
+            yield effects.WriteBatch(batch)
 
-    def _save(self, now: float) -> Iterator[Effect]:
+    def _save(self, now: float) -> Iterator[effects.Effect]:
         every, after = self._limits.checkpoint_every, self._limits.checkpoint_after
         due = now >= self._checkpoint_at
         if due:
@@ -290,16 +272,16 @@ class Pipeline:
         partitions = self._backlog.partitions.values()
         yield from filter(None, [each.save(now, every, after, due=due) for each in partitions])
 
-    def _regulate(self) -> Iterator[Effect]:
+    def _regulate(self) -> Iterator[effects.Effect]:
         held = self._backlog.held(self._limiter.rate)
         if not self._paused:
             reason = pause_reason(self._limits, held)
             if reason is not None:
                 self._paused = True
-                yield PauseReceiving(reason)
+                yield effects.PauseReceiving(reason)
         elif may_resume(self._limits, held):
             self._paused = False
-            yield ResumeReceiving()
+            yield effects.ResumeReceiving()
 
     def _excess(self, now: float) -> TidemarkError | None:
         limits, backlog = self._limits, self._backlog

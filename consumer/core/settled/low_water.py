@@ -23,29 +23,17 @@ class WorkList:
         self.partition = partition
         self.closed = False
         """Set when the claim is over: what still comes of it is not tried again."""
-        self._mark = (checkpoint.sequence_number, checkpoint.offset) if checkpoint else (NOTHING_SETTLED, "")
-        self._ahead = deque(
-            checkpoint.beyond if checkpoint else ()
-        )  # runs settled before, not yet seen again
-        self._queue: deque[_Entry] = (
-            deque()
-        )  # everything received beyond the mark, ascending; the first unsettled
+        self.mark = (checkpoint.sequence_number, checkpoint.offset) if checkpoint else (NOTHING_SETTLED, "")
+        """Sequence number and offset; (-1, "") while nothing is settled."""
+        self.received = self.mark[0]
+        """The highest sequence number received or settled before this claim."""
+        self._ahead = deque(checkpoint.beyond if checkpoint else ())  # settled before, not yet seen again
+        self._queue = deque[_Entry]()  # all received beyond the mark, ascending; the first is unsettled
         self._unsettled: set[int] = set()
         self._settled: set[int] = set()
-        self._received = self._mark[0]
         self._changes = 0
         self._offered: tuple[Checkpoint | None, int] = (checkpoint, 0)
         self._saved = 0
-
-    @property
-    def mark(self) -> tuple[int, str]:
-        """Sequence number and offset; (-1, "") while nothing is settled."""
-        return self._mark
-
-    @property
-    def received(self) -> int:
-        """The highest sequence number received or settled before this claim."""
-        return self._received
 
     @property
     def unsettled(self) -> int:
@@ -64,15 +52,15 @@ class WorkList:
     def receive(self, sequence_number: int, offset: str) -> bool:
         """Takes an event in. False: skip it, it is settled or in work already."""
         entry = (sequence_number, offset)
-        if sequence_number > self._received:
-            self._received = sequence_number
+        if sequence_number > self.received:
+            self.received = sequence_number
             self._queue.append(entry)
             if self._ahead and self._settled_before(sequence_number):
                 self._settled.add(sequence_number)
                 self._advance()
                 return False
         elif (
-            sequence_number <= self._mark[0]
+            sequence_number <= self.mark[0]
             or sequence_number in self._unsettled
             or sequence_number in self._settled
         ):
@@ -93,7 +81,7 @@ class WorkList:
 
     def checkpoint(self, saved_at: float, owner: str, epoch: int) -> Checkpoint:
         """The position as it is now; tell `saved` when it is stored."""
-        sequence_number, offset = self._mark
+        sequence_number, offset = self.mark
         made = Checkpoint(
             partition=self.partition,
             sequence_number=sequence_number,
@@ -122,8 +110,8 @@ class WorkList:
                 "each of them is settled or unsettled": set(numbers) == self._unsettled | self._settled,
                 "none of them is both": not self._unsettled & self._settled,
                 "the first of them is unsettled": not numbers or numbers[0] in self._unsettled,
-                "all are above the mark": not numbers or numbers[0] > self._mark[0],
-                "none is above the highest received": self._received >= max([*numbers, self._mark[0]]),
+                "all are above the mark": not numbers or numbers[0] > self.mark[0],
+                "none is above the highest received": self.received >= max([*numbers, self.mark[0]]),
             }.items()
             if not holds
         ]
@@ -137,8 +125,8 @@ class WorkList:
 
     def _advance(self) -> None:
         while self._queue and self._queue[0][0] in self._settled:
-            self._mark = self._queue.popleft()
-            self._settled.remove(self._mark[0])
+            self.mark = self._queue.popleft()
+            self._settled.remove(self.mark[0])
             self._changes += 1
 
     def _runs(self) -> Iterator[tuple[int, int]]:
@@ -159,5 +147,5 @@ class WorkList:
                 if sequence_number in self._settled:
                     yield sequence_number, sequence_number
         for first, last in self._ahead:
-            if last > self._received:
-                yield max(first, self._received + 1), last
+            if last > self.received:
+                yield max(first, self.received + 1), last
