@@ -39,7 +39,6 @@ def consumer_app() -> typer.Typer:
 def _run(root: Path, work: Callable[[api.ConsumerTables], Coroutine[Any, Any, _T]]) -> _T:
     """Runs `work` with the tables and closes them; expected errors become one message and exit status 1."""
     from consumer.web import api  # noqa: PLC0415 - the SDKs take a second; --help needs none
-    from foundation.azure.connections import ConnectionSettingsError  # noqa: PLC0415
     from foundation.errors import StoreUnavailableError  # noqa: PLC0415
 
     async def main() -> _T:
@@ -51,7 +50,7 @@ def _run(root: Path, work: Callable[[api.ConsumerTables], Coroutine[Any, Any, _T
 
     try:
         return run(main)
-    except (ConnectionSettingsError, StoreUnavailableError, ValueError) as error:
+    except (StoreUnavailableError, ValueError) as error:
         fail(str(error))
 
 

@@ -23,6 +23,8 @@ from azure.core.credentials_async import AsyncTokenCredential
 from azure.identity.aio import DefaultAzureCredential, ManagedIdentityCredential
 from msgspec import Struct
 
+from foundation.errors import SettingsError
+
 if TYPE_CHECKING:
     from azure.data.tables.aio import TableServiceClient
     from azure.eventhub.aio import EventHubConsumerClient
@@ -44,7 +46,7 @@ _Client = TypeVar("_Client")
 _TLS_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
 
 
-class ConnectionSettingsError(ValueError):
+class ConnectionSettingsError(SettingsError, ValueError):
     """A connection's settings are missing or malformed; the message names them, not their values."""
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 from azure.core.credentials_async import AsyncTokenCredential
 from azure.core.pipeline.transport import AioHttpTransport
-from azure.cosmos.aio import CosmosClient
+from azure.cosmos.aio import ContainerProxy, CosmosClient
 from msgspec import Struct
 
 from foundation.azure import connections
@@ -74,6 +74,38 @@ async def cosmos_client(settings: Settings, prefix: str, **options: Any) -> Cosm
     except BaseException:
         await transport.close()
         raise
+
+
+class CosmosPlace:
+    """A container that a connection leads to; its repr is how messages name it."""
+
+    def __init__(self, settings: Settings, connection: str, database: str, container: str) -> None:
+        self._settings = settings
+        self._connection = connection
+        self._names = (database, container)
+        self._client: CosmosClient | None = None
+        self._proxy: ContainerProxy | None = None
+
+    def __repr__(self) -> str:
+        return f"container '{self._names[1]}' in database '{self._names[0]}' of connection {self._connection}"
+
+    async def _connect(self, **options: Any) -> CosmosClient:
+        """Makes the client, with `options` as `cosmos_client` has them. Raises ConnectionSettingsError."""
+        self._client = await cosmos_client(self._settings, self._connection, **options)
+        database, container = self._names
+        self._proxy = self._client.get_database_client(database).get_container_client(container)
+        return self._client
+
+    @property
+    def _open(self) -> ContainerProxy:
+        if self._proxy is None:
+            raise RuntimeError(f"{self!r} is not open")
+        return self._proxy
+
+    async def aclose(self) -> None:
+        client, self._client, self._proxy = self._client, None, None
+        if client is not None:
+            await client.close()
 
 
 async def _transport(settings: Settings) -> AioHttpTransport:

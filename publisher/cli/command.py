@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from foundation.azure.connections import ConnectionSettingsError
 from foundation.errors import TidemarkError
 from publisher.errors import PublishError, PublishRefusedError, PublishUnavailableError
 
@@ -67,7 +66,7 @@ def ends_told(entity: str, connection: str, *, stopped: str = "stopped") -> Iter
     """
     try:
         yield
-    except (PublishError, TidemarkError, ConnectionSettingsError, OSError) as error:
+    except (PublishError, TidemarkError, OSError) as error:
         console.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
         if isinstance(error, PublishRefusedError | PublishUnavailableError):
             console.print(f"look at {escape(entity)} and at the app setting {escape(connection)}")

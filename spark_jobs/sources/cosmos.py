@@ -38,7 +38,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from consumer.mapping.documents import parse_path, partition_key_text
-from foundation.azure.connections import ConnectionSettingsError, network_story
+from foundation.azure.connections import network_story
 from foundation.azure.cosmos import cosmos_client
 from foundation.errors import SettingsError
 from spark_jobs.errors import InputError, JobError
@@ -135,7 +135,7 @@ class CosmosReader(DataSourceReader):
             return await cosmos_client(
                 self._settings, self._connection, retry_total=3, retry_throttle_total=9
             )
-        except (ConnectionSettingsError, SettingsError) as error:
+        except SettingsError as error:
             raise InputError(str(error)) from None
 
     def _proxy(self, client: CosmosClient) -> ContainerProxy:

@@ -16,14 +16,13 @@ from typing import Any
 import aiohttp
 from azure.core.exceptions import AzureError
 from azure.core.pipeline import PipelineRequest
-from azure.cosmos.aio import ContainerProxy, CosmosClient
 from azure.cosmos.exceptions import CosmosBatchOperationError, CosmosHttpResponseError
 from azure.cosmos.partition_key import NonePartitionKeyValue
 from msgspec import Struct
 
 from consumer.sinks.cosmos.answers import Answer
-from foundation.azure.connections import ConnectionSettingsError, Settings, network_story, retry_after
-from foundation.azure.cosmos import cosmos_client, cosmos_endpoint
+from foundation.azure.connections import network_story, retry_after
+from foundation.azure.cosmos import CosmosPlace
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 
 _LARGE_BODY = 1 << 20
@@ -57,40 +56,19 @@ class KeyRange(Struct, frozen=True):
     id: str
 
 
-class CosmosContainer:
+class CosmosContainer(CosmosPlace):
     """Requests to one container. Each is sent once; a lost or unreadable answer is an Answer with status 0."""
-
-    def __init__(self, settings: Settings, connection: str, database: str, container: str) -> None:
-        self._settings = settings
-        self._connection = connection
-        self._names = (database, container)
-        self._client: CosmosClient | None = None
-        self._proxy: ContainerProxy | None = None
-
-    def __repr__(self) -> str:
-        return f"container '{self._names[1]}' in database '{self._names[0]}' of connection {self._connection}"
 
     async def open(self) -> ContainerDefinition:
         """Connects and reads the definition. Raises SettingsError, UnavailableError."""
-        try:
-            cosmos_endpoint(self._settings, self._connection)
-            self._client = await cosmos_client(self._settings, self._connection)
-        except ConnectionSettingsError as error:
-            raise SettingsError(str(error)) from error
-        database, container = self._names
-        self._proxy = self._client.get_database_client(database).get_container_client(container)
+        client = await self._connect()
         try:
             with self._named_errors():
-                await self._client.__aenter__()
+                await client.__aenter__()
             return await self.definition()
         except BaseException:
             await self.aclose()
             raise
-
-    async def aclose(self) -> None:
-        client, self._client, self._proxy = self._client, None, None
-        if client is not None:
-            await client.close()
 
     async def definition(self) -> ContainerDefinition:
         """The container as it is now. Raises SettingsError where there is none, UnavailableError."""
@@ -162,12 +140,6 @@ class CosmosContainer:
             return Answer(message=network_story(error))
         except Exception as error:  # noqa: BLE001 - from the SDK's own code, such as reading an answer that is none
             return Answer(message=f"the answer cannot be read: {error!r}", by_sdk=True)
-
-    @property
-    def _open(self) -> ContainerProxy:
-        if self._proxy is None:
-            raise RuntimeError(f"{self!r} is not open")
-        return self._proxy
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:

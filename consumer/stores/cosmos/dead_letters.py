@@ -7,13 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from azure.cosmos import PartitionKey
-from azure.cosmos.aio import ContainerProxy, CosmosClient
 from azure.cosmos.exceptions import CosmosHttpResponseError
 
 from consumer.model import DeadLetter
 from consumer.stores.letter_document import event_of, from_document, to_document
-from foundation.azure.connections import ConnectionSettingsError, Settings, network_story, retry_after
-from foundation.azure.cosmos import cosmos_client
+from foundation.azure.connections import Settings, network_story, retry_after
+from foundation.azure.cosmos import CosmosPlace
 from foundation.errors import SettingsError, TidemarkError, UnavailableError
 from foundation.gathering import gather, next_page
 
@@ -23,7 +22,7 @@ _FORBIDDEN = frozenset("/\\?#")  # in an id
 _Result = TypeVar("_Result")
 
 
-class CosmosDeadLetterStore:
+class CosmosDeadLetterStore(CosmosPlace):
     """A DeadLetterStore of one hub and consumer group. The container may hold those of others, too.
 
     It is created if missing, which takes the account's key: an identity may not create it. A document holds 2 MB. An
@@ -40,14 +39,8 @@ class CosmosDeadLetterStore:
         hub: str,
         consumer_group: str,
     ) -> None:
-        self._settings = settings
-        self._connection = connection
-        self._names = (database, container)
+        super().__init__(settings, connection, database, container)
         self._scope = (hub, consumer_group)
-        self._client: CosmosClient | None = None
-
-    def __repr__(self) -> str:
-        return f"container '{self._names[1]}' in database '{self._names[0]}' of connection {self._connection}"
 
     async def open(self) -> None:
         try:
@@ -74,7 +67,7 @@ class CosmosDeadLetterStore:
         given = {name: value for name, value in wanted.items() if value is not None}
         where = " AND ".join(f"c.{name} = @{name}" for name in given)
         options: dict[str, Any] = {} if partition is None else {"partition_key": partition}
-        pages = self._proxy.query_items(
+        pages = self._open.query_items(
             f"SELECT * FROM c WHERE {where} ORDER BY c.position",  # noqa: S608 - the names are the four above
             parameters=[{"name": f"@{name}", "value": value} for name, value in given.items()],
             max_item_count=_AT_ONCE,
@@ -88,7 +81,7 @@ class CosmosDeadLetterStore:
         partition = self._partition(letter_id)
         if partition is None:
             return None
-        work = self._found(self._proxy.read_item(letter_id, partition))
+        work = self._found(self._open.read_item(letter_id, partition))
         document = await self._answered("reading a dead letter of", None, work)
         return self._letter(document) if document is not None else None
 
@@ -101,42 +94,25 @@ class CosmosDeadLetterStore:
                 found += await self._answered("deleting a dead letter of", None, work) is not None
         return found
 
-    async def aclose(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
-
-    @property
-    def _proxy(self) -> ContainerProxy:
-        if self._client is None:
-            raise RuntimeError(f"{self!r} is not open")
-        database, container = self._names
-        return self._client.get_database_client(database).get_container_client(container)
-
     async def _connected(self) -> Mapping[str, Any]:
         """A client, and the definition of the container, which is there then."""
-        try:
-            # here the SDK's own patience with 429 is welcome: a letter holds up its partition until it is stored
-            self._client = await cosmos_client(
-                self._settings, self._connection, retry_total=3, retry_throttle_total=9
-            )
-        except ConnectionSettingsError as error:
-            raise SettingsError(str(error)) from error
-        await self._client.__aenter__()
-        found = await self._found(self._proxy.read())
+        # here the SDK's own patience with 429 is welcome: a letter holds up its partition until it is stored
+        client = await self._connect(retry_total=3, retry_throttle_total=9)
+        await client.__aenter__()
+        found = await self._found(self._open.read())
         if found is not None:
             return found
         database, container = self._names
-        created = await self._client.get_database_client(database).create_container_if_not_exists(
+        created = await client.get_database_client(database).create_container_if_not_exists(
             container, PartitionKey(path=PARTITION_KEY)
         )
         return await created.read()
 
     async def _put(self, letter: DeadLetter) -> None:
-        await self._proxy.upsert_item({"id": letter.id, **to_document(letter)})
+        await self._open.upsert_item({"id": letter.id, **to_document(letter)})
 
     async def _delete(self, letter_id: str, partition: str) -> bool:
-        await self._proxy.delete_item(letter_id, partition)
+        await self._open.delete_item(letter_id, partition)
         return True
 
     async def _found(self, work: Awaitable[_Result]) -> _Result | None:
