@@ -45,36 +45,44 @@ class PartitionStats(Struct, frozen=True, array_like=True):
     in_flight: _Count = 0
 
 
-class ConsumerStats(Struct, frozen=True, kw_only=True):
+class InstanceFigures(Struct, frozen=True, kw_only=True):
     """One instance at the time `at`. Rates are of the time since the last row; totals since its start.
 
-    `rate_limit` 0 means none. `throttled_share` is the share of attempts answered 429. `ru_per_record` is the
-    average charge of a record written since the last row, None when none was; `last_ru_per_record` is the
-    newest one known, which stays. `oldest_age_s` is the time since the first attempt of the oldest event
-    begun and not settled. `failed_total` are events that failed for good: the dead letters, for nothing else does.
+    `throttled_share` is the share of attempts answered 429. `ru_per_record` is the average charge of a record written.
+    `oldest_age_s` is the time since the first attempt of the oldest event begun and not settled.
     """
 
-    consumer: str
     instance: str
     at: _Amount
     hub: str = ""
     consumer_group: str = ""
-    rate_limit: _Amount = 0.0
     received_per_s: _Amount = 0.0
     written_per_s: _Amount = 0.0
     retried_per_s: _Amount = 0.0
     throttled_share: _Share = 0.0
     ru_per_record: _Amount | None = None
-    last_ru_per_record: _Amount | None = None
     ru_per_s: _Amount = 0.0
     backlog_count: _Count = 0
     backlog_bytes: _Count = 0
     oldest_age_s: _Amount = 0.0
     dead_letters_total: _Count = 0
     written_total: _Count = 0
-    failed_total: _Count = 0
     retried_total: _Count = 0
     throttled_total: _Count = 0
+
+
+class ConsumerStats(InstanceFigures, frozen=True, kw_only=True):
+    """A row: figures of an instance, and its partitions.
+
+    `rate_limit` 0 means none. `ru_per_record` is of the time since the last row, None when nothing was written;
+    `last_ru_per_record` is the newest one known, which stays. `failed_total` are events that failed for good: the dead
+    letters, for nothing else does.
+    """
+
+    consumer: str
+    rate_limit: _Amount = 0.0
+    last_ru_per_record: _Amount | None = None
+    failed_total: _Count = 0
     lag: tuple[PartitionStats, ...] = ()
     paused: bool = False
     stopping: bool = False

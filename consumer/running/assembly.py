@@ -13,8 +13,6 @@ from consumer.mapping.transforms import load_transform
 from consumer.model import Stream
 from consumer.ports import CheckpointStore, DeadLetterStore, LeaseStore, Sink
 from consumer.receiving.receiver import HubReceiver, ReceiverOptions
-from consumer.running.driver import DriverSettings
-from consumer.running.runtime import RuntimeSettings
 from consumer.sinks.cosmos.bulk import CosmosBulkSink
 from consumer.stores.blob.checkpoints import BlobCheckpointStore
 from consumer.stores.blob.dead_letters import BlobDeadLetterStore
@@ -28,7 +26,6 @@ from consumer.telemetry.reporter import Reporter
 from consumer.telemetry.stats_store import TableStatsStore
 from foundation.app_settings import STORAGE
 from foundation.azure.connections import ConnectionSettingsError, blob_container, event_hubs_endpoint
-from foundation.errors import SettingsError
 
 if TYPE_CHECKING:  # SQLAlchemy and the blob client are loaded only by those who use them
     from azure.storage.blob.aio import ContainerClient
@@ -50,10 +47,7 @@ class Parts:
         """Raises SettingsError for a connection that cannot work."""
         self.config = config
         self.settings = settings
-        try:
-            self.namespace = event_hubs_endpoint(settings, config.hub_connection).address
-        except ConnectionSettingsError as error:
-            raise SettingsError(str(error)) from error
+        self.namespace = event_hubs_endpoint(settings, config.hub_connection).address
         self._database: SqlDatabase | None = None
 
     def sink(self) -> Sink:
@@ -140,10 +134,7 @@ class Parts:
         return self._database
 
     def _container(self, name: str) -> ContainerClient:
-        try:
-            return blob_container(self.settings, self.config.storage_connection, name)
-        except ConnectionSettingsError as error:
-            raise SettingsError(str(error)) from error
+        return blob_container(self.settings, self.config.storage_connection, name)
 
 
 def reporter(
@@ -185,28 +176,4 @@ def reporter(
         rates=rates,
         landing=Landing(told.folder, instance, rotate=told.land) if told.folder else None,
         metrics=azure_monitor_metrics(identity, settings) if monitor else ConsumerMetrics(identity),
-    )
-
-
-def driver_settings(config: ConsumerConfig) -> DriverSettings:
-    """What of the configuration is the driver's."""
-    return DriverSettings(
-        config.hub,
-        config.consumer_group,
-        config.limits,
-        config.batches,
-        config.rate,
-        dry_run=config.dry_run,
-    )
-
-
-def runtime_settings(config: ConsumerConfig, owner: str) -> RuntimeSettings:
-    """What of it is the runtime's."""
-    return RuntimeSettings(
-        owner,
-        config.policy,
-        config.lease_interval,
-        config.lease_expiry,
-        shutdown=config.shutdown,
-        fleet_rate=config.fleet_rate,
     )

@@ -22,10 +22,11 @@ from consumer.leasing.claiming import CALL, claim_partition
 from consumer.leasing.ownership import unique_owner
 from consumer.model import Checkpoint, Claim, Event
 from consumer.ports import CheckpointStore
-from consumer.running.assembly import Parts, driver_settings, reporter
-from consumer.running.driver import Driver
+from consumer.running.assembly import Parts, reporter
+from consumer.running.driver import Driver, DriverSettings
 from consumer.running.process import close_part
 from consumer.stores.memory import MemoryCheckpointStore
+from consumer.telemetry.records import shared
 from foundation.errors import SettingsError, TidemarkError
 from foundation.logs import quiet_sdks
 
@@ -133,7 +134,7 @@ class _Working:
         self.stored = parts.checkpoints() if self._sink.transactional else None
         self._letters = parts.letters()
         self.driver = Driver(
-            driver_settings(parts.config), self._sink, self.stored or progress, self._letters
+            shared(DriverSettings, parts.config), self._sink, self.stored or progress, self._letters
         )
         self._reporter = reporter(
             parts,

@@ -8,17 +8,16 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
-from msgspec import structs
-
 from consumer.config import ConsumerConfig
 from consumer.core.statistics import PipelineStatistics
 from consumer.leasing.ownership import unique_owner
 from consumer.model import Checkpoint
 from consumer.ports import CheckpointStore, LeaseStore
-from consumer.running.assembly import Parts, driver_settings, reporter, runtime_settings
-from consumer.running.driver import Driver
-from consumer.running.runtime import Consumer
+from consumer.running.assembly import Parts, reporter
+from consumer.running.driver import Driver, DriverSettings
+from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
+from consumer.telemetry.records import shared
 from foundation.errors import TidemarkError
 from foundation.logs import quiet_sdks
 
@@ -57,7 +56,7 @@ class ConsumerProcess:
         if config.dry_run:  # nobody else may notice
             self._checkpoints, self._leases = MemoryCheckpointStore(), MemoryLeaseStore()
         self.driver = Driver(
-            structs.replace(driver_settings(config), rate=self._rate),
+            shared(DriverSettings, config, rate=self._rate),
             self._sink,
             self._checkpoints,
             self._letters,
@@ -65,7 +64,7 @@ class ConsumerProcess:
             on_fenced=lambda partition, epoch: self.consumer.fenced(partition, epoch),  # noqa: PLW0108 - made below
         )
         self.consumer = Consumer(
-            runtime_settings(config, self.owner),
+            shared(RuntimeSettings, config, owner=self.owner),
             self._receiver,
             self.driver,
             self._checkpoints,

@@ -13,51 +13,28 @@ from msgspec import Struct
 
 from consumer.leasing.balance import partition_order
 from consumer.telemetry.rate_orders import RateOrder
-from consumer.telemetry.records import shared
-from foundation.consumer_stats import ConsumerStats, totals
+from consumer.telemetry.records import PartitionRecord, shared
+from foundation.consumer_stats import ConsumerStats, InstanceFigures, totals
 from foundation.version import VERSION
 
 STALE_AFTER = 60.0
 """Age of a row, in seconds, from which its instance counts as gone: twelve rows missed, as for the collector."""
 
 
-class InstanceView(Struct, frozen=True):
+class InstanceView(InstanceFigures, frozen=True, kw_only=True):
     """One instance: its row without the partitions. `state` is `alive`, `paused`, `stopped` or `stale`."""
 
-    instance: str
     state: str
-    at: float
     age: float
-    hub: str
-    consumer_group: str
     partitions: tuple[str, ...]
     rate_limit: float | None
-    received_per_s: float
-    written_per_s: float
-    retried_per_s: float
-    throttled_share: float
-    ru_per_record: float | None
-    ru_per_s: float
-    backlog_count: int
-    backlog_bytes: int
-    oldest_age_s: float
-    written_total: int
-    retried_total: int
-    throttled_total: int
-    dead_letters_total: int
 
 
-class PartitionView(Struct, frozen=True):
+class PartitionView(PartitionRecord, frozen=True, kw_only=True):
     """One partition as its newest owner tells, the live ones first. `live` is false when that one is gone."""
 
-    partition: str
     instance: str
     live: bool
-    last_enqueued: int | None
-    received: int | None
-    low_water: int | None
-    lag: int | None
-    in_flight: int
 
 
 class ConsumerView(Struct, frozen=True):

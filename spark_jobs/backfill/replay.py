@@ -17,9 +17,9 @@ from msgspec import Struct
 from consumer.config import ConsumerConfig, read_config
 from consumer.model import Event
 from consumer.ports import CheckpointStore
-from consumer.running.assembly import driver_settings
-from consumer.running.driver import Driver
+from consumer.running.driver import Driver, DriverSettings
 from consumer.sinks.cosmos.bulk import WriteMode
+from consumer.telemetry.records import shared
 from foundation.errors import TidemarkError
 from spark_jobs.backfill.budget import coordinator
 from spark_jobs.backfill.budget.board import NUMBERS, Counts
@@ -89,7 +89,7 @@ class _Writing:
         self._sink: BackfillSink = open_sink(config, replaying.settings, replaying.mode)
         self._letters: CountedLetters = open_letters(config, replaying.settings)
         self._ledger: CheckpointStore = open_ledger(config, replaying.settings, replaying.ledgers[partition])
-        self._driver = Driver(driver_settings(config), self._sink, self._ledger, self._letters)
+        self._driver = Driver(shared(DriverSettings, config), self._sink, self._ledger, self._letters)
         self._pace: Pace | None = None
         self._rate = 1.0
         self._seen = Counts()
