@@ -16,17 +16,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Engine, Table, create_engine, event, inspect
+from sqlalchemy import Connection, Engine, Table, create_engine, event, exc, inspect
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    IntegrityError,
-    NoSuchModuleError,
-    OperationalError,
-    ProgrammingError,
-    SQLAlchemyError,
-    StatementError,
-)
 from sqlalchemy.pool import StaticPool
 from sqlalchemy.schema import CreateTable
 
@@ -153,7 +144,7 @@ class SqlDatabase:
             raise UnavailableError(f"{self!r} has not answered by the deadline") from None
         except TidemarkError:
             raise
-        except SQLAlchemyError as error:
+        except exc.SQLAlchemyError as error:
             raise UnavailableError(f"{self!r}: {message_of(error)}") from error
         except Exception as error:
             raise UnavailableError(f"{self!r}: {type(error).__name__}: {message_of(error)}") from error
@@ -182,7 +173,7 @@ class SqlDatabase:
             try:
                 with self.engine.begin() as connection:
                     return work(connection)
-            except IntegrityError:
+            except exc.IntegrityError:
                 continue
         with self.engine.begin() as connection:
             return work(connection)
@@ -202,7 +193,7 @@ class SqlDatabase:
         for table in tables:
             try:
                 table.create(self.engine, checkfirst=True)
-            except (ProgrammingError, OperationalError, IntegrityError):
+            except (exc.ProgrammingError, exc.OperationalError, exc.IntegrityError):
                 # Another consumer may have created it at the same moment.
                 if not inspect(self.engine).has_table(table.name):
                     raise
@@ -232,7 +223,7 @@ def ddl(tables: Sequence[Table], dialect: str) -> str:
 def _readable(url: str, setting: str) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except exc.ArgumentError:
         raise SettingsError(
             f"{setting} is no database URL; expected sqlite:///file, postgresql://user@host/database or "
             "mssql+pyodbc://..."
@@ -255,7 +246,7 @@ def _engine(url: URL, setting: str, connections: int) -> Engine:
         options["connect_args"] = {"timeout": LOGIN_TIMEOUT}
     try:
         engine = create_engine(url, **options)
-    except (NoSuchModuleError, ImportError) as error:
+    except (exc.NoSuchModuleError, ImportError) as error:
         extra = _EXTRAS.get(backend)
         hint = f"; install tidemark[{extra}]" if extra else ""
         raise SettingsError(
@@ -306,7 +297,7 @@ def _json(value: Any) -> str:
 
 def message_of(error: BaseException) -> str:
     """One line, without the statement and its parameters: those hold the events' data."""
-    cause = error.orig if isinstance(error, StatementError) and error.orig is not None else error
+    cause = error.orig if isinstance(error, exc.StatementError) and error.orig is not None else error
     text = " ".join(str(cause).split()) or type(cause).__name__
     name = NAMES.get(sqlstate(error))
     return f"{name}: {text}" if name else text
@@ -325,7 +316,7 @@ NAMES = {
 
 def sqlstate(error: BaseException) -> str:
     """The five characters of the database's answer; '' where there is none, as with SQLite."""
-    cause = error.orig if isinstance(error, StatementError) else None
+    cause = error.orig if isinstance(error, exc.StatementError) else None
     state = getattr(cause, "sqlstate", None)
     if state is None and cause is not None and cause.args and isinstance(cause.args[0], str):
         state = cause.args[0]  # pyodbc

@@ -23,18 +23,9 @@ from collections.abc import Mapping
 from copy import copy
 
 from scaling.config.policy import Policy
+from scaling.decision import blockers
 from scaling.decision import pacing as pace
-from scaling.decision.blockers import (
-    PLATFORM_FLOOR,
-    REASON_OF,
-    REFUSAL_REMEMBERED,
-    Situation,
-    blockers_of,
-    known_refusal,
-    out_ceiling_text,
-    pause_limit,
-    time_flip,
-)
+from scaling.decision.blockers import PLATFORM_FLOOR, REASON_OF, Situation, time_flip
 from scaling.decision.missing import first_missing, missing_flips, verdicts_of
 from scaling.decision.orders import active_pause
 from scaling.model import (
@@ -192,7 +183,7 @@ class _Case(Situation):
         direction = Direction.OUT if wanted > current else Direction.IN
         paused = active_pause(self.controls, direction, self.now)
         if paused is not None:
-            limit, flips = pause_limit(self, paused, wanted, reason)
+            limit, flips = blockers.pause_limit(self, paused, wanted, reason)
             return self._hold(Reason.PAUSED, flips, limits=(limit,))
         return self._act(wanted, reason, (), self.verdict.note, flips=flips)
 
@@ -212,14 +203,12 @@ class _Case(Situation):
         if stable == current:
             return self._stabilizing(wanted)
         direction = Direction.OUT if stable > current else Direction.IN
-        blockers = blockers_of(self, direction, stable)
-        if blockers:
-            return self._hold(
-                blockers[0][0].reason,
-                tuple(flip for _, flips in blockers for flip in flips),
-                self.verdict.note,
-                limits=tuple(limit for limit, _ in blockers),
+        if found := blockers.blockers_of(self, direction, stable):
+            limits, flips = (
+                tuple(limit for limit, _ in found),
+                tuple(flip for _, own in found for flip in own),
             )
+            return self._hold(limits[0].reason, flips, self.verdict.note, limits=limits)
         return self._reduced(wanted, stable, direction, reason)
 
     def _stabilizing(self, wanted: int) -> Recommendation:
@@ -280,7 +269,7 @@ class _Case(Situation):
                 return self._between_steps(exact, tuple(limits))
         within = self.verdict.out_ceiling
         if direction is Direction.OUT and within is not None and within < desired:
-            limits.append(Limit(Reason.LOCK_STEP, desired, within, out_ceiling_text(self)))
+            limits.append(Limit(Reason.LOCK_STEP, desired, within, blockers.out_ceiling_text(self)))
             desired = within
         clamped = min(max(desired, self.low), self.high)
         if clamped != desired:
@@ -333,8 +322,8 @@ class _Case(Situation):
         if dry_run:
             limits = (*limits, Limit(reason, desired, desired, "dry-run"))
             reason, flips = Reason.DRY_RUN, (Flip("control", "==", 0.0, reason),)
-        elif (refused := known_refusal(self, desired)) is not None:
-            until = refused.at + REFUSAL_REMEMBERED
+        elif (refused := blockers.known_refusal(self, desired)) is not None:
+            until = refused.at + blockers.REFUSAL_REMEMBERED
             limits = (*limits, Limit(Reason.REFUSED, desired, self.view.current, refused.detail))
             return self._hold(Reason.REFUSED, (time_flip(until, self._after(until)),), note, limits=limits)
         return self._made(desired, reason, self.verdict.evidence, flips, limits, note)

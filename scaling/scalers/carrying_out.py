@@ -26,6 +26,12 @@ FIRST_WAIT = 5.0
 """Seconds to the second try when the platform is busy and does not say how long; doubles each time."""
 
 
+class TargetRefusedError(ScalerError):
+    """The target is of a kind that cannot be set, or cannot be read before somebody changes something. The message says
+    what to do.
+    """
+
+
 class Wait(Struct, frozen=True):
     """Try again after `seconds`."""
 
@@ -43,6 +49,7 @@ class Order(Struct):
     now: float
     deadline: float
     monotonic: Callable[[], float]
+    label: str
     started: float = 0.0
     until: float = 0.0
     waited: float = 0.0
@@ -58,6 +65,14 @@ class Order(Struct):
     def time(self) -> float:
         """The time now, by the clock of `now`."""
         return self.now + self.monotonic() - self.started
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that a request may take."""
+        return max(self.until - self.monotonic(), 1.0)
+
+    def error(self, text: str, retry_after: float | None = None, *, unknown: bool = False) -> ScalerError:
+        return ScalerError(f"{self.label}: {text}", retry_after=retry_after, unknown=unknown)
 
     def back_off(self, retry_after: float | None) -> float:
         """Seconds to the next try: as the platform asks, or longer each time."""
@@ -92,10 +107,9 @@ async def reading(
     read: Awaitable[_Facts],
     failure_of: Callable[[Exception], Failure],
     advised: Callable[[Failure], str],
-    refused: type[ScalerError],
 ) -> _Facts:
-    """What `read` tells. Whatever else comes of it is a ScalerError with `label`, and of the kind `refused` where
-    asking again is of no use.
+    """What `read` tells. Whatever else comes of it is a ScalerError with `label`: TargetRefusedError where asking again
+    is of no use.
     """
     try:
         async with asyncio.timeout(READ_DEADLINE):
@@ -108,7 +122,7 @@ async def reading(
         failure = failure_of(error)
         text = f"{label}: {advised(failure)}"
         if failure.kind in {Kind.NOT_FOUND, Kind.FORBIDDEN}:
-            raise refused(text) from error
+            raise TargetRefusedError(text) from error
         raise ScalerError(text, retry_after=failure.retry_after) from error
     except ValueError as error:  # a setting at fault, or an answer that does not tell what is needed
         raise ScalerError(f"{label}: {error}") from error
@@ -139,16 +153,17 @@ def advice(failure: Failure, *, refused: str, absent: str) -> str:
 async def carry_out(
     order: _Order,
     attempt: Callable[[_Order], Awaitable[Effect | Wait]],
-    *,
-    label: str,
     sleep: Callable[[float], Awaitable[None]],
 ) -> Effect:
-    """Attempts until there is an effect. Raises ScalerError, with `label`, where a later delivery may succeed."""
+    """Attempts until there is an effect. Raises ScalerError where a later delivery may succeed."""
     while True:
-        step = await attempt(order)
+        try:
+            step = await attempt(order)
+        except TargetRefusedError as error:
+            return order.effect(EffectOutcome.REFUSED, None, str(error))
         if isinstance(step, Effect):
             return step
         order.waited += step.seconds
         if order.waited > PATIENCE or order.monotonic() + step.seconds > order.until:
-            raise ScalerError(f"{label}: {step.story}", retry_after=step.seconds)
+            raise order.error(step.story, step.seconds)
         await sleep(step.seconds)

@@ -32,15 +32,7 @@ from foundation.gathering import gather
 from foundation.keys import after, key_of
 from scaling.log_entry import LogEntry
 from scaling.ports import DecisionLog, LogPage
-from scaling.storage.rows import (
-    LOG_COLUMNS,
-    LOG_DATA,
-    TRANSACTION_ROWS,
-    log_row,
-    log_row_key,
-    read_log_row,
-    wire_size_of,
-)
+from scaling.storage import rows as layout
 
 TARGETS = "~targets"  # no encoded target has these characters
 PAGE_MAX = 1_000  # rows the service returns per request
@@ -50,7 +42,7 @@ PURGED_AT_ONCE = 8  # partitions
 BATCH_BYTES = (
     1_000_000  # the HTTP client copies a body in one go; above 1 MiB it warns of holding up the loop
 )
-_COLUMNS = [*LOG_COLUMNS, *LOG_DATA]
+_COLUMNS = [*layout.LOG_COLUMNS, *layout.LOG_DATA]
 
 
 class Position(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -118,13 +110,13 @@ class TableDecisionLog(TableStore):
         partitions: dict[str, dict[str, dict[str, Any]]] = {}
         names: dict[str, str] = {}
         for entry in entries:
-            partition, row = key_of(entry.target), log_row_key(entry.at, entry.key)
+            partition, row = key_of(entry.target), layout.log_row_key(entry.at, entry.key)
             names[partition] = entry.target
             # The last of equal keys wins: a transaction may hold a row only once.
             partitions.setdefault(partition, {})[row] = {
                 "PartitionKey": partition,
                 "RowKey": row,
-                **log_row(entry),
+                **layout.log_row(entry),
             }
         for partition, rows in partitions.items():
             await self._register(partition, names[partition])
@@ -169,15 +161,15 @@ class TableDecisionLog(TableStore):
         if len(rows) > limit:
             newest = rows[limit - 1]
             more = encode_position(Position(target, newest["PartitionKey"], newest["RowKey"]))
-        return LogPage(tuple(read_log_row(row) for row in rows[:limit]), more)
+        return LogPage(tuple(layout.read_log_row(row) for row in rows[:limit]), more)
 
     async def get(self, target: str, at: float, key: str) -> LogEntry | None:
         try:
-            row_key = log_row_key(at, key)
+            row_key = layout.log_row_key(at, key)
         except ValueError:  # no entry can have such a time
             return None
         row = await self._table.get(key_of(target), row_key)
-        return None if row is None else read_log_row(row, inputs=True)
+        return None if row is None else layout.read_log_row(row, inputs=True)
 
     async def purge(self, *, before: float) -> int:
         """Deletes for PURGE_SECONDS at most; later calls go on with the rest, each with other targets first."""
@@ -195,8 +187,8 @@ class TableDecisionLog(TableStore):
                     select=["PartitionKey", "RowKey"],
                     limit=PAGE_MAX,
                 )
-                for start in range(0, len(rows), TRANSACTION_ROWS):
-                    removed += await self._delete(rows[start : start + TRANSACTION_ROWS])
+                for start in range(0, len(rows), layout.TRANSACTION_ROWS):
+                    removed += await self._delete(rows[start : start + layout.TRANSACTION_ROWS])
                     if loop.time() >= until:
                         break
                 if len(rows) < PAGE_MAX:
@@ -260,8 +252,8 @@ def _batches(rows: Sequence[Row]) -> list[list[Row]]:
     batches: list[list[Row]] = []
     size = 0
     for row in rows:
-        more = wire_size_of(row)
-        if not batches or size + more > BATCH_BYTES or len(batches[-1]) == TRANSACTION_ROWS:
+        more = layout.wire_size_of(row)
+        if not batches or size + more > BATCH_BYTES or len(batches[-1]) == layout.TRANSACTION_ROWS:
             batches.append([])
             size = 0
         batches[-1].append(row)

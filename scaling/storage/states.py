@@ -17,14 +17,7 @@ from foundation.azure.tables import Table, TableStore, etag_of
 from foundation.keys import inverted, key_of
 from scaling.model import Controls, TargetState
 from scaling.ports import Snapshot
-from scaling.storage.rows import (
-    CorruptRowError,
-    Properties,
-    controls_row,
-    read_controls,
-    read_target,
-    target_row,
-)
+from scaling.storage import rows as layout
 from scaling.window import Window
 
 # The corrupt copies are skipped by the service: they may be large, and nobody here reads them.
@@ -70,11 +63,11 @@ class TableStateStore(TableStore):
             etags[name] = etag_of(row)
             unreadable: tuple[str, ...] = ()
             if name == "state":
-                state, windows, unreadable = read_target(row)
+                state, windows, unreadable = layout.read_target(row)
             elif name == "controls":
                 try:
-                    controls = read_controls(row)
-                except CorruptRowError:
+                    controls = layout.read_controls(row)
+                except layout.CorruptRowError:
                     unreadable = (name,)
             if unreadable:
                 await set_aside(self._table, row)
@@ -85,16 +78,16 @@ class TableStateStore(TableStore):
         self, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None
     ) -> None:
         """Raises ConflictError, TooLargeError and StoreUnavailableError; after the first two nothing was written."""
-        row = target_row(loaded.target, state, loaded.windows if windows is None else windows)
+        row = layout.target_row(loaded.target, state, loaded.windows if windows is None else windows)
         await self._table.save(entity(loaded.target, "state", row), loaded.etags.get("state"))
 
     async def save_controls(self, loaded: Snapshot, controls: Controls) -> None:
         """Raises ConflictError when the row of the orders changed since `loaded`, TooLargeError, StoreUnavailableError."""
-        row = entity(loaded.target, "controls", controls_row(controls))
+        row = entity(loaded.target, "controls", layout.controls_row(controls))
         await self._table.save(row, loaded.etags.get("controls"))
 
 
-def entity(target: str, name: str, row: Properties) -> dict[str, Any]:
+def entity(target: str, name: str, row: layout.Properties) -> dict[str, Any]:
     """The entity of a named row (`state`, `controls`); `Name` keeps what its key encodes."""
     return {"PartitionKey": key_of(target), "RowKey": key_of(name), "Name": name, **row}
 

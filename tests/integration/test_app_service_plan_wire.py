@@ -12,8 +12,8 @@ from devstack.resource_manager import BucketSize, OperationStyle, ResourceManage
 from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
-from scaling.scalers.app_service.plan_reader import TargetRefusedError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
+from scaling.scalers.carrying_out import TargetRefusedError
 from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
 
 pytestmark = pytest.mark.wire

@@ -12,8 +12,8 @@ from devstack.resource_manager import LocalAccount
 from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
+from scaling.scalers.carrying_out import TargetRefusedError
 from scaling.scalers.cosmos import planes as cosmos_planes
-from scaling.scalers.cosmos.errors import NoThroughputError
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
 from scaling.scalers.cosmos.throughput import UpdateBudget
 from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
@@ -139,7 +139,7 @@ async def test_what_has_no_throughput_of_its_own_is_refused_clearly(world, conta
     await database.create_container("shared", PartitionKey("/id"))
     scaler = world.scaler(container=container)
 
-    with pytest.raises(NoThroughputError, match=f"'{container}'.*no throughput of its own"):
+    with pytest.raises(TargetRefusedError, match=f"'{container}'.*no throughput of its own"):
         await scaler.current("flights", now=NOW)
     effect = await scaler.apply(action(1000, 2000), now=NOW)
 

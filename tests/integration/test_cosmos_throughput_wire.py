@@ -12,7 +12,7 @@ from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.arm import clients as arm
-from scaling.scalers.cosmos.errors import NoThroughputError
+from scaling.scalers.carrying_out import TargetRefusedError
 from scaling.scalers.cosmos.scaler import CosmosThroughputScaler
 from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
 from tests.virtual_time import Clock
@@ -151,7 +151,7 @@ async def test_what_has_no_throughput_of_its_own_is_refused_clearly(world, path,
     world.account.add("demo", "shared")
     scaler = world.scaler(path)
 
-    with pytest.raises(NoThroughputError, match=words):
+    with pytest.raises(TargetRefusedError, match=words):
         await scaler.current("flights", now=NOW)
     effect = await scaler.apply(action(1000, 2000), now=NOW)
 

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 from azure.core.exceptions import AzureError
 
 from foundation.azure.opening import Opened
-from scaling.ports import ScalerError
 from scaling.scalers.app_service.plan import PlanFacts, PlanId, facts_of, sku_maximum, why_refused
 from scaling.scalers.arm.clients import ArmClients, open_clients
 from scaling.scalers.arm.errors import Failure, Kind, classify
-from scaling.scalers.carrying_out import advice, reading
+from scaling.scalers.carrying_out import TargetRefusedError, advice, reading
 
 if TYPE_CHECKING:
     from azure.mgmt.monitor.models import AutoscaleSettingResource
@@ -36,14 +35,6 @@ HOLDER_AGE = 300.0
 """Seconds autoscale settings are remembered by default; they are edited by hand."""
 
 READER = "the 'Reader' role on the plan"
-
-
-class TargetRefusedError(ScalerError):
-    """The plan is of a kind whose instances cannot be set. The message says what to do."""
-
-
-class TargetUnreadableError(ScalerError):
-    """The plan cannot be read, and will not be until somebody changes something."""
 
 
 class PlanReader:
@@ -67,13 +58,11 @@ class PlanReader:
     async def read(self, now: float) -> tuple[AppServicePlan, PlanFacts]:
         """The plan as the SDK has it, and what it says.
 
-        Raises TargetRefusedError or TargetUnreadableError when asking again is of no use, else ScalerError.
+        Raises TargetRefusedError when asking again is of no use, else ScalerError.
         """
         label = f"plan '{self._plan.name}'"
         read = self._read(label, now)
-        return await reading(
-            label, read, classify, lambda failure: advice_of(failure, READER), TargetUnreadableError
-        )
+        return await reading(label, read, classify, lambda failure: advice_of(failure, READER))
 
     async def _read(self, label: str, now: float) -> tuple[AppServicePlan, PlanFacts]:
         web = (await self.clients()).web

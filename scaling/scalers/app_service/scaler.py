@@ -23,14 +23,8 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
-from scaling.ports import ScalerError
 from scaling.scalers.app_service.plan import PlanFacts, PlanId
-from scaling.scalers.app_service.plan_reader import (
-    PlanReader,
-    TargetRefusedError,
-    TargetUnreadableError,
-    advice_of,
-)
+from scaling.scalers.app_service.plan_reader import PlanReader, advice_of
 from scaling.scalers.arm.errors import Failure, Kind, classify
 from scaling.scalers.carrying_out import FIRST_WAIT, Order, Wait, carry_out, reading_back
 
@@ -111,16 +105,13 @@ class AppServicePlanScaler:
 
     async def apply(self, action: ScaleAction, *, now: float) -> Effect:
         """Carries out `action` within the deadline. Raises ScalerError where a later delivery may succeed."""
-        order = _Order(action, now, self._params.deadline_seconds, self._monotonic)
-        return await carry_out(order, self._try, label=f"plan '{self._plan.name}'", sleep=self._sleep)
+        order = _Order(action, now, self.deadline, self._monotonic, f"plan '{self._plan.name}'")
+        return await carry_out(order, self._try, self._sleep)
 
     # -- carrying out -----------------------------------------------------------------------------
 
     async def _try(self, order: _Order) -> Effect | Wait:
-        try:
-            plan, facts = await self._reader.read(order.now)
-        except (TargetRefusedError, TargetUnreadableError) as error:
-            return order.effect(EffectOutcome.REFUSED, None, str(error))
+        plan, facts = await self._reader.read(order.now)
         settled = await self._settle(order, facts)
         if isinstance(settled, Effect):
             return settled
@@ -153,10 +144,9 @@ class AppServicePlanScaler:
         assert plan.sku is not None  # noqa: S101 - the reader refuses plans without a SKU
         plan.sku.capacity = wanted
         plans = (await self._reader.clients()).web.app_service_plans
-        remaining = max(order.until - self._monotonic(), 1.0)
         accepted, order.asked = False, True
         try:
-            async with asyncio.timeout(remaining):
+            async with asyncio.timeout(order.remaining):
                 # No second PUT by the SDK: if the first one's answer is lost, the plan is asked. (The
                 # HTTP client still sends one, on a kept connection that breaks; it is the same order.)
                 # Asynchronous scaling lasts until servers turn up: what it gave at once is our effect.
@@ -197,7 +187,7 @@ class AppServicePlanScaler:
                     order.lesson = failure.story  # the plan, read again, may tell a lower maximum
                     return Wait(0.0, failure.story)
             case Kind.NO_IDENTITY:
-                raise ScalerError(f"plan '{self._plan.name}': {advice_of(failure, WRITER)}")
+                raise order.error(advice_of(failure, WRITER))
             case _:
                 pass
         return order.effect(EffectOutcome.REFUSED, facts.capacity, advice_of(failure, WRITER))
@@ -221,20 +211,13 @@ class AppServicePlanScaler:
             if moved or not facts.pending or facts.target is not None:  # servers may turn up in hours
                 break
             if self._monotonic() + self._params.poll_interval_seconds > order.until:
-                seconds = self._params.deadline_seconds
-                text = f"the change to {wanted} is still in progress after {seconds:g} s"
+                text = f"the change to {wanted} is still in progress after {order.deadline:g} s"
                 if not accepted:  # it may be a change of somebody else
-                    raise ScalerError(
-                        f"plan '{self._plan.name}': {text}", retry_after=FIRST_WAIT, unknown=True
-                    )
+                    raise order.error(text, FIRST_WAIT, unknown=True)
                 return order.effect(EffectOutcome.ACCEPTED, facts.capacity, text)
             await self._sleep(self._params.poll_interval_seconds)
         if failure is not None and not accepted and not moved and facts.target != wanted:
-            raise ScalerError(
-                f"plan '{self._plan.name}': nothing was changed: {failure.story}",
-                retry_after=failure.retry_after,
-                unknown=True,
-            )
+            raise order.error(f"nothing was changed: {failure.story}", failure.retry_after, unknown=True)
         return self._judge(order, wanted, facts, "" if failure is None else failure.story)
 
     def _judge(self, order: _Order, wanted: int, facts: PlanFacts, story: str) -> Effect:

@@ -6,17 +6,12 @@ import re
 
 from msgspec import Struct, structs
 
-from scaling.ports import ScalerError
 from scaling.scalers.arm import errors as arm_errors
 from scaling.scalers.arm.errors import Failure, Kind
 
 _RANGE = re.compile(r"values between (\d+) and (\d+)")
 _MINIMUM = re.compile(r"less than required minimum throughput (\d+)")
 _NOISE = re.compile(r"(\\r|\\n|\r|\n|\s*,?\s*ActivityId:).*", re.DOTALL)
-
-
-class NoThroughputError(ScalerError):
-    """There is no throughput of its own to set: shared, serverless, or not there at all."""
 
 
 class Range(Struct, frozen=True):

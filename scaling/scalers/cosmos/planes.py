@@ -17,7 +17,7 @@ from azure.core.exceptions import AzureError
 from foundation.azure.cosmos_account import account_key, account_name
 from foundation.azure.opening import Client, Opened
 from scaling.scalers.arm.clients import open_cosmos
-from scaling.scalers.cosmos.errors import NoThroughputError
+from scaling.scalers.carrying_out import TargetRefusedError
 from scaling.scalers.cosmos.throughput import (
     PARTITION_MAXIMUM,
     Throughput,
@@ -52,7 +52,7 @@ class Plane(ABC, Generic[Client]):
 
     @abstractmethod
     async def read(self, now: float) -> Throughput:
-        """Raises NoThroughputError, AzureError, and ValueError naming a bad setting or an odd answer."""
+        """Raises TargetRefusedError, AzureError, and ValueError naming a bad setting or an odd answer."""
 
     @abstractmethod
     async def write(self, value: int, seen: Throughput) -> None:
@@ -156,7 +156,7 @@ class DataPlane(Plane["CosmosClient"]):
         try:
             found = await owner.get_throughput()
         except (AttributeError, IndexError):  # 4.17 stumbles over the 404/10004 it makes up for no offer
-            raise NoThroughputError(f"{self.label}: {NO_OFFER}") from None
+            raise TargetRefusedError(f"{self.label}: {NO_OFFER}") from None
         maximum = found.auto_scale_max_throughput
         value = maximum if maximum is not None else found.offer_throughput
         if value is None:

@@ -26,10 +26,9 @@ import msgspec
 
 from foundation.azure.cosmos_account import account_key, account_name
 from scaling.model import Capacity, Effect, EffectOutcome, ScaleAction
-from scaling.ports import ScalerError
 from scaling.scalers.arm.errors import Failure, Kind
 from scaling.scalers.carrying_out import Order, Wait, advice, carry_out, reading, reading_back
-from scaling.scalers.cosmos.errors import NoThroughputError, Range, accepted_range, classify
+from scaling.scalers.cosmos.errors import Range, accepted_range, classify
 from scaling.scalers.cosmos.planes import NO_OFFER, DataPlane, ManagementPlane, Plane
 from scaling.scalers.cosmos.throughput import Throughput, ThroughputId, budget_of
 
@@ -106,7 +105,7 @@ class CosmosThroughputScaler:
         await self._plane.aclose()
 
     async def current(self, target: str, *, now: float) -> Capacity:  # noqa: ARG002 - one throughput per scaler
-        """Raises NoThroughputError where there is nothing to set, ScalerError when it cannot be read."""
+        """Raises TargetRefusedError where there is nothing to set, ScalerError when it cannot be read."""
         seen = await self._read(now)
         return Capacity(
             current=seen.effective,
@@ -119,14 +118,14 @@ class CosmosThroughputScaler:
 
     async def apply(self, action: ScaleAction, *, now: float) -> Effect:
         """Carries out `action` within the deadline. Raises ScalerError where a later delivery may succeed."""
-        order = _Order(action, now, self._params.deadline_seconds, self._monotonic)
-        return await carry_out(order, self._try, label=self._plane.label, sleep=self._sleep)
+        order = _Order(action, now, self.deadline, self._monotonic, self._plane.label)
+        return await carry_out(order, self._try, self._sleep)
 
     # -- reading ----------------------------------------------------------------------------------
 
     async def _read(self, now: float) -> Throughput:
         plane = self._plane
-        return await reading(plane.label, plane.read(now), classify, self._advice, NoThroughputError)
+        return await reading(plane.label, plane.read(now), classify, self._advice)
 
     def _advice(self, failure: Failure) -> str:
         return advice(failure, refused=f"it takes {self._plane.role}", absent=f", or {NO_OFFER}")
@@ -134,10 +133,7 @@ class CosmosThroughputScaler:
     # -- carrying out -----------------------------------------------------------------------------
 
     async def _try(self, order: _Order) -> Effect | Wait:
-        try:
-            seen = await self._read(order.now)
-        except NoThroughputError as error:
-            return order.effect(EffectOutcome.REFUSED, None, str(error))
+        seen = await self._read(order.now)
         settled = self._settle(order, seen)
         if isinstance(settled, Effect):
             return settled
@@ -180,7 +176,7 @@ class CosmosThroughputScaler:
     async def _update(self, order: _Order, seen: Throughput, wanted: int) -> Effect | Wait:
         order.asked = True
         try:
-            async with asyncio.timeout(max(order.until - self._monotonic(), 1.0)):
+            async with asyncio.timeout(order.remaining):
                 await self._plane.write(wanted, seen)
         except Exception as error:  # noqa: BLE001 - whatever it is, the order may have left: it is read back
             failure = classify(error)
@@ -199,7 +195,7 @@ class CosmosThroughputScaler:
             order.bounds = bounds
             return Wait(0.0, failure.story)
         if failure.kind is Kind.NO_IDENTITY:
-            raise ScalerError(f"{self._plane.label}: {self._advice(failure)}")
+            raise order.error(self._advice(failure))
         return order.effect(EffectOutcome.REFUSED, seen.value, self._advice(failure))
 
     def _wait(self, order: _Order, seen: Throughput, failure: Failure) -> Effect | Wait:
@@ -225,8 +221,7 @@ class CosmosThroughputScaler:
             text = f"asked for {wanted} RU/s, found {seen.value}: somebody else set it at the same time"
             return order.effect(EffectOutcome.FOREIGN_HAND, seen.value, text)
         if failure is not None:
-            text = f"{self._plane.label}: nothing was changed: {story}"
-            raise ScalerError(text, retry_after=failure.retry_after, unknown=True)
+            raise order.error(f"nothing was changed: {story}", failure.retry_after, unknown=True)
         text = f"the platform accepted {wanted} RU/s, but has {seen.value}"
         return order.effect(EffectOutcome.FAILED, seen.value, text)
 
