@@ -281,16 +281,8 @@ def effect_of(
     action: ScaleAction, outcome: EffectOutcome, at: float, detail: str, reached: int | None = None
 ) -> Effect:
     """The effect of an action; without `reached`, of one that changed nothing as far as is known."""
-    return Effect(
-        action.action_id,
-        action.target,
-        outcome,
-        action.from_capacity,
-        action.to_capacity,
-        reached,
-        at,
-        detail,
-    )
+    start, end = action.from_capacity, action.to_capacity
+    return Effect(action.action_id, action.target, outcome, start, end, reached, at, detail)
 
 
 class EffectRecord(Struct, frozen=True, array_like=True):

@@ -175,8 +175,8 @@ def summarize(window: Window, spec: WindowSpec, *, now: float) -> Summary:
     times, values = window.times, window.values
     count = len(times)
     if not count:
-        problem = window.failure.reason if window.failure else Reason.INCOMPLETE_WINDOW
-        return Summary(0, _NAN, _NAN, _NAN, _NAN, 0.0, _NAN, gap=True, problem=problem)
+        why = window.failure.reason if window.failure else Reason.INCOMPLETE_WINDOW
+        return Summary(0, _NAN, _NAN, _NAN, _NAN, 0.0, _NAN, gap=True, problem=why)
     newest = times[-1]
     covered = newest - times[0] + spec.interval
     if spec.schedule:
@@ -192,18 +192,9 @@ def summarize(window: Window, spec: WindowSpec, *, now: float) -> Summary:
     average = sum(values) / count
     if not lowest <= average <= highest:  # rounding must not lift a mean above its values
         average = highest if average > highest else lowest
-    return Summary(
-        count,
-        average,
-        highest,
-        lowest,
-        values[-1],
-        covered,
-        age,
-        bool(runs) and not tolerated,
-        _problem(window, spec, count, age, short=ahead > 0 and not tolerated),
-        missing,
-    )
+    gap = bool(runs) and not tolerated
+    problem = _problem(window, spec, count, age, short=ahead > 0 and not tolerated)
+    return Summary(count, average, highest, lowest, values[-1], covered, age, gap, problem, missing)
 
 
 def _problem(window: Window, spec: WindowSpec, count: int, age: float, *, short: bool) -> Reason | None:

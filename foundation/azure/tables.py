@@ -96,10 +96,7 @@ class Table:
                 await client.create_entity(row)
             else:
                 await client.update_entity(
-                    row,
-                    mode=UpdateMode.REPLACE,
-                    etag=etag,
-                    match_condition=MatchConditions.IfNotModified,
+                    row, mode=UpdateMode.REPLACE, etag=etag, match_condition=MatchConditions.IfNotModified
                 )
 
         await self._call(write)

@@ -24,10 +24,7 @@ def flapping(subject: Subject) -> Iterator[str]:
 
 
 def _flaps(
-    subject: Subject,
-    names: tuple[str, ...],
-    steps: Steps,
-    rings: Mapping[tuple[int, ...], Sequence[Piece]],
+    subject: Subject, names: tuple[str, ...], steps: Steps, rings: Mapping[tuple[int, ...], Sequence[Piece]]
 ) -> Iterator[str]:
     """One text for every group of rings of the same shape at consecutive counts."""
     metric = " and ".join(names)

@@ -131,10 +131,7 @@ class Policy:
 
 
 HPA_OUT = Pace(
-    rates=(
-        RateLimit(kind="percent", amount=100, period=15),
-        RateLimit(kind="units", amount=4, period=15),
-    )
+    rates=(RateLimit(kind="percent", amount=100, period=15), RateLimit(kind="units", amount=4, period=15))
 )
 HPA_IN = Pace(stabilization=300.0, rates=(RateLimit(kind="percent", amount=100, period=15),))
 """`behavior = "hpa"`: the defaults of autoscaling/v2 (pkg/apis/autoscaling/v2/defaults.go)."""

@@ -338,18 +338,6 @@ class _Case(Situation):
         note: str,
     ) -> Recommendation:
         # By place, which is faster than by name: every decision comes through here.
-        return Recommendation(
-            self.decision_id,
-            self.policy.target,
-            self.now,
-            self.view.current,
-            self.proposed,
-            desired,
-            self.low,
-            self.high,
-            reason,
-            evidence,
-            flips,
-            limits,
-            note,
-        )
+        case = (self.decision_id, self.policy.target, self.now, self.view.current, self.proposed)
+        bounds = (self.low, self.high)
+        return Recommendation(*case, desired, *bounds, reason, evidence, flips, limits, note)

@@ -40,12 +40,8 @@ class CompositeRule:
 
         def problems(self) -> dict[str, str]:
             found: dict[str, str] = {}
-            forms = [
-                bool(self.rules),
-                self.desired is not None,
-                bool(self.scale_out_when or self.scale_in_when),
-            ]
-            if sum(forms) != 1:
+            when = self.scale_out_when or self.scale_in_when
+            if bool(self.rules) + (self.desired is not None) + bool(when) != 1:
                 found["rules"] = "give exactly one of 'rules', 'desired', or 'scale_out_when'/'scale_in_when'"
             for option in ("desired", "scale_out_when", "scale_in_when"):
                 text = getattr(self, option)
@@ -64,15 +60,9 @@ class CompositeRule:
             Expression(text) if text is not None else None
             for text in (params.desired, params.scale_out_when, params.scale_in_when)
         )
-        self._names = tuple(
-            dict.fromkeys(
-                name
-                for expression in (self._desired, self._out, self._in)
-                if expression is not None
-                for name in expression.names
-                if name not in CAPACITY_NAMES
-            )
-        )
+        self._expressions = [e for e in (self._desired, self._out, self._in) if e is not None]
+        names = dict.fromkeys(name for e in self._expressions for name in e.names)
+        self._names = tuple(name for name in names if name not in CAPACITY_NAMES)
 
     def metrics(self) -> tuple[str, ...]:
         own = (name.partition(".")[0] for name in self._names)
@@ -95,7 +85,7 @@ class CompositeRule:
     @property
     def texts(self) -> tuple[str, ...]:
         """The expressions as written; empty when the rule is made of nested rules."""
-        return tuple(e.text for e in (self._desired, self._out, self._in) if e is not None)
+        return tuple(e.text for e in self._expressions)
 
     def unknown_statistics(self) -> tuple[str, ...]:
         """Names such as `backlog.median` whose statistic does not exist; configuration refuses them."""

@@ -144,10 +144,7 @@ class TargetPerUnitRule:
                 return Verdict(None, Reason.INCOMPLETE_WINDOW, (evidence,), note=GAP)
             flip = Flip(quantity, ">", inward, Reason.WITHIN_TARGET)
             return Verdict(desired, Reason.SCALE_IN, (evidence,), (flip,))
-        flips = (
-            Flip(quantity, ">", out, Reason.SCALE_OUT),
-            Flip(quantity, "<", inward, Reason.SCALE_IN),
-        )
+        flips = (Flip(quantity, ">", out, Reason.SCALE_OUT), Flip(quantity, "<", inward, Reason.SCALE_IN))
         return Verdict(current, Reason.WITHIN_TARGET, (evidence,), flips if current else flips[:1])
 
     def _cap(self, view: MetricsView) -> Summary | None:

@@ -100,14 +100,9 @@ def make_report(
     if isinstance(capacity, NoAnswer):
         capacity = _short(capacity.why)
     known, error = (capacity, None) if isinstance(capacity, Capacity) else (None, capacity)
-    return MetricsReport(
-        target,
-        now,
-        tuple(item for item in found if isinstance(item, MetricSample)),
-        tuple(item for item in found if isinstance(item, MetricFailure)),
-        known,
-        error,
-    )
+    samples = tuple(item for item in found if isinstance(item, MetricSample))
+    failures = tuple(item for item in found if isinstance(item, MetricFailure))
+    return MetricsReport(target, now, samples, failures, known, error)
 
 
 def _observed(

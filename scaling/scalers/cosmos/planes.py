@@ -97,10 +97,7 @@ class ManagementPlane(Plane["CosmosDBManagementClient"]):
         )
         # No second PUT by the SDK: if the first one's answer is lost, the throughput is read back.
         poller = await begin(
-            *path,
-            {"properties": {"resource": asked}},
-            polling_interval=self._poll_interval,
-            retry_total=0,
+            *path, {"properties": {"resource": asked}}, polling_interval=self._poll_interval, retry_total=0
         )
         await poller.result()
 
