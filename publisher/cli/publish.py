@@ -54,9 +54,7 @@ class Options:
     name: Annotated[str, "Name of this producer in the saved state."] = "tidemark-publish"
     rate: Annotated[float | None, typer.Option(min=0.001, help="At most so many lines per second.")] = None
     max_wait: Annotated[float, typer.Option(min=0.0, help="Seconds that a line waits for others.")] = 0.2
-    max_events: Annotated[int | None, typer.Option(min=1, help="Lines per batch; else as many as fit.")] = (
-        None
-    )
+    max_events: Annotated[int | None, typer.Option(min=1, help="Lines per batch; else all that fit.")] = None
     timeout: command.Timeout = 60.0
     quiet: command.Quiet = False
     root: command.Root = ROOT

@@ -58,9 +58,7 @@ class Options:
     claim_check: Annotated[str | None, "Container for bodies that the entity is too small for."] = None
     storage: Annotated[str, "App setting of that container's storage account."] = "AzureWebJobsStorage"
     resume: Annotated[Path | None, "Send what this file of an earlier run says is left."] = None
-    resume_file: Annotated[Path | None, "Where to write down what was sent; kept if something is left."] = (
-        None
-    )
+    resume_file: Annotated[Path | None, "Where to write down what was sent; kept if not all was."] = None
     resend_unknown: Annotated[
         bool, "Send again what may have arrived: for entities that detect duplicates."
     ] = False
@@ -118,10 +116,8 @@ def _begun(options: Options) -> Resume:
 
 
 def _journal(options: Options, begun: Resume) -> AbstractContextManager[SendJournal]:
-    file = options.file
-    path = (
-        options.resume_file or options.resume or Path(f"{'stdin' if str(file) == '-' else file}.resume.json")
-    )
+    file = "stdin" if str(options.file) == "-" else options.file
+    path = options.resume_file or options.resume or Path(f"{file}.resume.json")
     if options.resume is None:
         return SendJournal.begun(path, begun)
     return SendJournal.continued(options.resume, begun, path)

@@ -7,7 +7,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -17,10 +17,10 @@ from publisher.errors import InvalidProducerStateError, PublishError, PublishUna
 from publisher.event_hubs.batch import SentSet
 from publisher.event_hubs.core import steps
 from publisher.event_hubs.core.producer_state import PartitionPublisher
-from publisher.event_hubs.core.steps import Answer, Failed, FailureKind, Step, Steps
+from publisher.event_hubs.core.steps import Failed, FailureKind, Step, Steps
 from publisher.event_hubs.ports.links import Link, LinkError, Links
 from publisher.event_hubs.ports.state_store import ProducerStateStore, StateConflictError
-from publisher.model import RetryPolicy, SavedState, StateKey
+from publisher.model import Claims, RetryPolicy, SavedState, StateKey
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
@@ -148,7 +148,7 @@ class PartitionShell:
 
     async def _take(
         self, step: Step, deadline: float | None, events: SentSet | None
-    ) -> tuple[Answer, BaseException | None]:
+    ) -> tuple[Any, BaseException | None]:
         """The answer, and what the caller is to be cancelled by. Nothing is raised: whatever happens to a transfer, its
         numbers are used, and the publisher has to know.
         """
@@ -172,7 +172,7 @@ class PartitionShell:
             await self.close_link()  # nobody knows where in a frame it was
         return Failed(FailureKind.UNKNOWN, story, self._now(), link_lost=True)
 
-    async def _perform(self, step: Step, deadline: float | None, events: SentSet | None) -> Answer:
+    async def _perform(self, step: Step, deadline: float | None, events: SentSet | None) -> Any:
         """Raises CancelledError where the step was cut off. A transfer and a save are waited for instead."""
         try:
             match step:
@@ -192,7 +192,9 @@ class PartitionShell:
                 await self.close_link()
             return Failed(error.kind, str(error), self._now(), link_lost=error.link_lost)
 
-    async def _transfer(self, step: steps.Transfer, deadline: float | None, events: SentSet | None) -> Answer:
+    async def _transfer(
+        self, step: steps.Transfer, deadline: float | None, events: SentSet | None
+    ) -> steps.Done:
         if self._link is None or events is None:
             raise AssertionError("a transfer without a link or events")
         await self._link.transfer(
@@ -200,15 +202,15 @@ class PartitionShell:
         )
         return steps.Done()
 
-    async def _open(self, step: steps.Open, deadline: float | None) -> Answer:
+    async def _open(self, step: steps.Open, deadline: float | None) -> Claims | Failed:
         await self.close_link()
         if self._is_closed:
             return Failed(FailureKind.REFUSED, "the producer was closed", self._now())
         timeout = self._within(self._retry.open_timeout, deadline)
         self._link = await self._links.open(self._key.partition_id, step.claims, timeout=timeout)
-        return steps.Opened(self._link.claims)
+        return self._link.claims
 
-    async def _use_store(self, step: steps.Load | steps.Save, deadline: float | None) -> Answer:
+    async def _use_store(self, step: steps.Load | steps.Save, deadline: float | None) -> Any:
         store = self._store
         if store is None:
             raise AssertionError("a step of the store without a store")
@@ -216,9 +218,8 @@ class PartitionShell:
         until = until if deadline is None else min(until, deadline)
         try:
             if isinstance(step, steps.Load):
-                found = await store.load(self._key, deadline=until)
-                return steps.Loaded(None, None) if found is None else steps.Loaded(*found)
-            return steps.Saved(await store.save(self._key, step.record, step.token, deadline=until))
+                return await store.load(self._key, deadline=until) or (None, None)
+            return await store.save(self._key, step.record, step.token, deadline=until)
         except tuple(_OF_STORE) as error:
             kind = next(kind for type_, kind in _OF_STORE.items() if isinstance(error, type_))
             return Failed(kind, str(error), self._now(), getattr(error, "retry_after", None))

@@ -17,19 +17,7 @@ from publisher.errors import (
 )
 from publisher.event_hubs.core.event_sets import following, last_of, numbers_of
 from publisher.event_hubs.core.producer_state import PartitionPublisher
-from publisher.event_hubs.core.steps import (
-    Done,
-    Failed,
-    FailureKind,
-    Load,
-    Loaded,
-    Open,
-    Opened,
-    Pause,
-    Save,
-    Saved,
-    Transfer,
-)
+from publisher.event_hubs.core.steps import Done, Failed, FailureKind, Load, Open, Pause, Save, Transfer
 from publisher.model import Claims, PartitionPublishingOptions, RetryPolicy
 
 NUMBERS = 2**31
@@ -85,7 +73,7 @@ class Store:
         self.record, self.version = None, 0
 
     def load(self):
-        return Loaded(self.record, None if self.record is None else str(self.version))
+        return self.record, None if self.record is None else str(self.version)
 
     def save(self, step):
         if step.token != (None if self.record is None else str(self.version)):
@@ -134,7 +122,7 @@ class Shell:
                     return self.failed(FailureKind.NOT_STORED, lost=True)
                 self.service.deliver_late() if self.chance.random() < 0.5 else None
                 said = self.service.attach(step.claims)
-                return Opened(said) if said else self.failed(FailureKind.DISCONNECTED)
+                return said or self.failed(FailureKind.DISCONNECTED)
             case Load():
                 return self.failed(FailureKind.NOT_STORED) if fault == "before" else self.store.load()
             case Save():
@@ -151,7 +139,7 @@ class Shell:
             return self.failed(FailureKind.NOT_STORED)
         if fault == "late":  # the client of the store sends it again, and conflicts with itself
             saved = self.store.save(step)
-        return Saved(str(self.store.version)) if saved else self.failed(FailureKind.CONFLICT)
+        return str(self.store.version) if saved else self.failed(FailureKind.CONFLICT)
 
     def transfer(self, step, set_, fault):
         if fault == "busy":
@@ -331,7 +319,7 @@ def test_two_producers_with_one_saved_state_never_publish_different_events_under
 def calm(shell, step, set_):
     match step:
         case Open():
-            return Opened(shell.service.attach(step.claims))
+            return shell.service.attach(step.claims)
         case Load():
             return shell.store.load()
         case Save():

@@ -7,7 +7,7 @@ Sources: the .NET client (AmqpError), the SDK (NO_RETRY_ERRORS), and live tests 
 from __future__ import annotations
 
 from publisher import errors
-from publisher.event_hubs.core.steps import Failed, FailureKind
+from publisher.event_hubs.core.steps import FailureKind
 
 TERMINAL: dict[FailureKind, type[errors.PublishError]] = {
     FailureKind.DISCONNECTED: errors.ProducerDisconnectedError,
@@ -78,13 +78,6 @@ def of_rejection(condition: str) -> FailureKind:
 def of_loss(condition: str) -> FailureKind:
     """A link or connection that ended between a delivery and its answer."""
     return _SEQUENCING.get(condition, FailureKind.UNKNOWN)
-
-
-def failure_of(answer: object) -> Failed:
-    """The answer to a step that did not do what it should."""
-    if not isinstance(answer, Failed):
-        raise TypeError(f"an answer to another step: {answer!r}")
-    return answer
 
 
 def given_up(story: str, attempts: int, in_doubt: int, first: int | None = None) -> errors.PublishError:

@@ -25,7 +25,7 @@ from publisher import errors, model
 from publisher.errors import PublishError
 from publisher.event_hubs.core import steps
 from publisher.event_hubs.core.event_sets import EventSet, NumberedSet, following
-from publisher.event_hubs.core.failures import ADVICE, FATAL, TERMINAL, failure_of, given_up
+from publisher.event_hubs.core.failures import ADVICE, FATAL, TERMINAL, given_up
 from publisher.event_hubs.core.steps import Failed, FailureKind, Steps
 from publisher.model import Claims, PendingSet
 
@@ -174,7 +174,7 @@ class PartitionPublisher:
         answer = yield steps.Transfer(stamp)
         if isinstance(answer, steps.Done):
             return None
-        failed = failure_of(answer)
+        failed: Failed = answer
         self._is_open = self._is_open and not failed.link_lost
         if failed.kind is FailureKind.UNKNOWN and set_ is not None:
             self._unresolved = set_
@@ -217,10 +217,10 @@ class PartitionPublisher:
             return None
         claims = self._claims() if self._idempotent else None
         answer = yield steps.Open(claims)
-        if not isinstance(answer, steps.Opened):
-            return failure_of(answer)
+        if isinstance(answer, Failed):
+            return answer
         if claims is not None:
-            self._adopt(claims, answer.claims)
+            self._adopt(claims, answer)
         self._is_open = True
         return None
 
@@ -274,11 +274,12 @@ class PartitionPublisher:
         if self._loaded:
             return None
         answer = yield steps.Load()
-        if not isinstance(answer, steps.Loaded):
-            return failure_of(answer)
-        self._loaded, self._token = True, answer.token
-        if answer.record is not None:
-            self._restore(answer.record)
+        if isinstance(answer, Failed):
+            return answer
+        record, self._token = answer
+        self._loaded = True
+        if record is not None:
+            self._restore(record)
         return None
 
     def _restore(self, record: model.ProducerRecord) -> None:
@@ -310,30 +311,29 @@ class PartitionPublisher:
             group, level, last, self._bookmark, pending, self._writer, self._revision
         )
         answer = yield steps.Save(record, self._token)
-        if not isinstance(answer, steps.Saved):
+        if isinstance(answer, Failed):
             self._in_doubt = True
-            failed = failure_of(answer)
-            if failed.kind is not FailureKind.CONFLICT:
-                return failed
+            if answer.kind is not FailureKind.CONFLICT:
+                return answer
             # A write whose answer got lost and that the client sent again conflicts with itself.
             return (yield from self._look_again()) or (yield from self._save(pending))
-        self._token, self._unsaved = answer.token, pending is not None
+        self._token, self._unsaved = answer, pending is not None
         return None
 
     def _look_again(self) -> Steps[Failed | None]:
         """After a write whose outcome is unknown: the token of what is there, if nobody else has written."""
         answer = yield steps.Load()
-        if not isinstance(answer, steps.Loaded):
-            return failure_of(answer)
-        found = answer.record
+        if isinstance(answer, Failed):
+            return answer
+        found, token = answer
         if found is None and self._token is not None:
             self._end(errors.InvalidProducerStateError, "its saved state has been deleted")
-        if found is not None and answer.token != self._token and found.writer != self._writer:
+        if found is not None and token != self._token and found.writer != self._writer:
             self._end(
                 errors.ProducerDisconnectedError,
                 f"another producer ({found.writer}, owner level {found.owner_level}) has taken its saved state over",
             )
-        self._token, self._in_doubt = answer.token, False
+        self._token, self._in_doubt = token, False
         return None
 
     # --- ends

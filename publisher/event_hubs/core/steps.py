@@ -1,10 +1,12 @@
-"""What a partition's publisher asks its shell to do, one step at a time, and what it is answered (pure)."""
+"""What a partition's publisher asks its shell to do, one step at a time, and what it is answered (pure): what the step
+says, or that it `Failed`.
+"""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Generator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -12,47 +14,34 @@ from publisher.model import Claims, ProducerRecord, Stamp
 
 
 class Load(Struct, frozen=True):
-    """Read the saved state."""
+    """Read the saved state. Gives the record and its token, both None if there is none."""
 
 
 class Save(Struct, frozen=True):
-    """Write the state, if it is still as it was when `token` was given out; None: if there is none yet."""
+    """Write the state, if it is still as it was when `token` was given out (None: if there is none yet). Gives the new token."""
 
     record: ProducerRecord
     token: str | None
 
 
 class Open(Struct, frozen=True):
-    """Close the link there may be, and open one with these claims; None: without idempotence."""
+    """Close the link there may be, and open one with these claims (None: without idempotence). Gives the Claims that the
+    service said; one that it did not say is None.
+    """
 
     claims: Claims | None
 
 
 class Transfer(Struct, frozen=True):
-    """Send the events once over the link. Without a stamp they go as they are."""
+    """Send the events once over the link. Without a stamp they go as they are. Gives Done."""
 
     stamp: Stamp | None
 
 
 class Pause(Struct, frozen=True):
-    """Do nothing for a while."""
+    """Do nothing for a while. Gives Done."""
 
     seconds: float
-
-
-class Loaded(Struct, frozen=True):
-    record: ProducerRecord | None
-    token: str | None
-
-
-class Saved(Struct, frozen=True):
-    token: str
-
-
-class Opened(Struct, frozen=True):
-    """What the service said: a claim that it did not give is None."""
-
-    claims: Claims
 
 
 class Done(Struct, frozen=True):
@@ -87,7 +76,6 @@ class Failed(Struct, frozen=True):
 
 
 Step = Load | Save | Open | Transfer | Pause
-Answer = Loaded | Saved | Opened | Done | Failed
 
 _Result = TypeVar("_Result")
-Steps = Generator[Step, Answer, _Result]
+Steps = Generator[Step, Any, _Result]

@@ -125,15 +125,8 @@ def stamped_events(events: Sequence[EncodedEvent], stamp: Stamp | None) -> list[
     """The events as they are sent."""
     if stamp is None:
         return [event.head for event in events]
-    common = b"".join(
-        (
-            _BEFORE_ID,
-            stamp.producer_group_id.to_bytes(8, "big"),
-            _BEFORE_EPOCH,
-            stamp.owner_level.to_bytes(2, "big"),
-            _BEFORE_NUMBER,
-        )
-    )
+    group, level = stamp.producer_group_id.to_bytes(8, "big"), stamp.owner_level.to_bytes(2, "big")
+    common = _BEFORE_ID + group + _BEFORE_EPOCH + level + _BEFORE_NUMBER
     numbers = numbers_of(stamp.first, len(events))
     return [
         b"".join((head, common, _NUMBER.pack(number), tail))
