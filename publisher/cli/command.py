@@ -25,6 +25,10 @@ console = Console(stderr=True)
 
 NOT_ALL_SENT, SETTINGS, UNKNOWN, INTERRUPTED = 1, 2, 3, 130  # exit statuses
 
+File = Annotated[
+    Path,
+    typer.Option("--file", "-f", help="Each line is sent, each row of a .csv as JSON; - is standard input."),
+]
 Timeout = Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer to a batch.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
 Root = Annotated[Path, "Folder of .env and local.settings.json; the environment wins over both."]

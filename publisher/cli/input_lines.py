@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -130,7 +130,12 @@ class PublishedInput:
     def __iter__(self) -> Iterator[bytes]:
         for line in self._file:
             if self.is_amid_a_line and line.strip(_LINE_ENDS):
-                self._differs(self._begun, _GROWN) if self.offset == self._begun.offset else self._grew()
+                if self.offset == self._begun.offset:
+                    self._differs(self._begun, _GROWN)
+                raise PublishSettingsError(
+                    f"{self.name}: its last line was read before it was written to its end; publish a file that is "
+                    "complete, or one that grows through a pipe (tail -f)"
+                )
             self._take(line) if not self._ahead else self._take_and_check(line)
             yield line
         if self._ahead:
@@ -168,12 +173,6 @@ class PublishedInput:
         is_right = place.digest is None or place.digest == self.digest
         if self.offset != place.offset or not is_right:
             self._differs(place)
-
-    def _grew(self) -> NoReturn:
-        raise PublishSettingsError(
-            f"{self.name}: its last line was read before it was written to its end; publish a file that is complete, or "
-            "one that grows through a pipe (tail -f)"
-        )
 
     def _differs(self, place: Bookmark, why: str = "") -> None:
         story = why or f"the first {place.offset:,} bytes are others, or there are fewer"

@@ -37,13 +37,7 @@ class Options:
     """What the command was asked to do."""
 
     hub: Annotated[str, "The event hub."]
-    file: Annotated[
-        Path,
-        typer.Option(
-            *("--file", "-f"),
-            help="Each line becomes an event, each row of a .csv a JSON one; - is standard input.",
-        ),
-    ]
+    file: command.File
     connection: Annotated[str, "App setting of the Event Hubs connection."] = "EventHubConnection"
     partition_key: Annotated[
         str | None, "Field of the JSON lines or CSV rows that decides on the partition; else in turn."

@@ -137,9 +137,8 @@ class PublishingRun:
     @property
     def _key(self) -> str | None:
         """By what lines are dealt out, for the bookmark."""
-        return (
-            self._options.key if self._options.partition is None else f"partition {self._options.partition}"
-        )
+        options = self._options
+        return options.key if options.partition is None else f"partition {options.partition}"
 
     async def _enqueue(self, lines: Sequence[InputLine]) -> None:
         for line in lines:

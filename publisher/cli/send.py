@@ -18,7 +18,8 @@ import typer
 
 from foundation.app_settings import ROOT, settings_of
 from foundation.azure.connections import blob_container, service_bus_endpoint, tls_context
-from publisher.cli.command import Quiet, Root, Timeout, console, ends_told, is_csv, opened, progress, taking
+from publisher.cli import command
+from publisher.cli.command import console, is_csv
 from publisher.cli.csv_rows import read_as_json_lines
 from publisher.cli.line_messages import LineMessages
 from publisher.cli.resume_file import Format, LineOptions, Resume
@@ -29,7 +30,6 @@ from publisher.sdk_insides import wants_insides
 from publisher.service_bus.core.sending import Progress, SendPolicy
 
 if TYPE_CHECKING:
-    from publisher.service_bus.claim_check import ClaimCheck
     from publisher.service_bus.sdk.send_call import Journal, OnProgress
     from publisher.service_bus.sender import BigBatchSender
 
@@ -40,13 +40,7 @@ LOOK_AHEAD = 2 * 1024 * 1024  # bytes; enough to see a line too large early, lit
 class Options:
     """What the command was asked to do."""
 
-    file: Annotated[
-        Path,
-        typer.Option(
-            *("--file", "-f"),
-            help="Each line becomes a message, each row of a .csv a JSON one; - is standard input.",
-        ),
-    ]
+    file: command.File
     queue: Annotated[str | None, "The queue."] = None
     topic: Annotated[str | None, "Or the topic."] = None
     connection: Annotated[str, "App setting of the Service Bus connection."] = "ServiceBusConnection"
@@ -64,13 +58,13 @@ class Options:
     ] = False
     any_order: Annotated[bool, "Fewer batches for large messages, which change places."] = False
     attempts: Annotated[int, typer.Option(min=1, help="Attempts for each batch.")] = 5
-    timeout: Timeout = 60.0
-    quiet: Quiet = False
+    timeout: command.Timeout = 60.0
+    quiet: command.Quiet = False
     json: Annotated[bool, "Print the summary as JSON."] = False
-    root: Root = ROOT
+    root: command.Root = ROOT
 
 
-@taking(Options)
+@command.taking(Options)
 def send(options: Options) -> None:
     """Sends the lines of a file to a Service Bus queue or topic, in as few batches as fit, in order per session.
 
@@ -80,7 +74,7 @@ def send(options: Options) -> None:
     """
     queue, topic = options.queue, options.topic
     entity = f"--queue {queue}" if queue is not None else f"--topic {topic}"
-    with ends_told(entity, options.connection):
+    with command.ends_told(entity, options.connection):
         summary = asyncio.run(_send(options))
     _print(summary, as_json=options.json)
     raise typer.Exit(summary.exit_status)
@@ -89,7 +83,7 @@ def send(options: Options) -> None:
 async def _send(options: Options) -> Summary:
     begun, schedule_at = _begun(options), _time(options.schedule_at)
     settings = settings_of(options.root)
-    with opened(options.file) as source, _journal(options, begun) as journal:
+    with command.opened(options.file) as source, _journal(options, begun) as journal:
         lines = LineMessages(
             read_as_json_lines(source, str(options.file)) if is_csv(options.file) else source,
             journal.ledger.summary(),
@@ -127,14 +121,20 @@ def _journal(options: Options, begun: Resume) -> AbstractContextManager[SendJour
 async def _sender(
     options: Options, settings: Mapping[str, str], journal: Journal
 ) -> AsyncIterator[BigBatchSender]:
-    from publisher.service_bus.sender import BigBatchSender  # noqa: PLC0415 - the SDK takes half a second; --help needs none
+    from publisher.service_bus.claim_check import ClaimCheck  # noqa: PLC0415 - the SDK takes half a second; --help needs none
+    from publisher.service_bus.sender import BigBatchSender  # noqa: PLC0415 - as above
 
     endpoint = service_bus_endpoint(settings, options.connection)
     async with contextlib.AsyncExitStack() as stack:
+        claim_check = None
+        if options.claim_check is not None:
+            container = blob_container(settings, options.storage, options.claim_check)
+            claim_check = await stack.enter_async_context(ClaimCheck(container))
+            await claim_check.ensure_container()
         given: dict[str, Any] = {
             "queue_name": options.queue,
             "topic_name": options.topic,
-            "claim_check": await _claim_check(options, settings, stack),
+            "claim_check": claim_check,
             "policy": SendPolicy(
                 look_ahead=LOOK_AHEAD,
                 attempts=options.attempts,
@@ -153,25 +153,11 @@ async def _sender(
         yield await stack.enter_async_context(sender)
 
 
-async def _claim_check(
-    options: Options, settings: Mapping[str, str], stack: contextlib.AsyncExitStack
-) -> ClaimCheck | None:
-    if options.claim_check is None:
-        return None
-    from publisher.service_bus.claim_check import ClaimCheck  # noqa: PLC0415 - as above
-
-    claim_check = await stack.enter_async_context(
-        ClaimCheck(blob_container(settings, options.storage, options.claim_check))
-    )
-    await claim_check.ensure_container()
-    return claim_check
-
-
 @contextlib.contextmanager
 def _bar(options: Options, source: BinaryIO, lines: LineMessages) -> Iterator[OnProgress]:
     """What to call with the sender's progress."""
     total = None if str(options.file) == "-" else options.file.stat().st_size
-    with progress(console, "sending", total=total, quiet=options.quiet) as show:
+    with command.progress(console, "sending", total=total, quiet=options.quiet) as show:
 
         def told(counts: Progress) -> None:
             read = source.tell() if source.seekable() else lines.bytes_read

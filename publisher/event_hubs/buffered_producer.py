@@ -21,7 +21,6 @@ from publisher.model import SavedState
 
 _log = logging.getLogger(__name__)
 
-
 OnPublished = Callable[[Published], Awaitable[None] | None]
 OnUnpublished = Callable[[Unpublished], Awaitable[None] | None]
 

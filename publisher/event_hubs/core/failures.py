@@ -78,15 +78,3 @@ def of_rejection(condition: str) -> FailureKind:
 def of_loss(condition: str) -> FailureKind:
     """A link or connection that ended between a delivery and its answer."""
     return _SEQUENCING.get(condition, FailureKind.UNKNOWN)
-
-
-def given_up(story: str, attempts: int, in_doubt: int, first: int | None = None) -> errors.PublishError:
-    """After the last attempt; `in_doubt` events were sent without an answer, those with numbers from `first` on."""
-    story = f"{story} ({attempts} attempt{'s' * (attempts > 1)})"
-    if first is not None:
-        return errors.OutcomeUnknownError(
-            f"{story}; it is unknown whether the {in_doubt} events from {first} on were stored: send the same batch again"
-        )
-    if in_doubt:
-        return errors.OutcomeUnknownError(f"{story}; it is unknown whether the {in_doubt} events were stored")
-    return errors.PublishUnavailableError(story)

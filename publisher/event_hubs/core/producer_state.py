@@ -25,7 +25,7 @@ from publisher import errors, model
 from publisher.errors import PublishError
 from publisher.event_hubs.core import steps
 from publisher.event_hubs.core.event_sets import EventSet, NumberedSet, following
-from publisher.event_hubs.core.failures import ADVICE, FATAL, TERMINAL, given_up
+from publisher.event_hubs.core.failures import ADVICE, FATAL, TERMINAL
 from publisher.event_hubs.core.steps import Failed, FailureKind, Steps
 from publisher.model import Claims, PendingSet
 
@@ -355,8 +355,16 @@ class PartitionPublisher:
         raise error(f"partition {self.partition_id}: {failed.story}", outcome=self._outcome)
 
     def _give_up(self, failed: Failed, attempts: int, in_doubt: int) -> NoReturn:
-        """`in_doubt`: how many events were sent without an answer; those of an earlier call count as well."""
-        story = f"partition {self.partition_id}: {failed.story}"
+        """After the last attempt. `in_doubt` events were sent without an answer; those of an earlier call count as well."""
+        story = f"partition {self.partition_id}: {failed.story} ({attempts} attempt{'s' * (attempts > 1)})"
         if self._unresolved is not None:
-            raise given_up(story, attempts, self._unresolved.pending.count, self._unresolved.pending.first)
-        raise given_up(story, attempts, in_doubt)
+            saved = self._unresolved.pending
+            raise errors.OutcomeUnknownError(
+                f"{story}; it is unknown whether the {saved.count} events from {saved.first} on were stored: send the "
+                "same batch again"
+            )
+        if in_doubt:
+            raise errors.OutcomeUnknownError(
+                f"{story}; it is unknown whether the {in_doubt} events were stored"
+            )
+        raise errors.PublishUnavailableError(story)

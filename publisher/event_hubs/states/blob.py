@@ -51,11 +51,8 @@ class BlobStateStore:
     async def _save(self, name: str, text: bytes, token: str | None) -> str | None:
         """The new ETag, None if the blob is not as it was."""
         blob = self._container.get_blob_client(name)
-        condition = (
-            {"overwrite": False}
-            if token is None
-            else {"overwrite": True, "etag": token, "match_condition": MatchConditions.IfNotModified}
-        )
+        unchanged = {"etag": token, "match_condition": MatchConditions.IfNotModified}
+        condition = {"overwrite": False} if token is None else {"overwrite": True, **unchanged}
         settings = ContentSettings(content_type="application/json")
         try:
             written = await blob.upload_blob(text, content_settings=settings, **condition)

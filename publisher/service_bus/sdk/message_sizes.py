@@ -108,9 +108,8 @@ def envelope_size(message_id: str, session_id: str | None, partition_key: str | 
     """
     if partition_key is None:
         return _properties_size(len(message_id.encode()), len(session_id.encode()) if session_id else None)
-    return len(
-        encode_payload(bytearray(), BatchMessage(*batch_envelope(message_id, session_id, partition_key)))
-    )
+    envelope = BatchMessage(*batch_envelope(message_id, session_id, partition_key))
+    return len(encode_payload(bytearray(), envelope))
 
 
 def batch_envelope(message_id: str, session_id: str | None, partition_key: str | None) -> list[Any]:
@@ -139,18 +138,16 @@ def plain_message(
     data: bytes, message_id: str, session_id: str | None = None, content_type: str | None = None
 ) -> bytes:
     """A message of a body, its id and what else is given, as the SDK's codec would write it."""
-    size = len(data)
-    head = b"\xa0" + size.to_bytes(1, "big") if size <= 255 else b"\xb0" + size.to_bytes(4, "big")
-    return _properties(message_id, session_id, content_type) + _DATA + head + data
+    return _properties(message_id, session_id, content_type) + _DATA + _sized(b"\xa0", b"\xb0", data)
 
 
 def _properties(message_id: str, session_id: str | None, content_type: str | None) -> bytes:
     values = (
-        _short(b"\xa1", b"\xb1", message_id.encode())
+        _sized(b"\xa1", b"\xb1", message_id.encode())
         + _NULL * 5
-        + (_short(b"\xa3", b"\xb3", content_type.encode()) if content_type else _NULL)
+        + (_sized(b"\xa3", b"\xb3", content_type.encode()) if content_type else _NULL)
         + _NULL * 3
-        + (_short(b"\xa1", b"\xb1", session_id.encode()) if session_id else _NULL)
+        + (_sized(b"\xa1", b"\xb1", session_id.encode()) if session_id else _NULL)
         + _NULL * 2
     )
     if len(values) < 255:
@@ -164,10 +161,10 @@ def _properties_size(message_id: int, session_id: int | None) -> int:
     return len(_properties("x" * message_id, None if session_id is None else "x" * session_id, None))
 
 
-def _short(one_byte: bytes, four_bytes: bytes, text: bytes) -> bytes:
-    if len(text) <= 255:
-        return one_byte + len(text).to_bytes(1, "big") + text
-    return four_bytes + len(text).to_bytes(4, "big") + text
+def _sized(one_byte: bytes, four_bytes: bytes, value: bytes) -> bytes:
+    if len(value) <= 255:
+        return one_byte + len(value).to_bytes(1, "big") + value
+    return four_bytes + len(value).to_bytes(4, "big") + value
 
 
 def _size_of(value: Any) -> int:
