@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Self
+from contextlib import AbstractAsyncContextManager
 
 from publisher import errors
 from publisher.cancellation import is_unexpected
@@ -25,7 +25,7 @@ OnPublished = Callable[[Published], Awaitable[None] | None]
 OnUnpublished = Callable[[Unpublished], Awaitable[None] | None]
 
 
-class BufferedProducer:
+class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
     """Takes events one by one and publishes them in sets, one set at a time per partition and in order.
 
     An event goes to a partition by its id, by a key (hashed as the service does), or in turn. Every event that was
@@ -168,9 +168,6 @@ class BufferedProducer:
             await self._producer.close()
         if late is not None:
             raise late
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, exc_type: type[BaseException] | None, *_: object) -> None:
         await self.close(flush=exc_type is None)

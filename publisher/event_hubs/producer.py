@@ -50,7 +50,7 @@ class ProducerOptions(Struct, frozen=True):
         return cls(**mine), {name: given[name] for name in given.keys() - mine.keys()}
 
 
-class IdempotentProducer:
+class IdempotentProducer(contextlib.AbstractAsyncContextManager["IdempotentProducer"]):
     """Publishes to the partitions of one hub, each on its own. Raises PublishErrors (publisher.errors).
 
     `options` are those of ProducerOptions, and others, which go to the SDK's EventHubProducerClient. Whether publishing is
@@ -233,9 +233,6 @@ class IdempotentProducer:
         for failure in saves:
             if isinstance(failure, BaseException):
                 raise failure
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from typing import Any, Self, TypeVar
 
 from publisher.blocking import blocking
@@ -15,7 +16,7 @@ from publisher.event_hubs.producer import IdempotentProducer
 _Result = TypeVar("_Result")
 
 
-class SyncIdempotentProducer:
+class SyncIdempotentProducer(AbstractContextManager["SyncIdempotentProducer"]):
     """An IdempotentProducer whose methods block. Arguments and errors are the same; several threads may use it.
 
     An interrupt (KeyboardInterrupt) cancels the call it hits, which then ends at a point where it is known what
@@ -96,9 +97,6 @@ class SyncIdempotentProducer:
                 self._wait(self.awaited.close(timeout=timeout))
             finally:
                 self._stop()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

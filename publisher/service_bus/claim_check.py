@@ -30,7 +30,7 @@ from publisher.service_bus.core.send_report import Claim
 _REFUSED = frozenset({400, 401, 403, 404, 411, 413, 415})
 
 
-class ClaimCheck:
+class ClaimCheck(contextlib.AbstractAsyncContextManager["ClaimCheck"]):
     """A container of claims, for asynchronous code. The caller closes the container's client, or uses `async with`."""
 
     def __init__(
@@ -45,9 +45,6 @@ class ClaimCheck:
     ) -> Self:
         """`options` go to the SDK's client."""
         return cls(AsyncContainerClient.from_connection_string(connection, container, **options), settings)
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await came(self._container.close())
@@ -101,7 +98,7 @@ class ClaimCheck:
                 await came(self._container.delete_blob(reference.blob))
 
 
-class SyncClaimCheck:
+class SyncClaimCheck(contextlib.AbstractContextManager["SyncClaimCheck"]):
     """The same for code that blocks, over a blocking client."""
 
     def __init__(self, container: ContainerClient, settings: ClaimSettings | None = None) -> None:
@@ -113,9 +110,6 @@ class SyncClaimCheck:
     ) -> Self:
         """`options` go to the SDK's client."""
         return cls(ContainerClient.from_connection_string(connection, container, **options), settings)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         without_waiting(self.awaited.__aexit__())

@@ -67,7 +67,7 @@ class Source:
         self._pushed_back[:0] = messages
 
 
-class BigBatchSender:
+class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
     """Sends to one queue or topic; reuse it, for it remembers what the service's refusals taught.
 
     `sender` is the SDK's, and this object's own from now on: its retries are switched off. `limit` in bytes makes
@@ -133,9 +133,6 @@ class BigBatchSender:
         for each in (client, sender):
             created._closing.push_async_callback(_closed, each)
         return created
-
-    async def __aenter__(self) -> Self:
-        return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()

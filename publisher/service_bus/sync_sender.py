@@ -43,7 +43,7 @@ class _OverBlocking(BigBatchSender):
         time.sleep(seconds)  # noqa: ASYNC251 - there is no loop that it would hold up
 
 
-class SyncBigBatchSender:
+class SyncBigBatchSender(contextlib.AbstractContextManager["SyncBigBatchSender"]):
     """A BigBatchSender whose methods block. Arguments, reports and errors are the same; the SDK's sender is a blocking one,
     the claim check a SyncClaimCheck. Several threads may use it: one call runs at a time, others wait for it.
 
@@ -87,9 +87,6 @@ class SyncBigBatchSender:
 
     def close(self) -> None:
         without_waiting(self.awaited.close())
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
