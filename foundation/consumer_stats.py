@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
-from foundation.keys import STRING_CHARS, key_of
+from foundation.keys import in_columns, key_of, of_columns
 
 TABLE = "ConsumerStats"
 SCHEMA = 1
@@ -103,10 +103,7 @@ def to_row(stats: ConsumerStats) -> dict[str, Any]:
         value = getattr(stats, name)
         if value is not None:
             row[name] = value if isinstance(value, str | bool) else float(value)
-    text = msgspec.json.encode(stats.lag).decode()
-    for index in range(0, len(text), STRING_CHARS):
-        row[f"Lag{index // STRING_CHARS:02d}"] = text[index : index + STRING_CHARS]
-    return row
+    return row | in_columns(msgspec.json.encode(stats.lag).decode(), "Lag")
 
 
 def from_row(row: Mapping[str, Any]) -> ConsumerStats:
@@ -125,19 +122,11 @@ def from_row(row: Mapping[str, Any]) -> ConsumerStats:
         if name in _WHOLE and isinstance(value, float) and value.is_integer():
             values[name] = int(value)
     try:
-        lag = msgspec.json.decode(_lag_text(row), type=tuple[PartitionStats, ...])
+        text = "".join(map(str, of_columns(row, "Lag")))
+        lag = msgspec.json.decode(text or "[]", type=tuple[PartitionStats, ...])
         return msgspec.convert({**values, "lag": lag}, ConsumerStats)
     except msgspec.DecodeError as error:
         raise ConsumerStatsError(f"{where} cannot be read: {error}") from error
-
-
-def _lag_text(row: Mapping[str, Any]) -> str:
-    text = ""
-    while (piece := row.get(f"Lag{len(text) // STRING_CHARS:02d}")) is not None:
-        text += str(piece)
-        if len(text) % STRING_CHARS:
-            break  # only the last piece is shorter
-    return text or "[]"
 
 
 def fresh_filter(consumer: str, since: float) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
+from itertools import count, takewhile
+from typing import Any
 
 STRING_CHARS = 32_000  # the limit is 32 Ki UTF-16 units; chunks are ASCII
 KEY_CHARS = 400  # a key holds 512 characters; a row key may hold a prefix or a time besides
@@ -48,3 +51,15 @@ def _inverted(at: float) -> int:
             f"time {at!r} cannot be stored; accepted are seconds since 1970, up to the year 9999"
         )
     return _MAX_MICROSECONDS - 1 - microseconds
+
+
+def in_columns(whole: str | bytes, prefix: str, size: int = STRING_CHARS) -> dict[str, str | bytes]:
+    """`whole` over as many columns `prefix00`, `prefix01`, ... as it takes, of `size` each."""
+    starts = enumerate(range(0, len(whole), size))
+    return {f"{prefix}{index:02d}": whole[start : start + size] for index, start in starts}
+
+
+def of_columns(row: Mapping[str, Any], prefix: str) -> list[Any]:
+    """What such columns hold, in their order."""
+    found = (row.get(f"{prefix}{index:02d}") for index in count())
+    return list(takewhile(lambda piece: piece is not None, found))

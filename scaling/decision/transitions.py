@@ -186,15 +186,8 @@ def _missing_since(state: TargetState, r: Recommendation) -> float | None:
 
 def _action(policy: Policy, r: Recommendation) -> ScaleAction:
     assert r.current is not None and r.desired is not None  # noqa: S101, PT018 - `acts` implies both
-    return ScaleAction(
-        action_id=r.decision_id,
-        target=r.target,
-        from_capacity=r.current,
-        to_capacity=r.desired,
-        decided_at=r.at,
-        expires_at=r.at + policy.spec.action_ttl,
-        reason=r.reason,
-    )
+    until = r.at + policy.spec.action_ttl
+    return ScaleAction(r.decision_id, r.target, r.current, r.desired, r.at, until, r.reason)
 
 
 def review(

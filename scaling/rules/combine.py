@@ -59,21 +59,13 @@ def combine(verdicts: Sequence[Verdict], current: int) -> Verdict:
 def _merged(
     verdicts: Sequence[Verdict], desired: int | None, reason: Reason, told: Sequence[Verdict]
 ) -> Verdict:
-    floors = [v.floor for v in verdicts if v.floor is not None]
-    ceilings = [v.ceiling for v in verdicts if v.ceiling is not None]
-    out_ceilings = [v.out_ceiling for v in verdicts if v.out_ceiling is not None]
+    floor = max((v.floor for v in verdicts if v.floor is not None), default=None)
+    ceiling = min((v.ceiling for v in verdicts if v.ceiling is not None), default=None)
+    out_ceiling = min((v.out_ceiling for v in verdicts if v.out_ceiling is not None), default=None)
+    evidence, flips = tuple(e for v in told for e in v.evidence), tuple(f for v in told for f in v.flips)
+    blocked = any(v.blocks_out for v in verdicts)
     notes = dict.fromkeys(v.note for v in verdicts if v.note and (v in told or v.desired is None))
-    return Verdict(
-        desired,
-        reason,
-        tuple(e for v in told for e in v.evidence),
-        tuple(f for v in told for f in v.flips),
-        max(floors, default=None),
-        min(ceilings, default=None),
-        any(v.blocks_out for v in verdicts),
-        "; ".join(notes),
-        min(out_ceilings, default=None),
-    )
+    return Verdict(desired, reason, evidence, flips, floor, ceiling, blocked, "; ".join(notes), out_ceiling)
 
 
 def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:

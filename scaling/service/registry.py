@@ -29,10 +29,7 @@ SCALERS: dict[str, str] = {
 
 
 def collector_class(kind: str) -> type[Any]:
-    """The collector called `kind` in COLLECTORS, or `module:Class`.
-
-    Raises ValueError saying what is wrong with the name or the class.
-    """
+    """The collector called `kind` in COLLECTORS, or `module:Class`. Raises ValueError saying what is wrong with either."""
     cls = _look_up(kind, COLLECTORS, "collector")
     _require(cls, kind, "collector", ("collect", "aclose", "entity"))
     counts = getattr(cls, "COUNTS", None)
@@ -44,10 +41,7 @@ def collector_class(kind: str) -> type[Any]:
 
 
 def scaler_class(kind: str) -> type[Any]:
-    """The scaler called `kind` in SCALERS, or `module:Class`.
-
-    Raises ValueError saying what is wrong with the name or the class.
-    """
+    """The scaler called `kind` in SCALERS, or `module:Class`. Raises ValueError saying what is wrong with either."""
     cls = _look_up(kind, SCALERS, "scaler")
     _require(cls, kind, "scaler", ("current", "apply", "aclose"))
     return cls

@@ -39,9 +39,8 @@ PAGE_MAX = 1_000  # rows the service returns per request
 PAGE_MIN = 4  # rows asked of each of many targets: every further row of one is a request of its own in turn
 PURGE_SECONDS = 20.0  # of one call: however rarely the log is purged, it keeps up with what was written
 PURGED_AT_ONCE = 8  # partitions
-BATCH_BYTES = (
-    1_000_000  # the HTTP client copies a body in one go; above 1 MiB it warns of holding up the loop
-)
+BATCH_BYTES = 1_000_000
+"""The HTTP client copies a body in one go; above 1 MiB it warns of holding up the loop."""
 _COLUMNS = [*layout.LOG_COLUMNS, *layout.LOG_DATA]
 
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from foundation.keys import _MAX_MICROSECONDS, STRING_CHARS, TooLargeError, inverted, key_of
+from foundation.keys import STRING_CHARS, TooLargeError, in_columns, inverted, key_of, of_columns
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Controls, MetricFailure, TargetState
 from scaling.ports import NewerStateError
@@ -75,9 +75,9 @@ def target_row(target: str, state: TargetState, windows: Mapping[str, Window]) -
     ]
     row: Properties = {
         "Schema": SCHEMA,
-        **_text(_to_json(state)),
-        **_text(_to_json(heads), "Windows"),
-        **_binary(b"".join(series)),
+        **in_columns(_to_json(state), "Data"),
+        **in_columns(_to_json(heads), "Windows"),
+        **in_columns(b"".join(series), "Blob", BINARY_BYTES),
     }
     samples = sum(head.count for head in heads)
     return _checked(row, f"row 'state' of target '{target}', with {samples} samples,")
@@ -133,7 +133,7 @@ def _window(head: _WindowHead, packed: bytes) -> Window:
 
 
 def controls_row(controls: Controls) -> Properties:
-    return _checked({"Schema": SCHEMA, **_text(_to_json(controls))}, "row 'controls'")
+    return _checked({"Schema": SCHEMA, **in_columns(_to_json(controls), "Data")}, "row 'controls'")
 
 
 def read_controls(row: Mapping[str, Any]) -> Controls:
@@ -211,7 +211,7 @@ def _log_row(entry: LogEntry, at: datetime, left_out: str) -> Properties:
         "Line": _column(line, STRING_CHARS // 2),
         "Target": _column(entry.target),
         "Key": _column(entry.key),
-        **_text(_to_json(stored)),
+        **in_columns(_to_json(stored), "Data"),
     }
     if len(metrics) <= STRING_CHARS:
         row["Metrics"] = metrics
@@ -224,7 +224,7 @@ def _log_row(entry: LogEntry, at: datetime, left_out: str) -> Properties:
     if left_out:
         row["Truncated"] = left_out
     if entry.inputs is not None:
-        row.update(_binary(zlib.compress(entry.inputs)))
+        row.update(in_columns(zlib.compress(entry.inputs), "Blob", BINARY_BYTES))
     return row
 
 
@@ -241,7 +241,7 @@ def read_log_row(row: Mapping[str, Any], *, inputs: bool = False) -> LogEntry:
 
 def _from_columns(row: Mapping[str, Any], error: Exception) -> LogEntry:
     ticks = str(row["RowKey"])[:18]
-    at = (_MAX_MICROSECONDS - 1 - int(ticks)) / 1_000_000 if ticks.isdigit() else 0.0
+    at = (int(inverted(0.0)) - int(ticks)) / 1_000_000 if ticks.isdigit() else 0.0
     kind = row.get("Kind")
     return LogEntry(
         target=str(row.get("Target") or row["PartitionKey"]),
@@ -285,27 +285,12 @@ def _decode(row: Mapping[str, Any], kind: type[_T], prefix: str = "Data", *, wit
         raise CorruptRowError(f"not a stored {kind.__name__}: {error}") from error
 
 
-def _text(text: str, prefix: str = "Data") -> dict[str, Value]:
-    return _split(text, prefix, STRING_CHARS)
-
-
-def _binary(data: bytes) -> dict[str, Value]:
-    return _split(data, "Blob", BINARY_BYTES)
-
-
-def _split(whole: str | bytes, prefix: str, size: int) -> dict[str, Value]:
-    starts = enumerate(range(0, len(whole), size))
-    return {f"{prefix}{index:02d}": whole[start : start + size] for index, start in starts}
-
-
 def _joined_binary(row: Mapping[str, Any]) -> bytes:
     return b"".join(_pieces(row, "Blob", bytes, "binary"))
 
 
 def _pieces(row: Mapping[str, Any], prefix: str, kind: type[_T], called: str) -> list[_T]:
-    pieces: list[_T] = []
-    while (piece := row.get(f"{prefix}{len(pieces):02d}")) is not None:
-        if not isinstance(piece, kind):
-            raise CorruptRowError(f"a {prefix} column is not {called}")
-        pieces.append(piece)
+    pieces = of_columns(row, prefix)
+    if not all(isinstance(piece, kind) for piece in pieces):
+        raise CorruptRowError(f"a {prefix} column is not {called}")
     return pieces
