@@ -17,6 +17,7 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Protocol
 
 from consumer.leasing.balance import plan, presence_of, split
@@ -56,40 +57,35 @@ class Listener(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class _Held:
     """A partition of ours, until it is released. While `losing`, the listener is finishing it."""
 
-    def __init__(self, lease: Lease) -> None:
-        self.lease = lease
-        self.valid_until = 0.0
-        self.giving_up: asyncio.TimerHandle | None = None
-        self.losing: asyncio.Task[None] | None = None
+    lease: Lease
+    valid_until: float = 0.0
+    giving_up: asyncio.TimerHandle | None = None
+    losing: asyncio.Task[None] | None = None
 
 
+@dataclass(eq=False)
 class Ownership:
     """`interval`, `expiry` and `drain` are seconds. `partitions` tells which partitions there are now.
 
     `drain` is what a partition gets that moves to another instance.
     """
 
-    def __init__(
-        self,
-        store: LeaseStore,
-        owner: str,
-        partitions: Callable[[], Awaitable[Sequence[str]]],
-        listener: Listener,
-        *,
-        interval: float = 10.0,
-        expiry: float = 30.0,
-        drain: float = 20.0,
-    ) -> None:
-        self._store = store
-        self._owner = owner
-        self._list_partitions = partitions
-        self._listener = listener
-        self._interval, self._expiry, self._drain = interval, expiry, drain
+    store: LeaseStore
+    owner: str
+    partitions: Callable[[], Awaitable[Sequence[str]]]
+    listener: Listener
+    _: KW_ONLY
+    interval: float = 10.0
+    expiry: float = 30.0
+    drain: float = 20.0
+
+    def __post_init__(self) -> None:
         self._held: dict[str, _Held] = {}
-        self._partitions: Sequence[str] = ()
+        self._known: Sequence[str] = ()
         self._strange: frozenset[str] = frozenset()  # leased, and not among them
         self._strange_came = asyncio.Event()
         self._excess_since: Mapping[str, float] = {}
@@ -109,7 +105,7 @@ class Ownership:
         """
         known = await self._ask()
         while not known:
-            await asyncio.sleep(self._interval / _HURRY)
+            await asyncio.sleep(self.interval / _HURRY)
             known = await self._ask()
         asking = asyncio.create_task(self._ask_for_ever(), name="partitions of the hub")
         try:
@@ -129,8 +125,8 @@ class Ownership:
         except UnavailableError as error:
             _log.warning("leases: %s; %d partitions are kept meanwhile", error, len(self._held))
             # What the store asks for, but never so long that leases end meanwhile, nor without a breath.
-            return min(self._interval / 2, max(error.retry_after or 0.0, self._interval / _HURRY))
-        return self._interval / _HURRY if soon else self._interval
+            return min(self.interval / 2, max(error.retry_after or 0.0, self.interval / _HURRY))
+        return self.interval / _HURRY if soon else self.interval
 
     async def release_all(self, deadline: float) -> None:
         """Every partition lost and released, and the presence withdrawn, once `run` has ended.
@@ -177,10 +173,10 @@ class Ownership:
             made = plan(
                 of_partitions,
                 presences,
-                self._partitions,
-                self._owner,
+                self._known,
+                self.owner,
                 store_now,
-                self._expiry,
+                self.expiry,
                 draining=[partition for partition, held in self._held.items() if held.losing],
                 excess_since=self._excess_since,
             )
@@ -197,14 +193,14 @@ class Ownership:
         for lease in kept:
             if self._held[lease.partition].losing is None:
                 _log.info("partition %s: given up for a fair share", lease.partition)
-                self._lose(lease.partition, self._clock() + self._drain, stolen=False)
+                self._lose(lease.partition, self._clock() + self.drain, stolen=False)
         _raise_first([renewing, claiming, *others])
         return bool(made.missing or renewing or claiming)
 
     def _look_for_strange(self, leases: Iterable[Lease]) -> None:
         """A lease of a partition that we do not know of is news: others may be leaving it to us already."""
         before = self._strange
-        self._strange = frozenset(lease.partition for lease in leases).difference(self._partitions)
+        self._strange = frozenset(lease.partition for lease in leases).difference(self._known)
         if self._strange - before:
             self._strange_came.set()
 
@@ -212,7 +208,7 @@ class Ownership:
         answered = True
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_PARTITIONS_EVERY if answered else self._interval):
+                async with asyncio.timeout(_PARTITIONS_EVERY if answered else self.interval):
                     await self._strange_came.wait()
             self._strange_came.clear()
             try:
@@ -225,21 +221,21 @@ class Ownership:
         """Asks the hub which partitions there are, and whether it told. Raises ConsumerErrors that are for good."""
         deadline = self._clock() + _PARTITIONS_WITHIN
         try:
-            partitions = await answered("the hub", deadline, self._list_partitions())
+            partitions = await answered("the hub", deadline, self.partitions())
             if not partitions:  # no hub is without: not to be taken for an order to give up all
                 raise UnavailableError("the hub names no partitions")
         except UnavailableError as error:
-            if self._partitions:
+            if self._known:
                 _log.warning("partitions of the hub: %s; those known are kept", error)
             else:
                 _log.warning("partitions of the hub: %s; nothing can begin until they are known", error)
             return False
-        self._partitions = partitions
+        self._known = partitions
         return True
 
     def _newer(self, lease: Lease) -> Lease:
         """As we renewed it while it was listed; whoever else has it by the list has it since then."""
-        return self._held[lease.partition].lease if lease.owner == self._owner else lease
+        return self._held[lease.partition].lease if lease.owner == self.owner else lease
 
     def _compare(self, leases: Iterable[Lease]) -> None:
         """Finds out what was taken from us, and what a write did whose answer never came."""
@@ -247,30 +243,28 @@ class Ownership:
             held = self._held.get(lease.partition)
             if held is None:
                 continue
-            if lease.owner == self._owner:
+            if lease.owner == self.owner:
                 held.lease = lease
             elif lease.owner:
                 _log.warning("partition %s: its lease was taken by %s", lease.partition, lease.owner)
-                self._lose(lease.partition, self._clock() + self._drain, stolen=True)
+                self._lose(lease.partition, self._clock() + self.drain, stolen=True)
 
     async def _announce(self, presences: Sequence[Lease]) -> None:
-        name = presence_of(self._owner)
+        name = presence_of(self.owner)
         known = next((lease for lease in presences if lease.partition == name), Lease(name, "", 0.0, ""))
         await self._claim(known, self._deadline())
 
     async def _list(self) -> tuple[Sequence[Lease], float]:
         deadline = self._deadline()
-        return await answered("listing leases", deadline, self._store.list(deadline=deadline))
+        return await answered("listing leases", deadline, self.store.list(deadline=deadline))
 
     async def _claim(self, lease: Lease, deadline: float) -> Lease | None:
         return await answered(
-            f"claiming {lease.partition}", deadline, self._store.claim(lease, self._owner, deadline=deadline)
+            f"claiming {lease.partition}", deadline, self.store.claim(lease, self.owner, deadline=deadline)
         )
 
     async def _release(self, lease: Lease, deadline: float) -> None:
-        await answered(
-            f"releasing {lease.partition}", deadline, self._store.release(lease, deadline=deadline)
-        )
+        await answered(f"releasing {lease.partition}", deadline, self.store.release(lease, deadline=deadline))
 
     async def _write(self, leases: Sequence[Lease]) -> int:
         """Claims and renews, all at once. How many somebody else was faster with.
@@ -294,16 +288,16 @@ class Ownership:
         is_new = held is None
         if held is None:
             held = self._held[lease.partition] = _Held(lease)
-        held.lease, held.valid_until = lease, sent_at + self._expiry - _RESOLUTION
+        held.lease, held.valid_until = lease, sent_at + self.expiry - _RESOLUTION
         if held.losing is None:
             if held.giving_up is not None:
                 held.giving_up.cancel()
-            margin = min(self._drain, self._expiry / 3)
+            margin = min(self.drain, self.expiry / 3)
             held.giving_up = asyncio.get_running_loop().call_at(
                 held.valid_until - margin, self._give_up, lease.partition
             )
         if is_new:
-            await self._listener.claimed(lease.partition)
+            await self.listener.claimed(lease.partition)
 
     # --- giving up ---
 
@@ -322,7 +316,7 @@ class Ownership:
         try:
             # After a stall of the process the deadline may be over: the listener is told all the same.
             async with asyncio.timeout_at(max(deadline, self._clock()) + _RELEASE_TIMEOUT / 2):
-                await self._listener.lost(partition, deadline=deadline, stolen=stolen)
+                await self.listener.lost(partition, deadline=deadline, stolen=stolen)
         except TimeoutError:
             _log.warning("partition %s: was not finished by the deadline", partition)
         except Exception as error:  # noqa: BLE001 - logged in full, and raised by run
@@ -341,7 +335,7 @@ class Ownership:
 
     async def _renew_for_ever(self) -> None:
         while True:
-            await asyncio.sleep(self._interval)
+            await asyncio.sleep(self.interval)
             async with self._writing:
                 with contextlib.suppress(UnavailableError):
                     await self._write([held.lease for held in self._held.values()])
@@ -350,14 +344,14 @@ class Ownership:
         """Releases what is left under our name: the presence, and a lease whose claim was never answered."""
         with contextlib.suppress(UnavailableError):  # then they expire
             deadline = self._clock() + _RELEASE_TIMEOUT
-            leases, _ = await answered("listing leases", deadline, self._store.list(deadline=deadline))
+            leases, _ = await answered("listing leases", deadline, self.store.list(deadline=deadline))
             for lease in leases:
-                if lease.owner == self._owner:
+                if lease.owner == self.owner:
                     await self._release(lease, self._clock() + _RELEASE_TIMEOUT)
 
     def _deadline(self) -> float:
         """Of one call to the store: one that stays without an answer leaves time for another before the lease ends."""
-        return self._clock() + min(self._interval, max(_LEAST_PATIENCE, self._expiry / 6))
+        return self._clock() + min(self.interval, max(_LEAST_PATIENCE, self.expiry / 6))
 
 
 def _raise_first(answers: Iterable[object]) -> None:

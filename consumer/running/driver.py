@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 from msgspec import Struct, structs
@@ -52,30 +53,24 @@ class DriverSettings(Struct, frozen=True):
     """COSMOS_WRITE=false of the seed: everything but the writes, the dead letters and the checkpoints."""
 
 
+@dataclass(eq=False)
 class Driver:
-    """`failed` is set when the pipeline gave up; `receiving` is cleared while it takes no events."""
+    """`failed` is set when the pipeline gave up; `receiving` is cleared while it takes no events.
 
-    def __init__(
-        self,
-        settings: DriverSettings,
-        sink: Sink,
-        checkpoints: CheckpointStore,
-        letters: DeadLetterStore,
-        *,
-        on_checkpoint: Callable[[Checkpoint, int], None] | None = None,
-        on_fenced: Callable[[str, int], None] | None = None,
-        chance: Chance = random.random,
-    ) -> None:
-        """`chance` spreads retries. `on_checkpoint` is told of each saved checkpoint and how many events it leaves unsettled, `on_fenced` of a
-        partition and epoch that turned out to be somebody else's.
-        """
-        self._settings = settings
-        self._sink = sink
-        self._checkpoints = checkpoints
-        self._letters = letters
-        self._on_checkpoint = on_checkpoint
-        self._on_fenced = on_fenced
-        self._chance = chance
+    `on_checkpoint` is told of each saved checkpoint and how many events it leaves unsettled, `on_fenced` of a partition
+    and epoch that turned out to be somebody else's. `chance` spreads retries.
+    """
+
+    settings: DriverSettings
+    sink: Sink
+    checkpoints: CheckpointStore
+    letters: DeadLetterStore
+    _: KW_ONLY
+    on_checkpoint: Callable[[Checkpoint, int], None] | None = None
+    on_fenced: Callable[[str, int], None] | None = None
+    chance: Chance = random.random
+
+    def __post_init__(self) -> None:
         self._routes: Routes | None = None  # of the open sink, as it was opened
         self._pipeline: Pipeline | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -92,16 +87,16 @@ class Driver:
     async def open(self) -> None:
         """Opens the sink and the dead letters. Raises SettingsError, and UnavailableError: try again."""
         if self._routes is None:
-            self._routes = await self._sink.open()
-        await self._letters.open()
+            self._routes = await self.sink.open()
+        await self.letters.open()
         self._pipeline = Pipeline(
-            self._settings.limits,
-            self._settings.batches,
+            self.settings.limits,
+            self.settings.batches,
             self._routes,
-            transactional=self._sink.transactional,
-            rate=self._settings.rate,
+            transactional=self.sink.transactional,
+            rate=self.settings.rate,
             now=self._now(),
-            chance=self._chance,
+            chance=self.chance,
         )
 
     @property
@@ -126,8 +121,8 @@ class Driver:
 
     def claimed(self, claim: Claim) -> None:
         """A claim of a partition replaces the one before it; an older one changes nothing."""
-        if self._sink.transactional and claim.epoch > (self.pipeline.epoch(claim.partition) or 0):
-            _transactional(self._sink).attach(claim)
+        if self.sink.transactional and claim.epoch > (self.pipeline.epoch(claim.partition) or 0):
+            _transactional(self.sink).attach(claim)
         self._feed(effects.PartitionClaimed(claim))
 
     def expired(self, partition: str, epoch: int, count: int) -> None:
@@ -146,7 +141,7 @@ class Driver:
             while not self.receiving.is_set():  # others wait, too: the first of them may have filled it again
                 await self.receiving.wait()
             end = self._piece(events, start)
-            records = [prepared(self._sink.prepare, event) for event in events[start:end]]
+            records = [prepared(self.sink.prepare, event) for event in events[start:end]]
             self._feed(effects.EventsReceived(partition, epoch, records, last_enqueued))
             start = end
             await asyncio.sleep(0)
@@ -179,8 +174,8 @@ class Driver:
             drained.cancel()
         current = self.pipeline.epoch(partition) == epoch
         self._feed(effects.PartitionLost(partition, epoch))
-        if current and self._sink.transactional:  # else a later claim is attached
-            _transactional(self._sink).detach(partition)
+        if current and self.sink.transactional:  # else a later claim is attached
+            _transactional(self.sink).detach(partition)
 
     async def settled(self, partition: str, epoch: int) -> None:
         """Waits until nothing of a claim is unsettled. Any number may wait.
@@ -216,7 +211,7 @@ class Driver:
         return asyncio.get_running_loop().time()
 
     def _deadline(self) -> float:
-        return self._now() + self._settings.call_timeout
+        return self._now() + self.settings.call_timeout
 
     async def _answered(self, what: str, call: Awaitable[_T]) -> _T:
         """What a call answers; one that does not keep its own deadline is left behind."""
@@ -290,7 +285,7 @@ class Driver:
 
     async def _write(self, batch: Batch, epoch: int | None) -> None:
         """`epoch` is of the batch's claim, for a transactional sink: its lanes are partitions."""
-        if self._settings.dry_run:
+        if self.settings.dry_run:
             results: Sequence[WriteResult] = [WriteResult(Outcome.WRITTEN)] * len(batch.records)
         else:
             results = await self._write_for_real(batch, epoch)
@@ -298,7 +293,7 @@ class Driver:
 
     async def _write_for_real(self, batch: Batch, epoch: int | None) -> Sequence[WriteResult]:
         try:
-            results = await self._answered("the sink", self._sink.write(batch, deadline=self._deadline()))
+            results = await self._answered("the sink", self.sink.write(batch, deadline=self._deadline()))
         except FencedError as error:
             self._fenced(batch.lane, epoch, error)
             reason = str(error)
@@ -316,11 +311,11 @@ class Driver:
             return  # of a claim that is over: we know
         log.warning("partition %s is somebody else's now: %s", partition, error)
         self.lost(partition, epoch)
-        if self._on_fenced is not None:
-            self._on_fenced(partition, epoch)
+        if self.on_fenced is not None:
+            self.on_fenced(partition, epoch)
 
     async def _store(self, order: effects.StoreLetters) -> None:
-        settings = self._settings
+        settings = self.settings
         stored = True
         if not settings.dry_run:
             now = time.time()
@@ -336,9 +331,7 @@ class Driver:
                 for each in order.rejected
             ]
             try:
-                await self._answered(
-                    "the dead letters", self._letters.put(letters, deadline=self._deadline())
-                )
+                await self._answered("the dead letters", self.letters.put(letters, deadline=self._deadline()))
             except Exception as error:  # noqa: BLE001 - the outcome is unknown: stored again
                 log.warning("storing %d dead letters failed: %r", len(letters), error)
                 stored = False
@@ -346,11 +339,11 @@ class Driver:
 
     async def _save(self, claim: Claim, checkpoint: Checkpoint) -> None:
         saved = True
-        if not self._settings.dry_run:
+        if not self.settings.dry_run:
             stamped = structs.replace(checkpoint, saved_at=time.time())
             try:
                 await self._answered(
-                    "the checkpoint store", self._checkpoints.save(claim, stamped, deadline=self._deadline())
+                    "the checkpoint store", self.checkpoints.save(claim, stamped, deadline=self._deadline())
                 )
             except FencedError as error:
                 self._fenced(claim.partition, claim.epoch, error)
@@ -359,12 +352,12 @@ class Driver:
                 log.warning("saving the checkpoint of partition %s failed: %r", claim.partition, error)
                 saved = False
         self._feed(effects.CheckpointSaved(claim.partition, claim.epoch, checkpoint, saved))
-        if saved and self._on_checkpoint is not None:
-            self._on_checkpoint(checkpoint, self.pipeline.unsettled(claim.partition, claim.epoch) or 0)
+        if saved and self.on_checkpoint is not None:
+            self.on_checkpoint(checkpoint, self.pipeline.unsettled(claim.partition, claim.epoch) or 0)
 
     async def _read_routes(self) -> None:
         try:
-            routes = await self._answered("the sink", self._sink.routes())
+            routes = await self._answered("the sink", self.sink.routes())
         except Exception as error:  # noqa: BLE001 - asked again later
             log.warning("reading the partitions of the sink failed: %r", error)
             self._feed(effects.RoutesRead(None))

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
 from math import inf
 
 from msgspec import Struct, structs
@@ -56,48 +57,40 @@ class RuntimeSettings(Struct, frozen=True):
     retry: float = 2.0
 
 
+@dataclass(eq=False)
 class _Receiving:
     """One owned partition."""
 
-    def __init__(self, task: asyncio.Task[None]) -> None:
-        self.task = task
-        self.claim: Claim | None = None
+    task: asyncio.Task[None]
+    claim: Claim | None = None
 
 
+@dataclass(eq=False)
 class Consumer:
-    """Runs until told to stop or until it must not go on."""
+    """Runs until told to stop or until it must not go on. `on_stopping` is called when the shutdown begins."""
 
-    def __init__(
-        self,
-        settings: RuntimeSettings,
-        receiver: HubReceiver,
-        driver: Driver,
-        checkpoints: CheckpointStore,
-        leases: LeaseStore,
-        *,
-        on_stopping: Callable[[], None] | None = None,
-    ) -> None:
-        """`on_stopping` is called when the shutdown begins."""
-        self._settings = settings
-        self._on_stopping = on_stopping
-        self._receiver = receiver
-        self._driver = driver
-        self._checkpoints = checkpoints
+    settings: RuntimeSettings
+    receiver: HubReceiver
+    driver: Driver
+    checkpoints: CheckpointStore
+    leases: LeaseStore
+    on_stopping: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
         self._receiving: dict[str, _Receiving] = {}
-        self._leases = leases
         self._share = FleetShare()
         self._is_first_look = True
         self._undrained: list[str] = []
         self._close_by = 0.0
         self._failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.ownership = Ownership(
-            leases,
-            settings.owner,
+            self.leases,
+            self.settings.owner,
             self._list_partitions,
             self,
-            interval=settings.lease_interval,
-            expiry=settings.lease_expiry,
-            drain=settings.drain,
+            interval=self.settings.lease_interval,
+            expiry=self.settings.lease_expiry,
+            drain=self.settings.drain,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -107,10 +100,10 @@ class Consumer:
         deadline passed before everything begun was settled; UnavailableError when the sink or the dead letters were
         never there until `stop`.
         """
-        self._close_by = asyncio.get_running_loop().time() + self._settings.shutdown
+        self._close_by = asyncio.get_running_loop().time() + self.settings.shutdown
         async with AsyncExitStack() as closing:  # every step is taken, whatever becomes of the one before it
             closing.push_async_callback(self._close_receiver)
-            closing.push_async_callback(self._driver.aclose)
+            closing.push_async_callback(self.driver.aclose)
             await self._open(stop)
             closing.push_async_callback(self._end_receiving)
             closing.push_async_callback(self._release)
@@ -122,14 +115,14 @@ class Consumer:
         clock, told_at, tries = asyncio.get_running_loop().time, -inf, 0
         while True:
             try:
-                await answered("the sink or the dead letters", None, self._driver.open())
+                await answered("the sink or the dead letters", None, self.driver.open())
             except UnavailableError as error:
                 tries += 1
                 if clock() - told_at >= TELL_EVERY:
                     told_at = clock()
                     log.warning("cannot begin yet, %s so far: %s", count_text(tries, "try", "tries"), error)
                 # A service that throttles names milliseconds; to begin a little later costs nothing.
-                pause = max(error.retry_after or 0.0, self._settings.retry)
+                pause = max(error.retry_after or 0.0, self.settings.retry)
                 with suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await stop.wait()
@@ -144,7 +137,7 @@ class Consumer:
         stopping = asyncio.create_task(stop.wait(), name="stop")
         try:
             await asyncio.wait(
-                (balancing, stopping, self._driver.failed, self._failure),
+                (balancing, stopping, self.driver.failed, self._failure),
                 return_when=asyncio.FIRST_COMPLETED,
             )
         finally:
@@ -154,7 +147,7 @@ class Consumer:
         return None if balancing.cancelled() else balancing.exception()
 
     def _raise(self, outcome: BaseException | None) -> None:
-        for future in (self._driver.failed, self._failure):
+        for future in (self.driver.failed, self._failure):
             if future.done() and not future.cancelled():
                 future.result()
         if outcome is not None:
@@ -167,10 +160,10 @@ class Consumer:
     # -- shutting down
 
     async def _release(self) -> None:
-        self._close_by = asyncio.get_running_loop().time() + self._settings.shutdown
+        self._close_by = asyncio.get_running_loop().time() + self.settings.shutdown
         self._undrained.clear()
-        if self._on_stopping is not None:
-            self._on_stopping()
+        if self.on_stopping is not None:
+            self.on_stopping()
         await self.ownership.release_all(self._close_by)
 
     async def _end_receiving(self) -> None:
@@ -181,7 +174,7 @@ class Consumer:
             self._failure.exception()  # seen, whatever else is raised
 
     async def _close_receiver(self) -> None:
-        await self._receiver.close(self._close_by)
+        await self.receiver.close(self._close_by)
 
     # -- what the ownership tells
 
@@ -203,18 +196,18 @@ class Consumer:
         try:
             await asyncio.gather(receiving.task, return_exceptions=True)
             if claim is not None and not stolen:
-                drained = await self._driver.drain(partition, claim.epoch, deadline=deadline)
+                drained = await self.driver.drain(partition, claim.epoch, deadline=deadline)
         finally:  # also when the time is over: nothing is written any more
             if claim is not None:
-                self._driver.lost(partition, claim.epoch)
+                self.driver.lost(partition, claim.epoch)
                 log.info("partition %s: %s", partition, "drained" if drained else "left with work unsettled")
                 if not drained:
                     self._undrained.append(partition)
             self._share_rate()
 
     async def _list_partitions(self) -> Sequence[str]:
-        clock, partitions = asyncio.get_running_loop().time, await self._receiver.partitions()
-        known: Collection[str] = partitions if self._settings.fleet_rate is None else ()
+        clock, partitions = asyncio.get_running_loop().time, await self.receiver.partitions()
+        known: Collection[str] = partitions if self.settings.fleet_rate is None else ()
         receivable = self._share.receivable(partitions, clock(), known_to_all=known)
         self._share_rate()  # by the larger number at once, whatever becomes of the next call
         if len(receivable) < len(partitions):
@@ -224,9 +217,9 @@ class Consumer:
 
     async def _known_to_all(self, partitions: Sequence[str]) -> Collection[str]:
         """Those of the partitions that no other instance may have overlooked so far; see `FleetShare`."""
-        settings = self._settings
+        settings = self.settings
         deadline = asyncio.get_running_loop().time() + settings.lease_interval
-        leases, store_now = await self._leases.list(deadline=deadline)
+        leases, store_now = await self.leases.list(deadline=deadline)
         leased, _ = split(leases)
         others = (each for each in leased if each.owner not in {"", settings.owner})
         is_alone = all(each.renewed_at + settings.lease_expiry < store_now for each in others)
@@ -237,13 +230,13 @@ class Consumer:
 
     def _share_rate(self) -> None:
         """Partitions have one owner each, so the shares of all instances never exceed the whole."""
-        fleet = self._settings.fleet_rate
+        fleet = self.settings.fleet_rate
         if fleet is not None and self._share.partitions and self._receiving:
-            self._driver.set_rate(self._share.rate(fleet, len(self._receiving)))
+            self.driver.set_rate(self._share.rate(fleet, len(self._receiving)))
 
     def set_fleet_rate(self, rate: float | None) -> None:
         """Changes the budget of all instances; each one must be told."""
-        self._settings = structs.replace(self._settings, fleet_rate=rate)
+        self.settings = structs.replace(self.settings, fleet_rate=rate)
         self._share_rate()
 
     def fenced(self, partition: str, epoch: int) -> None:
@@ -258,7 +251,7 @@ class Consumer:
 
     async def _again(self, partition: str, before: asyncio.Task[None]) -> None:
         await asyncio.gather(before, return_exceptions=True)
-        await asyncio.sleep(_LOOKED_AT * self._settings.lease_interval)
+        await asyncio.sleep(_LOOKED_AT * self.settings.lease_interval)
         await self._receive(partition)
 
     # -- one partition
@@ -272,13 +265,13 @@ class Consumer:
                 # Somebody receives with a higher epoch and without the lease, or the lease is about to be lost.
                 log.warning("partition %s: another receiver took over: %s", partition, error)
                 self._forget_claim(partition)
-                await asyncio.sleep(_LOOKED_AT * self._settings.lease_interval)
+                await asyncio.sleep(_LOOKED_AT * self.settings.lease_interval)
             except UnavailableError as error:
                 if self._failure.done():
                     return
                 log.warning("partition %s: %s", partition, error)
                 self._forget_claim(partition)
-                await asyncio.sleep(max(error.retry_after or 0.0, self._settings.retry))
+                await asyncio.sleep(max(error.retry_after or 0.0, self.settings.retry))
             except TidemarkError as error:  # a position, a setting: for the operator
                 self._fail(error)
                 return
@@ -290,7 +283,7 @@ class Consumer:
     def _forget_claim(self, partition: str) -> None:
         receiving = self._receiving.get(partition)
         if receiving is not None and receiving.claim is not None:
-            self._driver.lost(partition, receiving.claim.epoch)
+            self.driver.lost(partition, receiving.claim.epoch)
             receiving.claim = None
 
     def _fail(self, error: TidemarkError) -> None:
@@ -299,26 +292,26 @@ class Consumer:
 
     async def _receive_once(self, partition: str) -> None:
         claiming = claim_partition(
-            self._checkpoints, self._receiver, partition, self._settings.owner, self._settings.policy
+            self.checkpoints, self.receiver, partition, self.settings.owner, self.settings.policy
         )
         claim, begin = await answered("the claim", None, claiming)
         receiving = self._receiving[partition]
         receiving.claim = claim
-        self._driver.claimed(claim)
-        self._driver.expired(partition, claim.epoch, begin.gap)
+        self.driver.claimed(claim)
+        self.driver.expired(partition, claim.epoch, begin.gap)
 
         async def on_events(events: Sequence[Event], last_enqueued: int | None) -> None:
             try:
-                await self._driver.receive(partition, claim.epoch, events, last_enqueued)
+                await self.driver.receive(partition, claim.epoch, events, last_enqueued)
             except Exception as error:  # of our own: what is in memory cannot be trusted any more
                 log.exception("partition %s: taking events in broke", partition)
                 self._fail(TidemarkError(f"partition {partition}: internal error: {error!r}"))
                 raise
 
         def on_expired(gone: Expired) -> None:
-            refuse_gap(self._settings.policy, partition, gone)
+            refuse_gap(self.settings.policy, partition, gone)
             log.warning("partition %s: %s", partition, gone)
-            self._driver.expired(partition, claim.epoch, gone.count)
+            self.driver.expired(partition, claim.epoch, gone.count)
 
-        receiving_it = self._receiver.receive(partition, begin, claim.epoch, on_events, on_expired)
+        receiving_it = self.receiver.receive(partition, begin, claim.epoch, on_events, on_expired)
         await answered("receiving", None, receiving_it)

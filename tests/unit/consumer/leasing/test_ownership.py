@@ -190,7 +190,7 @@ async def test_leaving_keeps_its_deadline_whatever_the_listener_does():
 
 async def test_leaving_cuts_short_what_was_being_finished_already():
     one = Instance(Store(), "a", drains_for=1000.0)
-    one.ownership._drain = 500.0
+    one.ownership.drain = 500.0
     await asyncio.sleep(1)
     one.partitions = ["0"]
     await asyncio.sleep(75)

@@ -253,12 +253,12 @@ async def test_whatever_preparing_one_event_raises_it_is_a_dead_letter_and_its_n
     driver = await claimed(Poisoned())
     await driver.receive("0", 1, events(0, 1, 2))
     await driver.settled("0", 1)
-    [letter] = [each async for each in driver._letters.list()]
+    [letter] = [each async for each in driver.letters.list()]
     await driver.aclose()
 
     assert (letter.event.sequence_number, letter.rejection.reason) == (1, "unexpected")
     assert type(failure).__name__ in letter.rejection.detail
-    assert len(driver._sink.documents) == 2
+    assert len(driver.sink.documents) == 2
 
 
 async def test_a_machine_out_of_memory_while_an_event_is_prepared_makes_no_dead_letter():
@@ -271,7 +271,7 @@ async def test_a_machine_out_of_memory_while_an_event_is_prepared_makes_no_dead_
         await driver.receive("0", 1, events(0))
     await driver.aclose()
 
-    assert [each async for each in driver._letters.list()] == []
+    assert [each async for each in driver.letters.list()] == []
     assert driver.pipeline.unsettled("0", 1) == 0  # it was never taken in, so it comes again
 
 
@@ -283,11 +283,11 @@ async def test_a_sink_that_says_try_at_once_for_ever_is_not_asked_without_a_paus
 
     driver = await claimed(Refusing())
     await driver.receive("0", 1, events(0))
-    del driver._sink.prepared[:]
+    del driver.sink.prepared[:]
     await asyncio.sleep(10.0)
     await driver.aclose()
 
-    assert 10 <= len(driver._sink.prepared) <= 10.0 / LEAST_DELAY + 1
+    assert 10 <= len(driver.sink.prepared) <= 10.0 / LEAST_DELAY + 1
 
 
 async def test_the_loop_gets_a_turn_after_a_megabyte():
@@ -346,7 +346,7 @@ async def test_a_dry_run_settles_everything_and_touches_nothing():
 
     assert sink.documents == {}
     assert checkpoints.calls == 0
-    assert [letter async for letter in driver._letters.list()] == []
+    assert [letter async for letter in driver.letters.list()] == []
     assert [(c.sequence_number, left) for c, left in told] == [(2, 0)]
     await driver.aclose()
 
@@ -366,7 +366,7 @@ async def test_a_failed_driver_tells_everyone_who_waits():
 
 async def test_letters_are_stored_again_until_their_store_takes_them():
     driver = await opened()
-    letters, calls = driver._letters, []
+    letters, calls = driver.letters, []
     put = letters.put
 
     async def sometimes(kept, *, deadline):
