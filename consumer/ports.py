@@ -8,17 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from consumer.model import (
-    Batch,
-    Checkpoint,
-    Claim,
-    DeadLetter,
-    Event,
-    Lease,
-    Record,
-    Routes,
-    WriteResult,
-)
+from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Lease, Record, Routes, WriteResult
 
 
 class Sink(Protocol):

@@ -5,9 +5,7 @@ Times are seconds of a monotonic clock.
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
-from collections.abc import Sequence
 
 from consumer.core.claimed_partition import ClaimedPartition
 from consumer.core.lane import Work
@@ -93,18 +91,3 @@ class Backlog:
             f"the oldest is sequence number {event.sequence_number} of partition {event.partition}, begun"
             f" {now - work.started_at:.0f} s ago, {work.attempts} attempts; last cause: {cause or 'none told'}"
         )
-
-    def validate(self, inside: Sequence[Work], story: str) -> None:
-        """Raises AssertionError with the story if what is held does not agree with the works there are."""
-        if len(inside) != self.count:
-            raise AssertionError(f"{len(inside)} works inside, {self.count} counted: {story}")
-        if sum(work.record.size for work in inside) != self.bytes:
-            raise AssertionError(f"bytes are off: {story}")
-        for partition in self.partitions.values():
-            partition.work_list.validate()
-            own = [work for work in inside if work.work_list is partition.work_list]
-            lowest = min((work.record.event.sequence_number for work in own), default=math.inf)
-            if partition.work_list.mark[0] >= lowest:
-                raise AssertionError(f"the mark passed unsettled event {lowest}: {story}")
-            if not partition.draining and len(own) != partition.work_list.unsettled:
-                raise AssertionError(f"{len(own)} works, {partition.work_list.unsettled} unsettled: {story}")

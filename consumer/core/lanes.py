@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import count
 
 from consumer.core.lane import Lane, Take, Work
@@ -231,16 +231,6 @@ class Lanes:
     def batch(self, batch_id: int) -> Sequence[Work]:
         """The works of a batch that is being written."""
         return self._batches[batch_id][1]
-
-    def works(self) -> Iterator[Work]:
-        """Every work inside, in no order: for checks."""
-        for lane in self._lanes.values():
-            yield from (each for work in lane.works() for each in (work, *work.superseded))
-        for _, batch in self._batches.values():
-            yield from (each for work in batch for each in (work, *work.superseded))
-        for waiting in self._keys.values():
-            yield from (each for work in waiting or () for each in (work, *work.superseded))
-        yield from (each for work in self._stranded for each in (work, *work.superseded))
 
     def congestion(self) -> dict[str, int]:
         """Batches allowed at once, per lane."""

@@ -1,7 +1,7 @@
 """From events received to checkpoints saved: the decisions, with no clock and no I/O.
 
 `handle` is the only way to change a pipeline. It takes what happened and returns what is to be done; results of
-what was done come back as further inputs. What always holds, and `validate` checks:
+what was done come back as further inputs. What always holds, and tests/pipeline_checks.py checks:
 
 1. The low-water mark of a partition is below its lowest unsettled event.
 2. An event is settled only by WRITTEN, or by its stored dead letter; every received event at most once.
@@ -337,8 +337,3 @@ class Pipeline:
             concurrency=self._lanes.congestion(),
             partitions=tuple(each.statistics() for each in self._backlog.partitions.values()),
         )
-
-    def validate(self) -> None:
-        """Raises AssertionError with the story if an invariant is broken. For tests: it walks everything."""
-        inside = {id(work): work for work in (*self._lanes.works(), *self._rejected.works())}
-        self._backlog.validate(list(inside.values()), f"{self.statistics(0.0)}")

@@ -5,7 +5,7 @@ Times are seconds of a monotonic clock.
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 
 from consumer.core.effects import RejectedRecord, StoreLetters
@@ -64,8 +64,3 @@ class RejectedQueue:
     def next_at(self) -> float:
         """When `next_lot` may have something without further input."""
         return self._not_before if self._waiting and self._storing is None else math.inf
-
-    def works(self) -> Iterator[Work]:
-        """Every work inside: for checks."""
-        yield from (work for work, _ in self._waiting)
-        yield from (work for work, _ in (self._storing[1] if self._storing else ()))

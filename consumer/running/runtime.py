@@ -137,8 +137,7 @@ class Consumer:
         stopping = asyncio.create_task(stop.wait(), name="stop")
         try:
             await asyncio.wait(
-                (balancing, stopping, self.driver.failed, self._failure),
-                return_when=asyncio.FIRST_COMPLETED,
+                (balancing, stopping, self.driver.failed, self._failure), return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             stopping.cancel()

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from consumer.core.settled.completion_map import decode, encode
 from consumer.core.settled.low_water import WorkList
 from consumer.model import Checkpoint
+from tests.pipeline_checks import check_work_list
 
 steps = st.lists(st.tuples(st.sampled_from(["receive", "next", "settle", "restart"]), st.integers(0, 60)))
 
@@ -50,7 +51,7 @@ def test_it_is_a_set_of_numbers_with_a_mark(steps):
             assert {n for n in naive.received & naive.settled if n > naive.mark()} <= beyond
             naive.base, naive.received, naive.settled = naive.mark(), set(), beyond
             work = WorkList("0", checkpoint)
-        work.validate()
+        check_work_list(work)
         assert work.mark == (naive.mark(), str(naive.mark()) if naive.mark() >= 0 else "")
         assert work.unsettled == len(naive.received - naive.settled)
 

@@ -34,6 +34,7 @@ from consumer.core.limits import high_count
 from consumer.core.pipeline import Pipeline
 from consumer.model import Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
+from tests.pipeline_checks import check_pipeline, works_of
 
 PARTITIONS = ("0", "1")
 ROUTES = (
@@ -137,7 +138,7 @@ class PipelineMachine(RuleBasedStateMachine):
         self.sound = False
         effects = list(self.pipeline.handle(item, now=self.now))
         self.history.append((item, self.now, effects))
-        self.pipeline.validate()
+        check_pipeline(self.pipeline)
         assert [type(each) for each in effects].count(WakeAt) == 1
         for effect in effects:
             self.perform(effect)
@@ -387,7 +388,7 @@ class PipelineMachine(RuleBasedStateMachine):
 
     @property
     def held(self):
-        return [each for work in self.pipeline._lanes.works() for each in (work, *work.superseded)]
+        return works_of(self.pipeline._lanes)
 
     def settle(self, one):
         if one.claim.open:

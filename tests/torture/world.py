@@ -43,6 +43,7 @@ from consumer.core.effects import (
 from consumer.core.pipeline import Pipeline
 from consumer.model import Checkpoint, Claim, Event, Outcome, Record, Rejection, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
+from tests.pipeline_checks import check_pipeline
 
 TWO_LANES = Routes(("", "8"), ("low", "high"))
 FOUR_LANES = Routes(("", "4", "8", "c"), ("low-1", "low-2", "high-1", "high-2"))
@@ -202,7 +203,7 @@ class World:
         for effect in instance.pipeline.handle(item, now=self.now):
             self.perform(instance, effect)
         if next(self.fed) % 20 == 0:  # it walks everything
-            instance.pipeline.validate()
+            check_pipeline(instance.pipeline)
         assert instance.pipeline.statistics(self.now).backlog_count <= 60 + 25, f"B: {self.story()}"
 
     def perform(self, instance: Instance, effect: object) -> None:

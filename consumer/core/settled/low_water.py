@@ -100,24 +100,6 @@ class WorkList:
         if checkpoint == offered:
             self._saved = changes
 
-    def validate(self) -> None:
-        """Raises AssertionError if what must always hold does not."""
-        numbers = [entry[0] for entry in self._queue]
-        broken = [
-            rule
-            for rule, holds in {
-                "events beyond the mark ascend": numbers == sorted(set(numbers)),
-                "each of them is settled or unsettled": set(numbers) == self._unsettled | self._settled,
-                "none of them is both": not self._unsettled & self._settled,
-                "the first of them is unsettled": not numbers or numbers[0] in self._unsettled,
-                "all are above the mark": not numbers or numbers[0] > self.mark[0],
-                "none is above the highest received": self.received >= max([*numbers, self.mark[0]]),
-            }.items()
-            if not holds
-        ]
-        if broken:
-            raise AssertionError(f"partition {self.partition}: not true that {'; '.join(broken)}")
-
     def _settled_before(self, sequence_number: int) -> bool:
         while self._ahead and self._ahead[0][1] < sequence_number:
             self._ahead.popleft()

@@ -22,12 +22,7 @@ from consumer.mapping.documents import DocumentMapper, MappingOptions, partition
 from consumer.mapping.partition_hash import EFFECTIVE_KEYS, EffectiveKey, Scalar
 from consumer.model import Batch, Event, Outcome, Record, Routes, WriteResult
 from consumer.sinks.cosmos.answers import NO_ANSWER, Answer, after_conflict, result_of, result_of_request
-from consumer.sinks.cosmos.client import (
-    BulkUnavailableError,
-    ContainerDefinition,
-    CosmosContainer,
-    KeyRange,
-)
+from consumer.sinks.cosmos.client import BulkUnavailableError, ContainerDefinition, CosmosContainer, KeyRange
 from foundation.azure.connections import Settings
 from foundation.errors import SettingsError, UnavailableError
 

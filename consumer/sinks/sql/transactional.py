@@ -124,11 +124,7 @@ class SqlTransactionalSink:
 
     def _replay(self, record: Record) -> WriteResult:
         event = record.event
-        key = {
-            **self._scope.keys,
-            "PartitionID": event.partition,
-            "SequenceNumber": event.sequence_number,
-        }
+        key = {**self._scope.keys, "PartitionID": event.partition, "SequenceNumber": event.sequence_number}
         try:
             with self._database.engine.begin() as connection:
                 if dead_letters.remove_one(connection, key):

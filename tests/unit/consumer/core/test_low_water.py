@@ -4,6 +4,7 @@ import pytest
 
 from consumer.core.settled.low_water import WorkList
 from consumer.model import Checkpoint
+from tests.pipeline_checks import check_work_list
 
 
 def received(numbers, checkpoint=None):
@@ -16,7 +17,7 @@ def received(numbers, checkpoint=None):
 def settled(work, numbers):
     for number in numbers:
         work.settle(number)
-        work.validate()
+        check_work_list(work)
     return work
 
 

@@ -40,6 +40,7 @@ from consumer.model import (
     WriteResult,
 )
 from consumer.options import BacklogLimits, BatchLimits
+from tests.pipeline_checks import check_pipeline
 
 WRITTEN = WriteResult(Outcome.WRITTEN, 201, request_units=6.0)
 THROTTLED = WriteResult(Outcome.RETRY, 429, "too many requests", retry_after=0.3)
@@ -88,7 +89,7 @@ class World:
     def tell(self, item, *, at=None):
         self.now = self.now if at is None else at
         effects = self.pipeline.handle(item, now=self.now)
-        self.pipeline.validate()
+        check_pipeline(self.pipeline)
         self.effects += effects
         self.batches |= {e.batch.batch_id: e.batch for e in effects if isinstance(e, WriteBatch)}
         return [effect for effect in effects if not isinstance(effect, WakeAt)]
