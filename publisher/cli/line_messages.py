@@ -72,7 +72,8 @@ class LineMessages:
             self._digest.update(line)
             body = line.rstrip(b"\r\n")
             if not body.strip():
-                self._number_from_now_on()
+                if self._numbers is None:  # until the first blank line, message and line differ by one
+                    self._numbers = list(range(1, self.read))
             elif self.read not in self._done and self.read not in self._skipped:
                 yield self.read, body
 
@@ -83,11 +84,6 @@ class LineMessages:
                 f"{self._name} is not the input that was sent before: its first {before.read:,} lines differ; send the "
                 "same input again, or begin anew without --resume"
             )
-
-    def _number_from_now_on(self) -> None:
-        """Until the first blank line, message and line differ by one, and no list is needed."""
-        if self._numbers is None:
-            self._numbers = list(range(1, self.read))
 
     def _message(self, number: int, body: bytes) -> PlainMessage:
         options = self._options

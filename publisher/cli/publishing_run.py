@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import BinaryIO
 
@@ -90,7 +90,7 @@ class PublishingRun:
             start = await self._begin()
             read = input_lines.read_csv if self._options.csv else input_lines.read_lines
             lines = read(self._source, start)
-            async for some in _in_threads(lines):
+            while some := await asyncio.to_thread(lambda: list(islice(lines, _AT_ONCE))):
                 await self._enqueue(some)
         except PublishError as error:
             self._failure = self._failure or error
@@ -186,8 +186,3 @@ class PublishingRun:
     def _unpublished(self, told: Unpublished) -> None:
         self._failure = self._failure or told.failures[0].error
         self._progress.unknown += sum(one.error.outcome is Outcome.UNKNOWN for one in told.failures)
-
-
-async def _in_threads(lines: Iterator[InputLine]) -> AsyncIterator[Sequence[InputLine]]:
-    while some := await asyncio.to_thread(lambda: list(islice(lines, _AT_ONCE))):
-        yield some

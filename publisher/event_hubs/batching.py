@@ -55,7 +55,7 @@ class PartitionBuffer(Generic[_Event]):
     """
 
     def __init__(self, limits: SetLimits, *, first_set: int | None = None) -> None:
-        self._limits = limits
+        self.limits = limits
         self._waiting: deque[_Waiting[_Event]] = deque()
         self._exactly = first_set
         self._count = 0  # of the next set
@@ -93,7 +93,7 @@ class PartitionBuffer(Generic[_Event]):
         """When the next set has waited long enough; None if it waits for events."""
         if not self._count or self.is_short:
             return None
-        return self._waiting[0].since + self._limits.max_wait
+        return self._waiting[0].since + self.limits.max_wait
 
     def take(self) -> tuple[list[_Event], int]:
         """The events of the next set, and their size."""
@@ -112,12 +112,12 @@ class PartitionBuffer(Generic[_Event]):
 
     def _grow(self) -> None:
         """Let waiting events into the next set until it is full."""
-        most = self._limits.max_events if self._exactly is None else self._exactly
+        most = self.limits.max_events if self._exactly is None else self._exactly
         while not self._is_full and self._count < len(self._waiting):
             size = self._waiting[self._count].size
-            if self._count and self._bytes + size > self._limits.max_bytes:
+            if self._count and self._bytes + size > self.limits.max_bytes:
                 self._is_full = True
                 return
             self._count += 1
             self._bytes += size
-            self._is_full = self._count >= most or self._bytes >= self._limits.max_bytes
+            self._is_full = self._count >= most or self._bytes >= self.limits.max_bytes

@@ -42,11 +42,8 @@ class Front(Protocol):
 class Lane:
     """One partition: its buffer, and the task that empties it."""
 
-    def __init__(
-        self, front: Front, partition_id: str, buffer: PartitionBuffer[Entry], max_bytes: int
-    ) -> None:
+    def __init__(self, front: Front, partition_id: str, buffer: PartitionBuffer[Entry]) -> None:
         self.partition_id = partition_id
-        self.max_bytes = max_bytes
         self.taken_in = 0  # events since the beginning
         self._settled = 0
         self._front = front

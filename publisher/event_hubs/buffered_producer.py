@@ -110,9 +110,10 @@ class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
         lane = await self._lane(await self._choose(partition_id, partition_key))
         self._require_open()  # both may have taken a while
         encoded, size = self._producer.encode(event)
-        if size > lane.max_bytes:
+        room = lane.buffer.limits.max_bytes
+        if size > room:
             raise errors.MessageTooLargeError(
-                f"partition {lane.partition_id}: an event takes {size} bytes, a message has room for {lane.max_bytes}"
+                f"partition {lane.partition_id}: an event takes {size} bytes, a message has room for {room}"
             )
         lane.require_usable()
         if not lane.buffer.is_short and (self._crowd or not self._has_room(size)):
@@ -196,7 +197,7 @@ class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
                     self._require_open()  # nobody would stop the lane
                     limits = SetLimits(size, self._limits.max_events or size, self._limits.max_wait)
                     buffer = PartitionBuffer[Entry](limits, first_set=self._first_sets.get(partition_id))
-                    self._lanes[partition_id] = Lane(self, partition_id, buffer, size)
+                    self._lanes[partition_id] = Lane(self, partition_id, buffer)
         return self._lanes[partition_id]
 
     def _has_room(self, size: int) -> bool:

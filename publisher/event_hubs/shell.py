@@ -214,8 +214,7 @@ class PartitionShell:
         store = self._store
         if store is None:
             raise AssertionError("a step of the store without a store")
-        until = self._now() + STORE_TIMEOUT
-        until = until if deadline is None else min(until, deadline)
+        until = self._now() + self._within(STORE_TIMEOUT, deadline)
         try:
             if isinstance(step, steps.Load):
                 return await store.load(self._key, deadline=until) or (None, None)

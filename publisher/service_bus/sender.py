@@ -26,7 +26,7 @@ from publisher.service_bus.core import send_steps as steps
 from publisher.service_bus.core.errors import ClaimCheckError
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import SendReport
-from publisher.service_bus.core.sending import Sending, SendPolicy
+from publisher.service_bus.core.sending import READ_AT_ONCE, Sending, SendPolicy
 from publisher.service_bus.sdk import send_call
 from publisher.service_bus.sdk.sdk_way import Encoder, Link, SdkWay
 from publisher.service_bus.sdk.send_call import Journal, OnProgress
@@ -131,7 +131,7 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
         )
         created = cls(sender, **options)
         for each in (client, sender):
-            created._closing.push_async_callback(_closed, each)
+            created._closing.push_async_callback(lambda owned: came(owned.close()), each)
         return created
 
     async def __aexit__(self, *_: object) -> None:
@@ -170,7 +170,8 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
         async with self._lock:
             sending, encoder = await self._begin(before)
             if isinstance(messages, Collection):
-                for part in send_call.parts_of(messages):
+                ahead = iter(messages)
+                while part := list(islice(ahead, READ_AT_ONCE)):
                     sending.measure_ahead(part)
                     await self._pause(0)  # other tasks have their turn
                 source = Source(islice(iter(messages), sending.next_index, None))
@@ -294,7 +295,3 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
                 str(error) if isinstance(error, ClaimCheckError) else f"storing a claim: {error!r}"
             )
         return steps.Accepted()
-
-
-async def _closed(owned: Any) -> None:
-    await came(owned.close())

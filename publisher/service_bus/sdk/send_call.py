@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -15,7 +14,7 @@ from publisher.service_bus.core.errors import PartiallySentError
 from publisher.service_bus.core.packing import Limits
 from publisher.service_bus.core.send_report import Indices, Outgoing, SendReport
 from publisher.service_bus.core.send_steps import Answer, Busy
-from publisher.service_bus.core.sending import READ_AT_ONCE, Progress, Sending
+from publisher.service_bus.core.sending import Progress, Sending
 
 DEFAULT_TIMEOUT = 60.0  # seconds for one transfer; the SDK's own default is to wait for ever
 
@@ -96,13 +95,6 @@ def check_iterable(messages: object) -> None:
         raise PublishSettingsError(
             f"messages is a {type(messages).__name__}, accepted: an iterable of messages, such as a list"
         )
-
-
-def parts_of(messages: Collection[Any]) -> Iterator[list[Any]]:
-    """A collection in parts that take a few milliseconds to measure."""
-    iterator = iter(messages)
-    while part := list(islice(iterator, READ_AT_ONCE)):
-        yield part
 
 
 def finished(sending: Sending, report: SendReport) -> SendReport:
