@@ -18,6 +18,10 @@ TRUST_AGAIN = 5
 """Rounds after which a place that did not answer is waited for as long as the others, once."""
 
 
+SUSPECT_SECONDS = 5.0
+"""How long such a place is waited for until then."""
+
+
 class NoAnswer(Struct, frozen=True):
     """Why a call has no result, in words."""
 
@@ -53,25 +57,23 @@ class Rounds(Generic[_T, _R]):
 
     A round ends after `seconds`, with what is there by then. Calls of one endpoint go out `at_once` at a time,
     those of different endpoints do not wait for each other. Who was not asked in a round for want of time is asked
-    first in the next one; who did not answer is asked last, and is waited for `suspect_seconds` only, except in
+    first in the next one; who did not answer is asked last, and is waited for `SUSPECT_SECONDS` only, except in
     every `TRUST_AGAIN`th round, so that a slow one can come back. A call that goes on although it was cancelled
     is left behind, and its place is not asked again before it has ended.
     """
 
-    def __init__(self, seconds: float, *, at_once: int = 32, suspect_seconds: float = 5.0) -> None:
+    def __init__(self, seconds: float, endpoint: Callable[[str, _T], str], *, at_once: int = 32) -> None:
+        """`endpoint` names that of an item by its key."""
         self.seconds = seconds
+        self._endpoint = endpoint
         self._at_once = at_once
-        self._suspect_seconds = min(suspect_seconds, seconds)
+        self._suspect_seconds = min(SUSPECT_SECONDS, seconds)
         self._not_asked: set[str] = set()
         self._missed: dict[str, int] = {}
         self._left: dict[str, asyncio.Task[_R]] = {}
 
     async def ask(
-        self,
-        items: Mapping[str, _T],
-        call: Callable[[str, _T], Awaitable[_R]],
-        *,
-        endpoint: Callable[[str, _T], str],
+        self, items: Mapping[str, _T], call: Callable[[str, _T], Awaitable[_R]]
     ) -> dict[str, _R | NoAnswer]:
         """What each item's call returned, or why there is nothing. An Exception that `call` raises is no answer."""
         if self._left:  # those that heed the cancellation need a moment for it
@@ -80,7 +82,7 @@ class Rounds(Generic[_T, _R]):
         asked: set[str] = set()
 
         async def one(key: str, item: _T) -> _R:
-            async with gates[endpoint(key, item)]:
+            async with gates[self._endpoint(key, item)]:
                 asked.add(key)
                 return await call(key, item)
 

@@ -60,9 +60,9 @@ class Autoscaler:
         self._findings: asyncio.Task[tuple[Finding, ...]] | None = None
         self._told = False
         seconds = reading.round_seconds(config.interval)
-        self._readings: Rounds[Collector, Reading | CollectError] = Rounds(seconds)
-        self._capacities: Rounds[Scaler, Capacity | str] = Rounds(seconds)
-        self._checks: Rounds[Scaler, Outcome] = Rounds(seconds)
+        self._readings: Rounds[Collector, Reading | CollectError] = Rounds(seconds, reading.endpoint_of)
+        self._capacities: Rounds[Scaler, Capacity | str] = Rounds(seconds, reading.endpoint_of)
+        self._checks: Rounds[Scaler, Outcome] = Rounds(seconds, reading.endpoint_of)
         self._sources: dict[str, list[reading.MetricSource]] = defaultdict(list)
         for source in ports.sources:
             self._sources[source.target].append(source)
@@ -92,15 +92,9 @@ class Autoscaler:
         """
         now = round(self.clock(), 3)  # the decision id names the report's time to the millisecond
         readings, capacities = await asyncio.gather(
-            self._readings.ask(
-                self.ports.collectors,
-                lambda _, collector: reading.read_metrics(collector, now),
-                endpoint=reading.endpoint_of,
-            ),
+            self._readings.ask(self.ports.collectors, lambda _, each: reading.read_metrics(each, now)),
             self._capacities.ask(
-                self.ports.scalers,
-                lambda target, scaler: reading.read_capacity(scaler, target, now),
-                endpoint=reading.endpoint_of,
+                self.ports.scalers, lambda target, scaler: reading.read_capacity(scaler, target, now)
             ),
         )
         messages: list[str] = []
@@ -208,9 +202,7 @@ class Autoscaler:
         """Compares requested with reached for every target; emits lost actions again; prunes the log."""
         now = self.clock()
         checks = self._checks.ask(
-            self.ports.scalers,
-            lambda target, scaler: self._checked(target, scaler, now),
-            endpoint=reading.endpoint_of,
+            self.ports.scalers, lambda target, scaler: self._checked(target, scaler, now)
         )
         found, (lines, unpurged) = await asyncio.gather(checks, self._purge(now))
         results = [

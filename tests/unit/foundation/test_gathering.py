@@ -17,9 +17,9 @@ def everybody_at(key, item):
 class Places:
     """Places that answer after a time each (`HUNG`: never), and the rounds that ask them."""
 
-    def __init__(self, seconds, **options):
+    def __init__(self, seconds, endpoint=lambda key, item: key, **options):
         self.seconds = dict(seconds)
-        self.rounds = Rounds(20.0, **options)
+        self.rounds = Rounds(20.0, endpoint, **options)
         self.began = []
 
     async def answer(self, key, seconds):
@@ -27,11 +27,11 @@ class Places:
         await (asyncio.Event().wait() if seconds == HUNG else asyncio.sleep(seconds))
         return key
 
-    async def ask(self, endpoint=lambda key, item: key):
+    async def ask(self):
         """What was answered, who was not, and how long the round took."""
         loop, self.began = asyncio.get_running_loop(), []
         begun = loop.time()
-        found = await self.rounds.ask(self.seconds, self.answer, endpoint=endpoint)
+        found = await self.rounds.ask(self.seconds, self.answer)
         silent = {key: answer.why for key, answer in found.items() if isinstance(answer, NoAnswer)}
         return sorted(set(found) - set(silent)), silent, loop.time() - begun
 
@@ -63,10 +63,11 @@ def test_who_did_not_answer_is_waited_for_less_until_it_answers_again():
 
 
 def test_many_that_hang_at_one_endpoint_hold_up_no_other_endpoint():
-    places = Places({f"hung {i}": HUNG for i in range(300)} | {f"quick {i}": 0.1 for i in range(50)})
+    seconds = {f"hung {i}": HUNG for i in range(300)} | {f"quick {i}": 0.1 for i in range(50)}
+    places = Places(seconds, lambda key, item: key.split()[0])
 
     with virtual_time() as run:
-        answered, silent, took = run(places.ask(lambda key, item: key.split()[0]))
+        answered, silent, took = run(places.ask())
 
     assert len(answered) == 50
     assert len(silent) == 300
@@ -74,10 +75,11 @@ def test_many_that_hang_at_one_endpoint_hold_up_no_other_endpoint():
 
 
 def test_those_of_one_endpoint_who_were_not_asked_come_first_and_who_hang_come_last():
-    places = Places({f"hung {i}": HUNG for i in range(3)} | {f"quick {i}": 0.1 for i in range(9)}, at_once=3)
+    seconds = {f"hung {i}": HUNG for i in range(3)} | {f"quick {i}": 0.1 for i in range(9)}
+    places = Places(seconds, everybody_at, at_once=3)
 
     async def twice():
-        return await places.ask(everybody_at), await places.ask(everybody_at)
+        return await places.ask(), await places.ask()
 
     with virtual_time() as run:
         (first, silent, _), (second, _, took) = run(twice())
@@ -104,11 +106,11 @@ def test_a_call_that_cannot_be_cancelled_is_left_behind_and_its_place_not_asked_
         return key
 
     async def rounds():
-        ask = Rounds(20.0).ask
-        found = [await ask({"stubborn": 0}, stubborn, endpoint=everybody_at) for _ in range(3)]
+        ask = Rounds(20.0, everybody_at).ask
+        found = [await ask({"stubborn": 0}, stubborn) for _ in range(3)]
         released.set()
         await asyncio.sleep(1.0)
-        return [*found, await ask({"stubborn": 0}, stubborn, endpoint=everybody_at)]
+        return [*found, await ask({"stubborn": 0}, stubborn)]
 
     with virtual_time() as run:
         first, second, third, last = run(rounds())
@@ -128,7 +130,7 @@ def test_what_a_call_raises_is_its_own_answer(error):
         return key
 
     with virtual_time() as run:
-        found = run(Rounds(20.0).ask(dict.fromkeys(("odd", "even")), call, endpoint=everybody_at))
+        found = run(Rounds(20.0, everybody_at).ask(dict.fromkeys(("odd", "even")), call))
 
     assert found["even"] == "even"
     assert type(error).__name__ in found["odd"].why
@@ -142,7 +144,7 @@ def test_the_end_of_the_process_is_no_answer_and_passes_through():
         raise Killed
 
     with virtual_time() as run, pytest.raises(Killed):
-        run(Rounds(20.0).ask({"one": 0}, call, endpoint=everybody_at))
+        run(Rounds(20.0, everybody_at).ask({"one": 0}, call))
 
 
 def test_a_round_that_is_cancelled_leaves_no_call_running():
@@ -155,7 +157,7 @@ def test_a_round_that_is_cancelled_leaves_no_call_running():
             ended.append(key)
 
     async def cancelled():
-        asking = asyncio.create_task(Rounds(20.0).ask({"one": 0, "two": 0}, call, endpoint=everybody_at))
+        asking = asyncio.create_task(Rounds(20.0, everybody_at).ask({"one": 0, "two": 0}, call))
         await asyncio.sleep(1.0)
         asking.cancel()
         await asyncio.wait([asking])
