@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from foundation.errors import UnavailableError
 from foundation.sql.database import SqlDatabase
-from publisher.errors import InvalidProducerStateError, ProducerDisconnectedError
+from publisher.errors import InvalidProducerStateError, OutcomeUnknownError, ProducerDisconnectedError
 from publisher.event_hubs.ports.state_store import StateConflictError
 from publisher.event_hubs.states.blob import BlobStateStore
 from publisher.event_hubs.states.file import FileStateStore
@@ -17,7 +17,7 @@ from publisher.event_hubs.states.sql import STATES, SqlStateStore
 from publisher.model import PartitionPublishingOptions, PendingSet, ProducerRecord, StateKey
 from tests.blob_support import BlobPlace
 from tests.postgres_support import new_database
-from tests.publisher_support import FakeWorld, event, events
+from tests.publisher_support import QUICK, FakeWorld, event, events
 
 KEY = StateKey("Acme.servicebus.windows.net", "Flights", "loader", "0")
 PENDING = PendingSet(8, 3, "d1ge57", "line 12: „ü“")
@@ -155,6 +155,22 @@ class StateStoreContract:
         with pytest.raises(ProducerDisconnectedError, match="taken its saved state over"):
             await died.send_events(events("e"), partition_id="0", bookmark="5")
         assert world.bodies() == ["a", "b", "c", "d"]
+
+    async def test_a_pending_set_whose_outcome_is_unknown_again_is_still_to_be_sent_first(self, place):
+        world = FakeWorld()
+        died = world.producer(state_store=place.store())
+        await died.send_events(events("a"), partition_id="0", bookmark="1")
+        heir = world.producer(state_store=place.store())
+        world.fault("no_answer", count=QUICK.max_attempts)
+
+        with pytest.raises(OutcomeUnknownError):
+            await heir.send_events(events("a"), partition_id="0", bookmark="1")
+        with pytest.raises(InvalidProducerStateError, match="send exactly these events first"):
+            await heir.send_events(events("b"), partition_id="0", bookmark="2")
+        await heir.send_events(events("a"), partition_id="0", bookmark="1")
+        await heir.send_events(events("b"), partition_id="0", bookmark="2")
+
+        assert world.bodies() == ["a", "b"]
 
     async def test_a_pending_set_can_be_given_up(self, place):
         world = FakeWorld()

@@ -181,7 +181,9 @@ class PartitionPublisher:
         return failed
 
     def _numbered(self, events: EventSet) -> NumberedSet:
-        """The events with their numbers: those they had, else the next ones."""
+        """The events with their numbers: those they had, else the next ones. A set from before a restart stays one, for
+        nothing else may be sent before it.
+        """
         if self._unresolved is not None:
             return self._unresolved
         last = self._known.last_sequence_number
