@@ -128,13 +128,6 @@ class _Reader:
         self.known.add(name)
         return self._settings.get(name, "").strip()
 
-    def check(self, check: Callable[[Mapping[str, str]], object]) -> None:
-        """Tells what a check of its own words has to say, too."""
-        try:
-            check(self._settings)
-        except ValueError as error:
-            self.problems.append(str(error))
-
     def value(self, name: str, default: _T, read: Callable[[str], _T], accepted: str) -> _T:
         text = self.text(name)
         if not text:
@@ -218,7 +211,10 @@ def _flag(text: str) -> bool:
 def read_config(settings: Mapping[str, str]) -> ConsumerConfig:
     """The consumer that the settings describe. Raises SettingsError naming every setting at fault."""
     read = _Reader(settings)
-    read.check(read_log_level)
+    try:
+        read_log_level(settings)
+    except ValueError as error:
+        read.problems.append(str(error))
     config = _config(read)
     problems = read.problems + list(_missing(config))
     if problems:

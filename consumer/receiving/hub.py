@@ -9,13 +9,14 @@ import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from azure.eventhub.aio import EventHubConsumerClient
 
 from consumer.errors import PositionError
 from consumer.model import PartitionState
-from consumer.receiving.link import options_of_client
+from consumer.receiving.link import OPTIONS_OF_CLIENT
 from foundation.azure.connections import Settings, event_hub_client, network_story, tls_context
 from foundation.errors import SettingsError, UnavailableError
 
@@ -26,25 +27,21 @@ _REQUEST_TIMEOUT = 15.0  # seconds; a request over a new connection takes 0.4 s
 _CLOSING = 5.0  # seconds the SDK gets to close a client
 
 
+@dataclass(eq=False)
 class Hub:
-    """One hub for one consumer group. Every task is owned: `close` ends them all."""
+    """One hub for one consumer group. Every task is owned: `close` ends them all. `client_options` go to the SDK's
+    constructors.
+    """
 
-    def __init__(
-        self,
-        settings: Settings,
-        prefix: str,
-        name: str,
-        consumer_group: str,
-        client_options: Mapping[str, Any],
-    ) -> None:
-        """`client_options` go to the constructors of the SDK's clients."""
-        self.name = name
-        self.consumer_group = consumer_group
+    settings: Settings
+    prefix: str
+    name: str
+    consumer_group: str
+    client_options: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
         self.created_at: float | None = None
         """When the hub was created, once `partitions` was asked."""
-        self._settings = settings
-        self._prefix = prefix
-        self._client_options = client_options
         self._tls: ssl.SSLContext | None = None
         self._management: EventHubConsumerClient | None = None
         self._background: set[asyncio.Task[Any]] = set()
@@ -80,13 +77,13 @@ class Hub:
     async def client(self) -> EventHubConsumerClient:
         """A client of its own; whoever asks for it closes it."""
         if self._tls is None:
-            self._tls = await asyncio.to_thread(tls_context, self._settings)  # read once for all connections
+            self._tls = await asyncio.to_thread(tls_context, self.settings)  # read once for all connections
         return event_hub_client(
-            self._settings,
-            self._prefix,
+            self.settings,
+            self.prefix,
             self.name,
             self.consumer_group,
-            **{"ssl_context": self._tls, **options_of_client(), **self._client_options},
+            **{"ssl_context": self._tls, **OPTIONS_OF_CLIENT, **self.client_options},
         )
 
     def spawn(self, work: Coroutine[Any, Any, _Result]) -> asyncio.Task[_Result]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,8 @@ SHORTCUT_SDK = "5.15."
 """The versions of the SDK whose inside consumer/receiving/fast_path.py knows."""
 
 _NEVER = 86_400.0  # seconds between two rounds of the SDK's own balancing, which has nothing to balance
+OPTIONS_OF_CLIENT: Mapping[str, Any] = {"retry_total": 0, "load_balancing_interval": _NEVER}
+"""Constructor arguments of a client for a link: what fails is told at once, and tried again by its user."""
 
 
 class LinkLostError(Exception):
@@ -176,8 +178,3 @@ def _shortcut(client: EventHubConsumerClient, options: LinkOptions) -> Shortcut 
     except Exception as error:  # noqa: BLE001 - whatever is not as expected there, the SDK's own way remains
         options.on_broken(error)
         return None
-
-
-def options_of_client() -> dict[str, Any]:
-    """Constructor arguments of a client for a link: what fails is told at once, and tried again by its user."""
-    return {"retry_total": 0, "load_balancing_interval": _NEVER}

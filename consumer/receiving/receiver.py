@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -181,7 +182,8 @@ class HubReceiver(Hub):
                     "" if progress.began else f"; does the consumer group '{self.consumer_group}' exist?",
                 )
                 return None
-            if clock() - heard_at > (self.options.stuck_after if progress.began else self._first_patience):
+            patience = math.inf if progress.began else _FIRST_PATIENCE
+            if clock() - heard_at > min(patience, self.options.stuck_after):
                 heard_at, suspect = clock(), await self._is_behind(progress)
             await on_events((), progress.last_enqueued)
 
@@ -264,10 +266,6 @@ class HubReceiver(Hub):
         except UnavailableError:
             return
         self._note_expired(progress, state)
-
-    @property
-    def _first_patience(self) -> float:
-        return min(_FIRST_PATIENCE, self.options.stuck_after)
 
     # --- how much to ask for ---
 

@@ -89,8 +89,7 @@ class Parts:
                 config.cosmos_connection,
                 config.cosmos_database,
                 config.letters_container,
-                config.hub,
-                config.consumer_group,
+                self.stream,
             )
         from consumer.stores.sql.dead_letters import SqlDeadLetterStore  # noqa: PLC0415
 

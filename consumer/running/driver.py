@@ -315,19 +315,11 @@ class Driver:
             self.on_fenced(partition, epoch)
 
     async def _store(self, order: effects.StoreLetters) -> None:
-        settings = self.settings
         stored = True
-        if not settings.dry_run:
-            now = time.time()
+        if not self.settings.dry_run:
+            whose, now = (self.settings.hub, self.settings.consumer_group), time.time()
             letters = [
-                DeadLetter(
-                    settings.hub,
-                    settings.consumer_group,
-                    each.record.event,
-                    each.rejection,
-                    each.attempts,
-                    now,
-                )
+                DeadLetter(*whose, each.record.event, each.rejection, each.attempts, now)
                 for each in order.rejected
             ]
             try:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import structs
 
 from consumer.config import ConsumerConfig, read_config
-from consumer.core.statistics import PipelineStatistics
 from consumer.leasing.claiming import CALL, claim_partition
 from consumer.leasing.ownership import unique_owner
 from consumer.model import Checkpoint, Claim, Event
@@ -130,16 +129,15 @@ class _Working:
         self.trusted: set[str] = set()
         """Partitions whose stored checkpoint is known to be of this hub."""
         self._every = parts.config.telemetry.every
-        self._sink = parts.sink()
-        self.stored = parts.checkpoints() if self._sink.transactional else None
-        self._letters = parts.letters()
+        sink = parts.sink()
+        self.stored = parts.checkpoints() if sink.transactional else None
         self.driver = Driver(
-            shared(DriverSettings, parts.config), self._sink, self.stored or progress, self._letters
+            shared(DriverSettings, parts.config), sink, self.stored or progress, parts.letters()
         )
         self._reporter = reporter(
             parts,
             owner,
-            self._statistics,
+            lambda: self.driver.statistics() if self.driver.is_open else None,
             set_rate=self.driver.set_rate,
             set_fleet_rate=share_of(parts.config, self.driver.set_rate),
         )
@@ -187,13 +185,10 @@ class _Working:
         await self.driver.receive(partition, epoch, events)
         await self.driver.settled(partition, epoch)
 
-    def _statistics(self) -> PipelineStatistics | None:
-        return self.driver.statistics() if self.driver.is_open else None
-
     async def aclose(self) -> None:
         await self._reporter.aclose(asyncio.get_running_loop().time() + LAST_WORDS)
         await self.driver.aclose()
-        for part in (self._sink, self._letters, self.stored):
+        for part in (self.driver.sink, self.driver.letters, self.stored):
             if part is not None:
                 await close_part(part)
 

@@ -12,7 +12,6 @@ from consumer.config import ConsumerConfig
 from consumer.core.statistics import PipelineStatistics
 from consumer.leasing.ownership import unique_owner
 from consumer.model import Checkpoint
-from consumer.ports import CheckpointStore, LeaseStore
 from consumer.running.assembly import Parts, reporter
 from consumer.running.driver import Driver, DriverSettings
 from consumer.running.runtime import Consumer, RuntimeSettings
@@ -47,28 +46,22 @@ class ConsumerProcess:
         self._rate = share(config.rate)
         self.owner = unique_owner()
         parts = Parts(config, settings)
-        self._sink = parts.sink()
         self._stored = parts.checkpoints()
-        self._letters = parts.letters()
-        self._receiver = parts.receiver()
-        self._checkpoints: CheckpointStore = self._stored
-        self._leases: LeaseStore = parts.leases()
-        if config.dry_run:  # nobody else may notice
-            self._checkpoints, self._leases = MemoryCheckpointStore(), MemoryLeaseStore()
+        # Of a dry run nobody else may notice.
         self.driver = Driver(
             shared(DriverSettings, config, rate=self._rate),
-            self._sink,
-            self._checkpoints,
-            self._letters,
+            parts.sink(),
+            MemoryCheckpointStore() if config.dry_run else self._stored,
+            parts.letters(),
             on_checkpoint=lambda checkpoint, left: self._reporter.on_checkpoint(checkpoint, left),  # noqa: PLW0108
             on_fenced=lambda partition, epoch: self.consumer.fenced(partition, epoch),  # noqa: PLW0108 - made below
         )
         self.consumer = Consumer(
             shared(RuntimeSettings, config, owner=self.owner),
-            self._receiver,
+            parts.receiver(),
             self.driver,
-            self._checkpoints,
-            self._leases,
+            self.driver.checkpoints,
+            MemoryLeaseStore() if config.dry_run else parts.leases(),
             on_stopping=self._stopping,
         )
         self._reporter = reporter(
@@ -106,14 +99,15 @@ class ConsumerProcess:
         deadline = asyncio.get_running_loop().time() + 30.0
         for stored in (await self._stored.load_all(deadline=deadline)).values():
             if isinstance(stored, Checkpoint):
-                await self._checkpoints.put(stored, deadline=deadline)
+                await self.driver.checkpoints.put(stored, deadline=deadline)
 
     def _stopping(self) -> None:
         self._reporter.stopping = True
 
     async def _aclose(self) -> None:
-        parts: list[Any] = [self._sink, self._letters, self._checkpoints, self._leases]
-        if self._stored is not self._checkpoints:
+        driver = self.driver
+        parts: list[Any] = [driver.sink, driver.letters, driver.checkpoints, self.consumer.leases]
+        if self._stored is not driver.checkpoints:
             parts.append(self._stored)
         async with AsyncExitStack() as closing:
             for part in reversed(parts):

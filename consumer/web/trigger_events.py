@@ -5,22 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
+
+from azure.functions import EventHubEvent
 
 from consumer.model import Event
 from foundation.errors import TidemarkError
-
-
-class TriggerEvent(Protocol):
-    """What is used of `azure.functions.EventHubEvent`."""
-
-    sequence_number: int | None
-    offset: Any
-    enqueued_time: datetime | None
-    partition_key: str | None
-    metadata: Mapping[str, Any] | None
-
-    def get_body(self) -> bytes: ...
 
 
 def from_trigger(events: Sequence[Any]) -> tuple[str, list[Event]]:
@@ -45,7 +35,7 @@ def from_trigger(events: Sequence[Any]) -> tuple[str, list[Event]]:
 
 
 def _event(
-    partition: str, index: int, event: TriggerEvent, own: Mapping[str, Any], system: Mapping[str, Any]
+    partition: str, index: int, event: EventHubEvent, own: Mapping[str, Any], system: Mapping[str, Any]
 ) -> Event:
     if event.sequence_number is None:
         raise TidemarkError(f"event {index} of partition {partition} has no sequence number in its metadata")
@@ -60,7 +50,7 @@ def _event(
     )
 
 
-def _offset(event: TriggerEvent, system: Mapping[str, Any]) -> str:
+def _offset(event: EventHubEvent, system: Mapping[str, Any]) -> str:
     """As the hub has it, '' where that is not known: for an offset that is no number, as those of hubs with
     geo-replication, the host says -1, and the true one beside it.
     """

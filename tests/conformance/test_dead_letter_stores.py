@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from consumer.model import DeadLetter, Event, Rejection
+from consumer.model import DeadLetter, Event, Rejection, Stream
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
 from devstack.cosmos.server import CosmosServer
@@ -212,7 +212,9 @@ class CosmosPlace:
 
     def store(self, hub, consumer_group):
         self.stores.append(
-            CosmosDeadLetterStore(self.settings, "Cosmos", "telemetry", "letters", hub, consumer_group)
+            CosmosDeadLetterStore(
+                self.settings, "Cosmos", "telemetry", "letters", Stream("", hub, consumer_group)
+            )
         )
         return self.stores[-1]
 

@@ -82,7 +82,7 @@ class Steady:
 
     def story(self):
         found = self.process.driver.statistics()
-        return f"missing {sorted(self.missing())[:9]}; {self.process._receiver.statistics()}; {found}; {self.cosmos.stats().statuses}"
+        return f"missing {sorted(self.missing())[:9]}; {self.process.consumer.receiver.statistics()}; {found}; {self.cosmos.stats().statuses}"
 
     async def settles(self, within=30.0):
         """Everything sent is a document or a dead letter, and the checkpoints say so."""
@@ -140,7 +140,9 @@ async def the_one(azurite, tmp_path_factory):
         proxied = {**settings, "AzureWebJobsStorage": through(proxy, azurite)}
         stop = asyncio.Event()
         process = ConsumerProcess(read_config(proxied), proxied)
-        process._receiver.options = msgspec.structs.replace(process._receiver.options, stuck_after=2.0)
+        process.consumer.receiver.options = msgspec.structs.replace(
+            process.consumer.receiver.options, stuck_after=2.0
+        )
         running = asyncio.create_task(process.run(stop))
         async with Stores(settings) as stores:
             one = Steady(world, proxy, process, stores)
@@ -452,13 +454,13 @@ async def test_lost_connections_and_expired_tokens_leave_no_gap(one):
 
 
 async def test_a_half_open_connection_is_noticed_and_replaced(one):
-    stuck = one.process._receiver.statistics().stuck
+    stuck = one.process.consumer.receiver.statistics().stuck
     one.hub.freeze_connections()
 
     one.send()
 
     await one.settles()
-    assert one.process._receiver.statistics().stuck > stuck
+    assert one.process.consumer.receiver.statistics().stuck > stuck
 
 
 async def test_events_delivered_again_are_written_once_and_missing_numbers_hold_nothing_up(one):

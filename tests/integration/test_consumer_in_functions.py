@@ -72,11 +72,11 @@ async def no_consumer_is_left(monkeypatch):
 async def checkpoints(world):
     process = ConsumerProcess(read_config(world.settings), world.settings)
     try:
-        found = await process._checkpoints.load_all(deadline=asyncio.get_running_loop().time() + 10)
-        leases, _ = await process._leases.list(deadline=asyncio.get_running_loop().time() + 10)
+        found = await process.driver.checkpoints.load_all(deadline=asyncio.get_running_loop().time() + 10)
+        leases, _ = await process.consumer.leases.list(deadline=asyncio.get_running_loop().time() + 10)
     finally:
         await process._aclose()
-        await process._receiver.close(asyncio.get_running_loop().time() + 5)
+        await process.consumer.receiver.close(asyncio.get_running_loop().time() + 5)
     numbers = {name: each.sequence_number for name, each in found.items() if isinstance(each, Checkpoint)}
     return numbers, [lease.owner for lease in leases if lease.owner]
 

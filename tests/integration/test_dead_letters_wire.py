@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from consumer.model import DeadLetter, Event, Rejection
+from consumer.model import DeadLetter, Event, Rejection, Stream
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
 from devstack.cosmos.server import CosmosServer
 from devstack.servers.faults import Fault
@@ -44,7 +44,9 @@ async def make(server):
 
     def make(container="letters", database="telemetry", settings=None):
         settings = settings or {"Cosmos": server.connection_string}
-        stores.append(CosmosDeadLetterStore(settings, "Cosmos", database, container, "orders", "readers"))
+        stores.append(
+            CosmosDeadLetterStore(settings, "Cosmos", database, container, Stream("", "orders", "readers"))
+        )
         return stores[-1]
 
     yield make

@@ -207,14 +207,8 @@ class SqlTransactionalSink:
                 _roll_back(savepoint)
 
     def _letter(self, event: Event, rejection: Rejection, attempts: int) -> DeadLetter:
-        return DeadLetter(
-            hub=self._scope.hub,
-            consumer_group=self._scope.consumer_group,
-            event=event,
-            rejection=rejection,
-            attempts=attempts,
-            failed_at=self._clock(),
-        )
+        whose = self._scope.hub, self._scope.consumer_group
+        return DeadLetter(*whose, event, rejection, attempts, self._clock())
 
     def _reread(self, position: _Position, *, last_time: bool) -> None:
         """The compare-and-set found another position: an earlier commit went through unseen, or we are fenced."""

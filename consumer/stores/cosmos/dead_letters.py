@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from azure.cosmos import PartitionKey
 from azure.cosmos.exceptions import CosmosHttpResponseError
 
-from consumer.model import DeadLetter
+from consumer.model import DeadLetter, Stream
 from consumer.stores.letter_document import event_of, from_document, to_document
 from foundation.azure.connections import Settings, network_story, retry_after
 from foundation.azure.cosmos import CosmosPlace
@@ -31,16 +31,10 @@ class CosmosDeadLetterStore(CosmosPlace):
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        connection: str,
-        database: str,
-        container: str,
-        hub: str,
-        consumer_group: str,
+        self, settings: Settings, connection: str, database: str, container: str, stream: Stream
     ) -> None:
         super().__init__(settings, connection, database, container)
-        self._scope = (hub, consumer_group)
+        self._scope = (stream.hub, stream.consumer_group)
 
     async def open(self) -> None:
         try:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from consumer.model import Event
-from consumer.receiving.link import Link, LinkLostError, LinkOptions, options_of_client
+from consumer.receiving.link import OPTIONS_OF_CLIENT, Link, LinkLostError, LinkOptions
 from foundation.azure.connections import event_hub_client
 from spark_jobs.errors import InputError
 from spark_jobs.sources.columns.event_columns import EVENT_COLUMNS, EventRow, Origin, batch_of
@@ -111,7 +111,7 @@ class RangeReader:
         client = await asyncio.to_thread(
             event_hub_client,
             *(access.environment, access.connection, access.hub, access.consumer_group),
-            **options_of_client(),
+            **OPTIONS_OF_CLIENT,
         )
         left = self._wanted.last - self._next + 1
         return Link(
