@@ -10,7 +10,7 @@ import psycopg
 from sqlalchemy import text
 
 from consumer.model import Batch, Event, Outcome, Stream
-from consumer.sinks.sql.targets import TableTarget
+from consumer.sinks.sql.targets import TableTarget, events_target
 from consumer.sinks.sql.transactional import SqlTransactionalSink
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
 from consumer.stores.sql.dead_letters import SqlDeadLetterStore
@@ -46,7 +46,7 @@ class World:
         self.database = SqlDatabase(url, create_tables=True, tables=TABLES)
         self.store = SqlCheckpointStore(self.database, SCOPE)
         self.letters = SqlDeadLetterStore(self.database, SCOPE)
-        self.sink = SqlTransactionalSink(self.database, SCOPE, target, clock=clock)
+        self.sink = SqlTransactionalSink(self.database, SCOPE, target or events_target(), clock=clock)
         self._table = table
 
     async def __aenter__(self):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,7 @@ _REREADS = 3
 """Times the position is read again within one write; it changes under one claim only by that claim's own commits."""
 
 
+@dataclass(eq=False)
 class SqlTransactionalSink:
     """A TransactionalSink. Checkpoints must come from the SqlCheckpointStore on the same database and scope.
 
@@ -52,31 +54,25 @@ class SqlTransactionalSink:
 
     transactional = True
 
-    def __init__(
-        self,
-        database: SqlDatabase,
-        scope: Stream,
-        target: Target | None = None,
-        *,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._database = database
-        self._scope = scope
-        self._target = target or events_target()
-        self._clock = clock
+    database: SqlDatabase
+    scope: Stream
+    target: Target = field(default_factory=events_target)
+    clock: Callable[[], float] = field(default=time.time, kw_only=True)
+
+    def __post_init__(self) -> None:
         self._positions: dict[str, _Position] = {}
-        database.use()
+        self.database.use()
 
     async def open(self) -> Routes:
-        await self._database.transact(lambda _: None)
-        await self._database.call(partial(self._target.open, self._database, self._scope))
+        await self.database.transact(lambda _: None)
+        await self.database.call(partial(self.target.open, self.database, self.scope))
         return await self.routes()
 
     async def routes(self) -> Routes:
         return Routes(by_partition=True)
 
     def prepare(self, event: Event) -> Record:
-        prepared = self._target.prepare(event)
+        prepared = self.target.prepare(event)
         key = f"{event.partition}~{event.sequence_number}"
         if isinstance(prepared, Rejection):
             return Record(event, key, rejection=prepared)
@@ -89,7 +85,7 @@ class SqlTransactionalSink:
         self._positions.pop(partition, None)
 
     async def aclose(self) -> None:
-        await self._database.release()
+        await self.database.release()
 
     async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
         """Raises FencedError, also for a partition that is not attached."""
@@ -105,7 +101,7 @@ class SqlTransactionalSink:
             return _again(batch, f"the batch from {position.open_from} on is not settled yet")
         position.open_from = batch.records[0].event.sequence_number
         position.attempts += 1
-        position.running = self._database.start(partial(self._write, position, batch.records))
+        position.running = self.database.start(partial(self._write, position, batch.records))
         if not await _ended(position.running, deadline):
             return _again(batch, "no answer by the deadline; the outcome is unknown")
         try:
@@ -120,15 +116,15 @@ class SqlTransactionalSink:
 
         Raises UnavailableError: the outcome is unknown, doing it again is safe.
         """
-        return await self._database.call(partial(self._replay, record), deadline=deadline)
+        return await self.database.call(partial(self._replay, record), deadline=deadline)
 
     def _replay(self, record: Record) -> WriteResult:
         event = record.event
-        key = {**self._scope.keys, "PartitionID": event.partition, "SequenceNumber": event.sequence_number}
+        key = {**self.scope.keys, "PartitionID": event.partition, "SequenceNumber": event.sequence_number}
         try:
-            with self._database.engine.begin() as connection:
+            with self.database.engine.begin() as connection:
                 if dead_letters.remove_one(connection, key):
-                    self._target.write(connection, [record])
+                    self.target.write(connection, [record])
         except Exception as error:
             rejection = rejection_of(error)
             if rejection is None:
@@ -170,34 +166,34 @@ class SqlTransactionalSink:
         one_by_one: bool,
     ) -> None:
         """All of `todo` and the position after `last`, committed. Adds to `rejections`. Raises _MovedError."""
-        with self._database.engine.begin() as connection:
+        with self.database.engine.begin() as connection:
             if not positions.advance(
-                connection, self._scope, position.claim, position.stored, position.after(last)
+                connection, self.scope, position.claim, position.stored, position.after(last)
             ):
                 raise _MovedError
             fit = [record for record in todo if record.event.sequence_number not in rejections]
             if one_by_one:
                 self._write_one_by_one(connection, fit, rejections)
             elif fit:
-                self._target.write(connection, fit)
+                self.target.write(connection, fit)
             rejected = [
                 self._letter(record.event, rejections[record.event.sequence_number], position.attempts)
                 for record in todo
                 if record.event.sequence_number in rejections
             ]
-            dead_letters.put(connection, self._scope, rejected)
+            dead_letters.put(connection, self.scope, rejected)
 
     def _write_one_by_one(
         self, connection: Connection, records: Sequence[Record], rejections: dict[int, Rejection]
     ) -> None:
-        if self._database.dialect == "postgresql":
+        if self.database.dialect == "postgresql":
             # Else a deferred constraint speaks up at the commit, when nobody can tell which event it means.
             connection.execute(text("SET CONSTRAINTS ALL IMMEDIATE"))
         for record in records:
             sequence_number = record.event.sequence_number
             savepoint = connection.begin_nested()
             try:
-                self._target.write(connection, [record])
+                self.target.write(connection, [record])
                 savepoint.commit()
             except Exception as error:
                 rejection = rejection_of(error)
@@ -207,13 +203,13 @@ class SqlTransactionalSink:
                 _roll_back(savepoint)
 
     def _letter(self, event: Event, rejection: Rejection, attempts: int) -> DeadLetter:
-        whose = self._scope.hub, self._scope.consumer_group
-        return DeadLetter(*whose, event, rejection, attempts, self._clock())
+        whose = self.scope.hub, self.scope.consumer_group
+        return DeadLetter(*whose, event, rejection, attempts, self.clock())
 
     def _reread(self, position: _Position, *, last_time: bool) -> None:
         """The compare-and-set found another position: an earlier commit went through unseen, or we are fenced."""
-        with self._database.engine.begin() as connection:
-            stored = positions.stored_position(connection, self._scope, position.claim)
+        with self.database.engine.begin() as connection:
+            stored = positions.stored_position(connection, self.scope, position.claim)
         if stored < position.stored:
             raise FencedError(
                 f"partition {position.claim.partition} is stored at {stored}, although {position.stored} was "

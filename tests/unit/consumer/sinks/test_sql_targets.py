@@ -390,7 +390,7 @@ async def test_a_handler_s_time_that_is_none_is_the_event_s_fault_and_a_lost_con
     async with World(f"sqlite:///{tmp_path}/x.db", HandlerTarget(cut)) as world:
         await world.claim()
         assert is_retry(await world.write(flight(0)))
-        world.sink._target = HandlerTarget(handler)
+        world.sink.target = HandlerTarget(handler)
         assert await world.write(flight(0)) == [(Outcome.WRITTEN, "handler")]
 
 
@@ -403,7 +403,7 @@ def test_whatever_a_driver_raises_is_no_event_s_fault(failure, where):
         async with World(f"sqlite:///{folder}/x.db", events_target()) as world:
             await world.claim()
             dialect = world.database.engine.dialect
-            calls = (dialect, "do_commit") if where == "commit" else (world.sink._target, "write")
+            calls = (dialect, "do_commit") if where == "commit" else (world.sink.target, "write")
             original = getattr(*calls)
 
             def failing(*_args):
