@@ -39,7 +39,7 @@ soak: setup  ## Memory of a consumer during five minutes of total throttling
 
 dist: setup  ## Build the wheel, and beside it what spark-submit is given
 	$(BIN)/uv build --quiet --wheel --out-dir dist
-	cp spark_jobs/submit/tidemark_spark.py dist/tidemark_spark.py
+	cp spark_jobs/__main__.py dist/tidemark_spark.py
 	@ls dist/*.whl dist/*.py
 
 lock: setup  ## Resolve the dependencies anew and write the lock files

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from spark_jobs.errors import InputError, JobError
+from spark_jobs.errors import JobError, job_errors
 
 SUMMARIES: dict[str, str] = {
     "telemetry-aggregation": "Backlogs, rates, 429 share, RU per record, lag, scale actions and cost by minute, hour, day.",
@@ -21,7 +21,7 @@ SUMMARIES: dict[str, str] = {
 }
 
 JOBS = {name: f"spark_jobs.{name.replace('-', '_')}.job" for name in SUMMARIES}
-"""Command to module. A module has `command`, a typer function whose docstring is the help, and `main`."""
+"""Command to module. A module has `command`, a typer function whose docstring is the help."""
 
 # The options that jobs share, by the same names everywhere.
 Output = Annotated[
@@ -47,12 +47,9 @@ Until = Annotated[str | None, typer.Option("--to", help="Only before this time, 
 def app_settings(root: Path) -> dict[str, str]:
     """The app's settings: local.settings.json and `.env` in `root`, then the environment. Raises InputError."""
     from foundation.app_settings import settings_of  # noqa: PLC0415 - a library of those jobs that need it
-    from foundation.errors import SettingsError  # noqa: PLC0415
 
-    try:
+    with job_errors():
         return settings_of(root)
-    except SettingsError as error:
-        raise InputError(str(error)) from None
 
 
 def default_output(job: str) -> str:

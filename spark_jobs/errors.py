@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from foundation.errors import SettingsError, TidemarkError
+
 GATE_CLOSED = 3
 """Exit status of a job that ran well and whose answer is no, for use in pipelines (reconciliation)."""
 
@@ -12,3 +17,14 @@ class JobError(Exception):
 
 class InputError(JobError):
     """An input or a setting is not usable. The text names it, what was found and what is accepted."""
+
+
+@contextmanager
+def job_errors() -> Iterator[None]:
+    """Around calls of the consumer: its SettingsError comes out as InputError, its other errors as JobError."""
+    try:
+        yield
+    except SettingsError as error:
+        raise InputError(str(error)) from error
+    except TidemarkError as error:
+        raise JobError(str(error)) from error

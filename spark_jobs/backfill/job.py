@@ -137,9 +137,5 @@ def _mode(text: str) -> WriteMode:
     return cast("WriteMode", text)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    cli.run_command(command, argv)
-
-
 if __name__ == "__main__":
-    main()
+    cli.run_command(command)

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from msgspec import Struct
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -20,7 +21,7 @@ from spark_jobs.backfill.budget.shares import Shares
 from spark_jobs.backfill.replay import Replaying, Unit
 from spark_jobs.backfill.story import Backfilled, PartitionPlan
 from spark_jobs.backfill.target import container_id, forget, open_ledger, read_target
-from spark_jobs.backfill.task import RESULT, PartitionTask
+from spark_jobs.backfill.task import RESULT, replay_partition
 from spark_jobs.backfill.transforms import POSITION, in_order, of_hub, only_missing, plan
 from spark_jobs.backfill.view import showing
 from spark_jobs.errors import InputError, JobError
@@ -167,7 +168,7 @@ def _replay(
     tasks = in_order(chosen, [each.partition for each in plans])
     try:
         with showing(coordinator, total):
-            rows = collected(tasks.mapInArrow(PartitionTask(replaying), RESULT))
+            rows = collected(tasks.mapInArrow(partial(replay_partition, replaying=replaying), RESULT))
     except SPARK_ERRORS as error:
         settled = coordinator.board.history[-1].total.settled
         raise JobError(

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from msgspec import structs
 
-from consumer.config import ConsumerConfig, SinkKind, read_config
+from consumer.config import ConsumerConfig
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.transforms import load_transform
 from consumer.model import Batch, Checkpoint, DeadLetter, Outcome, WriteResult
@@ -15,19 +15,15 @@ from consumer.running.assembly import Parts
 from consumer.sinks.cosmos.bulk import CosmosBulkSink, WriteMode
 from consumer.sinks.cosmos.client import CosmosContainer
 from foundation.azure.cosmos import cosmos_endpoint
-from foundation.errors import SettingsError, TidemarkError
-from spark_jobs.errors import InputError, JobError
+from spark_jobs.errors import InputError, job_errors
+from spark_jobs.platform.source_options import consumer_on_cosmos
 
 
 def read_target(settings: Mapping[str, str]) -> ConsumerConfig:
     """The consumer that the settings describe. Raises InputError when a backfill cannot write for it."""
-    try:
-        config = read_config(settings)
+    config = consumer_on_cosmos(settings, "a backfill writes to")
+    with job_errors():
         Parts(config, settings)
-    except TidemarkError as error:
-        raise InputError(str(error)) from error
-    if config.sink is not SinkKind.COSMOS:
-        raise InputError(f"CONSUMER_SINK is {config.sink}; a backfill writes to Cosmos DB: cosmos")
     if config.dry_run:
         raise InputError("COSMOS_WRITE is false: nothing would be written; a backfill needs it unset or true")
     return config
@@ -42,11 +38,8 @@ async def container_id(config: ConsumerConfig, settings: Mapping[str, str]) -> s
         settings, config.cosmos_connection, config.cosmos_database, config.cosmos_container
     )
     try:
-        definition = await container.open()
-    except SettingsError as error:
-        raise InputError(str(error)) from error
-    except TidemarkError as error:
-        raise JobError(str(error)) from error
+        with job_errors():
+            definition = await container.open()
     finally:
         await container.aclose()
     return f"{cosmos_endpoint(settings, config.cosmos_connection).url} {definition.rid}"

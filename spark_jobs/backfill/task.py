@@ -25,22 +25,17 @@ RESULT = row_schema(
 _NO_PROPERTIES: dict[str, Any] = {}
 
 
-class PartitionTask:
+def replay_partition(batches: Iterator[pa.RecordBatch], replaying: Replaying) -> Iterator[pa.RecordBatch]:
     """For `DataFrame.mapInArrow`, on REPLAYED frames with one hub partition per task; gives RESULT."""
-
-    def __init__(self, replaying: Replaying) -> None:
-        self._replaying = replaying
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        first = next((batch for batch in batches if batch.num_rows), None)
-        if first is None:
-            return
-        context = TaskContext.get()
-        attempt = f"{context.stageId()}.{context.taskAttemptId()}" if context is not None else "0"
-        partition = first.column("partition")[0].as_py()
-        counts = asyncio.run(replay(self._replaying, partition, attempt, _chunks(partition, first, batches)))
-        row = {"partition": partition} | {name: getattr(counts, name) for name in NUMBERS}
-        yield pa.RecordBatch.from_pylist([row])
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return
+    context = TaskContext.get()
+    attempt = f"{context.stageId()}.{context.taskAttemptId()}" if context is not None else "0"
+    partition = first.column("partition")[0].as_py()
+    counts = asyncio.run(replay(replaying, partition, attempt, _chunks(partition, first, batches)))
+    row = {"partition": partition} | {name: getattr(counts, name) for name in NUMBERS}
+    yield pa.RecordBatch.from_pylist([row])
 
 
 async def _chunks(

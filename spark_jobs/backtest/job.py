@@ -1,7 +1,4 @@
-"""`tidemark spark backtest`: the backtest over many targets.
-
-spark-submit --py-files tidemark.whl tidemark_spark.py backtest grid.toml --arrivals abfss://.../arrivals --config ...
-"""
+"""`tidemark spark backtest`: the backtest over many targets."""
 
 from __future__ import annotations
 
@@ -210,9 +207,5 @@ def command(
     typer.echo(run(spark, settings))
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    cli.run_command(command, argv)
-
-
 if __name__ == "__main__":
-    main()
+    cli.run_command(command)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -21,7 +21,6 @@ from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.classic import SPARK_ERRORS
 from spark_jobs.platform.rows import collected
 
-Mode = Literal["overwrite", "append"]
 FORMATS = ("parquet", "delta")
 
 _Value = TypeVar("_Value")
@@ -116,11 +115,10 @@ def write_table(
     path: str,
     *,
     fmt: str = "parquet",
-    mode: Mode = "overwrite",
     partition_by: Sequence[str] = (),
     only: Collection[str] | None = None,
 ) -> None:
-    """Writes the frame as the table at `path`, as Spark understands it.
+    """Writes the frame as the table at `path`, as Spark understands it, over what is there.
 
     Overwriting Parquet is no single step: while it lasts, and after a failure, what was there is gone. Delta commits by
     its log: through Spark's own source where that is on the class path, else, for folders of this machine, through the
@@ -130,9 +128,9 @@ def write_table(
     """
     check_format(fmt)
     if fmt == "delta":
-        _write_delta(frame, path, mode, partition_by, only)
+        _write_delta(frame, path, partition_by, only)
         return
-    writer = frame.write.mode(mode).partitionBy(*partition_by)
+    writer = frame.write.mode("overwrite").partitionBy(*partition_by)
     if only is not None:
         writer = writer.option("partitionOverwriteMode", "dynamic")
     writer.parquet(path)
@@ -193,17 +191,15 @@ def delta_version(spark: SparkSession, path: str) -> int:
 
 
 def _write_delta(
-    frame: DataFrame, path: str, mode: Mode, partition_by: Sequence[str], only: Collection[str] | None
+    frame: DataFrame, path: str, partition_by: Sequence[str], only: Collection[str] | None
 ) -> None:
     spark = frame.sparkSession
     where = None
     if only is not None and is_delta(spark, path):
         where = f"{partition_by[0]} IN ({', '.join(repr(each) for each in sorted(only))})"
     if has_delta(spark):
-        writer = frame.write.format("delta").mode(mode).partitionBy(*partition_by)
-        if mode == "overwrite":
-            writer = writer.option(*(("replaceWhere", where) if where else ("overwriteSchema", "true")))
-        writer.save(path)
+        writer = frame.write.format("delta").mode("overwrite").partitionBy(*partition_by)
+        writer.option(*(("replaceWhere", where) if where else ("overwriteSchema", "true"))).save(path)
         return
     folder = _delta_folder(spark, path)
     lake = _deltalake()
@@ -216,9 +212,9 @@ def _write_delta(
         lake.write_deltalake(
             folder,
             dataset.dataset(staging, format="parquet").scanner().to_reader(),
-            mode=mode,
+            mode="overwrite",
             partition_by=list(partition_by) or None,
-            schema_mode="overwrite" if mode == "overwrite" and not where else None,
+            schema_mode=None if where else "overwrite",
             predicate=where,
         )
     finally:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import msgspec
@@ -87,17 +88,14 @@ def _frame(spark: SparkSession, folder: str, fmt: str, parts: Mapping[str, Part]
     return frame if WHOLE in parts else frame.drop("day")
 
 
+@dataclass(frozen=True)
 class Results:
     """The tables of one run, until `publish` makes them the folder's. Raises JobError and InputError."""
 
-    def __init__(
-        self, spark: SparkSession, folder: str, fmt: str, last: Manifest | None, new: Manifest
-    ) -> None:
-        self._spark = spark
-        self._folder = folder
-        self._format = fmt
-        self._last = last
-        self._new = new
+    spark: SparkSession
+    folder: str
+    last: Manifest | None
+    new: Manifest
 
     @classmethod
     def begin(
@@ -113,29 +111,25 @@ class Results:
             raise InputError(f"{folder} holds results of {last.job}; give --output another folder for {job}")
         number = 1 if last is None else last.run + 1
         new = Manifest(number, secrets.token_hex(8), job, fmt, {}, dict(about or {}))
-        return cls(spark, folder, fmt, last, new)
-
-    @property
-    def run(self) -> int:
-        return self._new.run
+        return cls(spark, folder, last, new)
 
     @property
     def names(self) -> list[str]:
         """Of the tables written so far."""
-        return list(self._new.tables)
+        return list(self.new.tables)
 
     def write(self, name: str, frame: DataFrame) -> None:
         """The whole table."""
-        self._new.tables[name] = {WHOLE: self._written(name, frame, self._place(name, WHOLE))}
+        self.new.tables[name] = {WHOLE: self._written(name, frame, self._place(name, WHOLE))}
 
     def kept(self, name: str) -> dict[str, Part]:
         """By day, what the last run left of a table and this one may keep."""
-        if self._last is None or self._last.format != self._format:
+        if self.last is None or self.last.format != self.new.format:
             return {}
-        parts = {day: part for day, part in self._last.tables.get(name, {}).items() if day != WHOLE}
-        if parts and self._format == "delta":
+        parts = {day: part for day, part in self.last.tables.get(name, {}).items() if day != WHOLE}
+        if parts and self.new.format == "delta":
             part = next(iter(parts.values()))
-            if output.delta_version(self._spark, f"{self._folder}/{part.path}") != part.version:
+            if output.delta_version(self.spark, f"{self.folder}/{part.path}") != part.version:
                 return {}  # a run that did not finish wrote to the table since: none of its days may stay
         return parts
 
@@ -149,14 +143,14 @@ class Results:
         changed = self.changed(name, sources)
         parts = {each: kept[each] for each in sources if each not in changed}
         if not changed:
-            self._new.tables[name] = parts
+            self.new.tables[name] = parts
             return
         rows = frame.withColumn("day", day).where(F.col("day").isin(changed))
-        if self._format == "delta":  # one table, whose log keeps what stays; the day is a column of it
+        if self.new.format == "delta":  # one table, whose log keeps what stays; the day is a column of it
             path = f"{name}-by-day"
             only = changed if kept else None
-            output.write_table(rows, f"{self._folder}/{path}", fmt="delta", partition_by=["day"], only=only)
-            version = output.delta_version(self._spark, f"{self._folder}/{path}")
+            output.write_table(rows, f"{self.folder}/{path}", fmt="delta", partition_by=["day"], only=only)
+            version = output.delta_version(self.spark, f"{self.folder}/{path}")
             parts = {each: Part(path, version, source) for each, source in sources.items()}
         else:
             for place in PLACES:
@@ -164,9 +158,9 @@ class Results:
                 if here:
                     path = f"{place}/{name}-by-day"
                     chosen = rows.where(F.col("day").isin(here))
-                    output.write_table(chosen, f"{self._folder}/{path}", partition_by=["day"], only=here)
+                    output.write_table(chosen, f"{self.folder}/{path}", partition_by=["day"], only=here)
                     parts |= {each: Part(f"{path}/day={each}", None, sources[each]) for each in here}
-        self._new.tables[name] = dict(sorted(parts.items()))
+        self.new.tables[name] = dict(sorted(parts.items()))
 
     def changed(self, name: str, sources: Mapping[str, str]) -> list[str]:
         """The days whose rows are made of something else than what the last run made them of."""
@@ -175,29 +169,29 @@ class Results:
 
     def _place(self, name: str, day: str) -> str:
         """The place that the last run does not use for it."""
-        used = None if self._last is None else self._last.tables.get(name, {}).get(day)
+        used = None if self.last is None else self.last.tables.get(name, {}).get(day)
         return PLACES[1] if used is not None and used.path.startswith(f"{PLACES[0]}/") else PLACES[0]
 
     def _written(self, name: str, frame: DataFrame, place: str) -> Part:
-        if self._format == "delta":  # its log keeps the version of the last run
-            output.write_table(frame, f"{self._folder}/{name}", fmt="delta")
-            return Part(name, output.delta_version(self._spark, f"{self._folder}/{name}"))
-        output.write_table(frame, f"{self._folder}/{place}/{name}")
+        if self.new.format == "delta":  # its log keeps the version of the last run
+            output.write_table(frame, f"{self.folder}/{name}", fmt="delta")
+            return Part(name, output.delta_version(self.spark, f"{self.folder}/{name}"))
+        output.write_table(frame, f"{self.folder}/{place}/{name}")
         return Part(f"{place}/{name}")
 
     def table(self, name: str) -> DataFrame:
         """A table of this run, as written."""
-        return _frame(self._spark, self._folder, self._format, self._new.tables[name])
+        return _frame(self.spark, self.folder, self.new.format, self.new.tables[name])
 
     def publish(self) -> None:
         """Makes this run's tables the folder's. Raises JobError where another run finished meanwhile."""
-        now = manifest_of(self._spark, self._folder)
-        if (now and now.key) != (self._last and self._last.key):
+        now = manifest_of(self.spark, self.folder)
+        if (now and now.key) != (self.last and self.last.key):
             raise JobError(
-                f"another run wrote to {self._folder} at the same time; its results may be mixed with this one's: run the"
+                f"another run wrote to {self.folder} at the same time; its results may be mixed with this one's: run the"
                 " job again, and one at a time"
             )
-        place = PLACES[self._new.run % 2]
+        place = PLACES[self.new.run % 2]
         output.write_line(
-            self._spark, msgspec.json.encode(self._new).decode(), f"{self._folder}/{MANIFEST}/{place}"
+            self.spark, msgspec.json.encode(self.new).decode(), f"{self.folder}/{MANIFEST}/{place}"
         )

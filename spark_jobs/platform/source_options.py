@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from consumer.config import ConsumerConfig
-from spark_jobs.errors import InputError
+from consumer.config import ConsumerConfig, SinkKind, read_config
+from spark_jobs.errors import InputError, job_errors
 
 # Plans, the event log and the history server show options. Spark redacts those whose names have "secret" in them
 # (spark.redaction.regex): what may hold a key travels in these and in no others.
@@ -63,6 +63,15 @@ def carried(settings: Mapping[str, str], connection: str) -> dict[str, str]:
 def environment(options: Mapping[str, str]) -> dict[str, str]:
     """This process's environment, and the settings that the options carry."""
     return {**os.environ, **json.loads(options.get(SETTINGS) or "{}")}
+
+
+def consumer_on_cosmos(settings: Mapping[str, str], job: str) -> ConsumerConfig:
+    """The consumer that the settings describe. `job` is "a backfill writes to". Raises InputError for one with another sink."""
+    with job_errors():
+        config = read_config(settings)
+    if config.sink is not SinkKind.COSMOS:
+        raise InputError(f"CONSUMER_SINK is {config.sink}; {job} Cosmos DB: cosmos")
+    return config
 
 
 def for_executors(settings: Mapping[str, str], config: ConsumerConfig) -> dict[str, str]:

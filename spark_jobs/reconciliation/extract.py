@@ -19,11 +19,10 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from consumer.config import ConsumerConfig, SinkKind, read_config
+from consumer.config import ConsumerConfig
 from consumer.model import NOTHING_SETTLED, Checkpoint
 from consumer.running.assembly import Parts
-from foundation.errors import TidemarkError
-from spark_jobs.errors import InputError, JobError
+from spark_jobs.errors import InputError, JobError, job_errors
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import collected
@@ -49,17 +48,6 @@ class Sides(Struct, frozen=True):
     mapping: Mapping
 
 
-def read_consumer(settings: Map[str, str]) -> ConsumerConfig:
-    """The consumer whose work is checked. Raises InputError."""
-    try:
-        config = read_config(settings)
-    except TidemarkError as error:
-        raise InputError(str(error)) from error
-    if config.sink is not SinkKind.COSMOS:
-        raise InputError(f"CONSUMER_SINK is {config.sink}; a reconciliation reads Cosmos DB: cosmos")
-    return config
-
-
 def read_checkpoints(config: ConsumerConfig, settings: Map[str, str]) -> dict[str, Checkpoint]:
     """Raises JobError for a store that does not answer, and for a checkpoint that cannot be read."""
 
@@ -70,10 +58,8 @@ def read_checkpoints(config: ConsumerConfig, settings: Map[str, str]) -> dict[st
         finally:
             await store.aclose()
 
-    try:
+    with job_errors():
         found = asyncio.run(load())
-    except TidemarkError as error:
-        raise JobError(str(error)) from error
     unread = [f"partition {partition}: {why}" for partition, why in found.items() if isinstance(why, str)]
     if unread:
         raise JobError(f"checkpoints that cannot be read: {'; '.join(unread)}")
@@ -92,6 +78,7 @@ def settled_runs(marks: Map[str, Checkpoint]) -> list[tuple[str, int, int]]:
 def extract(
     spark: SparkSession,
     hub_events: DataFrame,
+    config: ConsumerConfig,
     settings: Map[str, str],
     results: Results,
     *,
@@ -99,7 +86,6 @@ def extract(
     request_units: float | None,
 ) -> Sides:
     """Reads all sides; what each has of use is kept with the `results`. `hub_events` are EVENTS, not read yet."""
-    config = read_consumer(settings)
     mapping = Mapping(config.hub, config.id_from, config.meta, config.transform)
     marks = read_checkpoints(config, settings) if checkpoints else None
     needed = for_executors(settings, config)

@@ -1,13 +1,8 @@
-"""The reconciliation: is every event of the hub in Cosmos DB or a dead letter? Exit status 3 if not.
-
-tidemark spark reconciliation --capture abfss://capture@account.dfs.core.windows.net/ --output out/
-spark-submit --py-files tidemark.whl tidemark_spark.py reconciliation --capture ... --output abfss://...
-"""
+"""The reconciliation: is every event of the hub in Cosmos DB or a dead letter? Exit status 3 if not."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping as Map
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -28,9 +23,9 @@ from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import between, collected
-from spark_jobs.platform.source_options import CONNECTION_STRING
+from spark_jobs.platform.source_options import CONNECTION_STRING, consumer_on_cosmos
 from spark_jobs.reconciliation import page
-from spark_jobs.reconciliation.extract import Sides, extract, read_consumer
+from spark_jobs.reconciliation.extract import Sides, extract
 from spark_jobs.reconciliation.schemas import SETTLED_RUNS, UNSETTLED, Status
 from spark_jobs.reconciliation.transforms import Due, by_hour, duplicates, gaps, judged
 from spark_jobs.reports.report_files import write_report
@@ -65,8 +60,6 @@ class Settings(Struct, frozen=True):
     output: str = cli.default_output(JOB)
     fmt: str = "parquet"
     quarantine: str | None = None
-    cores: int | None = None
-    memory: str = "2g"
     now: datetime | None = None
     """What the grace counts from; None is the time at the start."""
 
@@ -77,27 +70,27 @@ class Settings(Struct, frozen=True):
             raise InputError(f"--ru is {self.request_units}; accepted: above 0")
 
 
-def run(settings: Settings, spark: SparkSession | None = None) -> tuple[page.Findings, str]:
+def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
     """Reads all sides, judges and reports; returns what was found, and the report's path. Raises JobError."""
     now = settings.now or datetime.now(UTC)
-    config = read_consumer(settings.consumer)
-    session = spark or spark_session(JOB, cores=settings.cores, memory=settings.memory)
-    events = between(_events(session, settings, config), "enqueued_at", settings.since, settings.until)
-    results = Results.begin(session, settings.output, job=JOB, fmt=settings.fmt, about={"hub": config.hub})
+    config = consumer_on_cosmos(settings.consumer, "a reconciliation reads")
+    events = between(_events(spark, settings, config), "enqueued_at", settings.since, settings.until)
+    results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt, about={"hub": config.hub})
     sides = extract(
-        session,
+        spark,
         events,
+        config,
         settings.consumer,
         results,
         checkpoints=settings.checkpoints,
         request_units=settings.request_units,
     )
-    with watch(session, "comparing"):
-        tables = _compare(session, sides, settings, now, results)
-    with watch(session, f"writing {settings.output}"):
+    with watch(spark, "comparing"):
+        tables = _compare(spark, sides, settings, now, results)
+    with watch(spark, f"writing {settings.output}"):
         found = _findings(tables, sides, settings, config.hub)
         results.publish()
-        return found, write_report(session, page.build(found), settings.output)
+        return found, write_report(spark, page.build(found), settings.output)
 
 
 def _events(spark: SparkSession, settings: Settings, config: ConsumerConfig) -> DataFrame:
@@ -226,9 +219,8 @@ def command(
             output=output or cli.default_output(JOB),
             fmt=format_,
             quarantine=quarantine,
-            cores=cores,
-            memory=memory,
-        )
+        ),
+        spark_session(JOB, cores=cores, memory=memory),
     )
     _tell(found, path)
     if found.closed:
@@ -249,9 +241,5 @@ def _tell(found: page.Findings, path: str) -> None:
     console.print(f"report: {path}")
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    cli.run_command(command, argv, name=JOB)
-
-
 if __name__ == "__main__":
-    main()
+    cli.run_command(command, name=JOB)

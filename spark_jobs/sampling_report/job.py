@@ -1,8 +1,4 @@
-"""The sampling report: extract events of Application Insights, correct them by itemCount, find what broke, report.
-
-tidemark spark sampling-report --input export/ --event EventXReceived --measurement EventXReceived_Count
-spark-submit --py-files tidemark.whl tidemark_spark.py sampling-report --input abfss://... --event ... --output abfss://...
-"""
+"""The sampling report: extract events of Application Insights, correct them by itemCount, find what broke, report."""
 
 from __future__ import annotations
 
@@ -62,8 +58,6 @@ class Settings(Struct, frozen=True):
     output: str = cli.default_output(JOB)
     fmt: str = "parquet"
     quarantine: str | None = None
-    cores: int | None = None
-    memory: str = "2g"
 
     def __post_init__(self) -> None:
         check_format(self.fmt)
@@ -91,15 +85,9 @@ class _Found(Struct, frozen=True):
     last: datetime
 
 
-def run(settings: Settings, spark: SparkSession | None = None) -> Summary:
+def run(settings: Settings, spark: SparkSession) -> Summary:
     """Reads, judges and reports. Raises JobError."""
-    session = spark or spark_session("sampling report", cores=settings.cores, memory=settings.memory)
-    events = read_app_insights(session, settings.input, quarantine=settings.quarantine)
-    return report_on(session, events, settings)
-
-
-def report_on(spark: SparkSession, events: DataFrame, settings: Settings) -> Summary:
-    """Judges APP_EVENTS and reports, whatever they were read from. Raises JobError."""
+    events = read_app_insights(spark, settings.input, quarantine=settings.quarantine)
     results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt)
     with watch(spark, "looking for the event"):
         found = _choose(collected(names(events)), settings)
@@ -284,9 +272,8 @@ def command(
             output=output or cli.default_output(JOB),
             fmt=format_,
             quarantine=quarantine,
-            cores=cores,
-            memory=memory,
-        )
+        ),
+        spark_session("sampling report", cores=cores, memory=memory),
     )
     _tell(summary)
 
@@ -311,9 +298,5 @@ def _date(text: str) -> date:
         raise InputError(f"--ignore is '{text}'; accepted: a date such as 2026-12-25") from None
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    cli.run_command(command, argv, name=JOB)
-
-
 if __name__ == "__main__":
-    main()
+    cli.run_command(command, name=JOB)

@@ -23,8 +23,7 @@ from pyspark.sql.types import StructType
 from consumer.config import read_config
 from consumer.model import DeadLetter
 from consumer.running.assembly import Parts
-from foundation.errors import SettingsError, TidemarkError
-from spark_jobs.errors import InputError, JobError
+from spark_jobs.errors import job_errors
 from spark_jobs.platform.data_source import Source
 from spark_jobs.platform.source_options import SETTINGS, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema, row_schema
@@ -56,10 +55,8 @@ class DeadLetterReader(DataSourceReader):
         check_secrets(options)
         lowered = {name.lower(): value for name, value in options.items()}
         self._settings = settings_in("dead_letters", lowered)
-        try:
+        with job_errors():
             self._config = read_config(self._settings)
-        except SettingsError as error:
-            raise InputError(str(error)) from None
         self._wanted = [part.strip() for part in options.get("partitions", "").split(",") if part.strip()]
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -69,12 +66,9 @@ class DeadLetterReader(DataSourceReader):
         with asyncio.Runner() as runner:
             chunks = self._chunks(partition.value)
             try:
-                while (chunk := runner.run(anext(chunks, None))) is not None:
-                    yield pa.RecordBatch.from_pylist(list(map(_row, chunk)), schema=_SCHEMA)
-            except SettingsError as error:
-                raise InputError(str(error)) from error
-            except TidemarkError as error:
-                raise JobError(str(error)) from error
+                with job_errors():
+                    while (chunk := runner.run(anext(chunks, None))) is not None:
+                        yield pa.RecordBatch.from_pylist(list(map(_row, chunk)), schema=_SCHEMA)
             finally:
                 runner.run(chunks.aclose())
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import msgspec
@@ -67,6 +68,7 @@ class Mark(Struct, frozen=True):
     key: str = ""
 
 
+@dataclass(frozen=True)
 class Incremental:
     """One dataset's state below `folder`; `step` is for foreachBatch. `late` in microseconds.
 
@@ -74,18 +76,19 @@ class Incremental:
     go to `aside`.
     """
 
-    def __init__(
-        self, dataset: Dataset, folder: str, *, late: int, latest: Callable[[], int], aside: str
-    ) -> None:
-        self._dataset = dataset
-        self._folder = f"{folder}/{dataset.name}"
-        self._late = late
-        self._latest = latest
-        self._aside = aside
+    dataset: Dataset
+    folder: str
+    late: int
+    latest: Callable[[], int]
+    aside: str
+
+    @property
+    def _folder(self) -> str:
+        return f"{self.folder}/{self.dataset.name}"
 
     def step(self, batch: DataFrame, number: int) -> None:
         """Takes micro-batch `number`; again with the same batch is harmless."""
-        rows = cached(self._dataset.prepare(batch))
+        rows = cached(self.dataset.prepare(batch))
         try:
             self._take(rows, number)
         finally:
@@ -94,16 +97,16 @@ class Incremental:
     def _take(self, rows: DataFrame, number: int) -> None:
         spark = rows.sparkSession  # the stream's own: foreachBatch runs in a copy of the job's
         before = self._before(spark, number)
-        at, valid = micros("at"), self._dataset.valid & F.col("at").isNotNull()
-        latest = self._latest()
+        at, valid = micros("at"), self.dataset.valid & F.col("at").isNotNull()
+        latest = self.latest()
         is_late, is_ahead = valid & (at < before.closed), valid & (at > latest)
         seen = _seen(rows, valid, is_late, is_ahead)
         newest = max(before.newest, seen.newest)
-        closed = max(before.closed, (newest - self._late) // MINUTE * MINUTE)
+        closed = max(before.closed, (newest - self.late) // MINUTE * MINUTE)
         live = rows.where(valid & (at >= before.closed) & (at <= latest))
         if number > 0:
             live = live.unionByName(read_table(spark, self._open(number - 1)))
-        kept = cached(distinct(live, self._dataset.keys))
+        kept = cached(distinct(live, self.dataset.keys))
         try:
             duplicates = live.count() - kept.count()
             pieces = self._write_states(kept, before, closed, number)
@@ -112,7 +115,7 @@ class Incremental:
             kept.unpersist()
         for name, wanted, count in (("late", is_late, seen.late), ("ahead", is_ahead, seen.ahead)):
             if count:
-                write_table(rows.where(wanted), f"{self._aside}/{name}/{self._dataset.name}/batch={number}")
+                write_table(rows.where(wanted), f"{self.aside}/{name}/{self.dataset.name}/batch={number}")
         mark = Mark(
             number,
             newest,
@@ -143,7 +146,7 @@ class Incremental:
     def _write_states(self, kept: DataFrame, before: Mark, until: int, number: int) -> Pieces:
         """The pieces of all days after this batch."""
         closing = kept.where(micros("at") < until)
-        made = self._dataset.states(closing, F.lit(before.closed), F.lit(until))
+        made = self.dataset.states(closing, F.lit(before.closed), F.lit(until))
         return {
             table: self._write_table(table, states, before.pieces.get(table, {}), until, number)
             for table, states in made.items()
@@ -179,8 +182,8 @@ class Incremental:
 
     def _write_open(self, kept: DataFrame, closed: int, number: int) -> None:
         still = kept.where(micros("at") >= closed)
-        if self._dataset.carry is not None:
-            still = still.unionByName(self._dataset.carry(kept, F.lit(closed)))
+        if self.dataset.carry is not None:
+            still = still.unionByName(self.dataset.carry(kept, F.lit(closed)))
         write_table(still, self._open(number))
 
     def _open(self, number: int) -> str:

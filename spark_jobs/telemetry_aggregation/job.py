@@ -281,9 +281,6 @@ def _sources(name: str, marks: Mapping[str, Mark], settings: Settings) -> dict[s
     }
 
 
-# -- load
-
-
 def _report(
     spark: SparkSession, results: Results, quality: Sequence[tuple[object, ...]], settings: Settings
 ) -> str:
@@ -297,9 +294,6 @@ def _report(
         report = page.build(tables, counts, settings.currency)
         results.publish()
         return write_report(spark, report, settings.output)
-
-
-# -- command line
 
 
 def command(
@@ -380,9 +374,5 @@ def _price(text: str) -> tuple[str, float]:
     return target, value
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    cli.run_command(command, argv)
-
-
 if __name__ == "__main__":
-    main()
+    cli.run_command(command)

@@ -101,9 +101,6 @@ def _finest(table: DataFrame, days: Sequence[Row]) -> DataFrame:
     return table.where(F.col("window") == _window_for(days))
 
 
-# -- backlogs
-
-
 def _backlogs(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
     report.heading("Backlogs and other gauges")
     peaks: dict[tuple[str, str, str], float] = defaultdict(float)
@@ -155,9 +152,6 @@ def _plot_gauge(axes: Axes, series: tuple[str, str, str], table: DataFrame) -> N
     axes.legend(loc="upper left", ncols=3)
 
 
-# -- flows
-
-
 def _flows(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
     report.heading("Consumers")
     rows = collected(_finest(table, days).orderBy("window_start"))
@@ -188,9 +182,6 @@ def _flows(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
         ],
         caption="By day.",
     )
-
-
-# -- what no record tells
 
 
 def _instances(table: DataFrame) -> list[Row]:
@@ -231,9 +222,6 @@ def _silent(report: Report, silent: Sequence[Row], instances: Sequence[Row]) -> 
         ],
         caption=f"At most {10 * SHOWN} rows, UTC. A dash is not known: without a rate limit there is no bound.",
     )
-
-
-# -- scaling
 
 
 def _scaling(report: Report, table: DataFrame, days: Sequence[Row], currency: str) -> None:

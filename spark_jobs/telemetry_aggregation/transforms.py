@@ -78,9 +78,6 @@ def _gauges(frame: DataFrame, part: Column, names: dict[str, str]) -> DataFrame:
     return laid.select(*SAMPLES.names).where(F.col("value").isNotNull())
 
 
-# -- flows
-
-
 def flow_states(telemetry: DataFrame) -> DataFrame:
     """One row per consumer and minute in which an interval ended, from TELEMETRY."""
     end = micros("at")

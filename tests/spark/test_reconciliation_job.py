@@ -20,9 +20,10 @@ from consumer.model import Checkpoint, DeadLetter, Event, Rejection
 from consumer.running.assembly import Parts
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
+from spark_jobs.cli import run_command
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.reconciliation import extract
-from spark_jobs.reconciliation.job import OnGap, Settings, main, run
+from spark_jobs.reconciliation.job import OnGap, Settings, command, run
 from spark_jobs.reconciliation.schemas import Status
 from tests.spark.conftest import EAST, WEST
 from tests.spark.result_files import manifest, read
@@ -184,7 +185,8 @@ def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monk
         monkeypatch.setenv(name, value)
     set_zone(WEST)
     with pytest.raises(SystemExit) as ended:
-        main(
+        run_command(
+            command,
             [
                 "--capture",
                 str(place.capture),
@@ -192,7 +194,7 @@ def test_a_loss_closes_the_gate_and_a_repair_opens_it(spark, place, capsys, monk
                 str(place.folder / "second"),
                 "--root",
                 str(place.folder),
-            ]
+            ],
         )
     told = capsys.readouterr().out
     assert ended.value.code == 3, told  # the letter beside the document is still there

@@ -8,9 +8,10 @@ import duckdb
 import numpy as np
 import pytest
 
+from spark_jobs.cli import run_command
 from spark_jobs.errors import InputError
 from spark_jobs.platform.results import result_table
-from spark_jobs.sampling_report.job import Settings, main, run
+from spark_jobs.sampling_report.job import Settings, command, run
 from spark_jobs.sampling_report.verdicts import Kind
 from tests.spark.conftest import EAST, WEST
 from tests.spark.result_files import places
@@ -89,11 +90,12 @@ def test_the_article_is_told_again_from_an_export(spark, tmp_path, capsys):
     source = export(tmp_path / "export", classic(rows))
     output = tmp_path / "out"
     with pytest.raises(SystemExit) as ended:
-        main(
+        run_command(
+            command,
             [
                 *("--input", source, "--measurement", "EventXReceived_Count", "--output", str(output)),
                 *("--from", "2017-05-06", "--to", "2017-05-28"),
-            ]
+            ],
         )
     assert ended.value.code == 0
     assert f"{date(2017, 5, 20)}  sampled\n" in capsys.readouterr().out
@@ -168,7 +170,7 @@ def test_files_that_overlap_give_what_they_give_without_the_overlap(spark, tmp_p
     assert len(records) > 2000
 
     with pytest.raises(SystemExit):
-        main(["--input", source, "--output", str(output)])
+        run_command(command, ["--input", source, "--output", str(output)])
     told = capsys.readouterr().out
     alone = run(Settings(input=once, output=str(tmp_path / "alone")), spark)
 
@@ -225,7 +227,7 @@ def test_what_is_not_in_the_export_is_named_with_what_is(spark, tmp_path):
 )
 def test_an_option_at_fault_is_told_before_anything_is_read(arguments, message, capsys):
     with pytest.raises(SystemExit) as ended:
-        main(["--input", "nowhere", *arguments])
+        run_command(command, ["--input", "nowhere", *arguments])
 
     assert ended.value.code == 1
     assert re.search(message, capsys.readouterr().err)

@@ -1,6 +1,7 @@
 """What `make dist` builds, given to spark-submit: a Java process of its own runs the tasks, as on a cluster."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -10,8 +11,8 @@ import msgspec
 import pyspark
 import pytest
 
+from spark_jobs import __main__ as script
 from spark_jobs.platform.java import ensure_java
-from spark_jobs.submit import tidemark_spark
 from tests.spark.conftest import SETTINGS
 from tests.spark.result_files import read
 from tests.unit.spark_jobs.sources.test_source_records import AT, entry
@@ -35,6 +36,7 @@ def test_a_job_runs_on_executors_that_are_processes_of_their_own(spark_home, tmp
     (tmp_path / "log" / "0.jsonl").write_bytes(
         b"".join(msgspec.json.encode(entry(at=AT + 60 * minute)) + b"\n" for minute in range(MINUTES))
     )
+    shutil.copy(script.__file__, tmp_path / "tidemark_spark.py")
     done = subprocess.run(
         [
             spark_home / "bin" / "spark-submit",
@@ -42,7 +44,7 @@ def test_a_job_runs_on_executors_that_are_processes_of_their_own(spark_home, tmp
             *("--conf", "spark.executor.memory=512m", "--conf", "spark.ui.enabled=false"),
             *("--conf", "spark.driver.host=127.0.0.1"),
             *(option for name, value in SETTINGS.items() for option in ("--conf", f"{name}={value}")),
-            *(tidemark_spark.__file__, "telemetry-aggregation", "--decisions", tmp_path / "log"),
+            *(tmp_path / "tidemark_spark.py", "telemetry-aggregation", "--decisions", tmp_path / "log"),
             *("--output", tmp_path / "out", "--cores", "7"),  # which a cluster does not heed
         ],
         env={

@@ -8,7 +8,7 @@ import pytest
 from consumer.model import Event
 from spark_jobs.backfill import task as module
 from spark_jobs.backfill.budget.board import Counts
-from spark_jobs.backfill.task import PartitionTask, events_of
+from spark_jobs.backfill.task import events_of, replay_partition
 
 
 def rows(*numbers, partition="3", **values):
@@ -68,16 +68,16 @@ def test_an_event_without_a_body_says_so():
 def test_a_task_replays_all_batches_in_their_order_and_gives_one_row(replayed):
     batches = iter([rows(), rows(1, 2), rows(3)])
 
-    (result,) = PartitionTask(SimpleNamespace())(batches)
+    (result,) = replay_partition(batches, SimpleNamespace())
 
     assert replayed == [1, 2, 3]
     assert (result.column("partition")[0].as_py(), result.column("received")[0].as_py()) == ("3", 3)
 
 
 def test_a_task_without_rows_gives_none():
-    assert list(PartitionTask(SimpleNamespace())(iter([]))) == []
+    assert list(replay_partition(iter([]), SimpleNamespace())) == []
 
 
 def test_events_of_two_partitions_in_one_task_are_refused(replayed):
     with pytest.raises(RuntimeError, match="came to one task"):
-        list(PartitionTask(SimpleNamespace())(iter([rows(1), rows(2, partition="4")])))
+        list(replay_partition(iter([rows(1), rows(2, partition="4")]), SimpleNamespace()))
