@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from spark_jobs.errors import JobError, job_errors
 
@@ -25,23 +26,21 @@ JOBS = {name: f"spark_jobs.{name.replace('-', '_')}.job" for name in SUMMARIES}
 
 # The options that jobs share, by the same names everywhere.
 Output = Annotated[
-    str | None, typer.Option("--output", help="Folder of the results. [default: spark-output/<job>]")
+    str | None, Option("--output", help="Folder of the results. [default: spark-output/<job>]")
 ]
 Format = Annotated[
-    str, typer.Option("--format", envvar="TIDEMARK_SPARK_FORMAT", help="Tables as parquet or delta.")
+    str, Option("--format", envvar="TIDEMARK_SPARK_FORMAT", help="Tables as parquet or delta.")
 ]
-Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores in local mode. [default: all]")]
-Memory = Annotated[str, typer.Option("--memory", help="Memory of Spark in local mode.")]
+Cores = Annotated[int | None, Option("--cores", min=1, help="Cores in local mode. [default: all]")]
+Memory = Annotated[str, Option("--memory", help="Memory of Spark in local mode.")]
 Quarantine = Annotated[
-    str | None,
-    typer.Option("--quarantine", help="Folder for what cannot be read; without it, that is an error."),
+    str | None, Option("--quarantine", help="Folder for what cannot be read; without it, that is an error.")
 ]
 Root = Annotated[
-    Path,
-    typer.Option("--root", help="Folder of .env and local.settings.json; the environment wins over both."),
+    Path, Option("--root", help="Folder of .env and local.settings.json; the environment wins over both.")
 ]
-Since = Annotated[str | None, typer.Option("--from", help="Only from this time on, ISO 8601, UTC.")]
-Until = Annotated[str | None, typer.Option("--to", help="Only before this time, ISO 8601, UTC.")]
+Since = Annotated[str | None, Option("--from", help="Only from this time on, ISO 8601, UTC.")]
+Until = Annotated[str | None, Option("--to", help="Only before this time, ISO 8601, UTC.")]
 
 
 def app_settings(root: Path) -> dict[str, str]:

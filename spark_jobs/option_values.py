@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from foundation.durations import parse_duration
 from spark_jobs.errors import InputError
@@ -27,13 +27,8 @@ def check_span(since: datetime | None, until: datetime | None) -> None:
         raise InputError(f"--to ({until}) must be after --from ({since})")
 
 
-def duration(option: str, text: str) -> timedelta:
-    """A length such as 90s, 15m, 6h, 1d. Raises InputError naming the option."""
-    return timedelta(seconds=seconds(option, text))
-
-
 def seconds(option: str, text: str) -> float:
-    """As `duration`."""
+    """Of a length such as 90s, 15m, 6h, 1d. Raises InputError naming the option."""
     try:
         return parse_duration(text)
     except ValueError as error:

@@ -8,6 +8,7 @@ from typing import Annotated, cast
 
 import typer
 from pyspark.sql import SparkSession
+from typer import Option
 
 from consumer.sinks.cosmos.bulk import WriteMode
 from spark_jobs import cli
@@ -35,42 +36,30 @@ PARTITIONS = f"partition string, events long, {', '.join(f'{name} long' for name
 
 
 def command(
-    capture: Annotated[str, typer.Option("--capture", help="Folder of the capture files (Avro).")],
+    capture: Annotated[str, Option(help="Folder of the capture files (Avro).")],
     ru_per_second: Annotated[
-        float | None, typer.Option("--ru-per-second", help="Request units per second, of all tasks together.")
+        float | None, Option(help="Request units per second, of all tasks together.")
     ] = None,
     records_per_second: Annotated[
-        int | None, typer.Option("--records-per-second", help="Records per second, of all tasks together.")
+        int | None, Option(help="Records per second, of all tasks together.")
     ] = None,
     mode: Annotated[
         str,
-        typer.Option(
-            "--mode",
-            help="create leaves documents that exist as they are; upsert replaces them, newer ones too.",
-        ),
+        Option(help="create leaves documents that exist as they are; upsert replaces them, newer ones too."),
     ] = "create",
     since: cli.Since = None,
     until: cli.Until = None,
-    partitions: Annotated[
-        str, typer.Option("--partitions", help="Only these partitions of the hub, such as 0,1,5.")
-    ] = "",
-    missing: Annotated[
+    partitions: Annotated[str, Option(help="Only these partitions of the hub, such as 0,1,5.")] = "",
+    only_missing: Annotated[
         str | None,
-        typer.Option(
-            "--only-missing",
-            help="Only the events that a table of the job reconciliation lists: <its output>/unsettled.",
-        ),
+        Option(help="Only the events that a table of the job reconciliation lists: <its output>/unsettled."),
     ] = None,
     root: cli.Root = Path(),
     again: Annotated[  # noqa: FBT002 - an option
-        bool,
-        typer.Option("--again", help="Write once more what earlier runs of the same events have settled."),
+        bool, Option("--again", help="Write once more what earlier runs of the same events have settled.")
     ] = False,
     coordinator_port: Annotated[
-        int,
-        typer.Option(
-            "--coordinator-port", min=0, max=65535, help="Port on the driver for the tasks; 0: any."
-        ),
+        int, Option(min=0, max=65535, help="Port on the driver for the tasks; 0: any.")
     ] = 0,
     quarantine: cli.Quarantine = None,
     output: cli.Output = None,
@@ -84,7 +73,7 @@ def command(
     """
     settings = BackfillSettings(_mode(mode), ru_per_second, records_per_second, again, coordinator_port)
     names = tuple(name.strip() for name in partitions.split(",") if name.strip())
-    selection = Selection(moment("--from", since), moment("--to", until), names, missing)
+    selection = Selection(moment("--from", since), moment("--to", until), names, only_missing)
     environment = cli.app_settings(root)
     settings.shares()
     read_target(environment)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack
-from typing import Any, Literal, Self
+from contextlib import AsyncExitStack, aclosing
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -56,7 +56,7 @@ async def replay(
     config = read_config(replaying.settings)
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(coordinator.CoordinatorClient(replaying.address))
-        writing = await stack.enter_async_context(_Writing(config, replaying, partition))
+        writing = await stack.enter_async_context(aclosing(_Writing(config, replaying, partition)))
         asking = _Asking(client, partition, attempt, writing)
         try:
             await _all_or_first_error(
@@ -94,10 +94,7 @@ class _Writing:
         self._rate = 1.0
         self._seen = Counts()
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
+    async def aclose(self) -> None:
         for part in (self._sink, self._letters, self._ledger):
             await part.aclose()
 

@@ -142,7 +142,10 @@ def _plan(
     with watch(positions.sparkSession, "looking through the captured events"):
         places = _choose(positions, selection, hub, missing)
         planned = collected(plan(places).sort("partition"))
-        absent = 0 if missing is None else _absent(missing, places)
+        absent = 0
+        if missing is not None:
+            position = list(POSITION[1:])
+            absent = missing.join(places.select(*position), on=position, how="left_anti").count()
     if not planned:
         raise _nothing(positions, hub)
     return planned, absent
@@ -212,10 +215,6 @@ def missing_table(spark: SparkSession, path: str, hub: str) -> DataFrame:
             f"{above or '.'}/{name}, which is the last finished run's"
         )
     return read_parquet_or_delta(spark, path)
-
-
-def _absent(missing: DataFrame, chosen: DataFrame) -> int:
-    return missing.join(chosen.select(*POSITION[1:]), on=list(POSITION[1:]), how="left_anti").count()
 
 
 def _nothing(captured: DataFrame, hub: str) -> InputError:

@@ -13,6 +13,7 @@ import typer
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
+from typer import Argument, Option
 
 from spark_jobs import cli
 from spark_jobs.backtest.analysis import Analysis, Job, advice, analyse, choices_of, plan_job, refused
@@ -168,17 +169,14 @@ def load(
 
 
 def command(
-    grid: Annotated[
-        Path, typer.Argument(help="TOML file of the parameters to try; see docs/backtesting.md.")
-    ],
+    grid: Annotated[Path, Argument(help="TOML file of the parameters to try; see docs/backtesting.md.")],
     arrivals: Annotated[
-        str | None,
-        typer.Option(help="Arrivals as CSV or .parquet: t, arrivals and, for several targets, target."),
+        str | None, Option(help="Arrivals as CSV or .parquet: t, arrivals and, for several targets, target.")
     ] = None,
     log: Annotated[
-        str | None, typer.Option(help="Scaling log: folder of JSON lines, or table://<connection>.")
+        str | None, Option(help="Scaling log: folder of JSON lines, or table://<connection>.")
     ] = None,
-    config: Annotated[Path, typer.Option(help="The configuration with the running policies.")] = Path(
+    config: Annotated[Path, Option(help="The configuration with the running policies.")] = Path(
         "tidemark.toml"
     ),
     root: cli.Root = Path(),

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from typer import Argument, Option
 
 from foundation.settings_reader import ConfigError
 from scaling.service import registry
@@ -121,21 +121,18 @@ def write_rows(rows: Iterable[Any], path: Path) -> None:
 
 
 def command(
-    grid: Annotated[
-        Path, typer.Argument(help="TOML file of the parameters to try; see docs/backtesting.md.")
-    ],
+    grid: Annotated[Path, Argument(help="TOML file of the parameters to try; see docs/backtesting.md.")],
     arrivals: Annotated[
-        Path | None, typer.Option(help="CSV (or folder) of t, arrivals and, for several targets, target.")
+        Path | None, Option(help="CSV (or folder) of t, arrivals and, for several targets, target.")
     ] = None,
     log: Annotated[
-        Path | None,
-        typer.Option(help="Scaling log as JSON: backlogs and capacities. See `tidemark log --json`."),
+        Path | None, Option(help="Scaling log as JSON: backlogs and capacities. See `tidemark log --json`.")
     ] = None,
-    output: Annotated[Path, typer.Option("--output", help="Folder of report and scores.")] = Path(
+    output: Annotated[Path, Option("--output", help="Folder of report and scores.")] = Path(
         "backtest-output"
     ),
-    processes: Annotated[int | None, typer.Option(min=1, help="Processes. [default: one per core]")] = None,
-    config: Annotated[Path, typer.Option(help="The configuration with the running policies.")] = Path(
+    processes: Annotated[int | None, Option(min=1, help="Processes. [default: one per core]")] = None,
+    config: Annotated[Path, Option(help="The configuration with the running policies.")] = Path(
         "tidemark.toml"
     ),
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -24,18 +25,16 @@ class Source(DataSource):
         return self.SCHEMA
 
 
+@dataclass(frozen=True)
 class TaskReader(DataSourceReader):
     """A task is what can be pickled, but not None: that is Spark's stand-in where there is nothing to read."""
 
-    def __init__(
-        self, tasks: Callable[[], Sequence[Any]], read: Callable[[Any], Iterator[pa.RecordBatch]]
-    ) -> None:
-        self._tasks = tasks
-        self._read = read
+    tasks: Callable[[], Sequence[Any]]
+    read_task: Callable[[Any], Iterator[pa.RecordBatch]]
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [InputPartition(task) for task in self._tasks()]
+        return [InputPartition(task) for task in self.tasks()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is not None:
-            yield from self._read(partition.value)
+            yield from self.read_task(partition.value)

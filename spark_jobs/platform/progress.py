@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -32,7 +32,8 @@ def watch(spark: SparkSession, doing: str) -> Iterator[None]:
 
             def follow(stop: threading.Event) -> None:
                 while not stop.wait(REFRESH):
-                    status.update(f"{doing}  {_tasks(spark)}")
+                    with suppress(Exception):  # a picture of the progress must not end the work
+                        status.update(f"{doing}  {running_tasks(spark)}")
 
             with beside(follow):
                 yield
@@ -50,11 +51,3 @@ def beside(follow: Callable[[threading.Event], None]) -> Iterator[None]:
     finally:
         stop.set()
         thread.join()
-
-
-def _tasks(spark: SparkSession) -> str:
-    """Tasks done and to do of the running stages; nothing where the session does not tell (Spark Connect)."""
-    try:
-        return running_tasks(spark)
-    except Exception:  # noqa: BLE001 - a picture of the progress must not end the work
-        return ""

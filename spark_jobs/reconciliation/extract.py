@@ -11,7 +11,7 @@ Each side is written before the next is read, so the judgement is made of what w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping as Map
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -27,7 +27,7 @@ from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import SETTINGS, for_executors
-from spark_jobs.reconciliation.keys import META_FIELDS, Mapping, document_keys, event_keys
+from spark_jobs.reconciliation.keys import META_FIELDS, document_keys, event_keys, identity_of
 from spark_jobs.reconciliation.schemas import LETTERS, SETTLED_RUNS, Identity
 from spark_jobs.reconciliation.transforms import CLOCK_SKEW, distinct_events
 from spark_jobs.sources.cosmos import partition_key_paths, read_documents
@@ -44,11 +44,11 @@ class Sides(Struct, frozen=True):
     documents: DataFrame
     letters: DataFrame
     runs: DataFrame
-    marks: Map[str, Checkpoint] | None
-    mapping: Mapping
+    marks: Mapping[str, Checkpoint] | None
+    identity: Identity
 
 
-def read_checkpoints(config: ConsumerConfig, settings: Map[str, str]) -> dict[str, Checkpoint]:
+def read_checkpoints(config: ConsumerConfig, settings: Mapping[str, str]) -> dict[str, Checkpoint]:
     """Raises JobError for a store that does not answer, and for a checkpoint that cannot be read."""
 
     async def load() -> dict[str, Checkpoint | str]:
@@ -66,7 +66,7 @@ def read_checkpoints(config: ConsumerConfig, settings: Map[str, str]) -> dict[st
     return {partition: each for partition, each in found.items() if isinstance(each, Checkpoint)}
 
 
-def settled_runs(marks: Map[str, Checkpoint]) -> list[tuple[str, int, int]]:
+def settled_runs(marks: Mapping[str, Checkpoint]) -> list[tuple[str, int, int]]:
     """SETTLED_RUNS of checkpoints: each partition's first run ends with its low-water mark."""
     runs = []
     for partition, mark in sorted(marks.items()):
@@ -79,21 +79,20 @@ def extract(
     spark: SparkSession,
     hub_events: DataFrame,
     config: ConsumerConfig,
-    settings: Map[str, str],
+    settings: Mapping[str, str],
     results: Results,
     *,
     checkpoints: bool,
     request_units: float | None,
 ) -> Sides:
     """Reads all sides; what each has of use is kept with the `results`. `hub_events` are EVENTS, not read yet."""
-    mapping = Mapping(config.hub, config.id_from, config.meta, config.transform)
     marks = read_checkpoints(config, settings) if checkpoints else None
     needed = for_executors(settings, config)
-    source = _cosmos_options(config, needed, mapping, request_units)
+    source = _cosmos_options(config, needed, request_units)
     paths = partition_key_paths(source)
     with watch(spark, "reading the hub's events"):
         own = hub_events.where(F.lower("hub") == config.hub.lower())
-        events = _kept(results, distinct_events(event_keys(own, mapping, paths)), "extract-events")
+        events = _kept(results, distinct_events(event_keys(own, config, paths)), "extract-events")
         begin = _begin(events)
         if begin is None:
             _check_hub(hub_events, config.hub)
@@ -103,14 +102,14 @@ def extract(
     with watch(spark, "reading the documents"):
         if begin is not None:
             source["modifiedSince"] = str(max((begin - CLOCK_SKEW).timestamp(), 1.0))
-        documents = document_keys(read_documents(spark, source), mapping)
+        documents = document_keys(read_documents(spark, source), config)
         documents = _kept(results, documents, "extract-documents")
     runs = spark.createDataFrame(settled_runs(marks or {}), SETTLED_RUNS)
-    return Sides(events, documents, letters, runs, marks, mapping)
+    return Sides(events, documents, letters, runs, marks, identity_of(config))
 
 
 def _cosmos_options(
-    config: ConsumerConfig, settings: Map[str, str], mapping: Mapping, request_units: float | None
+    config: ConsumerConfig, settings: Mapping[str, str], request_units: float | None
 ) -> dict[str, str]:
     options = {
         SETTINGS: msgspec.json.encode(dict(settings)).decode(),
@@ -118,7 +117,7 @@ def _cosmos_options(
         "database": config.cosmos_database,
         "container": config.cosmos_container,
     }
-    if mapping.identity is Identity.META:
+    if identity_of(config) is Identity.META:
         options["fields"] = META_FIELDS
     if request_units is not None:
         options["ruPerSecond"] = str(request_units)

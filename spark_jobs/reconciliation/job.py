@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Map
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -13,12 +13,13 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from rich.console import Console
+from typer import Option
 
 from consumer.config import ConsumerConfig
 from foundation.azure.connections import connection_string
 from spark_jobs import cli
 from spark_jobs.errors import GATE_CLOSED, InputError
-from spark_jobs.option_values import check_span, duration, moment
+from spark_jobs.option_values import check_span, moment, seconds
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
@@ -45,7 +46,7 @@ class OnGap(StrEnum):
 class Settings(Struct, frozen=True):
     """`consumer` are the app settings of the consumer whose work is checked. Raises InputError for what cannot be."""
 
-    consumer: Map[str, str]
+    consumer: Mapping[str, str]
     capture: str | None = None
     """None: the hub itself is read, from its first event to what was the last when the job began."""
     consumer_group: str = "$Default"
@@ -116,7 +117,7 @@ def _compare(
 ) -> dict[str, DataFrame]:
     """Judges, and writes each result; the tables by name."""
     due = Due(now, sides.marks is not None, settings.grace)
-    status = judged(sides.events, sides.documents, sides.letters, sides.runs, sides.mapping.identity, due)
+    status = judged(sides.events, sides.documents, sides.letters, sides.runs, sides.identity, due)
     results.write("events", status.orderBy(*_ORDER))
     events = results.table("events")
     # Of a part of the time the first event says nothing about what came before it.
@@ -130,7 +131,7 @@ def _compare(
     return {name: results.table(name) for name in ("events", "unsettled", "duplicates", "gaps", "hours")}
 
 
-def _findings(tables: Map[str, DataFrame], sides: Sides, settings: Settings, hub: str) -> page.Findings:
+def _findings(tables: Mapping[str, DataFrame], sides: Sides, settings: Settings, hub: str) -> page.Findings:
     hours = _dicts(tables["hours"])
     counts = {status: total for status in Status if (total := sum(row[status.value] for row in hours))}
     unsettled = sum(counts.get(status, 0) for status in UNSETTLED)
@@ -145,7 +146,7 @@ def _findings(tables: Map[str, DataFrame], sides: Sides, settings: Settings, hub
     return page.Findings(
         hub=hub,
         source=f"capture files in {settings.capture}" if settings.capture else "read from the hub",
-        identity=sides.mapping.identity,
+        identity=sides.identity,
         counts=counts,
         copies=tables["events"].where("copies > 1").count(),
         hours=hours,
@@ -171,29 +172,26 @@ def _dicts(frame: DataFrame) -> list[dict[str, Any]]:
 
 def command(
     capture: Annotated[
-        str | None, typer.Option(help="Folder of the capture files. [default: the hub itself is read]")
+        str | None, Option(help="Folder of the capture files. [default: the hub itself is read]")
     ] = None,
     consumer_group: Annotated[
-        str, typer.Option(help="To read the hub itself with; not the consumer's own.")
+        str, Option(help="To read the hub itself with; not the consumer's own.")
     ] = "$Default",
     root: cli.Root = Path(),
     since: cli.Since = None,
     until: cli.Until = None,
     grace: Annotated[
-        str | None,
-        typer.Option(help="Events younger than this are not due: 15m. [default: by checkpoint only]"),
+        str | None, Option(help="Events younger than this are not due: 15m. [default: by checkpoint only]")
     ] = None,
     checkpoints: Annotated[  # noqa: FBT002 - a command-line flag
         bool,
-        typer.Option(
+        Option(
             "--checkpoints/--no-checkpoints",
             help="Whether what the consumer's checkpoints do not call settled is pending, not lost.",
         ),
     ] = True,
-    on_gap: Annotated[
-        OnGap, typer.Option(help="Whether missing sequence numbers close the gate.")
-    ] = OnGap.FAIL,
-    ru: Annotated[float | None, typer.Option(help="Request units per second that reading may use.")] = None,
+    on_gap: Annotated[OnGap, Option(help="Whether missing sequence numbers close the gate.")] = OnGap.FAIL,
+    ru: Annotated[float | None, Option(help="Request units per second that reading may use.")] = None,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     quarantine: cli.Quarantine = None,
@@ -212,7 +210,7 @@ def command(
             consumer_group=consumer_group,
             since=moment("--from", since),
             until=moment("--to", until),
-            grace=duration("--grace", grace) if grace else None,
+            grace=timedelta(seconds=seconds("--grace", grace)) if grace else None,
             checkpoints=checkpoints,
             on_gap=on_gap,
             request_units=ru,

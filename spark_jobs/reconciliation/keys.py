@@ -11,10 +11,11 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
+from consumer.config import ConsumerConfig
 from consumer.mapping.documents import DocumentMapper, MappingOptions
 from consumer.mapping.transforms import load_transform
 from consumer.model import Event
@@ -29,25 +30,16 @@ _ARROW = arrow_schema(EVENT_KEYS)
 _META = "partition string, sequence_number bigint, enqueued_at double"
 
 
-class Mapping(Struct, frozen=True):
-    """The consumer's settings that make documents of events. `transform` is `module:function`, or empty."""
-
-    hub: str
-    id_from: str
-    meta: bool
-    transform: str = ""
-
-    @property
-    def identity(self) -> Identity:
-        if MappingOptions(self.hub, self.id_from).id_path is None:
-            return Identity.POSITION
-        return Identity.META if self.meta else Identity.BODY
+def identity_of(config: ConsumerConfig) -> Identity:
+    if MappingOptions(config.hub, config.id_from).id_path is None:
+        return Identity.POSITION
+    return Identity.META if config.meta else Identity.BODY
 
 
-def event_keys(events: DataFrame, mapping: Mapping, paths: Sequence[str]) -> DataFrame:
+def event_keys(events: DataFrame, config: ConsumerConfig, paths: Sequence[str]) -> DataFrame:
     """EVENTS as EVENT_KEYS; `paths` are the container's partition key paths."""
-    if mapping.identity is Identity.POSITION:
-        position = F.concat_ws("~", F.lit(mapping.hub), "partition", F.col("sequence_number").cast("string"))
+    if identity_of(config) is Identity.POSITION:
+        position = F.concat_ws("~", F.lit(config.hub), "partition", F.col("sequence_number").cast("string"))
         nothing = F.lit(None).cast("string")
         return events.select(
             "partition",
@@ -61,13 +53,13 @@ def event_keys(events: DataFrame, mapping: Mapping, paths: Sequence[str]) -> Dat
     needed = events.select(
         "partition", "sequence_number", "offset", "enqueued_at", "file", "body", "properties"
     )
-    return needed.mapInArrow(_keyed(mapping, paths), EVENT_KEYS).select(*EVENT_KEYS.fieldNames())
+    return needed.mapInArrow(_keyed(config, paths), EVENT_KEYS).select(*EVENT_KEYS.fieldNames())
 
 
-def document_keys(documents: DataFrame, mapping: Mapping) -> DataFrame:
+def document_keys(documents: DataFrame, config: ConsumerConfig) -> DataFrame:
     """Documents, as the source "cosmos" gives them, as DOCUMENT_KEYS: those of this hub, where ids tell."""
-    if mapping.identity is Identity.POSITION:
-        head = f"{mapping.hub}~"
+    if identity_of(config) is Identity.POSITION:
+        head = f"{config.hub}~"
         own = documents.where(F.col("id").startswith(head))
         rest = F.substring(F.col("id"), len(head) + 1, 2_000)
         told = own.select(
@@ -94,11 +86,11 @@ def document_keys(documents: DataFrame, mapping: Mapping) -> DataFrame:
     )
 
 
-def _keyed(mapping: Mapping, paths: Sequence[str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _keyed(config: ConsumerConfig, paths: Sequence[str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
     def work(batches: Iterable[Any]) -> Iterator[Any]:
-        transform = load_transform(mapping.transform) if mapping.transform else None
+        transform = load_transform(config.transform) if config.transform else None
         # Only the key is wanted, so `_tm` need not be put in.
-        mapper = DocumentMapper(MappingOptions(mapping.hub, mapping.id_from, transform), paths)
+        mapper = DocumentMapper(MappingOptions(config.hub, config.id_from, transform), paths)
         for batch in batches:
             yield _batch(batch, mapper)
 

@@ -75,7 +75,7 @@ def by_hour(events: DataFrame) -> DataFrame:
 
 def gaps(events: DataFrame, documents: DataFrame, letters: DataFrame, runs: DataFrame) -> DataFrame:
     """GAPS in the sequence numbers of `distinct_events`; `runs` are null-free SETTLED_RUNS, empty without checkpoints."""
-    missing = _gaps_inside(events).unionByName(_gaps_before(events, runs))
+    missing = _gaps_inside(events).unionByName(_gaps_before(events, runs), allowMissingColumns=True)
     known = documents.where("sequence_number IS NOT NULL").select(*EVENT)
     numbers = known.unionByName(letters.select(*EVENT)).distinct()
     inside = (
@@ -214,9 +214,7 @@ def _gaps_before(events: DataFrame, runs: DataFrame) -> DataFrame:
         "partition",
         (F.col("mark") + 1).alias("first"),
         (F.col("begin") - 1).alias("last"),
-        F.lit(None).cast("string").alias("after_file"),
         "before_file",
-        F.lit(None).cast("timestamp").alias("enqueued_after"),
         "enqueued_before",
         (F.col("begin") - F.col("mark") - 1).alias("missing"),
         F.lit(Gap.EXPIRED.value).alias("kind"),

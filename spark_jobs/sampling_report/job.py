@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Annotated, Any
 
-import typer
 from msgspec import Struct
 from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from rich.console import Console
+from typer import Option
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError
-from spark_jobs.option_values import check_span, duration, moment
+from spark_jobs.option_values import check_span, moment, seconds
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
@@ -228,26 +228,19 @@ def _rows(
 
 
 def command(
-    input_: Annotated[
-        str, typer.Option("--input", help="Folder or file of the export; a local path or a URL.")
-    ],
-    event: Annotated[str | None, typer.Option(help="Name of the event. [default: the only one]")] = None,
+    input_: Annotated[str, Option("--input", help="Folder or file of the export; a local path or a URL.")],
+    event: Annotated[str | None, Option(help="Name of the event. [default: the only one]")] = None,
     measurement: Annotated[
-        str | None, typer.Option(help="Custom measurement to sum up, too. [default: events are counted only]")
+        str | None, Option(help="Custom measurement to sum up, too. [default: events are counted only]")
     ] = None,
-    bin_: Annotated[str, typer.Option("--bin", help="Length of a bin: 1d, 6h, 15m.")] = "1d",
+    bin_: Annotated[str, Option("--bin", help="Length of a bin: 1d, 6h, 15m.")] = "1d",
     since: cli.Since = None,
     until: cli.Until = None,
     ignore: Annotated[
-        list[str] | None,
-        typer.Option(help="A day to leave out of the judgement, 2026-12-25; may be repeated."),
+        list[str] | None, Option(help="A day to leave out of the judgement, 2026-12-25; may be repeated.")
     ] = None,
-    minimum_days: Annotated[
-        int, typer.Option(help="A change of fewer days is an incident, not a break.")
-    ] = 4,
-    least_change: Annotated[
-        float, typer.Option(help="Smallest change of a level that counts, as a share.")
-    ] = 0.2,
+    minimum_days: Annotated[int, Option(help="A change of fewer days is an incident, not a break.")] = 4,
+    least_change: Annotated[float, Option(help="Smallest change of a level that counts, as a share.")] = 0.2,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     quarantine: cli.Quarantine = None,
@@ -264,7 +257,7 @@ def command(
             input=input_,
             event=event,
             measurement=measurement,
-            bin=duration("--bin", bin_),
+            bin=timedelta(seconds=seconds("--bin", bin_)),
             since=moment("--from", since),
             until=moment("--to", until),
             ignore=frozenset(map(_date, ignore or ())),

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterable, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import floor
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -50,6 +50,8 @@ DOCUMENTS = row_schema("id text, partition_key text, modified_at time, fields te
 """`partition_key` is JSON array text as `canonical_key` writes it. `fields` is a JSON object of the fields asked for; one
 that a document does not have is missing there, too. `modified_at` has whole seconds.
 """
+
+_Told = TypeVar("_Told")
 
 CONNECTION = "CosmosConnection"
 PATIENCE = 300.0
@@ -91,26 +93,24 @@ class CosmosReader(DataSourceReader):
         self._page = int(_number(options, "pageSize") or _PAGE)
 
     def partitions(self) -> Sequence[FeedRange]:
-        async def ranges() -> list[Mapping[str, Any]]:
-            async with await self._client() as client:
-                return [each async for each in self._proxy(client).read_feed_ranges(force_refresh=True)]
+        async def ranges(proxy: ContainerProxy) -> list[Mapping[str, Any]]:
+            return [each async for each in proxy.read_feed_ranges(force_refresh=True)]
 
-        with asyncio.Runner() as runner:
-            found = runner.run(self._answered(ranges()))
+        found = asyncio.run(self._told(ranges))
         share = self._budget / len(found) if self._budget is not None else None
         return [FeedRange(each, share) for each in found]
 
     def partition_key_paths(self) -> Sequence[str]:
         """As the container's definition has them."""
+        return asyncio.run(self._told(_paths))
 
-        async def paths() -> Sequence[str]:
+    async def _told(self, ask: Callable[[ContainerProxy], Awaitable[_Told]]) -> _Told:
+        async def work() -> _Told:
             async with await self._client() as client:
-                found: Sequence[str] = (await self._proxy(client).read())["partitionKey"]["paths"]
-                return found
+                return await ask(self._proxy(client))
 
-        with asyncio.Runner() as runner:
-            told: Sequence[str] = runner.run(self._answered(paths()))
-            return told
+        told: _Told = await self._answered(work())
+        return told
 
     def read(self, partition: FeedRange) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
         """One batch a page."""
@@ -170,8 +170,7 @@ class _Pages:
 
     async def open(self, fields: Mapping[str, str], since: float | None) -> Sequence[str]:
         """The container's partition key paths."""
-        definition = (await self._proxy.read())["partitionKey"]
-        paths: Sequence[str] = definition["paths"]
+        paths = await _paths(self._proxy)
         self._query = query_text(paths, fields, since)
         self._begun = time.monotonic()
         self._start(None)
@@ -202,6 +201,12 @@ class _Pages:
 
     def _count(self, headers: Mapping[str, str], *_: object) -> None:
         self._charged += float(headers.get("x-ms-request-charge", 0.0))
+
+
+async def _paths(proxy: ContainerProxy) -> Sequence[str]:
+    """The container's partition key paths."""
+    paths: Sequence[str] = (await proxy.read())["partitionKey"]["paths"]
+    return paths
 
 
 def read_documents(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:

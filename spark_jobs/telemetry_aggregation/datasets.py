@@ -51,7 +51,7 @@ def metrics() -> Dataset:
         tables=("gauges",),
         keys=("target", "metric", "at"),
         prepare=lambda frame: frame.select("target", "metric", "at", "value"),
-        valid=_is_finite(F.col("value")),
+        valid=F.coalesce(F.abs("value") < F.lit(float("inf")), F.expr("false")),  # not null, NaN or infinite
         states=lambda records, _since, _until: {
             "gauges": gauge_states(transforms.samples_of_metrics(records))
         },
@@ -99,8 +99,3 @@ def decisions(*, hold: int, with_samples: bool) -> Dataset:
         states=states,
         carry=carried,
     )
-
-
-def _is_finite(value: Column) -> Column:
-    """False for null, NaN and the infinities."""
-    return F.coalesce(F.abs(value) < F.lit(float("inf")), F.expr("false"))

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.streaming.query import StreamingQuery
+from typer import Option
 
 from spark_jobs import cli
 from spark_jobs.errors import InputError, JobError
@@ -297,44 +298,37 @@ def _report(
 
 
 def command(
-    telemetry: Annotated[str | None, typer.Option(help="Folder of the consumer's telemetry records.")] = None,
-    decisions: Annotated[str | None, typer.Option(help="Scaling log: folder of JSON lines.")] = None,
+    telemetry: Annotated[str | None, Option(help="Folder of the consumer's telemetry records.")] = None,
+    decisions: Annotated[str | None, Option(help="Scaling log: folder of JSON lines.")] = None,
     metrics: Annotated[
-        str | None,
-        typer.Option(help="Samples as Parquet: target, metric, at, value. Else the scaling log's."),
+        str | None, Option(help="Samples as Parquet: target, metric, at, value. Else the scaling log's.")
     ] = None,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
     checkpoint: Annotated[
-        str | None,
-        typer.Option(help="Take only what is new since the last run with this folder, exactly once."),
+        str | None, Option(help="Take only what is new since the last run with this folder, exactly once.")
     ] = None,
-    late: Annotated[str, typer.Option(help="With --checkpoint: how late records may come.")] = "10m",
+    late: Annotated[str, Option(help="With --checkpoint: how late records may come.")] = "10m",
     clock_skew: Annotated[
-        str,
-        typer.Option(
-            help="How far ahead of this machine's clock a record's time may be; others are left out."
-        ),
+        str, Option(help="How far ahead of this machine's clock a record's time may be; others are left out.")
     ] = "5m",
-    hold: Annotated[
-        str, typer.Option(help="How long a reading of a capacity holds without another.")
-    ] = "15m",
+    hold: Annotated[str, Option(help="How long a reading of a capacity holds without another.")] = "15m",
     price: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="TARGET=AMOUNT per instance-hour, or per 100 RU/s-hour for --ru-target. Repeat per target."
         ),
     ] = None,
     ru_target: Annotated[
-        list[str] | None, typer.Option(help="A target whose capacity is RU/s. Repeat per target.")
+        list[str] | None, Option(help="A target whose capacity is RU/s. Repeat per target.")
     ] = None,
-    currency: Annotated[str, typer.Option(help="The currency of the prices, for the report.")] = "",
+    currency: Annotated[str, Option(help="The currency of the prices, for the report.")] = "",
     since: cli.Since = None,
     until: cli.Until = None,
     root: cli.Root = Path(),
     quarantine: cli.Quarantine = None,
     files_per_batch: Annotated[
-        int | None, typer.Option(min=1, help="With --checkpoint: files of a micro-batch at most.")
+        int | None, Option(min=1, help="With --checkpoint: files of a micro-batch at most.")
     ] = None,
     cores: cli.Cores = None,
     memory: cli.Memory = "2g",

@@ -55,13 +55,10 @@ def _span(tables: Mapping[str, DataFrame]) -> str:
     ends = []
     for table in tables.values():
         minutes = table.where(F.col("window") == "1m")
-        ends += [
-            at
-            for at in collected(
-                minutes.agg(F.min("window_start").alias("first"), F.max("window_start").alias("last"))
-            )[0]
-            if at
-        ]
+        [row] = collected(
+            minutes.agg(F.min("window_start").alias("first"), F.max("window_start").alias("last"))
+        )
+        ends += [at for at in row if at]
     return f"{min(ends):%Y-%m-%d %H:%M} to {max(ends):%Y-%m-%d %H:%M} UTC" if ends else "No window yet"
 
 
@@ -116,19 +113,12 @@ def _backlogs(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
             _plot_gauge(each, series, finest)
         plots.time_axis(axes[-1])
         report.figure(figure, caption=f"The {len(top)} series with the highest peaks, UTC.", name="backlogs")
+    names = ("subject", "part", "metric", "samples", "p50", "p95", "p99", "max", "last")
     shown = [row for row in days if row.metric != STOPPING]
+    greatest = sorted(shown, key=lambda row: (row.window_start, -row.max))[: 10 * SHOWN]
     report.table(
-        ["day", "subject", "part", "metric", "samples", "p50", "p95", "p99", "max", "last"],
-        [
-            [
-                f"{r.window_start:%Y-%m-%d}",
-                r.subject,
-                r.part,
-                r.metric,
-                *(r.samples, r.p50, r.p95, r.p99, r.max, r.last),
-            ]
-            for r in sorted(shown, key=lambda r: (r.window_start, -r.max))[: 10 * SHOWN]
-        ],
+        ["day", *names],
+        [[f"{row.window_start:%Y-%m-%d}", *(row[name] for name in names)] for row in greatest],
         caption=(
             f"By day, the greatest first; at most {10 * SHOWN} rows. Percentiles are within {RELATIVE_ERROR:.0%} of the"
             " exact value."

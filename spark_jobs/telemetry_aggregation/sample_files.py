@@ -111,16 +111,13 @@ def _row_groups(file: str) -> list[RowGroup] | None:
         if statistics is None or not statistics.has_min_max:
             return None
         low, high = _micros_of(statistics.min), _micros_of(statistics.max)
-        found.append(RowGroup(file, number, group.num_rows, _minutes(low, high)))
+        times = Span(low - low % MINUTE, high - high % MINUTE + MINUTE)
+        found.append(RowGroup(file, number, group.num_rows, times))
     return found
 
 
 def _micros_of(moment: Any) -> int:
     return int(pa.scalar(moment).cast(pa.timestamp("us", "UTC")).value)
-
-
-def _minutes(low: int, high: int) -> Span:
-    return Span(low - low % MINUTE, high - high % MINUTE + MINUTE)
 
 
 def tasks_of(groups: Sequence[RowGroup], bounds: Span) -> list[Task] | None:

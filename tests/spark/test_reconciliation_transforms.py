@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import pytest
 
+from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint
 from spark_jobs.reconciliation.extract import settled_runs
-from spark_jobs.reconciliation.keys import Mapping, document_keys
+from spark_jobs.reconciliation.keys import document_keys
 from spark_jobs.reconciliation.schemas import (
     BY_HOUR,
     DOCUMENT_KEYS,
@@ -263,7 +264,7 @@ def test_ids_made_of_positions_are_read_back_and_others_are_left_out(spark):
         "flights+~3~5",
     ]
     frame = spark.createDataFrame([(each, '["x"]', T0, "{}") for each in ids], DOCUMENTS)
-    rows = document_keys(frame, Mapping("flights", "position", meta=False)).collect()
+    rows = document_keys(frame, ConsumerConfig("flights", id_from="position")).collect()
 
     assert {(row["id"], row["partition"], row["sequence_number"]) for row in rows} == {
         ("flights~3~17", "3", 17),
@@ -278,7 +279,9 @@ def test_positions_of_documents_are_read_from_their_metadata(spark):
         "{}",
     ]
     frame = spark.createDataFrame([(str(n), "[1]", T0, each) for n, each in enumerate(fields)], DOCUMENTS)
-    rows = document_keys(frame, Mapping("flights", "field:id", meta=True)).orderBy("id").collect()
+    rows = (
+        document_keys(frame, ConsumerConfig("flights", id_from="field:id", meta=True)).orderBy("id").collect()
+    )
 
     assert [(row["partition"], row["sequence_number"]) for row in rows] == [
         ("3", 9007199254740993),

@@ -81,7 +81,7 @@ def scores(
     """The scores of the spans between neighbouring times, ascending."""
     backlog: Floats = np.array(run.backlog)[1:][waiting.mask]
     late = late_by_step(waiting, backlog, load.history.backlog)
-    missed = _exceeds(backlog, waiting.recent)
+    missed = _cleaned(backlog - waiting.recent, backlog) > 0.0
     ages = waiting.ages(backlog)
     flaps = _flaps(run.changes, model.flap_window)
     # Index of a step among the known ones.
@@ -127,10 +127,6 @@ def late_by_step(waiting: Waiting, backlog: Floats, at_start: float) -> Floats:
 def _cleaned(difference: Floats, scale: Floats) -> Floats:
     """Zero where a difference is only rounding."""
     return np.where(np.abs(difference) <= ROUNDING * np.maximum(scale, 1.0), 0.0, difference)
-
-
-def _exceeds(backlog: Floats, recent: Floats) -> np.typing.NDArray[np.bool_]:
-    return _cleaned(backlog - recent, backlog) > 0.0
 
 
 def _flaps(changes: Sequence[Change], window: float) -> list[float]:

@@ -114,7 +114,8 @@ def instant(text: str) -> int:
     Raises CorruptFileError.
     """
     try:
-        moment = _us_time(text) or datetime.fromisoformat(text)
+        match = _US_TIME.fullmatch(text)
+        moment = us_moment(match) if match else datetime.fromisoformat(text)
     except ValueError as error:
         raise CorruptFileError(
             f"the time of an event is '{text[:60]}'; accepted are forms like '11/21/2026 8:02:14 AM' and"
@@ -123,11 +124,6 @@ def instant(text: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _EPOCH) // _MICROSECOND
-
-
-def _us_time(text: str) -> datetime | None:
-    match = _US_TIME.fullmatch(text)
-    return None if match is None else us_moment(match)
 
 
 def us_moment(match: re.Match[str]) -> datetime:

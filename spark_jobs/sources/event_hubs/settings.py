@@ -69,10 +69,6 @@ class HubSettings:
             raise InputError(f'the source "{NAME}": {error}') from error
         return settings
 
-    def look(self) -> dict[str, PartitionState]:
-        """How the hub's partitions stand now. Raises InputError."""
-        return asyncio.run(self._look())
-
     async def _look(self) -> dict[str, PartitionState]:
         receiver = HubReceiver(self.environment, self.connection, self.hub, self.consumer_group)
         try:
@@ -90,7 +86,7 @@ class HubSettings:
 
     def tasks(self) -> Sequence[positions.Range]:
         """One for each partition, as the hub stands now. Raises InputError where events are gone, or logs it, as the settings say."""
-        states = self.look()
+        states = asyncio.run(self._look())
         start = positions.resolved(self.start, states, positions.EARLIEST, "startingPosition")
         wanted = positions.ranges(
             start, positions.resolved(self.end, states, positions.LATEST, "endingPosition")

@@ -130,12 +130,13 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(name, str) or not name:
         raise RejectedError(f"the event has no name; found the fields {', '.join(map(str, record))[:300]}")
     dimensions = _object(found["dimensions"], "dimensions")
+    measurements = _object(found["measurements"], "measurements")
     return {
         **found,
         "timestamp": event_time(found["timestamp"]),
         "item_count": _count(found["item_count"]),
         "measurements": [
-            (key, _number(key, value)) for key, value in _measured(found["measurements"]).items()
+            (key, _number(key, value)) for key, value in measurements.items() if value is not None
         ],
         "dimensions": [(key, _text(value)) for key, value in dimensions.items()],
         **{key: _text(found[key]) or None for key in ("operation_id", "role", "sdk_version", "item_id")},
@@ -145,11 +146,6 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _first(record: Mapping[str, Any], names: tuple[str, ...]) -> Any:
     return next((record[name] for name in names if record.get(name) is not None), None)
-
-
-def _measured(value: Any) -> dict[str, Any]:
-    """Measurements that are null say nothing."""
-    return {name: each for name, each in _object(value, "measurements").items() if each is not None}
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:
@@ -199,7 +195,12 @@ def event_time(value: Any) -> datetime:
     """A time in ISO 8601 or as the portal prints it ("11/21/2026, 8:02:14.123 AM"); UTC. Raises RejectedError."""
     if isinstance(value, str):
         try:
-            moment = _portal_time(value) or datetime.fromisoformat(_microseconds(value))
+            text = value.strip()
+            match = _PORTAL_TIME.fullmatch(text)
+            # ISO 8601 with at most six digits of a second: Azure writes seven.
+            moment = (
+                us_moment(match) if match else datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text))
+            )
         except ValueError:
             pass
         else:
@@ -208,13 +209,3 @@ def event_time(value: Any) -> datetime:
         f"the event's time is {value!r}; accepted are times like '2026-11-21T08:02:14.123Z' and"
         " '11/21/2026, 8:02:14.123 AM'"
     )
-
-
-def _microseconds(text: str) -> str:
-    """ISO 8601 with at most six digits of a second: Azure writes seven."""
-    return re.sub(r"(\.\d{6})\d+", r"\1", text.strip())
-
-
-def _portal_time(text: str) -> datetime | None:
-    match = _PORTAL_TIME.fullmatch(text.strip())
-    return None if match is None else us_moment(match)

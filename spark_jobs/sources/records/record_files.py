@@ -82,7 +82,7 @@ class RecordFiles(FileOptions):
         found = [
             file
             for file in self.folder().find("")
-            if file.name.lower().endswith(self.source.ENDINGS) and not _is_hidden(file.name)
+            if file.name.lower().endswith(self.source.ENDINGS) and file.name.rpartition("/")[2][0] not in "._"
         ]
         if not found:
             endings = ", ".join(f"*{ending}" for ending in self.source.ENDINGS)
@@ -107,10 +107,6 @@ class RecordFiles(FileOptions):
             return
         aside.records(name, found.rejects)
         yield found.batch
-
-
-def _is_hidden(name: str) -> bool:
-    return name.rpartition("/")[2].startswith((".", "_"))
 
 
 class Aside:

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 
 from spark_jobs.platform import progress
+from spark_jobs.platform.classic import running_tasks
 
 
 def fake_spark(*stages: tuple[int, int, int]):
@@ -40,6 +41,6 @@ def test_a_failure_goes_through(monkeypatch) -> None:
 
 
 def test_a_terminal_shows_the_running_tasks(monkeypatch) -> None:
-    assert progress._tasks(fake_spark((3, 1, 4), (4, 2, 6))) == "stage 4: 3 of 10 tasks"
-    assert progress._tasks(fake_spark()) == ""
-    assert progress._tasks(types.SimpleNamespace()) == ""  # a session that does not tell
+    assert running_tasks(fake_spark((3, 1, 4), (4, 2, 6))) == "stage 4: 3 of 10 tasks"
+    assert running_tasks(fake_spark()) == ""
+    assert running_tasks(types.SimpleNamespace()) == ""  # a session that does not tell
