@@ -12,10 +12,10 @@ from typer import Option
 
 from consumer.sinks.cosmos.bulk import WriteMode
 from spark_jobs import cli
-from spark_jobs.backfill.run import BackfillSettings, Selection, backfill
+from spark_jobs.backfill.run import BackfillSettings, backfill
 from spark_jobs.backfill.story import Backfilled, report_of
 from spark_jobs.backfill.target import read_target
-from spark_jobs.backfill.transforms import POSITION
+from spark_jobs.backfill.transforms import POSITION, Selection
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import moment
 from spark_jobs.platform.output import check_format

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import partial
 
 from msgspec import Struct
@@ -22,7 +21,7 @@ from spark_jobs.backfill.replay import Replaying, Unit
 from spark_jobs.backfill.story import Backfilled, PartitionPlan
 from spark_jobs.backfill.target import container_id, forget, open_ledger, read_target
 from spark_jobs.backfill.task import RESULT, replay_partition
-from spark_jobs.backfill.transforms import POSITION, in_order, of_hub, only_missing, plan
+from spark_jobs.backfill.transforms import POSITION, Selection, in_order, of_hub, only_missing, plan
 from spark_jobs.backfill.view import showing
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform.classic import SPARK_ERRORS, is_classic
@@ -34,18 +33,6 @@ from spark_jobs.platform.rows import collected
 from spark_jobs.platform.source_options import for_executors
 
 LEDGER_WITHIN = 30.0
-
-
-class Selection(Struct, frozen=True):
-    """Which of the captured events: those that all of these select. What is unset selects everything."""
-
-    since: datetime | None = None
-    until: datetime | None = None
-    partitions: tuple[str, ...] = ()
-    only_missing: str | None = None
-    """Path of a table: `<output>/unsettled` of a reconciliation, which means its last finished run, or a Parquet or Delta
-    table with the columns partition and sequence_number; where there is a column hub, it counts.
-    """
 
 
 class BackfillSettings(Struct, frozen=True):
@@ -152,9 +139,7 @@ def _plan(
 
 
 def _choose(captured: DataFrame, selection: Selection, hub: str, missing: DataFrame | None) -> DataFrame:
-    chosen = of_hub(
-        captured, hub, since=selection.since, until=selection.until, partitions=selection.partitions
-    )
+    chosen = of_hub(captured, hub, selection)
     return chosen if missing is None else only_missing(chosen, missing)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from msgspec import Struct
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.types import DecimalType
@@ -32,18 +33,27 @@ REPLAYED = row_schema("""
 PARTITION_KEY = "x-opt-partition-key"
 
 
-def of_hub(
-    events: DataFrame,
-    hub: str,
-    *,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    partitions: Sequence[str] = (),
-) -> DataFrame:
-    """EVENTS of a hub (its name in any case, as the service has it), enqueued from `since` on and before `until`."""
-    found = between(events.where(F.lower("hub") == hub.lower()), "enqueued_at", since, until)
-    if partitions:
-        found = found.where(F.col("partition").isin(list(partitions)))
+class Selection(Struct, frozen=True):
+    """Which of the captured events: those that all of these select. What is unset selects everything."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    partitions: tuple[str, ...] = ()
+    only_missing: str | None = None
+    """Path of a table: `<output>/unsettled` of a reconciliation, which means its last finished run, or a Parquet or Delta
+    table with the columns partition and sequence_number; where there is a column hub, it counts.
+    """
+
+
+EVERYTHING = Selection()
+
+
+def of_hub(events: DataFrame, hub: str, selection: Selection = EVERYTHING) -> DataFrame:
+    """EVENTS of a hub (its name in any case, as the service has it), those selected by time and partition."""
+    own = events.where(F.lower("hub") == hub.lower())
+    found = between(own, "enqueued_at", selection.since, selection.until)
+    if selection.partitions:
+        found = found.where(F.col("partition").isin(list(selection.partitions)))
     return found.select(*events.columns)
 
 

@@ -13,7 +13,8 @@ import pytest
 
 from devstack.event_hubs.storage.capture import CapturedEvent, write_capture
 from spark_jobs.backfill.job import save
-from spark_jobs.backfill.run import BackfillSettings, Selection, backfill, missing_table
+from spark_jobs.backfill.run import BackfillSettings, backfill, missing_table
+from spark_jobs.backfill.transforms import Selection
 from spark_jobs.errors import InputError
 from spark_jobs.platform.output import write_table
 from spark_jobs.platform.results import Results, result_table

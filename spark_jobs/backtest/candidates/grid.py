@@ -60,7 +60,7 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True):
-    """What a grid file asks for; candidates are built per target by `candidates_of`."""
+    """What a grid file asks for; `Targets.candidates` builds the candidates of a target."""
 
     rules: Rules
     model: Model
@@ -86,20 +86,20 @@ def read_grid(text: str, *, name: str) -> Plan:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError([Problem(name, f"not valid TOML: {error}")]) from None
     root = Reader(tree, "", shared)
-    rules = Rules(
-        holdout=root.take("holdout", 0.3, _part),
-        late_budget=root.take("late_budget", 0.01, share),
-        base=root.take("base", None, as_text),
-        metric=root.take("metric", None, as_text),
-        idle_utilization=root.take("idle_utilization", None, share),
-        initial=root.take("initial", None, whole(0)),
+    rules = root.found(
+        holdout=_part,
+        late_budget=share,
+        base=as_text,
+        metric=as_text,
+        idle_utilization=share,
+        initial=whole(0),
     )
     model, estimate = _model(root)
     variants = _variants(root, tree)
     root.finish()
     if shared.problems:
         raise ConfigError(shared.problems)
-    return Plan(rules, model, estimate, variants, name)
+    return Plan(Rules(**rules), model, estimate, variants, name)
 
 
 def _part(value: Any) -> float:
