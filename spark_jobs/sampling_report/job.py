@@ -25,7 +25,7 @@ from spark_jobs.sampling_report.breaks import BreakSettings
 from spark_jobs.sampling_report.changes import Change, Share, changes
 from spark_jobs.sampling_report.kql import Question
 from spark_jobs.sampling_report.transforms import FIRST_BIN, binned, chosen, filled, names, once, shares
-from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, Finding, analyse, lost_events
+from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, analyse, lost_events
 from spark_jobs.schemas import row_schema
 from spark_jobs.sources.records.app_insights import read_app_insights
 from spark_jobs.sources.registration import spark_session
@@ -66,15 +66,6 @@ class Settings(Struct, frozen=True):
         check_span(self.since, self.until)
 
 
-class Summary(Struct, frozen=True):
-    event: str
-    rows: int
-    copies: int
-    """Of these rows, in other files of the export; they are counted once."""
-    findings: tuple[Finding, ...]
-    report: str
-
-
 class _Found(Struct, frozen=True):
     """What the extract holds: the event's name, its table, if its rows have ids, and the whole export's time."""
 
@@ -85,8 +76,8 @@ class _Found(Struct, frozen=True):
     last: datetime
 
 
-def run(settings: Settings, spark: SparkSession) -> Summary:
-    """Reads, judges and reports. Raises JobError."""
+def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
+    """Reads, judges and reports; returns what was found, and the report's path. Raises JobError."""
     events = read_app_insights(spark, settings.input, quarantine=settings.quarantine)
     results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt)
     with watch(spark, "looking for the event"):
@@ -107,7 +98,7 @@ def run(settings: Settings, spark: SparkSession) -> Summary:
 
 def _judged(
     spark: SparkSession, results: Results, kept: DataFrame, found: _Found, settings: Settings, *, copies: int
-) -> Summary:
+) -> tuple[page.Findings, str]:
     with watch(spark, "counting and correcting"):
         bins = cached(_bins(kept, found, settings, settings.bin))
         rows = collected(bins.orderBy("bin_start"))
@@ -122,15 +113,15 @@ def _judged(
         if (missing := lost_events(days, analysis.count, finding)) is not None
     }
     question = Question(found.event, settings.measurement, settings.bin, settings.since, settings.until)
-    report = page.build(page.Findings(question, found.source, rows, copies, days, analysis, changed, lost))
+    findings = page.Findings(question, found.source, rows, copies, days, analysis, changed, lost)
     with watch(spark, f"writing {settings.output}"):
         results.write("bins", bins)
         table = spark.createDataFrame(_rows(analysis, changed, lost), FINDINGS)
         results.write("findings", table.coalesce(1))
         results.publish()
-        path = write_report(spark, report, settings.output)
+        path = write_report(spark, page.build(findings), settings.output)
     bins.unpersist()
-    return Summary(found.event, sum(each.rows for each in rows), copies, analysis.findings, path)
+    return findings, path
 
 
 def _choose(rows: Sequence[Any], settings: Settings) -> _Found:
@@ -252,7 +243,7 @@ def command(
         rules = BreakSettings(minimum_days, least_change)
     except ValueError as error:
         raise InputError(f"--{str(error).replace('_', '-')}") from None
-    summary = run(
+    found, path = run(
         Settings(
             input=input_,
             event=event,
@@ -268,20 +259,20 @@ def command(
         ),
         spark_session("sampling report", cores=cores, memory=memory),
     )
-    _tell(summary)
+    _tell(found, path)
 
 
-def _tell(summary: Summary) -> None:
+def _tell(found: page.Findings, path: str) -> None:
     console = Console(markup=False, highlight=False, soft_wrap=True)
-    for finding in summary.findings:
+    for finding in found.analysis.findings:
         style = "bold red" if finding.kind in LOSSES else "bold"
         console.print(f"{finding.day}  {finding.kind}", style=style)
         console.print(f"  {finding.sentence()}")
-    if not summary.findings:
+    if not found.analysis.findings:
         console.print("no break found")
-    if summary.copies:
-        console.print(f"{summary.copies:,} rows are in more than one file of the export; each counts once")
-    console.print(f"report: {summary.report}")
+    if found.copies:
+        console.print(f"{found.copies:,} rows are in more than one file of the export; each counts once")
+    console.print(f"report: {path}")
 
 
 def _date(text: str) -> date:

@@ -24,7 +24,10 @@ ROWS_SHOWN = 62
 
 
 class Findings(Struct, frozen=True):
-    """What is shown. `bins` are rows of BINS; `changes` and `lost` are by place in `analysis.findings`."""
+    """What is shown. `bins` are rows of BINS; `changes` and `lost` are by place in `analysis.findings`.
+
+    `copies` are rows in other files of the export; they are counted once.
+    """
 
     question: Question
     source: str
@@ -34,6 +37,10 @@ class Findings(Struct, frozen=True):
     analysis: Analysis
     changes: Mapping[int, Sequence[Change]]
     lost: Mapping[int, float]
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.bins)
 
 
 def build(found: Findings) -> Report:
@@ -53,13 +60,12 @@ def build(found: Findings) -> Report:
 
 
 def _facts(found: Findings) -> dict[str, str]:
-    rows = sum(each.rows for each in found.bins)
-    weighted = rows - sum(each.without_item_count for each in found.bins)
+    weighted = found.rows - sum(each.without_item_count for each in found.bins)
     events = sum(each.corrected_count or 0 for each in found.bins)
     error = sum((each.corrected_count_error or 0) ** 2 for each in found.bins) ** 0.5
     kinds = [finding.kind for finding in found.analysis.findings]
     facts = {
-        "rows stored": number(rows),
+        "rows stored": number(found.rows),
         "events, corrected": f"{number(events)} ± {number(round(2 * error))}" if error else number(events),
         "stored of all": f"{100 * weighted / events:.3g} %" if events else "not known",
         "sampling began": str(kinds.count(Kind.SAMPLED) + kinds.count(Kind.UNDECIDED)),
@@ -69,7 +75,7 @@ def _facts(found: Findings) -> dict[str, str]:
         facts["events missing"] = f"about {number(round(sum(found.lost.values())))}"
     if found.copies:
         facts["copies left out"] = number(found.copies)
-    if without := rows - weighted:
+    if without := found.rows - weighted:
         facts["rows without itemCount"] = number(without)
     return facts
 

@@ -38,7 +38,7 @@ spark = spark_session("remote", cores=1, memory="512m", extra={
 pages = [job.run(spark, job.Settings(inputs=Inputs(metrics="/data/in"), output=output)) for output in ("Files/out", f"file://{root}/own")]
 stream = job.Settings(inputs=Inputs(metrics="/data/in"), output="/data/stream", checkpoint="/data/checkpoint")
 pages += [job.run(spark, stream), job.run(spark, stream)]
-pages.append(sampling.run(sampling.Settings(input=f"file://{root}/export", output="/data/sampling"), spark).report)
+pages.append(sampling.run(sampling.Settings(input=f"file://{root}/export", output="/data/sampling"), spark)[1])
 counts = {folder: result_table(spark, folder, "gauges").where("window = '1m'").count() for folder in ("Files/out", f"file://{root}/own", "/data/stream")}
 where = {path: (qualified(spark, path), str(local_folder(spark, path))) for path in ("/data/stream", "Files/out", f"file://{root}/own")}
 print(json.dumps({"pages": pages, "counts": counts, "where": where}))

@@ -143,10 +143,12 @@ def test_lost_events_of_a_workspace_are_lost_and_hours_are_bins_as_well(spark, t
         until=FIRST + timedelta(days=22),
         output=str(tmp_path / "out"),
     )
-    summary = run(settings, spark)
+    found, path = run(settings, spark)
 
-    assert [(finding.day, finding.kind) for finding in summary.findings] == [(date(2017, 5, 20), Kind.LOST)]
-    assert summary.rows == len(rows)
+    assert [(finding.day, finding.kind) for finding in found.analysis.findings] == [
+        (date(2017, 5, 20), Kind.LOST)
+    ]
+    assert found.rows == len(rows)
     [(bins, counted)] = duckdb.sql(
         f"SELECT count(*), sum(rows) FROM '{places(tmp_path / 'out', 'bins')[0]}/*.parquet'"
     ).fetchall()
@@ -157,8 +159,8 @@ def test_lost_events_of_a_workspace_are_lost_and_hours_are_bins_as_well(spark, t
     assert "events are missing" in page
 
     set_zone(WEST)
-    again = run(settings, spark)
-    assert again == summary
+    again, place = run(settings, spark)
+    assert (again.rows, again.analysis.findings, place) == (found.rows, found.analysis.findings, path)
 
 
 def test_files_that_overlap_give_what_they_give_without_the_overlap(spark, tmp_path, capsys):
@@ -172,7 +174,7 @@ def test_files_that_overlap_give_what_they_give_without_the_overlap(spark, tmp_p
     with pytest.raises(SystemExit):
         run_command(command, ["--input", source, "--output", str(output)])
     told = capsys.readouterr().out
-    alone = run(Settings(input=once, output=str(tmp_path / "alone")), spark)
+    alone, _ = run(Settings(input=once, output=str(tmp_path / "alone")), spark)
 
     assert "500 rows are in more than one file of the export; each counts once" in told
     assert "copies left out" in (output / "sampling-report-eventxreceived.html").read_text()
