@@ -105,8 +105,8 @@ class LeaseStore(Protocol):
     async def aclose(self) -> None: ...
 
 
-class DeadLetterStore(Protocol):
-    """Rejected events. A letter put twice is one letter."""
+class DeadLetterBox(Protocol):
+    """Where a consumer at work puts rejected events. A letter put twice is one letter."""
 
     async def open(self) -> None:
         """Checks or creates the place. Raises SettingsError, UnavailableError."""
@@ -115,6 +115,12 @@ class DeadLetterStore(Protocol):
     async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
         """All stored, or UnavailableError with an unknown outcome: put them again."""
         ...
+
+    async def aclose(self) -> None: ...
+
+
+class DeadLetterStore(DeadLetterBox, Protocol):
+    """Rejected events, for whoever looks after them, too."""
 
     def list(self, *, partition: str | None = None, reason: str | None = None) -> AsyncIterator[DeadLetter]:
         """In order of partition and sequence number."""
@@ -125,5 +131,3 @@ class DeadLetterStore(Protocol):
     async def delete(self, letter_ids: Sequence[str]) -> int:
         """How many there were."""
         ...
-
-    async def aclose(self) -> None: ...

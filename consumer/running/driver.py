@@ -25,7 +25,7 @@ from consumer.errors import FencedError
 from consumer.mapping.documents import prepared
 from consumer.model import Batch, Checkpoint, Claim, DeadLetter, Event, Outcome, Routes, WriteResult
 from consumer.options import BacklogLimits, BatchLimits
-from consumer.ports import CheckpointStore, DeadLetterStore, Sink, TransactionalSink
+from consumer.ports import CheckpointStore, DeadLetterBox, Sink, TransactionalSink
 from foundation.calls import PATIENCE, answered
 from foundation.errors import TidemarkError
 
@@ -64,7 +64,7 @@ class Driver:
     settings: DriverSettings
     sink: Sink
     checkpoints: CheckpointStore
-    letters: DeadLetterStore
+    letters: DeadLetterBox
     _: KW_ONLY
     on_checkpoint: Callable[[Checkpoint, int], None] | None = None
     on_fenced: Callable[[str, int], None] | None = None

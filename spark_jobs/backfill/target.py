@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from msgspec import structs
 
@@ -10,7 +11,7 @@ from consumer.config import ConsumerConfig
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.transforms import load_transform
 from consumer.model import Batch, Checkpoint, DeadLetter, Outcome, WriteResult
-from consumer.ports import CheckpointStore, DeadLetterStore
+from consumer.ports import CheckpointStore, DeadLetterBox
 from consumer.running.assembly import Parts
 from consumer.sinks.cosmos.bulk import CosmosBulkSink, WriteMode
 from consumer.sinks.cosmos.client import CosmosContainer
@@ -56,31 +57,20 @@ class BackfillSink(CosmosBulkSink):
         return results
 
 
-class CountedLetters(DeadLetterStore):
+class CountedLetters(DeadLetterBox):
     """The consumer's dead letters; counts those stored by reason."""
 
-    def __init__(self, letters: DeadLetterStore) -> None:
+    def __init__(self, letters: DeadLetterBox) -> None:
         """Takes it over and closes it."""
         self._letters = letters
-        self.reasons: dict[str, int] = {}
+        self.reasons: Counter[str] = Counter()
 
     async def open(self) -> None:
         await self._letters.open()
 
     async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
         await self._letters.put(letters, deadline=deadline)
-        for letter in letters:
-            reason = letter.rejection.reason
-            self.reasons[reason] = self.reasons.get(reason, 0) + 1
-
-    def list(self, *, partition: str | None = None, reason: str | None = None) -> AsyncIterator[DeadLetter]:
-        return self._letters.list(partition=partition, reason=reason)
-
-    async def get(self, letter_id: str) -> DeadLetter | None:
-        return await self._letters.get(letter_id)
-
-    async def delete(self, letter_ids: Sequence[str]) -> int:
-        return await self._letters.delete(letter_ids)
+        self.reasons.update(letter.rejection.reason for letter in letters)
 
     async def aclose(self) -> None:
         await self._letters.aclose()

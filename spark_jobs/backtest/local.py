@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,8 +48,8 @@ def backtest(
     prepared = _prepared(readings, job)
     with _pool(processes) as run:
 
-        def each(text: str, works: Iterable[tuple[str, work.Work]]) -> list[Any]:
-            return list(run(text, _done, [(prepared[name], wanted) for name, wanted in works]))
+        def each(text: str, works: Iterable[tuple[str, work.Work]]) -> Any:
+            return run(text, [(prepared[name], wanted) for name, wanted in works])
 
         try:
             rows = [row for found in each("replaying", job.scorings(prepared, processes)) for row in found]
@@ -82,31 +82,21 @@ def _prepared(readings: Readings, job: Job) -> dict[str, Prepared]:
 
 @contextmanager
 def _pool(processes: int) -> Iterator[Any]:
-    """A function (text, work, items) -> results in the order of the items, with a progress bar on a terminal."""
-    bar = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        console=errors,
-    )
-    # Processes are started afresh: the progress bar runs a thread, and a fork would copy what it locks.
-    executor = (
-        ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
-        if processes > 1
-        else None
-    )
+    """A function (text, tasks) -> results in the order of the tasks, with a progress bar on a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with ExitStack() as stack:
+        mapped: Any = map
+        if processes > 1:
+            # Started afresh: the progress bar runs a thread, and a fork would copy what it locks.
+            executor = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+            stack.callback(executor.shutdown, cancel_futures=True)
+            mapped = executor.map
+        bar = stack.enter_context(Progress(*columns, console=errors))
 
-    def run(text: str, function: Any, items: Sequence[Any]) -> Iterable[Any]:
-        results = map(function, items) if executor is None else executor.map(function, items)
-        yield from bar.track(results, total=len(items), description=text)
+        def run(text: str, tasks: Sequence[tuple[Prepared, work.Work]]) -> list[Any]:
+            return list(bar.track(mapped(_done, tasks), total=len(tasks), description=text))
 
-    try:
-        with bar:
-            yield run
-    finally:
-        if executor is not None:
-            executor.shutdown(cancel_futures=True)
+        yield run
 
 
 def write_rows(rows: Iterable[Any], path: Path) -> None:
