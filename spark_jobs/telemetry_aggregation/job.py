@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 from typing import Annotated
 
@@ -109,7 +110,7 @@ def latest(settings: Settings) -> int:
 
 def _batch(spark: SparkSession, settings: Settings) -> str:
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
-    parts: list[dict[str, DataFrame]] = []
+    parts: defaultdict[str, list[DataFrame]] = defaultdict(list)
     quality: list[tuple[object, ...]] = []
     used: list[DataFrame] = []
     for dataset in datasets(settings):
@@ -124,7 +125,8 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
                 states = dataset.states(kept, F.lit(BEGINNING), F.lit(newest))
         used.append(kept)
         quality.append((dataset.name, *counts))
-        parts.append(dict(states))
+        for name, part in states.items():
+            parts[name].append(part)
     for name, table in tables_of(parts, settings).items():
         with watch(spark, f"writing {name}"):
             results.write(name, table)
@@ -173,19 +175,16 @@ def _kept_samples(frame: DataFrame, settings: Settings) -> tuple[DataFrame, Coun
     return states, (row.samples + row.copies + row.invalid + ahead, row.copies, 0, ahead, row.invalid)
 
 
-def tables_of(parts: Sequence[Mapping[str, DataFrame]], settings: Settings) -> dict[str, DataFrame]:
-    """The tables of all windows from states of minutes, which may come from several inputs."""
-    states: dict[str, DataFrame] = {}
-    for part in parts:
-        for name, frame in part.items():
-            states[name] = states[name].unionByName(frame) if name in states else frame
+def tables_of(parts: Mapping[str, Sequence[DataFrame]], settings: Settings) -> dict[str, DataFrame]:
+    """The tables of all windows from states of minutes, by table, which may come from several inputs."""
     priced = partial(scaling, prices=settings.prices, request_unit_targets=settings.request_unit_targets)
     makers: dict[str, Callable[[DataFrame], DataFrame]] = {
         "gauges": gauges,
         "flows": flows,
         "scaling": priced,
     }
-    return {name: make(states[name]) for name, make in makers.items() if name in states}
+    united = {name: reduce(lambda one, other: one.unionByName(other), each) for name, each in parts.items()}
+    return {name: make(united[name]) for name, make in makers.items() if name in united}
 
 
 # -- stream
@@ -237,20 +236,13 @@ def publish(spark: SparkSession, settings: Settings) -> str:
     marks = {each.name: latest_mark(spark, state, each) for each in given}
     sources = {name: _sources(name, marks, settings) for each in given for name in each.tables}
     changed = {name: results.changed(name, days) for name, days in sources.items()}
-    parts: list[dict[str, DataFrame]] = []
+    parts: defaultdict[str, list[DataFrame]] = defaultdict(list)
     for dataset in given:
-        pieces = marks[dataset.name].pieces
-        wanted = {
-            name: {day: found for day in changed[name] if (found := pieces.get(name, {}).get(day))}
-            for name in dataset.tables
-        }
-        parts.append(
-            {
-                name: states_of_days(spark, f"{state}/{dataset.name}", name, days)
-                for name, days in wanted.items()
-                if days
-            }
-        )
+        for name in dataset.tables:
+            pieces = marks[dataset.name].pieces.get(name, {})
+            wanted = {day: pieces[day] for day in changed[name] if pieces.get(day)}
+            if wanted:
+                parts[name].append(states_of_days(spark, f"{state}/{dataset.name}", name, wanted))
     made = tables_of(parts, settings)
     for name, days in sources.items():
         with watch(spark, f"writing {name}, {len(changed[name])} of {len(days)} days"):
