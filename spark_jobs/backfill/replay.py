@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -153,18 +154,16 @@ class _Writing:
         return Counts(existed=self._sink.existed, reasons=dict(self._letters.reasons), **told)
 
 
+@dataclass
 class _Asking:
-    """Asks the coordinator for shares, and ends the work when there is none any more."""
+    """Asks the coordinator for shares, and ends the work when there is none any more. `holds` is the share in use."""
 
-    def __init__(
-        self, client: coordinator.CoordinatorClient, partition: str, attempt: str, writing: _Writing
-    ) -> None:
-        self._client = client
-        self._partition = partition
-        self._attempt = attempt
-        self._writing = writing
-        self._holds = 0
-        self.granted = asyncio.Event()
+    client: coordinator.CoordinatorClient
+    partition: str
+    attempt: str
+    writing: _Writing
+    holds: int = 0
+    granted: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def keep_on(self) -> None:
         """Never returns. Raises SupersededError; UnreachableError as soon as the share in use has ended."""
@@ -176,34 +175,34 @@ class _Asking:
                 while True:
                     sent = loop.time()
                     try:
-                        answer = await self._client.ask(self._ask())
+                        answer = await self.client.ask(self._ask())
                     except coordinator.UnreachableError as error:
                         why = str(error)
                     else:
                         self._take(answer)
                         if answer.amount:
                             limit.reschedule(sent + answer.seconds)
-                        elif not self._holds:
+                        elif not self.holds:
                             limit.reschedule(sent + FIRST_ANSWER_WITHIN)
                     await asyncio.sleep(max(0.0, sent + coordinator.ASK_EVERY - loop.time()))
         except TimeoutError:
             raise coordinator.UnreachableError(
-                f"partition {self._partition}: the job's driver gave no share of the budget in time ({why}); can"
+                f"partition {self.partition}: the job's driver gave no share of the budget in time ({why}); can"
                 " executors reach it? See the setting spark.driver.host and the option --coordinator-port"
             ) from None
 
     def _ask(self, *, over: bool = False) -> coordinator.Ask:
-        return coordinator.Ask(self._partition, self._attempt, self._holds, self._writing.look(), over)
+        return coordinator.Ask(self.partition, self.attempt, self.holds, self.writing.look(), over)
 
     def _take(self, answer: coordinator.Answer) -> None:
         if answer.amount:
-            self._holds = answer.number
-            self._writing.take(answer)
+            self.holds = answer.number
+            self.writing.take(answer)
             self.granted.set()
 
     async def say_over(self) -> None:
         """The last counts; the share is free at once rather than when its lease ends."""
         try:
-            await self._client.ask(self._ask(over=True))
+            await self.client.ask(self._ask(over=True))
         except Exception:  # noqa: BLE001 - the driver is gone, or knows of a later attempt: nothing to say
             return

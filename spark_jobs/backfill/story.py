@@ -60,7 +60,6 @@ class Backfilled(Struct, frozen=True):
 
 
 def report_of(done: Backfilled) -> Report:
-    """The page."""
     report = Report("Backfill", f"{done.hub} into {done.target}, mode {done.mode}")
     total = done.total
     report.facts(

@@ -152,8 +152,6 @@ class Comparison(Struct, frozen=True):
 
 
 class Scoring(Struct, frozen=True, tag="scoring"):
-    """Score some candidates."""
-
     candidates: list[tuple[str, PolicySpec]]
 
 

@@ -72,8 +72,6 @@ class FeedRange(InputPartition):
 
 
 class CosmosDataSource(Source):
-    """See the module."""
-
     NAME = "cosmos"
     SCHEMA = DOCUMENTS
 

@@ -39,8 +39,6 @@ _SCHEMA = arrow_schema(DEAD_LETTERS)
 
 
 class DeadLetterSource(Source):
-    """See the module."""
-
     NAME = "dead_letters"
     SCHEMA = DEAD_LETTERS
 

@@ -106,8 +106,3 @@ class Board:
             for partition, attempt in self._latest.items()
         }
         return Told(at, total, settled)
-
-    @property
-    def per_record(self) -> float | None:
-        """Request units per record, of all that was written; None when nothing was."""
-        return self.history[-1].total.per_record

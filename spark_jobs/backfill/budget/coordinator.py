@@ -103,7 +103,8 @@ class Coordinator:
                 self._shares.release(ask.partition, ask.attempt, now=now)
                 return Answer(0.0, 0, 0.0)
             share = self._shares.renew(ask.partition, ask.attempt, holds=ask.holds, now=now)
-            return Answer(share.amount, share.number, self._shares.lease, self.board.per_record)
+            per_record = self.board.history[-1].total.per_record
+            return Answer(share.amount, share.number, self._shares.lease, per_record)
 
     def knows(self, authorization: str) -> bool:
         return hmac.compare_digest(authorization.encode(), f"Bearer {self._token}".encode())

@@ -54,8 +54,6 @@ def read_capture(
 
 
 class CaptureSource(Source):
-    """The data source "eventhubs_capture"."""
-
     NAME = NAME
 
     def schema(self) -> StructType:

@@ -37,8 +37,6 @@ def read_event_hub(spark: SparkSession, options: Mapping[str, str]) -> DataFrame
 
 
 class EventHubSource(Source):
-    """The data source "eventhubs"."""
-
     NAME = NAME
     SCHEMA = EVENTS
 

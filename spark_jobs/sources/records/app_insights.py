@@ -20,8 +20,6 @@ _KINDS = (".json", ".jsonl", ".ndjson", ".csv", ".blob")
 
 
 class AppInsightsSource(RecordSource):
-    """The data source "app_insights"."""
-
     NAME = "app_insights"
     SCHEMA = APP_EVENTS
     ENDINGS = (*_KINDS, *(f"{kind}.gz" for kind in _KINDS))

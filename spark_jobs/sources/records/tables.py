@@ -96,8 +96,6 @@ class TableSettings(NamedTuple):
 
 
 class TableSource(Source):
-    """The data source "azure_table"."""
-
     NAME = NAME
     SCHEMA = DECISIONS
 
