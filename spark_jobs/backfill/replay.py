@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -55,9 +55,10 @@ async def replay(
     saved but for the last moment's, and the next attempt skips it.
     """
     config = read_config(replaying.settings)
-    async with AsyncExitStack() as stack:
-        client = await stack.enter_async_context(coordinator.CoordinatorClient(replaying.address))
-        writing = await stack.enter_async_context(aclosing(_Writing(config, replaying, partition)))
+    async with (
+        aclosing(coordinator.CoordinatorClient(replaying.address)) as client,
+        aclosing(_Writing(config, replaying, partition)) as writing,
+    ):
         asking = _Asking(client, partition, attempt, writing)
         try:
             await _all_or_first_error(

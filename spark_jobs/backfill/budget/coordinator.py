@@ -170,33 +170,26 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class CoordinatorClient:
-    """What an executor asks with. One per attempt at a partition."""
+    """What an executor asks with. One per attempt at a partition, made and closed on its event loop."""
 
     def __init__(self, address: Address) -> None:
-        self._address = address
-        self._session: aiohttp.ClientSession | None = None
-
-    async def __aenter__(self) -> Self:
+        self._url = address.url
         self._session = aiohttp.ClientSession(
-            headers={"Authorization": f"Bearer {self._address.token}"},
+            headers={"Authorization": f"Bearer {address.token}"},
             timeout=aiohttp.ClientTimeout(total=ANSWER_WITHIN),
         )
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if self._session is not None:
-            await self._session.close()
+    async def aclose(self) -> None:
+        await self._session.close()
 
     async def ask(self, ask: Ask) -> Answer:
         """Raises SupersededError, and UnreachableError when there was no good answer in a second: ask again."""
-        if self._session is None:
-            raise RuntimeError("the client is not open")
         try:
-            async with self._session.post(self._address.url, data=msgspec.json.encode(ask)) as response:
+            async with self._session.post(self._url, data=msgspec.json.encode(ask)) as response:
                 if response.status == 409:
                     raise SupersededError(f"a later attempt works on partition {ask.partition}")
                 if response.status != 200:
                     raise UnreachableError(f"the coordinator answered {response.status}")
                 return msgspec.json.decode(await response.read(), type=Answer)
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
-            raise UnreachableError(f"{self._address.url}: {type(error).__name__}: {error}") from error
+            raise UnreachableError(f"{self._url}: {type(error).__name__}: {error}") from error
