@@ -186,12 +186,7 @@ def advice(found: Analysis) -> list[Advice]:
                 target,
                 choice.recommended,
                 found.judged[target].verdict.value,
-                new.late_share,
-                old.late_share,
-                new.cost,
-                old.cost,
-                new.actions,
-                old.actions,
+                *(new.late_share, old.late_share, new.cost, old.cost, new.actions, old.actions),
                 changes_of(found, choice),
             )
         )
