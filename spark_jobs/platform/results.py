@@ -113,14 +113,15 @@ class Results:
         new = Manifest(number, secrets.token_hex(8), job, fmt, {}, dict(about or {}))
         return cls(spark, folder, last, new)
 
-    @property
-    def names(self) -> list[str]:
-        """Of the tables written so far."""
-        return list(self.new.tables)
-
     def write(self, name: str, frame: DataFrame) -> None:
         """The whole table."""
-        self.new.tables[name] = {WHOLE: self._written(name, frame, self._place(name, WHOLE))}
+        if self.new.format == "delta":  # its log keeps the version of the last run
+            output.write_table(frame, f"{self.folder}/{name}", fmt="delta")
+            part = Part(name, output.delta_version(self.spark, f"{self.folder}/{name}"))
+        else:
+            part = Part(f"{self._place(name, WHOLE)}/{name}")
+            output.write_table(frame, f"{self.folder}/{part.path}")
+        self.new.tables[name] = {WHOLE: part}
 
     def kept(self, name: str) -> dict[str, Part]:
         """By day, what the last run left of a table and this one may keep."""
@@ -171,13 +172,6 @@ class Results:
         """The place that the last run does not use for it."""
         used = None if self.last is None else self.last.tables.get(name, {}).get(day)
         return PLACES[1] if used is not None and used.path.startswith(f"{PLACES[0]}/") else PLACES[0]
-
-    def _written(self, name: str, frame: DataFrame, place: str) -> Part:
-        if self.new.format == "delta":  # its log keeps the version of the last run
-            output.write_table(frame, f"{self.folder}/{name}", fmt="delta")
-            return Part(name, output.delta_version(self.spark, f"{self.folder}/{name}"))
-        output.write_table(frame, f"{self.folder}/{place}/{name}")
-        return Part(f"{place}/{name}")
 
     def table(self, name: str) -> DataFrame:
         """A table of this run, as written."""

@@ -91,7 +91,7 @@ def is_managed(environment: Mapping[str, str]) -> bool:
 
 
 def _managed(name: str, settings: Mapping[str, str]) -> SparkSession:
-    return _configured(SparkSession.Builder().appName(name), settings).getOrCreate()
+    return SparkSession.Builder().appName(name).config(map={**settings}).getOrCreate()
 
 
 def _local(name: str, cores: int | None, memory: str, settings: Mapping[str, str]) -> SparkSession:
@@ -113,7 +113,7 @@ def _local(name: str, cores: int | None, memory: str, settings: Mapping[str, str
     }
     builder = SparkSession.Builder().appName(name).master(f"local[{cores or '*'}]")
     with started_by_spark(home, Path(scratch)):
-        return _configured(builder, local).getOrCreate()
+        return builder.config(map={**local}).getOrCreate()
 
 
 def _hush_pandas() -> None:
@@ -121,9 +121,3 @@ def _hush_pandas() -> None:
     text = "PySpark does not yet fully support pandas"
     warnings.filterwarnings("ignore", message=text, category=FutureWarning)
     os.environ.setdefault("PYTHONWARNINGS", f"ignore:{text}:FutureWarning")  # for Spark's Python workers
-
-
-def _configured(builder: SparkSession.Builder, settings: Mapping[str, str]) -> SparkSession.Builder:
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder

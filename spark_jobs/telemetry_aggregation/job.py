@@ -282,7 +282,7 @@ def _report(
 
     results.write("quality", spark.createDataFrame(list(quality), QUALITY).coalesce(1))
     with watch(spark, "writing the report"):
-        tables = {name: results.table(name) for name in results.names if name != "quality"}
+        tables = {name: results.table(name) for name in results.new.tables if name != "quality"}
         counts = collected(results.table("quality").orderBy("input"))
         report = page.build(tables, counts, settings.currency)
         results.publish()
