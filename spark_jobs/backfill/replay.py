@@ -18,6 +18,7 @@ from msgspec import Struct
 from consumer.config import ConsumerConfig, read_config
 from consumer.model import Event
 from consumer.ports import CheckpointStore
+from consumer.running.assembly import Parts
 from consumer.running.driver import Driver, DriverSettings
 from consumer.sinks.cosmos.bulk import WriteMode
 from consumer.telemetry.records import shared
@@ -25,7 +26,7 @@ from foundation.errors import TidemarkError
 from spark_jobs.backfill.budget import coordinator
 from spark_jobs.backfill.budget.board import NUMBERS, Counts
 from spark_jobs.backfill.budget.pace import Pace
-from spark_jobs.backfill.target import BackfillSink, CountedLetters, open_ledger, open_letters, open_sink
+from spark_jobs.backfill.target import BackfillSink, CountedLetters, open_ledger, open_sink
 
 FIRST_ANSWER_WITHIN = 10.0
 CLAIM_WITHIN = 30.0
@@ -89,7 +90,7 @@ class _Writing:
         self._partition = partition
         self._unit = replaying.unit
         self._sink: BackfillSink = open_sink(config, replaying.settings, replaying.mode)
-        self._letters: CountedLetters = open_letters(config, replaying.settings)
+        self._letters = CountedLetters(Parts(config, replaying.settings).letters())
         self._ledger: CheckpointStore = open_ledger(config, replaying.settings, replaying.ledgers[partition])
         self._driver = Driver(shared(DriverSettings, config), self._sink, self._ledger, self._letters)
         self._pace: Pace | None = None

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from consumer.config import ConsumerConfig
+from consumer.model import Checkpoint
 from consumer.sinks.cosmos.bulk import WriteMode
 from foundation.errors import TidemarkError
 from spark_jobs.backfill.budget.board import NUMBERS, Counts
@@ -19,7 +20,7 @@ from spark_jobs.backfill.budget.coordinator import Coordinator
 from spark_jobs.backfill.budget.shares import Shares
 from spark_jobs.backfill.replay import Replaying, Unit
 from spark_jobs.backfill.story import Backfilled, PartitionPlan
-from spark_jobs.backfill.target import container_id, forget, open_ledger, read_target
+from spark_jobs.backfill.target import container_id, open_ledger, read_target
 from spark_jobs.backfill.task import RESULT, replay_partition
 from spark_jobs.backfill.transforms import POSITION, Selection, in_order, of_hub, only_missing, plan
 from spark_jobs.backfill.view import showing
@@ -227,7 +228,7 @@ async def _forget(config: ConsumerConfig, environment: Mapping[str, str], ledger
     for partition, name in ledgers.items():
         ledger = open_ledger(config, environment, name)
         try:
-            await forget(ledger, partition, deadline=deadline)
+            await ledger.put(Checkpoint(partition, -1, ""), deadline=deadline)
         except TidemarkError as error:
             raise JobError(f"--again: {error}") from error
         finally:

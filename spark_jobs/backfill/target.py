@@ -10,7 +10,7 @@ from msgspec import structs
 from consumer.config import ConsumerConfig
 from consumer.mapping.documents import MappingOptions
 from consumer.mapping.transforms import load_transform
-from consumer.model import Batch, Checkpoint, DeadLetter, Outcome, WriteResult
+from consumer.model import Batch, DeadLetter, Outcome, WriteResult
 from consumer.ports import CheckpointStore, DeadLetterBox
 from consumer.running.assembly import Parts
 from consumer.sinks.cosmos.bulk import CosmosBulkSink, WriteMode
@@ -58,7 +58,7 @@ class BackfillSink(CosmosBulkSink):
 
 
 class CountedLetters(DeadLetterBox):
-    """The consumer's dead letters; counts those stored by reason."""
+    """The consumer's own dead letters, so that an event rejected by both is one; counts those stored by reason."""
 
     def __init__(self, letters: DeadLetterBox) -> None:
         """Takes it over and closes it."""
@@ -89,17 +89,7 @@ def open_sink(config: ConsumerConfig, settings: Mapping[str, str], mode: WriteMo
     )
 
 
-def open_letters(config: ConsumerConfig, settings: Mapping[str, str]) -> CountedLetters:
-    """Where the consumer's own dead letters are: an event rejected by both is one letter."""
-    return CountedLetters(Parts(config, settings).letters())
-
-
 def open_ledger(config: ConsumerConfig, settings: Mapping[str, str], ledger: str) -> CheckpointStore:
     """Positions of a backfill, kept like the consumer's checkpoints, beside them and apart from them."""
     group = f"{config.consumer_group}~backfill~{ledger}"
     return Parts(structs.replace(config, consumer_group=group), settings).checkpoints()
-
-
-async def forget(ledger: CheckpointStore, partition: str, *, deadline: float) -> None:
-    """Everything of the partition will be written once more."""
-    await ledger.put(Checkpoint(partition, -1, ""), deadline=deadline)

@@ -11,10 +11,9 @@ from msgspec import Struct
 from foundation.settings_reader import ConfigError
 from scaling.config.policy import PolicySpec
 from spark_jobs.backtest.candidates.grid import BASELINE, Candidate, Plan, Targets, metric_of
-from spark_jobs.backtest.candidates.recommend import Choice, Judged, choose, choose_for_all, judge, judge_all
+from spark_jobs.backtest.candidates.recommend import Choice, Judged, choose_for_all, judge, judge_all
 from spark_jobs.backtest.candidates.variation import GridError, changes_text
 from spark_jobs.backtest.replay.history import HistoryError
-from spark_jobs.backtest.replay.score import Row
 from spark_jobs.backtest.work import Comparing, Comparison, Scoring, Settings
 from spark_jobs.errors import InputError
 
@@ -114,10 +113,6 @@ class Analysis(Struct, frozen=True):
     everywhere: Choice | None
     judged_everywhere: Judged | None
     evaluations: int
-
-
-def choices_of(rows: Iterable[Row], job: Job) -> dict[str, Choice]:
-    return choose(rows, late_budget=job.settings.rules.late_budget)
 
 
 def plotted(choices: Mapping[str, Choice], count: int = PLOTTED_TARGETS) -> list[str]:

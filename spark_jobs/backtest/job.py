@@ -16,7 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from typer import Argument, Option
 
 from spark_jobs import cli
-from spark_jobs.backtest.analysis import Analysis, Job, advice, analyse, choices_of, plan_job, refused
+from spark_jobs.backtest.analysis import Analysis, Job, advice, analyse, plan_job, refused
+from spark_jobs.backtest.candidates.recommend import choose
 from spark_jobs.backtest.local import read_settings
 from spark_jobs.backtest.page import report_of
 from spark_jobs.backtest.replay.score import Row, flat
@@ -109,7 +110,7 @@ def backtest(
 ) -> tuple[Analysis, list[Row]]:
     """The same as `local.backtest`, over histories that are in Spark. Raises InputError."""
     rows = score(spark, job, recorded, names)
-    choices = choices_of(rows, job)
+    choices = choose(rows, late_budget=job.settings.rules.late_budget)
     with watch(spark, "comparing with the running policies"):
         compared = _results(spark, recorded, job, job.comparings(choices), comparison_of)
     comparisons = sorted(compared, key=lambda each: each.target)  # Spark gives them in the order of its tasks

@@ -19,9 +19,9 @@ from typer import Argument, Option
 from foundation.settings_reader import ConfigError
 from scaling.service import registry
 from spark_jobs.backtest import work
-from spark_jobs.backtest.analysis import Analysis, Job, advice, analyse, choices_of, plan_job, refused
+from spark_jobs.backtest.analysis import Analysis, Job, advice, analyse, plan_job, refused
 from spark_jobs.backtest.candidates.grid import Plan, Targets, read_grid
-from spark_jobs.backtest.candidates.recommend import Verdict, in_short
+from spark_jobs.backtest.candidates.recommend import Verdict, choose, in_short
 from spark_jobs.backtest.reading import Readings, merged, read_arrivals, read_log
 from spark_jobs.backtest.replay.history import HistoryError
 from spark_jobs.backtest.replay.score import Row, flat
@@ -53,7 +53,7 @@ def backtest(
 
         try:
             rows = [row for found in each("replaying", job.scorings(prepared, processes)) for row in found]
-            choices = choices_of(rows, job)
+            choices = choose(rows, late_budget=job.settings.rules.late_budget)
             comparisons = each("comparing", job.comparings(choices))
         except HistoryError as error:
             raise InputError(str(error)) from error

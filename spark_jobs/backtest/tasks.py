@@ -40,19 +40,15 @@ def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pylist([_outcome(task)], schema=OUTCOMES)
 
 
-def _outcome(task: Mapping[str, Any]) -> dict[str, Any]:
-    target = task["target"]
+def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
+    target, task = row["target"], _task.decode(row["work"])
+    readings = readings_of(row["readings"], task.metric)
     try:
-        result = _done(target, _task.decode(task["work"]), task["readings"])
+        prepared = prepare(target, readings, task.settings, metric=task.metric, interval=task.interval)
+        result = done(Replayer(prepared), task.work)
     except HistoryError as error:
         return {"target": target, "result": None, "problem": str(error)}
     return {"target": target, "result": encoded(result), "problem": None}
-
-
-def _done(target: str, task: Task, recorded: Sequence[Mapping[str, Any]]) -> list[Row] | Comparison:
-    readings = readings_of(recorded, task.metric)
-    prepared = prepare(target, readings, task.settings, metric=task.metric, interval=task.interval)
-    return done(Replayer(prepared), task.work)
 
 
 def readings_of(recorded: Sequence[Mapping[str, Any]], metric: str) -> list[Reading]:

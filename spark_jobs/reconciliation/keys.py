@@ -6,7 +6,8 @@ consumer has one, the user's transform: the same code that wrote the documents, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -53,7 +54,9 @@ def event_keys(events: DataFrame, config: ConsumerConfig, paths: Sequence[str]) 
     needed = events.select(
         "partition", "sequence_number", "offset", "enqueued_at", "file", "body", "properties"
     )
-    return needed.mapInArrow(_keyed(config, paths), EVENT_KEYS).select(*EVENT_KEYS.fieldNames())
+    return needed.mapInArrow(partial(_keyed, config=config, paths=paths), EVENT_KEYS).select(
+        *EVENT_KEYS.fieldNames()
+    )
 
 
 def document_keys(documents: DataFrame, config: ConsumerConfig) -> DataFrame:
@@ -86,30 +89,19 @@ def document_keys(documents: DataFrame, config: ConsumerConfig) -> DataFrame:
     )
 
 
-def _keyed(config: ConsumerConfig, paths: Sequence[str]) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    def work(batches: Iterable[Any]) -> Iterator[Any]:
-        transform = load_transform(config.transform) if config.transform else None
-        # Only the key is wanted, so `_tm` need not be put in.
-        mapper = DocumentMapper(MappingOptions(config.hub, config.id_from, transform), paths)
-        for batch in batches:
-            yield _batch(batch, mapper)
-
-    return work
-
-
-def _batch(batch: Any, mapper: DocumentMapper) -> Any:
-    keys = [_key(mapper, row) for row in batch.to_pylist()]
-    columns = [batch.column(name) for name in ("partition", "sequence_number", "enqueued_at", "file")]
-    columns += [[key[place] for key in keys] for place in range(3)]
-    arrays = [
-        pa.array(column, field.type) if isinstance(column, list) else column.cast(field.type)
-        for column, field in zip(columns, _ARROW, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=_ARROW)
+def _keyed(
+    batches: Iterable[pa.RecordBatch], config: ConsumerConfig, paths: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    transform = load_transform(config.transform) if config.transform else None
+    # Only the key is wanted, so `_tm` need not be put in.
+    mapper = DocumentMapper(MappingOptions(config.hub, config.id_from, transform), paths)
+    for batch in batches:
+        rows = [{**row, **_key(mapper, row)} for row in batch.to_pylist()]
+        yield pa.RecordBatch.from_pylist(rows, schema=_ARROW)
 
 
-def _key(mapper: DocumentMapper, row: dict[str, Any]) -> tuple[str | None, str | None, str | None]:
-    """Document id, partition key, and why there is neither."""
+def _key(mapper: DocumentMapper, row: dict[str, Any]) -> dict[str, str]:
+    """Document id and partition key, or why there is neither."""
     record = mapper.prepare(
         Event(
             partition=row["partition"],
@@ -122,7 +114,8 @@ def _key(mapper: DocumentMapper, row: dict[str, Any]) -> tuple[str | None, str |
         )
     )
     if record.rejection is not None:
-        return None, None, record.rejection.reason
+        return {"rejection": record.rejection.reason}
     identity = record.key.removeprefix(record.partition_key)
     values = msgspec.json.decode(record.partition_key)
-    return identity, canonical_key([UNSET if value == {} else value for value in values]), None
+    key = canonical_key([UNSET if value == {} else value for value in values])
+    return {"document_id": identity, "partition_key": key}

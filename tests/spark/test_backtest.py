@@ -117,7 +117,7 @@ def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_ki
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(job_module, "choices_of", killed)
+        patch.setattr(job_module, "choose", killed)
         with pytest.raises(KeyboardInterrupt):
             run(spark, settings(given))
     assert not (given / "out").exists()

@@ -295,7 +295,8 @@ def test_capacity_hours_equal_a_plain_integral_and_silence_is_unknown(spark) -> 
 
 def run_states(spark, dataset, frame, settings=job.Settings(inputs=Inputs())):  # noqa: B008 - frozen
     kept, newest, _ = job._kept(dataset, frame, EVER)
-    return job.tables_of([dataset.states(kept, F.lit(BEGINNING), F.lit(newest))], settings)
+    states = dataset.states(kept, F.lit(BEGINNING), F.lit(newest))
+    return job.tables_of({name: [frame] for name, frame in states.items()}, settings)
 
 
 def test_batches_in_any_split_give_the_minutes_of_one_batch_and_late_records_are_kept(
@@ -324,12 +325,10 @@ def test_batches_in_any_split_give_the_minutes_of_one_batch_and_late_records_are
     closed = datetime.fromtimestamp(mark.closed / 1e6, UTC)
     whole = run_states(spark, dataset, spark.createDataFrame(rows_of(DECISIONS, records), DECISIONS))
     streamed = job.tables_of(
-        [
-            {
-                table: states_of_days(spark, str(tmp_path / "state" / dataset.name), table, days)
-                for table, days in mark.pieces.items()
-            }
-        ],
+        {
+            table: [states_of_days(spark, str(tmp_path / "state" / dataset.name), table, days)]
+            for table, days in mark.pieces.items()
+        },
         job.Settings(inputs=Inputs()),
     )
     for table, frame in streamed.items():

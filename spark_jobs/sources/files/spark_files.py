@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
@@ -72,19 +73,15 @@ def read_with_spark(
     ).load(url)
     if first_of(files.select("path")) is None:
         raise InputError(f"there are no files ({', '.join(f'*{ending}' for ending in endings)}) in '{url}'")
-    return files.select("path", "content").mapInArrow(_reading(read), schema)
+    return files.select("path", "content").mapInArrow(partial(_read_all, read=read), schema)
 
 
 def _any_case(ending: str) -> str:
     return "".join(f"[{letter.lower()}{letter.upper()}]" if letter.isalpha() else letter for letter in ending)
 
 
-def _reading(read: ReadFile) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for url, content in zip(batch.column("path"), batch.column("content"), strict=True):
-                yield from read(
-                    url.as_py(), memoryview(content.as_buffer()).cast("B")
-                )  # bytes, not signed numbers
-
-    return work
+def _read_all(batches: Iterable[pa.RecordBatch], read: ReadFile) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for url, content in zip(batch.column("path"), batch.column("content"), strict=True):
+            data = memoryview(content.as_buffer()).cast("B")  # bytes, not signed numbers
+            yield from read(url.as_py(), data)
