@@ -112,12 +112,7 @@ def start(
 def _beginning(where: str | float, state: PartitionState, why: str, *, reset: bool = False) -> Start:
     if where == "latest" and state.last_sequence_number > NOTHING_SETTLED:
         last = state.last_sequence_number
-        return Start(
-            sequence_number=last,
-            offset=state.last_offset,
-            reset=reset,
-            note=f"{why}: after the latest, {last}",
-        )
+        return Start(last, state.last_offset, reset=reset, note=f"{why}: after the latest, {last}")
     if isinstance(where, float | int):
         return Start(time=float(where), inclusive=True, reset=reset, note=f"{why}: from time {where:.0f}")
     return Start(reset=reset, note=f"{why}: from the earliest event")
@@ -155,9 +150,7 @@ def _after(checkpoint: Checkpoint, state: PartitionState, policy: PositionPolicy
     if begin <= position + 1:
         if position == NOTHING_SETTLED:
             return _beginning("earliest", state, "nothing settled below what is")
-        return Start(
-            sequence_number=position, offset=checkpoint.offset, note=f"after the checkpoint at {position}"
-        )
+        return Start(position, checkpoint.offset, note=f"after the checkpoint at {position}")
     story = f"the checkpoint is at {position}, the oldest event left is {begin}: retention took {gap} unsettled events"
     if gap:
         refuse_gap(policy, state.partition, story)

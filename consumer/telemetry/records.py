@@ -150,14 +150,8 @@ def consumer_stats(
 
 
 def _partition(each: PartitionStatistics) -> PartitionStats:
-    return PartitionStats(
-        partition=each.partition,
-        last_enqueued=each.last_enqueued,
-        received=_known(each.received),
-        low_water=_known(each.low_water),
-        lag=each.lag,
-        in_flight=each.unsettled,
-    )
+    numbers = {"received": _known(each.received), "low_water": _known(each.low_water)}
+    return shared(PartitionStats, each, **numbers, in_flight=each.unsettled)
 
 
 def _known(sequence_number: int) -> int | None:

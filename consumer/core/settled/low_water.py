@@ -81,16 +81,7 @@ class WorkList:
 
     def checkpoint(self, saved_at: float, owner: str, epoch: int) -> Checkpoint:
         """The position as it is now; tell `saved` when it is stored."""
-        sequence_number, offset = self.mark
-        made = Checkpoint(
-            partition=self.partition,
-            sequence_number=sequence_number,
-            offset=offset,
-            beyond=tuple(self._runs()),
-            saved_at=saved_at,
-            owner=owner,
-            epoch=epoch,
-        )
+        made = Checkpoint(self.partition, *self.mark, tuple(self._runs()), saved_at, owner, epoch)
         self._offered = (made, self._changes)
         return made
 

@@ -176,10 +176,11 @@ class SqlTransactionalSink:
                 self._write_one_by_one(connection, fit, rejections)
             elif fit:
                 self.target.write(connection, fit)
+            whose = self.scope.hub, self.scope.consumer_group
             rejected = [
-                self._letter(record.event, rejections[record.event.sequence_number], position.attempts)
+                DeadLetter(*whose, record.event, why, position.attempts, self.clock())
                 for record in todo
-                if record.event.sequence_number in rejections
+                if (why := rejections.get(record.event.sequence_number))
             ]
             dead_letters.put(connection, self.scope, rejected)
 
@@ -201,10 +202,6 @@ class SqlTransactionalSink:
                     raise
                 rejections[sequence_number] = rejection
                 _roll_back(savepoint)
-
-    def _letter(self, event: Event, rejection: Rejection, attempts: int) -> DeadLetter:
-        whose = self.scope.hub, self.scope.consumer_group
-        return DeadLetter(*whose, event, rejection, attempts, self.clock())
 
     def _reread(self, position: _Position, *, last_time: bool) -> None:
         """The compare-and-set found another position: an earlier commit went through unseen, or we are fenced."""

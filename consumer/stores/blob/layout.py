@@ -87,10 +87,11 @@ def from_blob(
     """Never raises: what cannot be read is a text in `position`. `modified_at` dates a foreign checkpoint."""
     found = {name.casefold(): value or "" for name, value in (metadata or {}).items()}
     fence = _fence(found, content)
+    position: Checkpoint | str | None
     try:
         position = _position(stream, partition, found, fence, modified_at)
     except ValueError as error:
-        return Stored(fence, str(error), foreign="epoch" not in found)
+        position = str(error)
     return Stored(fence, position, foreign="epoch" not in found)
 
 

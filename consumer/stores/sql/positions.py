@@ -119,15 +119,7 @@ def _checkpoint(row: Row[Any]) -> Checkpoint | None:
         raise PositionError(
             f"the checkpoint of partition {row.PartitionID} in {CHECKPOINTS.name} cannot be read: {error}"
         ) from error
-    return Checkpoint(
-        partition=row.PartitionID,
-        sequence_number=number,
-        offset=row.Offset,
-        beyond=beyond,
-        saved_at=row.SavedAt,
-        owner=row.Owner,
-        epoch=row.OwnerEpoch,
-    )
+    return Checkpoint(row.PartitionID, number, row.Offset, beyond, row.SavedAt, row.Owner, row.OwnerEpoch)
 
 
 def _values(checkpoint: Checkpoint) -> dict[str, Any]:
