@@ -10,6 +10,7 @@ reprs name settings and never show their values.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import ssl
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from azure.identity.aio import DefaultAzureCredential, ManagedIdentityCredential
 from msgspec import Struct
 
 from foundation.errors import SettingsError
+from foundation.sanitize import told
 
 if TYPE_CHECKING:
     from azure.data.tables.aio import TableServiceClient
@@ -52,21 +54,23 @@ class ConnectionSettingsError(SettingsError, ValueError):
 
 class Endpoint(Struct, frozen=True):
     """How to reach a namespace of Service Bus or Event Hubs, which are addressed alike, or one service of a storage
-    account: by connection string or by `credential`; one of them is set.
+    account: by connection string or by `credential`; one of them is set. `prefix` names the connection.
     """
 
+    prefix: str
     address: str
     connection_string: str | None = None
     credential: AsyncTokenCredential | None = None
 
     def client(self, kind: type[_Client], *names: str, **options: Any) -> _Client:
-        """A client of the SDK, by whatever there is."""
-        make, made = cast("Any", kind), None
-        if self.connection_string is not None:
-            made = make.from_connection_string(self.connection_string, *names, **options)
-        else:
-            made = make(self.address, *names, credential=self.credential, **options)
-        return cast("_Client", made)
+        """A client of the SDK, by whatever there is. Raises ConnectionSettingsError for what the SDK refuses."""
+        make = cast("Any", kind)
+        try:
+            if self.connection_string is None:
+                return cast("_Client", make(self.address, *names, credential=self.credential, **options))
+            return cast("_Client", make.from_connection_string(self.connection_string, *names, **options))
+        except ValueError as error:
+            raise ConnectionSettingsError(f"{self.prefix} is refused by the SDK: {told(error)}") from error
 
     def __repr__(self) -> str:
         return (
@@ -122,11 +126,15 @@ def code_of(error: Exception) -> str:
     return str(getattr(code, "value", code) or "")  # a plain text, or one of an enumeration
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds a service asks to wait; None where it does not, or not in words that are known."""
-    for name, scale in (("x-ms-retry-after-ms", 0.001), ("retry-after-ms", 0.001), ("Retry-After", 1.0)):
+def retry_after(headers: Mapping[str, str], *, cosmos: bool = False) -> float | None:
+    """Seconds a service asks to wait; None where it does not, or not in words that are known. Of `cosmos` only its
+    own header counts: a gateway's Retry-After may ask for minutes.
+    """
+    names = (("x-ms-retry-after-ms", 0.001), ("retry-after-ms", 0.001), ("Retry-After", 1.0))
+    for name, scale in names[: 1 if cosmos else None]:
         with contextlib.suppress(TypeError, ValueError):
-            return float(headers.get(name, "")) * scale
+            if math.isfinite(seconds := float(headers.get(name, "")) * scale):
+                return seconds
     return None
 
 
@@ -185,7 +193,7 @@ def storage_endpoint(settings: Settings, prefix: str, service: str) -> Endpoint:
     text = connection_string(settings, prefix)
     if text is not None:
         _check_storage(text, prefix, service)
-        return Endpoint("", text)
+        return Endpoint(prefix, "", text)
     url = identity_setting(settings, prefix, f"{service}ServiceUri")
     account = identity_setting(settings, prefix, "accountName")
     if url is not None:
@@ -201,7 +209,7 @@ def storage_endpoint(settings: Settings, prefix: str, service: str) -> Endpoint:
         raise not_connected(
             "storage", prefix, f"{prefix}__{service}ServiceUri or {prefix}__accountName", text
         )
-    return Endpoint(url.rstrip("/"), credential=credential(settings, prefix))
+    return Endpoint(prefix, url.rstrip("/"), credential=credential(settings, prefix))
 
 
 def table_service(settings: Settings, prefix: str, **options: Any) -> TableServiceClient:
@@ -286,14 +294,14 @@ def _namespace_endpoint(settings: Settings, prefix: str, *, product: str) -> End
                 f"{prefix} is not {product} connection string; expected Endpoint=sb://<namespace>/ with "
                 "SharedAccessKeyName and SharedAccessKey, or with SharedAccessSignature"
             )
-        return Endpoint(host, text)
+        return Endpoint(prefix, host, text)
     namespace = identity_setting(settings, prefix, "fullyQualifiedNamespace")
     if namespace is None:
         way = f"{prefix}__fullyQualifiedNamespace to <namespace>.servicebus.windows.net"
         raise not_connected(product.partition(" ")[2], prefix, way)
     # A pasted sb:// or https:// address means the same namespace.
     host = urlsplit(namespace if "://" in namespace else f"sb://{namespace}").netloc
-    return Endpoint(host, credential=credential(settings, prefix))
+    return Endpoint(prefix, host, credential=credential(settings, prefix))
 
 
 service_bus_endpoint = partial(_namespace_endpoint, product="a Service Bus")

@@ -134,7 +134,7 @@ class CosmosContainer(CosmosPlace):
                 status=error.status_code or 0,
                 sub_status=error.sub_status or 0,
                 message=str(error.http_error_message or ""),
-                retry_after=retry_after(error.headers),
+                retry_after=retry_after(error.headers, cosmos=True),
             )
         except SDK_ERRORS as error:
             return Answer(message=network_story(error))
@@ -154,7 +154,7 @@ class CosmosContainer(CosmosPlace):
                     f"{self._connection}: the account refuses the key or identity (401)"
                 ) from error
             story = f"{self!r} answers {error.status_code}: {error.http_error_message}"
-            raise UnavailableError(story, retry_after(error.headers)) from error
+            raise UnavailableError(story, retry_after(error.headers, cosmos=True)) from error
         except SDK_ERRORS as error:
             raise UnavailableError(f"{self!r} cannot be reached: {network_story(error)}") from error
 

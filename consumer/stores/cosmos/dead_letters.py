@@ -149,4 +149,4 @@ class CosmosDeadLetterStore(CosmosPlace):
             return SettingsError(
                 f"{story}; the database must exist, and the container too unless the connection is by key"
             )
-        return UnavailableError(story, retry_after(error.headers or {}))
+        return UnavailableError(story, retry_after(error.headers or {}, cosmos=True))

@@ -14,6 +14,7 @@ from foundation.azure.connections import (
     identity_setting,
     network_story,
     queue_client,
+    retry_after,
     service_bus_endpoint,
     storage_endpoint,
     table_service,
@@ -104,11 +105,17 @@ def test_a_missing_storage_connection_lists_everything_accepted():
         ({"Orders__tableServiceUri": f"https://a.example?sig={KEY}"}, "Orders__tableServiceUri"),
         ({"Orders__accountName": f"acme.{KEY}"}, "Orders__accountName"),
         ({"Orders__accountName": "acme", "Orders__credential": KEY}, "Orders__credential"),
+        ({"Orders": f"{STORAGE};garbage"}, "Orders is refused by the SDK"),
+        ({"Orders": "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://x"}, "Orders is refused"),
+        (
+            {"Orders": f"TableEndpoint=https://a.b?sig={KEY};SharedAccessSignature=sig={KEY}"},
+            "Orders is refused",
+        ),
     ],
 )
 def test_a_malformed_storage_setting_is_named_and_its_value_is_not_shown(settings, named):
     with pytest.raises(ConnectionSettingsError) as caught:
-        storage_endpoint(settings, "Orders", "table")
+        table_service(settings, "Orders")
 
     assert named in str(caught.value)
     assert KEY not in str(caught.value)
@@ -235,6 +242,19 @@ def test_a_network_error_is_told_without_the_tls_object():
     assert network_story(error) == "OSError: Cannot connect to host localhost:1 [Connect call failed]"
 
 
+@pytest.mark.parametrize(
+    ("headers", "cosmos", "seconds"),
+    [
+        ({"x-ms-retry-after-ms": "250", "Retry-After": "600"}, True, 0.25),
+        ({"Retry-After": "600"}, True, None),
+        ({"Retry-After": "600"}, False, 600.0),
+        ({"x-ms-retry-after-ms": "nan", "retry-after-ms": "soon", "Retry-After": "inf"}, False, None),
+    ],
+)
+def test_a_service_is_obeyed_by_the_headers_that_are_its_own(headers, cosmos, seconds):
+    assert retry_after(headers, cosmos=cosmos) == seconds
+
+
 HUBS = BUS.replace("acme", "acme-hubs")
 
 
@@ -265,6 +285,7 @@ async def test_an_event_hub_is_reached_by_connection_string_or_identity():
     [
         ({}, "no Event Hubs connection 'Hubs': set Hubs to a connection string"),
         ({"Hubs": "secret"}, "Hubs is not an Event Hubs connection string"),
+        ({"Hubs": f"{HUBS};secret"}, "Hubs is refused by the SDK"),
     ],
 )
 def test_an_event_hubs_connection_that_cannot_work_is_refused_by_name(settings, named):

@@ -171,8 +171,13 @@ def test_a_data_lake_folder_is_written_through_its_own_client(azurite):
     assert json.loads(gzip.decompress(data))["sequence_number"] == 7
 
 
-@pytest.mark.parametrize(("more", "seconds"), [({}, 10.0), ({"CONSUMER_TELEMETRY_LAND": "2s"}, 2.0)])
-def test_records_land_every_ten_seconds_or_as_set(tmp_path, more, seconds):
+MALFORMED = {"AzureWebJobsStorage": "AccountName=a;AccountKey=QUJD;x"}
+
+
+@pytest.mark.parametrize(
+    ("more", "seconds"), [({}, 10.0), ({"CONSUMER_TELEMETRY_LAND": "2s"}, 2.0), (MALFORMED, 10.0)]
+)
+def test_records_land_every_ten_seconds_or_as_set_whatever_becomes_of_the_tables(tmp_path, more, seconds):
     settings = {
         "EVENTHUB_NAME": "hub",
         "EventHubConnection": "Endpoint=sb://h.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5",
