@@ -134,7 +134,8 @@ class Incremental:
         """Raises JobError where the batch before left no mark."""
         if number == 0:
             return Mark()
-        marks = {mark.number: mark for mark in _marks(spark, self._folder)}
+        # The other place is this batch's own: it may hold half a mark of an attempt that was killed.
+        marks = {mark.number: mark for mark in _marks(spark, self._folder, f"marks/{(number - 1) % 2}")}
         if number - 1 not in marks:
             raise JobError(
                 f"{self._folder} lacks the mark of batch {number - 1}, found "
@@ -220,11 +221,11 @@ def _seen(rows: DataFrame, valid: Column, is_late: Column, is_ahead: Column) -> 
     return row
 
 
-def _marks(spark: SparkSession, folder: str) -> list[Mark]:
+def _marks(spark: SparkSession, folder: str, place: str = "marks") -> list[Mark]:
     """The last two batches', or what there is of them: two places take turns."""
     return read_lines(
         spark,
-        f"{folder}/marks",
+        f"{folder}/{place}",
         Mark,
         what="mark of a batch",
         advice="begin with a new --checkpoint, which reads all files again",

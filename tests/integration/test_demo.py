@@ -118,16 +118,16 @@ def test_an_interrupted_demo_leaves_no_process_behind(start, tmp_path, number, p
 
 
 @pytest.mark.parametrize(
-    ("program", "message"),
+    ("part", "sign", "program", "message"),
     [
-        ("devstack.function_host", "the functions ended by themselves"),
-        ("azurite.js", "Azurite ended by itself"),
+        ("flights", "consumer 1 starts", "devstack.function_host", "the functions ended by themselves"),
+        ("orders", "dashboard:", "azurite.js", "Azurite ended by itself"),
     ],
 )
-def test_a_demo_whose_servers_are_killed_says_so_and_fails(start, tmp_path, program, message):
-    demo = start(tmp_path, "--part", "orders")
+def test_a_demo_whose_servers_are_killed_says_so_and_fails(start, tmp_path, part, sign, program, message):
+    demo = start(tmp_path, "--part", part)
     for line in demo.stdout:
-        if "dashboard:" in line:
+        if sign in line:
             break
     (victim,) = (
         int(process.name)

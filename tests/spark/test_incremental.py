@@ -119,6 +119,10 @@ def test_a_batch_killed_at_any_step_and_taken_again_counts_each_record_once(
     """Before each of its three writes (states, open records, the mark), and after the last: where one ends, the next begins."""
     world = World(spark, tmp_path)
     world.take(0, range(20))
+    # Where the file system copies what others move.
+    half = next(tmp_path.rglob("marks")) / "1" / "part-0.txt"
+    half.parent.mkdir()
+    half.write_text('{"number":1,')
     for deaths in itertools.count():
         left = itertools.count(deaths, -1)
 

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from devstack.processes.azurite import Azurite
+from foundation.azure.connections import table_service
 from scaling.log_entry import LogEntry, LogKind
 from scaling.storage.decision_log import TableDecisionLog
 from spark_jobs.errors import InputError
@@ -97,6 +98,9 @@ def test_the_log_is_the_same_from_files_and_from_the_table(spark, tmp_path, own_
         log = TableDecisionLog({prefix: own_azurite}, prefix)
         await log.append(entries)
         await log.aclose()
+        async with table_service({prefix: own_azurite}, prefix) as service:
+            other = await service.create_table("ConsumerStats")
+            await other.upsert_entity({"PartitionKey": "shop", "RowKey": "consumer-1"})
 
     asyncio.run(fill())
     (tmp_path / "log.json").write_bytes(msgspec.json.encode(entries[:5]))
@@ -111,6 +115,8 @@ def test_the_log_is_the_same_from_files_and_from_the_table(spark, tmp_path, own_
     assert read[5].inputs == b"\x01" * 100_000
     with pytest.raises(Exception, match="there is no table 'Nothing'"):
         read_decisions(spark, f"table://{prefix}/Nothing").collect()
+    with pytest.raises(Exception, match=r"'ConsumerStats' .* is no scaling log"):
+        read_decisions(spark, f"table://{prefix}/ConsumerStats").collect()
     with pytest.raises(InputError, match="Elsewhere"):
         read_decisions(spark, "table://Elsewhere")
 

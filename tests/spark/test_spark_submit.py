@@ -44,6 +44,7 @@ def test_a_job_runs_on_executors_that_are_processes_of_their_own(spark_home, tmp
             *("--conf", "spark.executor.memory=512m", "--conf", "spark.ui.enabled=false"),
             *("--conf", "spark.driver.host=127.0.0.1"),
             *(option for name, value in SETTINGS.items() for option in ("--conf", f"{name}={value}")),
+            *("--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.sql.adaptive.enabled=true"),
             *(tmp_path / "tidemark_spark.py", "telemetry-aggregation", "--decisions", tmp_path / "log"),
             *("--output", tmp_path / "out", "--cores", "7"),  # which a cluster does not heed
         ],

@@ -65,14 +65,22 @@ class TableSettings(NamedTuple):
             raise InputError(f'the source "{NAME}": {error}') from error
         return cls(settings, connection, options.get("table") or decision_log.TableDecisionLog.TABLE)
 
-    async def entities(self, partition: str, select: list[str] | None = None) -> list[Mapping[str, Any]]:
-        """The rows of a partition. Raises InputError for a table that is not there, or not to be read."""
+    async def entities(
+        self, partition: str, select: list[str] | None = None, *, needed: bool = False
+    ) -> list[Mapping[str, Any]]:
+        """The rows of a partition. Raises InputError for a table that is not there or not to be read, and, where the
+        partition is needed, for one that has other rows but none of it.
+        """
         query = "PartitionKey eq '{}'".format(partition.replace("'", "''"))
         where = f"table '{self.table}' (connection {self.connection})"
         try:
             async with connections.table_service(self.settings, self.connection) as service:
                 client = service.get_table_client(self.table)
-                return [entity async for entity in client.query_entities(query, select=select)]
+                found = [entity async for entity in client.query_entities(query, select=select)]
+                if needed and not found:
+                    async for _ in client.list_entities(results_per_page=1):
+                        raise InputError(f"{where} is no scaling log: no row of it names a target")
+                return found
         except ResourceNotFoundError as error:
             raise InputError(f"there is no {where}") from error
         except (AzureError, OSError) as error:
@@ -80,7 +88,8 @@ class TableSettings(NamedTuple):
 
     def targets(self) -> list[str]:
         """The tasks. Raises InputError."""
-        return sorted({row["RowKey"] for row in asyncio.run(self.entities(decision_log.TARGETS, ["RowKey"]))})
+        rows = asyncio.run(self.entities(decision_log.TARGETS, ["RowKey"], needed=True))
+        return sorted({row["RowKey"] for row in rows})
 
     def read(self, target: str) -> Iterator[pa.RecordBatch]:
         """DECISIONS on a target. Raises InputError."""
