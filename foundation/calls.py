@@ -17,7 +17,7 @@ PATIENCE = 5.0
 async def answered(what: str, deadline: float | None, call: Awaitable[_T]) -> _T:
     """What a call answers by `deadline` (loop time; None: whenever it does).
 
-    Whatever else becomes of it is UnavailableError, but for ConsumerErrors of its own: whether it did what it was to
+    Whatever else becomes of it is UnavailableError, but for TidemarkErrors of its own: whether it did what it was to
     do is then not known. So is a CancelledError out of a library while nobody has cancelled the caller, which would end
     its task without a word.
     """

@@ -100,7 +100,7 @@ class Ownership:
         return [partition for partition, held in self._held.items() if held.losing is None]
 
     async def run(self) -> None:
-        """Until cancelled; `release_all` comes after. Raises what the listener raises, and the ConsumerErrors of
+        """Until cancelled; `release_all` comes after. Raises what the listener raises, and the TidemarkErrors of
         `partitions` and of the store that are no UnavailableError.
         """
         known = await self._ask()
@@ -218,7 +218,7 @@ class Ownership:
                 return
 
     async def _ask(self) -> bool:
-        """Asks the hub which partitions there are, and whether it told. Raises ConsumerErrors that are for good."""
+        """Asks the hub which partitions there are, and whether it told. Raises TidemarkErrors that are for good."""
         deadline = self._clock() + _PARTITIONS_WITHIN
         try:
             partitions = await answered("the hub", deadline, self.partitions())

@@ -12,7 +12,8 @@ import msgspec
 from consumer.model import DeadLetter, Event, Rejection
 from foundation.errors import TidemarkError
 
-_NUMBER = re.compile(r"[0-9]{1,18}")  # what 64 bits hold, whatever somebody types
+_NUMBER = re.compile(r"[0-9]{1,19}")
+_NUMBERS = 2**63  # whatever somebody types
 
 
 def to_document(letter: DeadLetter) -> dict[str, Any]:
@@ -83,7 +84,7 @@ def event_of(letter_id: str, hub: str, consumer_group: str) -> tuple[str, int] |
     partition, separator, number = letter_id.removeprefix(head).rpartition("~")
     if not letter_id.startswith(head) or not separator or not _NUMBER.fullmatch(number):
         return None
-    return partition, int(number)
+    return (partition, int(number)) if int(number) < _NUMBERS else None
 
 
 def clean(text: str | None) -> str | None:

@@ -132,7 +132,7 @@ class SqlDatabase:
     async def call(self, work: Callable[[], T], *, deadline: float | None = None, urgent: bool = False) -> T:
         """The result of `work`, which waits for no other than urgent ones if it is `urgent`.
 
-        Raises ConsumerErrors as `work` raises them, and UnavailableError for everything else, and after the deadline:
+        Raises TidemarkErrors as `work` raises them, and UnavailableError for everything else, and after the deadline:
         what was begun then goes on, and its outcome is unknown.
         """
         submitted: Future[T] | None = None

@@ -19,6 +19,10 @@ class SetLimits(Struct, frozen=True):
     max_events: int
     max_wait: float
 
+    def __post_init__(self) -> None:
+        if self.max_bytes < 1:
+            raise PublishSettingsError(f"max_bytes is {self.max_bytes}, accepted: 1 or more")
+
 
 class BufferLimits(Struct, frozen=True):
     """`max_wait` seconds, `max_events` per set (None: as many as fit), and how much may be buffered altogether before

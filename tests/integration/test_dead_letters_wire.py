@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from consumer.model import DeadLetter, Event, Rejection, Stream
 from consumer.stores.cosmos.dead_letters import CosmosDeadLetterStore
@@ -132,6 +133,18 @@ async def test_a_refused_put_is_unavailable(make, server):
 
     with pytest.raises(UnavailableError, match=r"storing dead letters in container 'letters'.*403"):
         await store.put([LETTER], deadline=soon())
+
+
+async def test_a_letter_that_is_refused_keeps_no_other_out(make, server):
+    store = make()
+    await store.open()
+    server.inject(Fault("docs.upsert", "error", count=1, status=403))
+    letters = [replace(LETTER, event=replace(LETTER.event, sequence_number=number)) for number in range(200)]
+
+    with pytest.raises(UnavailableError, match="403"):
+        await store.put(letters, deadline=soon())
+
+    assert len(server.documents("telemetry", "letters")) == 199
 
 
 async def test_a_put_that_is_not_answered_ends_at_the_deadline(make, server):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from azure.cosmos import PartitionKey
@@ -50,8 +50,21 @@ class CosmosDeadLetterStore(CosmosPlace):
 
     async def put(self, letters: Sequence[DeadLetter], *, deadline: float) -> None:
         latest = {letter.id: letter for letter in letters}
-        work = gather(self._put, latest.values(), at_once=_AT_ONCE)
-        await self._answered("storing dead letters in", deadline, work)
+        await self._answered("storing dead letters in", deadline, self._put_all(latest.values()))
+
+    async def _put_all(self, letters: Collection[DeadLetter]) -> None:
+        """One that is refused keeps no other out; the first error is raised when all were tried."""
+
+        async def tried(letter: DeadLetter) -> Exception | None:
+            try:
+                await self._put(letter)
+            except Exception as error:  # noqa: BLE001 - told below
+                return error
+            return None
+
+        for error in await gather(tried, letters, at_once=_AT_ONCE):
+            if error is not None:
+                raise error
 
     async def list(
         self, *, partition: str | None = None, reason: str | None = None

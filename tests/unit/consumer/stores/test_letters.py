@@ -54,6 +54,8 @@ def test_positions_sort_as_text_by_partition_then_number():
     ("letter_id", "found"),
     [
         ("h~g~0~7", ("0", 7)),
+        (f"h~g~0~{2**63 - 1}", ("0", 2**63 - 1)),
+        (f"h~g~0~{2**63}", None),  # more than SQL's integers hold
         ("h~g~0~x", None),
         ("h~g~7", None),
         ("H~g~0~7", None),

@@ -1,8 +1,10 @@
 """The buffer of one partition: which events make up a set, and when it is sent."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from publisher.errors import PublishSettingsError
 from publisher.event_hubs.batching import PartitionBuffer, SetLimits
 
 LIMITS = SetLimits(max_bytes=100, max_events=4, max_wait=1.0)
@@ -13,6 +15,11 @@ def buffer(*sizes, limits=LIMITS, first_set=None, now=0.0):
     for number, size in enumerate(sizes):
         found.add(number, size, now)
     return found
+
+
+def test_a_set_without_room_is_refused():
+    with pytest.raises(PublishSettingsError, match="max_bytes is 0"):
+        SetLimits(max_bytes=0, max_events=4, max_wait=1.0)
 
 
 def test_an_empty_buffer_is_never_ready():
