@@ -76,7 +76,9 @@ class TableSettings(NamedTuple):
         try:
             async with connections.table_service(self.settings, self.connection) as service:
                 client = service.get_table_client(self.table)
-                found = [entity async for entity in client.query_entities(query, select=select)]
+                found: list[Mapping[str, Any]] = [
+                    entity async for entity in client.query_entities(query, select=select)
+                ]
                 if needed and not found:
                     async for _ in client.list_entities(results_per_page=1):
                         raise InputError(f"{where} is no scaling log: no row of it names a target")
