@@ -67,6 +67,21 @@ CONTRACTS = {
     "foundation.version",
     "foundation.errors",
 }  # nothing in them runs
+ADAPTERS = (
+    *("scaling.collectors", "scaling.scalers", "scaling.storage", "consumer.sinks", "consumer.stores"),
+    *(
+        "consumer.receiving",
+        "publisher.event_hubs.sdk",
+        "publisher.event_hubs.states",
+        "publisher.service_bus.sdk",
+    ),
+)
+DECIDING = (
+    *("scaling.analysis", "scaling.decision.decide", "scaling.rules", "scaling.service"),
+    *("consumer.core.pipeline", "consumer.leasing.ownership", "consumer.running"),
+    *("publisher.event_hubs.shell", "publisher.service_bus.sender"),
+)
+"""What adapters carry out and never ask."""
 IN_MEMORY = {"io.BytesIO", "io.StringIO"}
 IMPURE = {"time", "random", "secrets", "logging", "socket", "subprocess", "asyncio", "threading", "os", "io"}
 FORBIDDEN_CALLS = {"open", "print", "input", "eval", "exec", "compile", "__import__", "breakpoint"}
@@ -175,6 +190,17 @@ def test_no_folders_import_each_other_in_a_circle():
         graph[room(name)] |= {room(each) for each in own(path)} - {room(name)}
 
     assert circle_of(graph) is None
+
+
+def test_adapters_import_nothing_that_decides():
+    asked = {name: {each for each in own(MODULES[name]) if each.startswith(DECIDING)} for name in MODULES}
+
+    assert {name: each for name, each in asked.items() if name.startswith(ADAPTERS) and each} == {}
+
+
+def test_every_rule_is_about_something_that_is_there():
+    for name in (*OPEN, *PURE_FOLDERS, *ADAPTERS, *DECIDING):
+        assert [each for each in MODULES if each.startswith(name)], name
 
 
 def test_the_product_never_imports_the_test_bed():
