@@ -112,6 +112,10 @@ class StateStore(Protocol):
         """
         ...
 
+    async def load_controls(self, target: str) -> Snapshot:
+        """Operators' orders alone, whatever became of the state."""
+        ...
+
     async def save_controls(self, loaded: Snapshot, controls: Controls) -> None:
         """Writes operators' orders alone. Raises ConflictError when they changed since `loaded`."""
         ...

@@ -69,10 +69,12 @@ class MemoryStateStore(Hooked):
         with self.call("state.load_all"):
             return {target: self._load(target) for target in targets}
 
-    def _load(self, target: str) -> Snapshot:
+    def _load(self, target: str, *, only: str = "") -> Snapshot:
         state, controls, windows = TargetState(), Controls(), {}
         etags, corrupt = {}, []
         for name, (etag, row) in sorted(self.rows.get(target, {}).items()):
+            if only and name != only:
+                continue
             etags[name] = etag
             unreadable = ()
             if name == "state":
@@ -93,6 +95,10 @@ class MemoryStateStore(Hooked):
         with self.call("state.save"):
             row = target_row(loaded.target, state, loaded.windows if windows is None else windows)
             self.put(loaded.target, "state", row, loaded.etags.get("state"))
+
+    async def load_controls(self, target: str) -> Snapshot:
+        with self.call("controls.load"):
+            return self._load(target, only="controls")
 
     async def save_controls(self, loaded: Snapshot, controls: Controls) -> None:
         with self.call("controls.save"):

@@ -200,17 +200,20 @@ class SqlDatabase:
 
     def _require(self, tables: Sequence[Table]) -> None:
         found = inspect(self.engine)
+        expected = ddl(
+            [*self._tables, *(table for table in tables if table not in self._tables)], self.dialect
+        )
         for table in tables:
             if not found.has_table(table.name):
                 raise SettingsError(
-                    f"{self!r} has no table {table.name}; create it, or allow the consumer to:\n{ddl(self._tables or tables, self.dialect)}"
+                    f"{self!r} has no table {table.name}; create it, or allow the consumer to:\n{expected}"
                 )
             lacking = {column.name for column in table.c} - {
                 column["name"] for column in found.get_columns(table.name)
             }
             if lacking:
                 raise SettingsError(
-                    f"{self!r}: table {table.name} lacks {', '.join(sorted(lacking))}; expected:\n{ddl(self._tables or tables, self.dialect)}"
+                    f"{self!r}: table {table.name} lacks {', '.join(sorted(lacking))}; expected:\n{expected}"
                 )
 
 

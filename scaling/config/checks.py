@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
@@ -81,15 +82,18 @@ def no_circle(policies: Mapping[str, Policy], shared: Shared, targets: Collectio
 
 
 def _circles(follows: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
-    """One circle for every group of nodes that have one, as a path back to its beginning."""
+    """Circles until nobody follows in one that is not told, each as a path back to its beginning."""
     try:
         TopologicalSorter(follows).prepare()
     except CycleError as error:
         circle = error.args[1][:0:-1]  # told from the followed to the follower, and back to the first
         begin = circle.index(next(node for node in follows if node in circle))
-        yield [*circle[begin:], *circle[:begin], circle[begin]]
-        others = {node: [each for each in follows[node] if each not in circle] for node in follows}
-        yield from _circles({node: others[node] for node in others if node not in circle})
+        path = [*circle[begin:], *circle[:begin], circle[begin]]
+        yield path
+        told = set(pairwise(path))
+        yield from _circles(
+            {node: [each for each in follows[node] if (node, each) not in told] for node in follows}
+        )
 
 
 def missing_connections(reader: Reader, target: str, options: Mapping[str, Any]) -> list[Finding]:

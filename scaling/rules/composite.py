@@ -18,7 +18,8 @@ from scaling.rules.combine import (
     safe_evaluate,
 )
 from scaling.rules.expression import CAPACITY_NAMES, Expression, ExpressionError
-from scaling.rules.view import GAP, LevelLine, MetricsView, Rule, Step
+from scaling.rules.level import step_problems
+from scaling.rules.view import GAP, LevelLine, MetricsView, Rule
 
 _STATISTICS = get_args(Statistic)
 
@@ -36,10 +37,10 @@ class CompositeRule:
         desired: str | None = None
         scale_out_when: str | None = None
         scale_in_when: str | None = None
-        step: Step = 1
+        step: int = 1
 
         def problems(self) -> dict[str, str]:
-            found: dict[str, str] = {}
+            found = step_problems(step=self.step)
             when = self.scale_out_when or self.scale_in_when
             if bool(self.rules) + (self.desired is not None) + bool(when) != 1:
                 found["rules"] = "give exactly one of 'rules', 'desired', or 'scale_out_when'/'scale_in_when'"

@@ -51,6 +51,12 @@ def level_problems(options: Mapping[str, LevelSpec | None]) -> dict[str, str]:
     return found
 
 
+def step_problems(**steps: int | None) -> dict[str, str]:
+    """What is wrong with steps, by the name of their option."""
+    wrong = {option: step for option, step in steps.items() if step is not None and step < 1}
+    return {option: f"found {step}; a step is 1 or more" for option, step in wrong.items()}
+
+
 def _finite(value: float) -> float:
     number = float(value)
     if not isfinite(number):

@@ -10,9 +10,9 @@ from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
 from math import ceil, inf, nextafter
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta, Struct, structs
+from msgspec import Struct, structs
 
 from scaling.model import Flip, Reason, Statistic, Verdict
 from scaling.rules.level import LevelSpec, compile_level
@@ -59,19 +59,20 @@ class TargetPerUnitRule:
         target: LevelSpec
         statistic: Statistic = "latest"
         mode: Literal["average_value", "value"] = "average_value"
-        tolerance: Annotated[float, Meta(ge=0, lt=1)] = (
-            0.1  # --horizontal-pod-autoscaler-tolerance of kube-controller-manager
-        )
+        tolerance: float = 0.1  # --horizontal-pod-autoscaler-tolerance of kube-controller-manager
         cap_metric: str | None = None
 
         def problems(self) -> dict[str, str]:
+            found: dict[str, str] = {}
+            if not 0 <= self.tolerance < 1:
+                found["tolerance"] = f"found {self.tolerance}; accepted are 0 to below 1"
             try:
                 level = compile_level(self.target)
                 if any(level(instances) <= 0 for instances in range(1, _COUNTS_CHECKED + 1)):
-                    return {"target": "the target must be above 0 for every instance count"}
+                    found["target"] = "the target must be above 0 for every instance count"
             except (ValueError, ArithmeticError) as error:
-                return {"target": str(error)}
-            return {}
+                found["target"] = str(error)
+            return found
 
     def __init__(self, params: Params, *, name: str) -> None:
         self._name = name

@@ -8,8 +8,8 @@ from typing import Literal
 from msgspec import Struct
 
 from scaling.model import Evidence, Flip, Reason, Statistic, Verdict
-from scaling.rules.level import LevelSpec, compile_level, level_problems
-from scaling.rules.view import GAP, LevelLine, MetricsView, Step
+from scaling.rules.level import LevelSpec, compile_level, level_problems, step_problems
+from scaling.rules.view import GAP, LevelLine, MetricsView
 from scaling.window import Summary
 
 # Named here because looking a member up in its enum is slow before Python 3.12, and this is the hot path.
@@ -48,12 +48,12 @@ class ThresholdRule:
         scale_in_below: LevelSpec | None = None
         out_statistic: Statistic = "average"
         in_statistic: Statistic = "maximum"
-        step: Step = 1
-        step_out: Step | None = None
-        step_in: Step | None = None
+        step: int = 1
+        step_out: int | None = None
+        step_in: int | None = None
 
         def problems(self) -> dict[str, str]:
-            found: dict[str, str] = {}
+            found = step_problems(step=self.step, step_out=self.step_out, step_in=self.step_in)
             if (self.metric is None) == (not self.metrics):
                 found["metric"] = "name one metric, or several in 'metrics'"
             if self.scale_out_above is None and self.scale_in_below is None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated, Literal, Protocol
+from typing import Literal, Protocol
 
-from msgspec import Meta, Struct, structs
+from msgspec import Struct, structs
 
 from scaling.model import Evidence, Verdict
 from scaling.window import EMPTY, Summary, Window, WindowSpec, assuming, summarize
@@ -83,9 +83,6 @@ class MetricsView:
 
 GAP = "a sample is missing in the window"
 """The note of a verdict that does not vote for less for this."""
-
-
-Step = Annotated[int, Meta(ge=1)]
 
 
 class LevelLine(Struct, frozen=True):

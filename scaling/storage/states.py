@@ -81,6 +81,11 @@ class TableStateStore(TableStore):
         row = layout.target_row(loaded.target, state, loaded.windows if windows is None else windows)
         await self._table.save(entity(loaded.target, "state", row), loaded.etags.get("state"))
 
+    async def load_controls(self, target: str) -> Snapshot:
+        """As `load`, of the operators' orders alone: an order can be given whatever the state's row is like."""
+        row = await self._table.get(key_of(target), "controls")
+        return await self._snapshot(target, [row] if row else [])
+
     async def save_controls(self, loaded: Snapshot, controls: Controls) -> None:
         """Raises ConflictError when the row of the orders changed since `loaded`, TooLargeError, StoreUnavailableError."""
         row = entity(loaded.target, "controls", layout.controls_row(controls))

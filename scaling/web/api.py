@@ -164,7 +164,7 @@ async def _carry_out(
 
     async def save() -> None:
         for attempt in range(ATTEMPTS):
-            loaded = await ports.states.load(policy.target)
+            loaded = await ports.states.load_controls(policy.target)
             changed, _ = ORDERS[name](loaded.controls, fields, policy, by=by, now=now)
             try:
                 await ports.states.save_controls(loaded, changed)

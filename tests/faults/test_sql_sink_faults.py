@@ -14,7 +14,7 @@ from consumer.model import Checkpoint
 from consumer.sinks.sql.targets import HandlerTarget
 from consumer.sinks.sql.transactional import SqlTransactionalSink
 from consumer.stores.sql.checkpoints import SqlCheckpointStore
-from consumer.stores.sql.tables import TABLES
+from consumer.stores.sql.tables import EVENTS, TABLES
 from foundation.errors import SettingsError, UnavailableError
 from foundation.sql.database import SqlDatabase
 from tests.postgres_support import new_database
@@ -574,6 +574,10 @@ async def test_missing_tables_are_named_with_their_ddl_when_the_consumer_may_not
         await sink.open()
 
     assert "EventHubDeadLetter" in str(caught.value)
+    with pytest.raises(SettingsError, match="no table Events") as caught:
+        database.check_tables([EVENTS])
+    for name in ("EventHubCheckpoint", "Events"):
+        assert f'CREATE TABLE "{name}"' in str(caught.value)
     await sink.aclose()
 
 

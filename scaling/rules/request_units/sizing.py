@@ -17,7 +17,7 @@ from scaling.model import Evidence, Reason
 from scaling.rules.view import MetricsView
 from scaling.window import Summary
 
-Source = Annotated[float, Meta(gt=0)] | Annotated[str, Meta(min_length=1)]
+Source = float | Annotated[str, Meta(min_length=1)]
 """A number, or the name of a metric."""
 
 _ROUNDING = 1e-9  # share; 3 x 1,000 x 6.3 must not need a unit more than 18,900
@@ -71,17 +71,25 @@ class DemandParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
     rate: Source
     ru_per_record: Source
-    first_ru_per_record: Annotated[float, Meta(gt=0)] | None = None
-    headroom: Annotated[float, Meta(ge=1, le=10)] = 1.2  # partitions are never loaded evenly
+    first_ru_per_record: float | None = None
+    headroom: float = 1.2  # partitions are never loaded evenly
     statistic: Literal["average", "maximum", "latest"] = "maximum"
 
     def metrics(self) -> tuple[str, ...]:
         return tuple(source for source in (self.rate, self.ru_per_record) if isinstance(source, str))
 
     def problems(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for option in ("consumers", "rate", "ru_per_record", "first_ru_per_record"):
+            number = getattr(self, option, None)
+            if isinstance(number, float) and not number > 0:
+                other = "" if option.startswith("first") else " or the name of a metric"
+                found[option] = f"found {number:g}; a number above 0{other} is accepted"
         if self.first_ru_per_record is not None and not isinstance(self.ru_per_record, str):
-            return {"first_ru_per_record": "is of no use where ru_per_record is a number already"}
-        return {}
+            found["first_ru_per_record"] = "is of no use where ru_per_record is a number already"
+        if not 1 <= self.headroom <= 10:
+            found["headroom"] = f"found {self.headroom:g}; 1 to 10 is accepted"
+        return found
 
     def of(self, view: MetricsView, rule: str) -> Unit:
         """What one consumer needs now. Raises UnknownError; nothing (0 RU/s) is not known, either."""

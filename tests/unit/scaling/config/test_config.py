@@ -281,7 +281,7 @@ METRICS_90 = "".join(f"[targets.t.metrics.m{i}]\ncollector = 'lag'\nhub = 'h'\n"
         ({"metric": 'window = "30d"'}, "a window holds at most 20000"),
         ({"metric": "min_samples = 11"}, "min_samples: found 11; a window of 600 s holds 10 samples"),
         ({"metric": 'count = "lagg"'}, "count: found 'lagg'; 'lag' has lag"),
-        ({"rule": "step = 0"}, "rules[0].step: found 0: Expected `int` >= 1"),
+        ({"rule": "step = 0"}, "rules[0].step: found 0; a step is 1 or more"),
         ({"rule": "scale_in_below = inf"}, "scale_in_below: found inf; accepted are finite numbers"),
         ({"extra": '[[targets.t.rules]]\nname = "x"'}, "rules[1].type: is missing"),
         ({"extra": '[[targets.t.rules]]\ntype = "x"'}, "rules[1].type: found 'x'; accepted are composite"),
@@ -594,6 +594,15 @@ def test_a_target_follows_another_one_that_exists_and_never_itself(targets, word
     assert words in found[0]
 
 
+def test_circles_that_share_a_target_are_all_told():
+    more = """[targets.b.metrics.n]\ncollector = "target_capacity"\ntarget = "c"
+    [[targets.b.rules]]\ntype = "threshold"\nmetric = "n"\nscale_out_above = 10"""
+
+    _, found = load_following(follow(a="b", b="a", c="b") + more)
+
+    assert [problem.partition("circle: ")[2][:11] for problem in found] == ["a -> b -> a", "b -> c -> b"]
+
+
 def test_targets_may_follow_each_other_in_a_row():
     config, found = load_following(follow(a="b", b="c", c="", d="c"))
 
@@ -640,6 +649,28 @@ def test_an_error_in_an_expression_hides_no_other_one():
     ):
         assert sum(words in problem for problem in found) == 1, (words, found)
     assert len(found) == 4, found
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ('type = "composite"\nstep = 0', ("step: found 0; a step is 1 or more", "rules: give exactly one")),
+        (
+            'type = "threshold"\nstep_in = 0',
+            (
+                "step_in: found 0; a step",
+                "metric: name one metric",
+                "scale_out_above: give 'scale_out_above'",
+            ),
+        ),
+    ],
+)
+def test_a_number_out_of_range_hides_no_problem_of_other_options(rule, words):
+    found = problems(minimal(extra=f"[[targets.t.rules]]\n{rule}"))
+
+    assert len(found) == len(words), found
+    for each in words:
+        assert any(f"rules[1].{each}" in problem for problem in found), (each, found)
 
 
 @pytest.mark.parametrize(

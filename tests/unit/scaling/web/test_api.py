@@ -13,6 +13,7 @@ from scaling.config.policy import Policy, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogKind
 from scaling.model import Capacity, MetricSample, MetricsReport, TargetState
+from scaling.ports import NewerStateError
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.messages import encode
 from scaling.service.shell import ATTEMPTS, Ports
@@ -221,14 +222,14 @@ async def test_an_order_that_keeps_losing_the_race_is_a_conflict(world, monkeypa
 
 
 async def test_of_many_orders_at_once_the_log_tells_as_done_only_what_was_done(world, monkeypatch):
-    load = world.ports.states.load
+    load = world.ports.states.load_controls
 
     async def slowly(target):
         found = await load(target)
         await asyncio.sleep(0)
         return found
 
-    monkeypatch.setattr(world.ports.states, "load", slowly)
+    monkeypatch.setattr(world.ports.states, "load_controls", slowly)
     answers = await asyncio.gather(*(order(world, "pause", PAUSE | {"by": f"p{i}"}) for i in range(20)))
 
     lines = [entry.line for entry in (await world.ports.log.read("plan-a")).entries]
@@ -236,6 +237,15 @@ async def test_of_many_orders_at_once_the_log_tells_as_done_only_what_was_done(w
     assert len(lines) == 20
     assert {answer.status for answer in answers} == {200, 409}
     assert len(done) == sum(answer.status == 200 for answer in answers)
+
+
+async def test_an_order_is_given_though_the_state_is_of_a_newer_release(world):
+    world.ports.states.rows["plan-a"] = {"state": ("tag", {"Schema": 2})}
+
+    with pytest.raises(NewerStateError):  # what it led to cannot be shown
+        await order(world, "pause", PAUSE)
+
+    assert (await world.ports.states.load_controls("plan-a")).controls.pauses
 
 
 class Crash(BaseException):
