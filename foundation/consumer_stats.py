@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Struct
 
-from foundation.keys import in_columns, key_of, of_columns
+from foundation.keys import STRING_CHARS, in_columns, key_of, of_columns
 
 TABLE = "ConsumerStats"
 SCHEMA = 1
@@ -122,8 +122,10 @@ def from_row(row: Mapping[str, Any]) -> ConsumerStats:
         if name in _WHOLE and isinstance(value, float) and value.is_integer():
             values[name] = int(value)
     try:
-        text = "".join(map(str, of_columns(row, "Lag")))
-        lag = msgspec.json.decode(text or "[]", type=tuple[PartitionStats, ...])
+        pieces = [str(piece) for piece in of_columns(row, "Lag")]
+        # Only the last one is shorter: what is behind another does not belong to it.
+        end = next((n for n, piece in enumerate(pieces, 1) if len(piece) < STRING_CHARS), None)
+        lag = msgspec.json.decode("".join(pieces[:end]) or "[]", type=tuple[PartitionStats, ...])
         return msgspec.convert({**values, "lag": lag}, ConsumerStats)
     except msgspec.DecodeError as error:
         raise ConsumerStatsError(f"{where} cannot be read: {error}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class TidemarkError(Exception):
-    """The base of all that the consumer raises on purpose. `exit_status` is of a process that ends by it."""
+    """The base of what any part raises on purpose. `exit_status` is of a process that ends by it."""
 
     exit_status = 1
 

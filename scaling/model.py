@@ -8,7 +8,7 @@ I/O. The same types travel through the queues and are validated when decoded (`s
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Self
 
 from msgspec import Struct
 
@@ -78,8 +78,13 @@ class Direction(StrEnum):
     IN = "in"
 
 
-Statistic = Literal["average", "maximum", "minimum", "latest"]
-"""What a rule reads from a window."""
+class Statistic(StrEnum):
+    """What a rule reads from a window."""
+
+    AVERAGE = "average"
+    MAXIMUM = "maximum"
+    MINIMUM = "minimum"
+    LATEST = "latest"
 
 
 class MetricSample(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Requests to Blob Storage as the consumer makes them: with a deadline, and with errors that say what to do."""
+"""Requests to Blob Storage with a deadline, and with errors that say what to do."""
 
 from __future__ import annotations
 

@@ -169,7 +169,7 @@ class TableStore:
 def unavailable(where: str, error: Exception, code: str) -> StoreUnavailableError:
     """What the failure of a call to a storage service means; `code` is the service's word, where it answered."""
     if isinstance(error, HttpResponseError):
-        return StoreUnavailableError(f"{where} answered {error.status_code} {code}")
+        return StoreUnavailableError(f"{where} answered {error.status_code} {code or error.reason}")
     if isinstance(error, AzureError | OSError):  # network errors name hosts; they know no keys
         return StoreUnavailableError(f"{where} cannot be reached: {network_story(error)}")
     return StoreUnavailableError(f"{where}: the call failed: {told(error)}")

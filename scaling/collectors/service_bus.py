@@ -69,7 +69,8 @@ class _ServiceBusCollector(AzureEntityCollector["ServiceBusAdministrationClient"
         counts = {name: getattr(properties, f"{name}_message_count") for name in self.COUNTS}
         for name, value in counts.items():
             if value is None:
-                raise ValueError(f"the answer holds no {name.replace('_', ' ')} count")
+                told = name.replace("dead_letter", "dead-letter").replace("_", " ")
+                raise ValueError(f"the answer holds no {told} count")
         return {name: float(value) for name, value in counts.items()}
 
 

@@ -1,5 +1,5 @@
 """The rules, one a file: what they see, what is made of their verdicts, and how they are combined."""
 
-from scaling.rules.view import MetricsView
+from scaling.rules.view import MetricsView, Rule
 
-__all__ = ["MetricsView"]  # what a user's rule needs
+__all__ = ["MetricsView", "Rule"]  # what a user's rule needs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from math import ceil
-from typing import Any, get_args
+from typing import Any
 
 from msgspec import Struct
 
@@ -21,7 +21,7 @@ from scaling.rules.expression import CAPACITY_NAMES, Expression, ExpressionError
 from scaling.rules.level import step_problems
 from scaling.rules.view import GAP, LevelLine, MetricsView, Rule
 
-_STATISTICS = get_args(Statistic)
+_STATISTICS = tuple(Statistic)
 
 
 class CompositeRule:

@@ -17,7 +17,7 @@ class GuardRule:
     class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         metric: str
         block_out_above: LevelSpec
-        statistic: Statistic = "average"
+        statistic: Statistic = Statistic.AVERAGE
         # Unknown is not zero: a database that cannot be read may be the one that is down.
         when_missing: Literal["block", "allow"] = "block"
 

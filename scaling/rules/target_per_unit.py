@@ -57,7 +57,7 @@ class TargetPerUnitRule:
 
         metric: str
         target: LevelSpec
-        statistic: Statistic = "latest"
+        statistic: Statistic = Statistic.LATEST
         mode: Literal["average_value", "value"] = "average_value"
         tolerance: float = 0.1  # --horizontal-pod-autoscaler-tolerance of kube-controller-manager
         cap_metric: str | None = None
@@ -208,10 +208,12 @@ def _boundaries(current: int, ready: int, target: float, tolerance: float, mode:
 
 
 def _last(near: float, holds: Callable[[float], bool]) -> float:
-    """The largest float within rounding of `near` for which `holds`, which is true below and false above it."""
+    """The largest float within rounding of `near` for which `holds`, which is true below and false above it;
+    the smallest one where it holds for none.
+    """
     if near <= 0:
         return near
     around = [near]
     for _ in range(_ROUNDING_STEPS):
         around = [nextafter(around[0], -inf), *around, nextafter(around[-1], inf)]
-    return around[bisect_left(around, 1, key=lambda value: not holds(value)) - 1]
+    return around[max(bisect_left(around, 1, key=lambda value: not holds(value)) - 1, 0)]

@@ -46,8 +46,8 @@ class ThresholdRule:
         combine: Literal["each", "sum", "maximum", "minimum"] = "each"
         scale_out_above: LevelSpec | None = None
         scale_in_below: LevelSpec | None = None
-        out_statistic: Statistic = "average"
-        in_statistic: Statistic = "maximum"
+        out_statistic: Statistic = Statistic.AVERAGE
+        in_statistic: Statistic = Statistic.MAXIMUM
         step: int = 1
         step_out: int | None = None
         step_in: int | None = None
@@ -114,7 +114,7 @@ class ThresholdRule:
         summaries = [summary for _, summary in readings]
         values = {
             statistic: float(fold([summary.statistic(statistic) for summary in summaries]))
-            for statistic in ("average", "maximum", "minimum", "latest")
+            for statistic in Statistic
         }
         summary = Summary(
             count=min(s.count for s in summaries),

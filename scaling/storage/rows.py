@@ -241,7 +241,7 @@ def read_log_row(row: Mapping[str, Any], *, inputs: bool = False) -> LogEntry:
 
 def _from_columns(row: Mapping[str, Any], error: Exception) -> LogEntry:
     ticks = str(row["RowKey"])[:18]
-    at = (int(inverted(0.0)) - int(ticks)) / 1_000_000 if ticks.isdigit() else 0.0
+    at = (int(inverted(0.0)) - int(ticks)) / 1_000_000 if ticks.isdecimal() else 0.0
     kind = row.get("Kind")
     return LogEntry(
         target=str(row.get("Target") or row["PartitionKey"]),
@@ -250,7 +250,7 @@ def _from_columns(row: Mapping[str, Any], error: Exception) -> LogEntry:
         key=str(row.get("Key") or str(row["RowKey"])[19:]),
         line=f"{row.get('Line') or ''} [the stored entry is unreadable: {error}]".strip(),
         reason=str(row.get("Reason") or ""),
-        by=row.get("By"),
+        by=None if row.get("By") is None else str(row["By"]),
     )
 
 

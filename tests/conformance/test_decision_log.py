@@ -17,6 +17,7 @@ from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Effect, EffectOutcome, Evidence, Reason, Recommendation
 from scaling.storage.decision_log import Position, TableDecisionLog, decode_position, encode_position
 from scaling.storage.rows import ENTITY_BYTES, log_row, log_row_key, read_log_row, size_of
+from scaling.web.views import log_view
 from tests.fakes import MemoryDecisionLog
 
 T0 = 1_795_000_000.0
@@ -312,6 +313,11 @@ async def test_an_unreadable_row_is_shown_by_its_columns(table):
     assert keys([found]) == [("plan", T0, "decision")]
     assert (found.kind, found.reason, found.by) == (LogKind.DECISION, "scale_out", "Zoë")
     assert found.line.startswith("plan ünïcode: 2 → 3 ☃ [the stored entry is unreadable: ")
+
+    await client.update_entity({**row, "Data00": "{", "By": 5}, mode="replace")
+    shown = log_view(await log.read())
+
+    assert [each.by for each in shown.entries] == [None, "5"]
 
 
 @pytest.mark.wire

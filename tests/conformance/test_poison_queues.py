@@ -2,9 +2,11 @@
 
 import base64
 import uuid
+from types import SimpleNamespace
 
 import pytest
-from azure.storage.queue.aio import QueueServiceClient
+from azure.core.exceptions import HttpResponseError
+from azure.storage.queue.aio import QueueClient, QueueServiceClient
 
 from foundation.azure.connections import ConnectionSettingsError
 from foundation.errors import StoreUnavailableError
@@ -114,6 +116,18 @@ async def test_queues_that_do_not_answer_are_unavailable_by_name():
     poison = QueuePoisonQueues({"Store": UNREACHABLE}, "Store", queues=["metrics"], retry_total=0)
 
     with pytest.raises(StoreUnavailableError, match="queue 'metrics-poison' of storage account 'acme'"):
+        await poison.peek()
+    await poison.aclose()
+
+
+async def test_a_refusal_without_a_code_is_told_by_its_reason(monkeypatch):
+    async def refuse(*_):
+        raise HttpResponseError(response=SimpleNamespace(status_code=403, reason="Forbidden", headers={}))
+
+    monkeypatch.setattr(QueueClient, "get_queue_properties", refuse)
+    poison = QueuePoisonQueues({"Store": UNREACHABLE}, "Store", queues=["metrics"])
+
+    with pytest.raises(StoreUnavailableError, match="answered 403 Forbidden"):
         await poison.peek()
     await poison.aclose()
 

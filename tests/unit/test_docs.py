@@ -43,7 +43,7 @@ def anchor(heading):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_relative_links_lead_somewhere(page):
+def test_relative_links_and_paths_of_modules_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if re.match(r"[a-z]+:", link):
             continue
@@ -53,6 +53,9 @@ def test_relative_links_lead_somewhere(page):
         if fragment:
             headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
             assert fragment in map(anchor, headings), link
+    parts = "consumer|devstack|foundation|publisher|scaling|spark_jobs|tests|tidemark"
+    for path in re.findall(rf"`((?:{parts})/[\w/]+\.py)`", page.read_text(encoding="utf-8")):
+        assert (ROOT / path).exists(), path
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -102,6 +102,7 @@ def test_columns_of_a_newer_writer_are_ignored():
         ({"at": float("nan")}, "finite"),
         ({"written_total": 0.5}, "written_total"),
         ({"Lag00": "[["}, "cannot be read"),
+        ({"Lag00": "[", "Lag01": "]"}, "cannot be read"),  # only the last column is not full
         ({"paused": "yes"}, "paused"),
     ],
 )

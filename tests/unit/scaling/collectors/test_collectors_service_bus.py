@@ -84,9 +84,18 @@ async def test_each_count_keeps_its_name():
     }
 
 
-@pytest.mark.parametrize("missing", ["active", "scheduled", "dead_letter", "total"])
-async def test_an_answer_without_a_count_is_an_error_not_a_zero(missing):
-    with pytest.raises(CollectError, match=r"queue 'orders'.*the answer holds no") as raised:
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        ("active", "active"),
+        ("scheduled", "scheduled"),
+        ("dead_letter", "dead-letter"),
+        ("transfer_dead_letter", "transfer dead-letter"),
+        ("total", "total"),
+    ],
+)
+async def test_an_answer_without_a_count_is_an_error_not_a_zero(missing, told):
+    with pytest.raises(CollectError, match=rf"queue 'orders'.*the answer holds no {told} count") as raised:
         await StubbedQueue(queue_client(**{missing: None})).collect(now=1.0)
 
     assert raised.value.reason is Reason.COLLECT_FAILED

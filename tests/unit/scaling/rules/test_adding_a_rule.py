@@ -9,8 +9,8 @@ import pytest
 from scaling.analysis.lint import lint
 from scaling.config.policy import MetricSpec, Policy, PolicySpec, RuleSpec
 from scaling.config.rule_registry import RuleError, build_rule
-from scaling.model import Reason
-from scaling.rules import MetricsView
+from scaling.model import Reason, Statistic
+from scaling.rules import MetricsView, Rule
 from scaling.window import Window, WindowSpec
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "adding-a-rule.md"
@@ -40,13 +40,19 @@ def view(*values):
 
 
 def test_the_example_votes_as_the_page_says(example):
-    rule = build_rule(example, {"metric": "backlog", "limit": 1000}, name="half full")
+    rule: Rule = build_rule(example, {"metric": "backlog", "limit": 1000}, name="half full")
 
     assert rule.metrics() == ("backlog",)
     out, stay, unknown = (rule.evaluate(view(*values)) for values in ((600.0,), (400.0,), ()))
     assert (out.desired, out.reason) == (6, Reason.SCALE_OUT)
     assert (stay.desired, stay.reason) == (3, Reason.WITHIN_TARGET)
     assert (unknown.desired, unknown.reason) == (None, Reason.INCOMPLETE_WINDOW)
+
+
+def test_statistics_are_read_by_their_names_or_as_members():
+    summary = view(600.0, 200.0).metric("backlog")
+
+    assert [summary.statistic(Statistic.AVERAGE), summary.statistic("latest")] == [400.0, 200.0]
 
 
 def test_a_bad_option_of_the_example_is_named(example):

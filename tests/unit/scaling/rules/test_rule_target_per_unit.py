@@ -73,6 +73,8 @@ def test_levels_are_the_edges_of_the_tolerance_and_the_rounding():
         LevelLine("backlog", "latest", "in", 200.0),
     )
     assert hpa().levels(0) == (LevelLine("backlog", "latest", "out", 0.0),)
+    # The formula's inverse is off by more than is looked through: the lowest float looked at, which replay knows.
+    assert hpa(tolerance=0.999999).levels(3)[1].value == 0.00030000000000862627
 
 
 def test_breakpoints_are_told_only_where_the_target_varies():
