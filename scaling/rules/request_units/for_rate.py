@@ -27,7 +27,7 @@ class RequestUnitsForRateRule:
     class Params(DemandParams, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """`consumers`: a number, a metric, or several metrics of which the highest counts."""
 
-        consumers: Source | Annotated[tuple[str, ...], Meta(min_length=1)]
+        consumers: Source | tuple[str, ...]
         tolerance: Annotated[float, Meta(ge=0, lt=1)] = 0.1  # as the HPA's
         step: Annotated[int, Meta(ge=1)] = 100  # of manual throughput; autoscale has 1,000
         throttled_share: str | None = None

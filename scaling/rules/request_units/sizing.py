@@ -9,15 +9,15 @@ The sizing of the two rules that keep instances and throughput in step (`request
 from __future__ import annotations
 
 from math import ceil, floor
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from scaling.model import Evidence, Reason
 from scaling.rules.view import MetricsView
 from scaling.window import Summary
 
-Source = float | Annotated[str, Meta(min_length=1)]
+Source = float | str
 """A number, or the name of a metric."""
 
 _ROUNDING = 1e-9  # share; 3 x 1,000 x 6.3 must not need a unit more than 18,900
@@ -81,10 +81,11 @@ class DemandParams(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
     def problems(self) -> dict[str, str]:
         found: dict[str, str] = {}
         for option in ("consumers", "rate", "ru_per_record", "first_ru_per_record"):
-            number = getattr(self, option, None)
-            if isinstance(number, float) and not number > 0:
+            source = getattr(self, option, None)
+            if source in ("", ()) or (isinstance(source, float) and not source > 0):
+                shown = f"{source:g}" if isinstance(source, float) else "nothing"
                 other = "" if option.startswith("first") else " or the name of a metric"
-                found[option] = f"found {number:g}; a number above 0{other} is accepted"
+                found[option] = f"found {shown}; a number above 0{other} is accepted"
         if self.first_ru_per_record is not None and not isinstance(self.ru_per_record, str):
             found["first_ru_per_record"] = "is of no use where ru_per_record is a number already"
         if not 1 <= self.headroom <= 10:

@@ -156,7 +156,8 @@ def test_it_objects_to_instances_beyond_the_request_units():
             "first_ru_per_record: found 0; a number above 0 is accepted",
         ),
         ({"consumers": 0}, "consumers: found 0; a number above 0"),
-        ({"consumers": []}, "consumers: "),
+        ({"consumers": [], "headroom": 0.5}, "consumers: found nothing; a number above 0 or the name of a"),
+        ({"rate": ""}, "rate: found nothing; a number above 0"),
         ({"tolerance": 1}, "tolerance: "),
     ],
 )
