@@ -5,6 +5,7 @@ import asyncio
 import msgspec
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, ServiceRequestError
+from azure.cosmos.exceptions import CosmosHttpResponseError
 from hypothesis import given
 
 from consumer.mapping.documents import MappingOptions
@@ -118,6 +119,18 @@ def test_without_a_network_or_a_token_nobody_said_that_bulk_does_not_work(run, f
     answer = run(asked(Proxy(failure)))
 
     assert (answer.operations, answer.status) == (None, 0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"), [({"Retry-After": "600"}, None), ({"x-ms-retry-after-ms": "250"}, 0.25)]
+)
+def test_a_request_is_held_for_what_the_database_asks_and_not_for_what_a_gateway_does(run, headers, wait):
+    failure = CosmosHttpResponseError(status_code=503, message="busy")
+    failure.headers = headers
+
+    answer = run(asked(Proxy(failure)))
+
+    assert (answer.status, answer.retry_after) == (503, wait)
 
 
 @pytest.mark.parametrize("failure", [None, TypeError("unexpected keyword 'raw_request_hook'")])
