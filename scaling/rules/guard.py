@@ -6,9 +6,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from scaling.model import Flip, Reason, Statistic, Verdict
+from scaling.model import Flip, Reason, Verdict
 from scaling.rules.level import LevelSpec, compile_level, level_problems
-from scaling.rules.view import LevelLine, MetricsView
+from scaling.rules.view import LevelLine, MetricsView, StatisticOption
 
 
 class GuardRule:
@@ -17,7 +17,7 @@ class GuardRule:
     class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         metric: str
         block_out_above: LevelSpec
-        statistic: Statistic = Statistic.AVERAGE
+        statistic: StatisticOption = "average"
         # Unknown is not zero: a database that cannot be read may be the one that is down.
         when_missing: Literal["block", "allow"] = "block"
 

@@ -14,9 +14,9 @@ from typing import Literal
 
 from msgspec import Struct, structs
 
-from scaling.model import Flip, Reason, Statistic, Verdict
+from scaling.model import Flip, Reason, Verdict
 from scaling.rules.level import LevelSpec, compile_level
-from scaling.rules.view import GAP, LevelLine, MetricsView
+from scaling.rules.view import GAP, LevelLine, MetricsView, StatisticOption
 from scaling.window import Summary
 
 _COUNTS_CHECKED = 100
@@ -57,7 +57,7 @@ class TargetPerUnitRule:
 
         metric: str
         target: LevelSpec
-        statistic: Statistic = Statistic.LATEST
+        statistic: StatisticOption = "latest"
         mode: Literal["average_value", "value"] = "average_value"
         tolerance: float = 0.1  # --horizontal-pod-autoscaler-tolerance of kube-controller-manager
         cap_metric: str | None = None

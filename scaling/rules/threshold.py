@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from scaling.model import Evidence, Flip, Reason, Statistic, Verdict
 from scaling.rules.level import LevelSpec, compile_level, level_problems, step_problems
-from scaling.rules.view import GAP, LevelLine, MetricsView
+from scaling.rules.view import GAP, LevelLine, MetricsView, StatisticOption
 from scaling.window import Summary
 
 # Named here because looking a member up in its enum is slow before Python 3.12, and this is the hot path.
@@ -46,8 +46,8 @@ class ThresholdRule:
         combine: Literal["each", "sum", "maximum", "minimum"] = "each"
         scale_out_above: LevelSpec | None = None
         scale_in_below: LevelSpec | None = None
-        out_statistic: Statistic = Statistic.AVERAGE
-        in_statistic: Statistic = Statistic.MAXIMUM
+        out_statistic: StatisticOption = "average"
+        in_statistic: StatisticOption = "maximum"
         step: int = 1
         step_out: int | None = None
         step_in: int | None = None

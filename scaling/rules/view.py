@@ -85,6 +85,10 @@ GAP = "a sample is missing in the window"
 """The note of a verdict that does not vote for less for this."""
 
 
+StatisticOption = Literal["average", "maximum", "minimum", "latest"]
+"""A `Statistic` as a rule's options hold it: reading by a plain text is faster, and every evaluation reads."""
+
+
 class LevelLine(Struct, frozen=True):
     """A level to draw into a chart: where `statistic` of `metric` makes a rule act at one instance count.
 
