@@ -15,22 +15,8 @@ from msgspec import Struct
 from rich.markup import escape
 from rich.table import Table
 
-from consumer.cli.support import (
-    DEADLINE,
-    Json,
-    OpenParts,
-    Root,
-    Yes,
-    ask,
-    console,
-    errors,
-    fail,
-    number,
-    plain,
-    print_json,
-    run,
-    soon,
-)
+from consumer.cli import support
+from consumer.cli.support import DEADLINE, Json, OpenParts, Root, Yes, console, fail, number, plain
 from consumer.leasing.balance import partition_order
 from consumer.leasing.start_position import Start
 from consumer.model import NOTHING_SETTLED, Checkpoint, Event, PartitionState
@@ -88,9 +74,9 @@ class CheckpointCommands:
             names = sorted({*stored, *states}, key=partition_order)
             return [_row(name, stored.get(name), states.get(name)) for name in names]
 
-        rows = run(work)
+        rows = support.run(work)
         if json_:
-            print_json(rows)
+            support.print_json(rows)
         else:
             _print(rows, time.time())
 
@@ -108,7 +94,7 @@ class CheckpointCommands:
             )
             return Export(parts.config.hub, parts.config.consumer_group, tuple(found))
 
-        print_json(run(work))
+        support.print_json(support.run(work))
 
     def set_(
         self,
@@ -138,12 +124,12 @@ class CheckpointCommands:
         file = None if from_ is None else _file(from_)
 
         partitions = partition or []
-        planned = run(lambda: self._plan(root, partitions, wanted, file))
+        planned = support.run(lambda: self._plan(root, partitions, wanted, file))
         for row, target in planned:
             console.print(f"partition {escape(row.partition)}: {_position(row)} -> {_spoken(target)}")
-        ask(f"Set {count_text(len(planned), 'position')}?", yes=yes)
+        support.ask(f"Set {count_text(len(planned), 'position')}?", yes=yes)
 
-        run(lambda: self._put(root, [target for _, target in planned]))
+        support.run(lambda: self._put(root, [target for _, target in planned]))
         console.print(f"[green]set[/] {len(planned)}; a consumer at work goes on from there by itself")
 
     async def _plan(
@@ -166,7 +152,7 @@ class CheckpointCommands:
         store = self._open(root).checkpoints()
         try:
             for target in targets:
-                await store.put(msgspec.structs.replace(target, owner=OPERATOR), deadline=soon())
+                await store.put(msgspec.structs.replace(target, owner=OPERATOR), deadline=support.soon())
         finally:
             await store.aclose()
 
@@ -185,7 +171,7 @@ def checkpoints_app(open_parts: OpenParts) -> typer.Typer:
 
 async def _read(store: CheckpointStore) -> dict[str, Checkpoint | str]:
     try:
-        return await store.load_all(deadline=soon())
+        return await store.load_all(deadline=support.soon())
     finally:
         await store.aclose()
 
@@ -197,7 +183,9 @@ async def _states(receiver: HubReceiver) -> dict[str, PartitionState]:
             names = await receiver.partitions()
             return {state.partition: state for state in await asyncio.gather(*map(receiver.state, names))}
     except (TidemarkError, TimeoutError) as error:
-        errors.print(f"[yellow]the hub cannot be read, so no lag:[/] {escape(str(error) or 'no answer')}")
+        support.errors.print(
+            f"[yellow]the hub cannot be read, so no lag:[/] {escape(str(error) or 'no answer')}"
+        )
         return {}
     finally:
         await receiver.close()

@@ -12,21 +12,8 @@ from msgspec import Struct
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Column, Table
 
-from consumer.cli.support import (
-    DEADLINE,
-    Json,
-    OpenParts,
-    Root,
-    Yes,
-    ask,
-    console,
-    errors,
-    fail,
-    plain,
-    print_json,
-    run,
-    soon,
-)
+from consumer.cli import support
+from consumer.cli.support import DEADLINE, Json, OpenParts, Root, Yes, console, fail, plain
 from consumer.model import DeadLetter, Outcome
 from consumer.ports import DeadLetterStore, Sink
 from consumer.running.replaying import Replay
@@ -95,7 +82,7 @@ class DeadLetterCommands:
             finally:
                 await store.aclose()
 
-        return run(opened)
+        return support.run(opened)
 
     def list_(
         self,
@@ -118,7 +105,7 @@ class DeadLetterCommands:
 
         letters, counts = self._with_store(root, work)
         if json_:
-            print_json([{"id": letter.id, **to_document(letter)} for letter in letters])
+            support.print_json([{"id": letter.id, **to_document(letter)} for letter in letters])
             return
         widest = max((len(letter.id) for letter in letters), default=0)
         table = Table(Column("id", min_width=widest), "reason", "detail", "attempts", "failed at", "bytes")
@@ -146,7 +133,7 @@ class DeadLetterCommands:
             fail(f"there is no dead letter '{letter_id}'")
         document = to_document(letter)
         if json_:
-            print_json({"id": letter.id, **document})
+            support.print_json({"id": letter.id, **document})
             return
         body = document.pop("body", None) or document.pop("body_base64", "")
         for name, value in document.items():
@@ -170,7 +157,9 @@ class DeadLetterCommands:
         remain.
         """
         selection = _selection(ids, partition, reason, None, all_=all_)
-        ask("Write these events again? They overwrite what later events made of the same documents.", yes=yes)
+        support.ask(
+            "Write these events again? They overwrite what later events made of the same documents.", yes=yes
+        )
 
         async def work(store: DeadLetterStore) -> list[tuple[DeadLetter, str]]:
             sink = self._open(root).sink()
@@ -181,7 +170,7 @@ class DeadLetterCommands:
 
         if remain := self._with_store(root, work):
             for letter, why in remain:
-                errors.print(f"[red]{plain(letter.id)}[/] {plain(why)}", soft_wrap=True)
+                support.errors.print(f"[red]{plain(letter.id)}[/] {plain(why)}", soft_wrap=True)
             fail(f"{len(remain)} dead letters remain")
 
     def purge(
@@ -200,7 +189,7 @@ class DeadLetterCommands:
         async def count(store: DeadLetterStore) -> int:
             return sum([1 async for _ in selection.of(store)])
 
-        ask(f"Delete {self._with_store(root, count):,} dead letters for good?", yes=yes)
+        support.ask(f"Delete {self._with_store(root, count):,} dead letters for good?", yes=yes)
 
         async def work(store: DeadLetterStore) -> int:
             gone = 0
@@ -259,7 +248,7 @@ async def _replay(store: DeadLetterStore, sink: Sink, selection: Selection) -> l
         bar = progress.add_task("replaying", total=None, told="")
         written = 0
         async for letters in selection.chunks(store):
-            results = await replayer.write(letters, deadline=soon(DEADLINE))
+            results = await replayer.write(letters, deadline=support.soon(DEADLINE))
             done = []
             for letter, result in zip(letters, results, strict=True):
                 if result.outcome is Outcome.WRITTEN:

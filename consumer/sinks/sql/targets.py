@@ -13,20 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
+import sqlalchemy as sa
 from msgspec import UNSET
-from sqlalchemy import (
-    JSON,
-    Connection,
-    MetaData,
-    Table,
-    and_,
-    bindparam,
-    event,
-    insert,
-    inspect,
-    select,
-    update,
-)
+from sqlalchemy import event as sa_event
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import NoSuchTableError
 
@@ -45,7 +34,7 @@ _NOT_YOURS = "a handler must not end the transaction: the sink commits rows and 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[Any]).decode
 
-Handler = Callable[[Connection, Event], object]
+Handler = Callable[[sa.Connection, Event], object]
 
 
 class Target(Protocol):
@@ -59,7 +48,7 @@ class Target(Protocol):
         """The payload of the event's record, or why it can never be written. Never raises."""
         ...
 
-    def write(self, connection: Connection, records: Sequence[Record]) -> None:
+    def write(self, connection: sa.Connection, records: Sequence[Record]) -> None:
         """Within the caller's transaction. May raise anything; the caller decides whose fault it is."""
         ...
 
@@ -72,7 +61,12 @@ class TableTarget:
     """
 
     def __init__(
-        self, table: str, columns: Mapping[str, str], *, key: Sequence[str] = (), create: Table | None = None
+        self,
+        table: str,
+        columns: Mapping[str, str],
+        *,
+        key: Sequence[str] = (),
+        create: sa.Table | None = None,
     ) -> None:
         if not columns:
             raise SettingsError(f"the target table '{table}' has no columns; expected at least one")
@@ -89,7 +83,7 @@ class TableTarget:
         self._topic = scope.topic
         table = self._reflect(database)
         self._coercers = {name: coercer(table.c[name].type) for name in self._sources}
-        self._is_json = {name: isinstance(table.c[name].type, JSON) for name in self._sources}
+        self._is_json = {name: isinstance(table.c[name].type, sa.JSON) for name in self._sources}
         self._statement = _Upsert(table, self._sources, self._key, database.dialect)
 
     def prepare(self, event: Event) -> bytes | Rejection:
@@ -109,7 +103,7 @@ class TableTarget:
         except OverflowError as error:
             return Rejection("number", f"a whole number is too large: {error}")
 
-    def write(self, connection: Connection, records: Sequence[Record]) -> None:
+    def write(self, connection: sa.Connection, records: Sequence[Record]) -> None:
         self._statement.execute(connection, [self._row(record) for record in records])
 
     def _row(self, record: Record) -> dict[str, Any]:
@@ -128,10 +122,10 @@ class TableTarget:
             return JsonText(text) if as_json else text
         return self._topic if source == "topic" else getattr(event, source)
 
-    def _reflect(self, database: SqlDatabase) -> Table:
+    def _reflect(self, database: SqlDatabase) -> sa.Table:
         schema, _, name = self._name.rpartition(".")
         try:
-            table = Table(name, MetaData(), schema=schema or None, autoload_with=database.engine)
+            table = sa.Table(name, sa.MetaData(), schema=schema or None, autoload_with=database.engine)
         except NoSuchTableError:
             raise SettingsError(
                 f"{database!r} has no table '{self._name}', the target of the SQL sink"
@@ -179,13 +173,13 @@ class HandlerTarget:
         self._handler = handler
 
     def open(self, database: SqlDatabase, scope: Stream) -> None:  # noqa: ARG002 - the tables are the handler's
-        if not event.contains(database.engine, "commit", _refuse_commit):
-            event.listen(database.engine, "commit", _refuse_commit)
+        if not sa_event.contains(database.engine, "commit", _refuse_commit):
+            sa_event.listen(database.engine, "commit", _refuse_commit)
 
     def prepare(self, event: Event) -> bytes | Rejection:
         return b"" if event.unreadable is None else Rejection("unreadable", event.unreadable)
 
-    def write(self, connection: Connection, records: Sequence[Record]) -> None:
+    def write(self, connection: sa.Connection, records: Sequence[Record]) -> None:
         connection.info[_HANDLING] = True
         try:
             for record in records:
@@ -194,9 +188,9 @@ class HandlerTarget:
             connection.info.pop(_HANDLING, None)
         # After an error that the handler caught PostgreSQL takes no more statements, and turns a COMMIT into a
         # ROLLBACK without a word. This statement fails then.
-        connection.execute(select(1))
+        connection.execute(sa.select(1))
 
-    def _handle(self, connection: Connection, handled: Event) -> None:
+    def _handle(self, connection: sa.Connection, handled: Event) -> None:
         try:
             self._handler(connection, handled)
         except Exception as error:
@@ -208,7 +202,7 @@ class HandlerTarget:
             raise HandlerError(_NOT_YOURS)
 
 
-def _refuse_commit(connection: Connection) -> None:
+def _refuse_commit(connection: sa.Connection) -> None:
     if connection.info.get(_HANDLING):
         # The library takes its transaction for ended whatever is raised here, and would not roll it back.
         connection.engine.dialect.do_rollback(connection.connection)
@@ -218,11 +212,11 @@ def _refuse_commit(connection: Connection) -> None:
 class _Upsert:
     """One statement for many rows where the database has one, else two per row."""
 
-    def __init__(self, table: Table, columns: Mapping[str, Any], key: Sequence[str], dialect: str) -> None:
+    def __init__(self, table: sa.Table, columns: Mapping[str, Any], key: Sequence[str], dialect: str) -> None:
         self._columns = list(columns)
         self._key = key
         self._others = [name for name in columns if name not in key]
-        self._insert: Any = insert(table)
+        self._insert: Any = sa.insert(table)
         if key and dialect in {"postgresql", "sqlite"}:
             build = postgresql.insert if dialect == "postgresql" else sqlite.insert
             self._insert = build(table)
@@ -235,16 +229,16 @@ class _Upsert:
         else:
             self._update = self._update_of(table) if key else None
 
-    def _update_of(self, table: Table) -> Any:
+    def _update_of(self, table: sa.Table) -> Any:
         # Assigning the key to itself keeps the statement valid where the key is all there is.
         changed = self._others or list(self._key)
         return (
-            update(table)
-            .where(and_(*(table.c[name] == bindparam(f"key_{name}") for name in self._key)))
-            .values({name: bindparam(f"new_{name}") for name in changed})
+            sa.update(table)
+            .where(sa.and_(*(table.c[name] == sa.bindparam(f"key_{name}") for name in self._key)))
+            .values({name: sa.bindparam(f"new_{name}") for name in changed})
         )
 
-    def execute(self, connection: Connection, rows: Sequence[dict[str, Any]]) -> None:
+    def execute(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> None:
         if self._update is None:
             connection.execute(self._insert, rows)
             return
@@ -275,7 +269,7 @@ def _source(column: str, text: str) -> Path | str:
 
 
 def _unique_keys(database: SqlDatabase, table: str, schema: str | None) -> set[frozenset[str | None]]:
-    found = inspect(database.engine)
+    found = sa.inspect(database.engine)
     keys: list[Sequence[str | None]] = [found.get_pk_constraint(table, schema=schema)["constrained_columns"]]
     keys += [entry["column_names"] for entry in found.get_unique_constraints(table, schema=schema)]
     keys += [entry["column_names"] for entry in found.get_indexes(table, schema=schema) if entry["unique"]]

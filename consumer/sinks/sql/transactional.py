@@ -18,21 +18,9 @@ from typing import Any
 from sqlalchemy import Connection, NestedTransaction, text
 from sqlalchemy.exc import SQLAlchemyError
 
+from consumer import model
 from consumer.errors import FencedError
-from consumer.model import (
-    NOTHING_SETTLED,
-    Batch,
-    Checkpoint,
-    Claim,
-    DeadLetter,
-    Event,
-    Outcome,
-    Record,
-    Rejection,
-    Routes,
-    Stream,
-    WriteResult,
-)
+from consumer.model import Claim, Event, Record
 from consumer.sinks.sql.failures import rejection_of
 from consumer.sinks.sql.targets import Target, events_target
 from consumer.stores.sql import dead_letters, positions
@@ -55,7 +43,7 @@ class SqlTransactionalSink:
     transactional = True
 
     database: SqlDatabase
-    scope: Stream
+    scope: model.Stream
     target: Target = field(default_factory=events_target)
     clock: Callable[[], float] = field(default=time.time, kw_only=True)
 
@@ -63,18 +51,18 @@ class SqlTransactionalSink:
         self._positions: dict[str, _Position] = {}
         self.database.use()
 
-    async def open(self) -> Routes:
+    async def open(self) -> model.Routes:
         await self.database.transact(lambda _: None)
         await self.database.call(partial(self.target.open, self.database, self.scope))
         return await self.routes()
 
-    async def routes(self) -> Routes:
-        return Routes(by_partition=True)
+    async def routes(self) -> model.Routes:
+        return model.Routes(by_partition=True)
 
     def prepare(self, event: Event) -> Record:
         prepared = self.target.prepare(event)
         key = f"{event.partition}~{event.sequence_number}"
-        if isinstance(prepared, Rejection):
+        if isinstance(prepared, model.Rejection):
             return Record(event, key, rejection=prepared)
         return Record(event, key, payload=prepared)
 
@@ -87,7 +75,7 @@ class SqlTransactionalSink:
     async def aclose(self) -> None:
         await self.database.release()
 
-    async def write(self, batch: Batch, *, deadline: float) -> Sequence[WriteResult]:
+    async def write(self, batch: model.Batch, *, deadline: float) -> Sequence[model.WriteResult]:
         """Raises FencedError, also for a partition that is not attached."""
         if not batch.records:
             return []
@@ -111,14 +99,14 @@ class SqlTransactionalSink:
         except Exception as error:  # noqa: BLE001 - whatever it was, the stored position tells what became of it
             return _again(batch, message_of(error))
 
-    async def replay(self, record: Record, *, deadline: float) -> WriteResult:
+    async def replay(self, record: Record, *, deadline: float) -> model.WriteResult:
         """Writes the event of a dead letter and removes the letter, exactly once, whatever the position.
 
         Raises UnavailableError: the outcome is unknown, doing it again is safe.
         """
         return await self.database.call(partial(self._replay, record), deadline=deadline)
 
-    def _replay(self, record: Record) -> WriteResult:
+    def _replay(self, record: Record) -> model.WriteResult:
         event = record.event
         key = {**self.scope.keys, "PartitionID": event.partition, "SequenceNumber": event.sequence_number}
         try:
@@ -129,10 +117,10 @@ class SqlTransactionalSink:
             rejection = rejection_of(error)
             if rejection is None:
                 raise
-            return WriteResult(Outcome.REJECT, reason=f"{rejection.reason}: {rejection.detail}")
-        return WriteResult(Outcome.WRITTEN)
+            return model.WriteResult(model.Outcome.REJECT, reason=f"{rejection.reason}: {rejection.detail}")
+        return model.WriteResult(model.Outcome.WRITTEN)
 
-    def _write(self, position: _Position, records: Sequence[Record]) -> Sequence[WriteResult]:
+    def _write(self, position: _Position, records: Sequence[Record]) -> Sequence[model.WriteResult]:
         """In a thread of the database's. Everything at once first; after an error that speaks of a row, event by
         event. Raises FencedError, UnavailableError, and what cannot be blamed on an event.
         """
@@ -161,7 +149,7 @@ class SqlTransactionalSink:
         position: _Position,
         last: Event,
         todo: Sequence[Record],
-        rejections: dict[int, Rejection],
+        rejections: dict[int, model.Rejection],
         *,
         one_by_one: bool,
     ) -> None:
@@ -178,14 +166,14 @@ class SqlTransactionalSink:
                 self.target.write(connection, fit)
             whose = self.scope.hub, self.scope.consumer_group
             rejected = [
-                DeadLetter(*whose, record.event, why, position.attempts, self.clock())
+                model.DeadLetter(*whose, record.event, why, position.attempts, self.clock())
                 for record in todo
                 if (why := rejections.get(record.event.sequence_number))
             ]
             dead_letters.put(connection, self.scope, rejected)
 
     def _write_one_by_one(
-        self, connection: Connection, records: Sequence[Record], rejections: dict[int, Rejection]
+        self, connection: Connection, records: Sequence[Record], rejections: dict[int, model.Rejection]
     ) -> None:
         if self.database.dialect == "postgresql":
             # Else a deferred constraint speaks up at the commit, when nobody can tell which event it means.
@@ -225,8 +213,8 @@ class _Position:
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
-        self.stored = claim.checkpoint.sequence_number if claim.checkpoint else NOTHING_SETTLED
-        self.running: asyncio.Future[Sequence[WriteResult]] | None = None
+        self.stored = claim.checkpoint.sequence_number if claim.checkpoint else model.NOTHING_SETTLED
+        self.running: asyncio.Future[Sequence[model.WriteResult]] | None = None
         self.open_from: int | None = None
         """Where the first unsettled batch begins."""
         self.attempts = 0
@@ -240,9 +228,9 @@ class _Position:
         first = records[0].event.sequence_number
         return self.open_from is not None and self.stored < self.open_from < first
 
-    def after(self, last: Event) -> Checkpoint:
+    def after(self, last: Event) -> model.Checkpoint:
         beyond = tuple(run for run in self._beyond if run[1] > last.sequence_number)
-        return Checkpoint(last.partition, last.sequence_number, last.offset, beyond)
+        return model.Checkpoint(last.partition, last.sequence_number, last.offset, beyond)
 
     def settle(self, sequence_number: int) -> None:
         self.stored = sequence_number
@@ -276,9 +264,9 @@ async def _ended(running: asyncio.Future[Any] | None, deadline: float) -> bool:
     return bool(done)
 
 
-def _again(batch: Batch, reason: str) -> Sequence[WriteResult]:
-    return [WriteResult(Outcome.RETRY, reason=reason)] * len(batch.records)
+def _again(batch: model.Batch, reason: str) -> Sequence[model.WriteResult]:
+    return [model.WriteResult(model.Outcome.RETRY, reason=reason)] * len(batch.records)
 
 
-def _written(rejection: Rejection | None) -> WriteResult:
-    return WriteResult(Outcome.WRITTEN, reason=rejection.reason if rejection else "")
+def _written(rejection: model.Rejection | None) -> model.WriteResult:
+    return model.WriteResult(model.Outcome.WRITTEN, reason=rejection.reason if rejection else "")

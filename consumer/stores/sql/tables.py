@@ -10,18 +10,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Column,
-    DateTime,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    UnicodeText,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects import mssql
 from sqlalchemy.engine import Dialect
 from sqlalchemy.ext.compiler import compiles
@@ -40,12 +29,12 @@ _DATETIME2 = mssql.DATETIME2(6)  # type: ignore[no-untyped-call]
 class UtcSeconds(TypeDecorator[float]):
     """Epoch seconds here, a readable date and time in UTC there; kept to the microsecond."""
 
-    impl = DateTime
+    impl = sa.DateTime
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
         # The server's own DATETIME counts in steps of 3 ms.
-        return dialect.type_descriptor(_DATETIME2 if dialect.name == "mssql" else DateTime())
+        return dialect.type_descriptor(_DATETIME2 if dialect.name == "mssql" else sa.DateTime())
 
     def process_bind_param(self, value: float | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - the base's signature
         return None if value is None else datetime.fromtimestamp(value, UTC).replace(tzinfo=None)
@@ -73,71 +62,71 @@ def _compile_utc_now(_element: utc_now, compiler: SQLCompiler, **_kwargs: Any) -
     return _NOW.get(compiler.dialect.name, "CURRENT_TIMESTAMP")
 
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
 
-def _keys(partition: int = 32) -> list[Column[Any]]:
+def _keys(partition: int = 32) -> list[sa.Column[Any]]:
     """Together within the 900 bytes a key may have in Azure SQL."""
     return [
-        Column("Topic", String(340), primary_key=True),  # namespace/hub
-        Column("ConsumerGroup", String(64), primary_key=True),
-        Column("PartitionID", String(partition), primary_key=True),
+        sa.Column("Topic", sa.String(340), primary_key=True),  # namespace/hub
+        sa.Column("ConsumerGroup", sa.String(64), primary_key=True),
+        sa.Column("PartitionID", sa.String(partition), primary_key=True),
     ]
 
 
-def _number(name: str, **options: Any) -> Column[Any]:
-    return Column(name, BigInteger, autoincrement=False, nullable=False, **options)
+def _number(name: str, **options: Any) -> sa.Column[Any]:
+    return sa.Column(name, sa.BigInteger, autoincrement=False, nullable=False, **options)
 
 
-CHECKPOINTS = Table(
+CHECKPOINTS = sa.Table(
     "EventHubCheckpoint",
     metadata,
     *_keys(),
     _number("SequenceNumber"),  # -1: nothing is settled
-    Column("Offset", String(256), nullable=False),  # opaque; longer than 20 with geo-replication
-    Column("Beyond", UnicodeText, nullable=False),  # settled runs above the position, JSON
+    sa.Column("Offset", sa.String(256), nullable=False),  # opaque; longer than 20 with geo-replication
+    sa.Column("Beyond", sa.UnicodeText, nullable=False),  # settled runs above the position, JSON
     _number("OwnerEpoch"),
-    Column("Owner", String(256), nullable=False),
-    Column("SavedAt", UtcSeconds),  # NULL: claimed, never saved
+    sa.Column("Owner", sa.String(256), nullable=False),
+    sa.Column("SavedAt", UtcSeconds),  # NULL: claimed, never saved
 )
 
-DEAD_LETTERS = Table(
+DEAD_LETTERS = sa.Table(
     "EventHubDeadLetter",
     metadata,
     *_keys(),
     _number("SequenceNumber", primary_key=True),
-    Column("Offset", String(256), nullable=False),
-    Column("EnqueuedAt", UtcSeconds, nullable=False),
-    Column("PartitionKey", UnicodeText),
-    Column("Properties", UnicodeText, nullable=False),  # JSON
-    Column("Body", LargeBinary, nullable=False),
-    Column("Unreadable", UnicodeText),
-    Column("Reason", String(100), nullable=False),
-    Column("Error", UnicodeText, nullable=False),
-    Column("Attempts", Integer, nullable=False),
-    Column("FailedAt", UtcSeconds, nullable=False),
+    sa.Column("Offset", sa.String(256), nullable=False),
+    sa.Column("EnqueuedAt", UtcSeconds, nullable=False),
+    sa.Column("PartitionKey", sa.UnicodeText),
+    sa.Column("Properties", sa.UnicodeText, nullable=False),  # JSON
+    sa.Column("Body", sa.LargeBinary, nullable=False),
+    sa.Column("Unreadable", sa.UnicodeText),
+    sa.Column("Reason", sa.String(100), nullable=False),
+    sa.Column("Error", sa.UnicodeText, nullable=False),
+    sa.Column("Attempts", sa.Integer, nullable=False),
+    sa.Column("FailedAt", UtcSeconds, nullable=False),
 )
 
-LEASES = Table(
+LEASES = sa.Table(
     "EventHubLease",
     metadata,
     *_keys(partition=128),  # here an instance's name, too
-    Column("Owner", String(256), nullable=False),  # '': nobody
-    Column("RenewedAt", UtcSeconds, nullable=False),
+    sa.Column("Owner", sa.String(256), nullable=False),  # '': nobody
+    sa.Column("RenewedAt", UtcSeconds, nullable=False),
     _number("Version"),
 )
 
 TABLES = (CHECKPOINTS, DEAD_LETTERS, LEASES)
 """All but the default target."""
 
-EVENTS = Table(
+EVENTS = sa.Table(
     "Events",
-    MetaData(),  # apart: only made where it is the target
-    Column("Topic", String(340), primary_key=True),
-    Column("PartitionID", String(32), primary_key=True),
+    sa.MetaData(),  # apart: only made where it is the target
+    sa.Column("Topic", sa.String(340), primary_key=True),
+    sa.Column("PartitionID", sa.String(32), primary_key=True),
     _number("SequenceNumber", primary_key=True),
-    Column("EnqueuedAt", UtcSeconds, nullable=False),
-    Column("Body", JSON, nullable=False),
+    sa.Column("EnqueuedAt", UtcSeconds, nullable=False),
+    sa.Column("Body", sa.JSON, nullable=False),
 )
 
 
@@ -160,7 +149,7 @@ class SqlStore:
         await self._database.release()
 
 
-def of_scope(table: Table, scope: Stream, partition: str | None = None) -> list[ColumnElement[bool]]:
+def of_scope(table: sa.Table, scope: Stream, partition: str | None = None) -> list[ColumnElement[bool]]:
     """What holds of the rows of a consumer group, or of one partition of it."""
     keys = scope.keys if partition is None else {**scope.keys, "PartitionID": partition}
     return [table.c[name] == value for name, value in keys.items()]

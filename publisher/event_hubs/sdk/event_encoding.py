@@ -7,16 +7,10 @@ import struct
 from collections.abc import Sequence
 from typing import Any, cast
 
-from azure.eventhub import EventData
+from azure.eventhub import EventData, amqp
 from azure.eventhub._pyamqp._encode import encode_payload
 from azure.eventhub._pyamqp.message import Message
 from azure.eventhub._transport._pyamqp_transport import PyamqpTransport
-from azure.eventhub.amqp import (
-    AmqpAnnotatedMessage,
-    AmqpMessageBodyType,
-    AmqpMessageHeader,
-    AmqpMessageProperties,
-)
 
 from publisher.event_hubs.core.event_sets import numbers_of
 from publisher.event_hubs.ports.links import EncodedEvent, PublishableEvent
@@ -66,9 +60,9 @@ def encode_event(event: PublishableEvent, *, stamped: bool) -> EncodedEvent:
     return EncodedEvent(head, pairs + _rest(message._replace(header=None, message_annotations=None)), event)
 
 
-def _outgoing(raw: AmqpAnnotatedMessage) -> Message:
+def _outgoing(raw: amqp.AmqpAnnotatedMessage) -> Message:
     """What the SDK makes of a message. It is slow with headers and properties, and most messages have none."""
-    if _is_blank(raw.header) and _is_blank(raw.properties) and raw.body_type is AmqpMessageBodyType.DATA:
+    if _is_blank(raw.header) and _is_blank(raw.properties) and raw.body_type is amqp.AmqpMessageBodyType.DATA:
         return Message(
             delivery_annotations=raw.delivery_annotations,
             message_annotations=raw.annotations,
@@ -80,7 +74,7 @@ def _outgoing(raw: AmqpAnnotatedMessage) -> Message:
     return message
 
 
-def _is_blank(section: AmqpMessageHeader | AmqpMessageProperties | None) -> bool:
+def _is_blank(section: amqp.AmqpMessageHeader | amqp.AmqpMessageProperties | None) -> bool:
     fields = () if section is None else tuple(vars(section).values())
     return fields.count(None) == len(fields)
 

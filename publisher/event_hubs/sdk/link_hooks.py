@@ -17,12 +17,7 @@ from typing import Any, NoReturn
 
 from azure.core.exceptions import AzureError, ClientAuthenticationError
 from azure.eventhub._constants import GEOREPLICATION_SYMBOL, TIMEOUT_SYMBOL
-from azure.eventhub._pyamqp.constants import (
-    SEND_DISPOSITION_ACCEPT,
-    SEND_DISPOSITION_REJECT,
-    LinkDeliverySettleReason,
-    LinkState,
-)
+from azure.eventhub._pyamqp import constants
 from azure.eventhub._pyamqp.error import AMQPException, TokenAuthFailure
 from azure.eventhub._pyamqp.message import BatchMessage
 from azure.eventhub._pyamqp.types import TYPE, VALUE, AMQPTypes
@@ -152,7 +147,7 @@ class SdkLink:
 
     async def _is_attached(self) -> bool:
         sender = self._sender
-        if sender._link.get_state() is LinkState.ATTACHED:
+        if sender._link.get_state() is constants.LinkState.ATTACHED:
             return True
         await sender._connection.listen(wait=sender._socket_timeout)
         return False
@@ -170,13 +165,13 @@ class SdkLink:
         except Exception as error:
             story = f"the connection was lost: {type(error).__name__}: {error}"
             raise _kind_of(error)(FailureKind.UNKNOWN, story, link_lost=True) from error
-        if delivery.reason is LinkDeliverySettleReason.TIMEOUT:
+        if delivery.reason is constants.LinkDeliverySettleReason.TIMEOUT:
             if not delivery.is_out:  # the SDK looks at the time before it sends
                 raise LinkError(FailureKind.NOT_STORED, f"not sent within {timeout:g} s", link_lost=True)
             _lose(f"no answer within {timeout:g} s")
-        if delivery.reason is LinkDeliverySettleReason.NOT_DELIVERED:
+        if delivery.reason is constants.LinkDeliverySettleReason.NOT_DELIVERED:
             self._lose_link(delivery)
-        if SEND_DISPOSITION_ACCEPT not in delivery.state:
+        if constants.SEND_DISPOSITION_ACCEPT not in delivery.state:
             _reject(delivery.state)
 
     async def _send(self, delivery: _Delivery) -> None:
@@ -234,10 +229,10 @@ class _Delivery:
         self.size = sum(map(len, events))
         self.timeout = timeout
         self.pending: Any = None
-        self.reason: LinkDeliverySettleReason | None = None
+        self.reason: constants.LinkDeliverySettleReason | None = None
         self.state: dict[str, Any] = {}
 
-    async def settle(self, reason: LinkDeliverySettleReason, state: dict[str, Any] | None) -> None:
+    async def settle(self, reason: constants.LinkDeliverySettleReason, state: dict[str, Any] | None) -> None:
         """Called by the SDK."""
         self.reason, self.state = reason, state or {}
 
@@ -253,7 +248,7 @@ def _lose(story: str) -> NoReturn:
 
 def _reject(state: dict[str, Any]) -> NoReturn:
     """The service's answer is not that it has the events."""
-    error = (state.get(SEND_DISPOSITION_REJECT) or [None])[0]
+    error = (state.get(constants.SEND_DISPOSITION_REJECT) or [None])[0]
     if error is None:
         _lose(f"an answer that says nothing: {state!r}")
     condition = _word(error[0])

@@ -18,14 +18,8 @@ from azure.eventhub.exceptions import AuthenticationError, ConnectError, EventDa
 from publisher.cancellation import is_unexpected
 from publisher.errors import MessageTooLargeError, UnsupportedPublishingError
 from publisher.event_hubs.core.steps import FailureKind
-from publisher.event_hubs.ports.links import (
-    EncodedEvent,
-    InsidesError,
-    Link,
-    LinkError,
-    Links,
-    PublishableEvent,
-)
+from publisher.event_hubs.ports import links as ports
+from publisher.event_hubs.ports.links import EncodedEvent, LinkError, Links
 from publisher.model import Claims, Stamp
 from publisher.sdk_insides import CHANGED, why_not
 
@@ -65,7 +59,7 @@ class FallbackLinks:
         self.chosen = private
         self.namespace, self.hub = private.namespace, private.hub
 
-    def encode(self, event: PublishableEvent, *, stamped: bool) -> tuple[EncodedEvent, int]:
+    def encode(self, event: ports.PublishableEvent, *, stamped: bool) -> tuple[EncodedEvent, int]:
         try:
             return self.chosen.encode(event, stamped=stamped)
         except CHANGED as error:
@@ -81,11 +75,11 @@ class FallbackLinks:
     async def partition_ids(self) -> list[str]:
         return await self.chosen.partition_ids()
 
-    async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> Link:
+    async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> ports.Link:
         if self.chosen is self._private:
             try:
                 return _FallbackLink(await self._private.open(partition_id, claims, timeout=timeout), self)
-            except InsidesError as error:
+            except ports.InsidesError as error:
                 self.drop(error)
         return await self._public.open(partition_id, claims, timeout=timeout)
 
@@ -96,7 +90,7 @@ class FallbackLinks:
 class _FallbackLink:
     """A link by private names; after they fail, the next one is opened by public ones."""
 
-    def __init__(self, link: Link, links: FallbackLinks) -> None:
+    def __init__(self, link: ports.Link, links: FallbackLinks) -> None:
         self._link, self._links = link, links
         self.claims, self.max_message_size = link.claims, link.max_message_size
 
@@ -105,7 +99,7 @@ class _FallbackLink:
             raise LinkError(FailureKind.NOT_STORED, "the public names are used now", link_lost=True)
         try:
             await self._link.transfer(events, stamp, timeout=timeout)
-        except InsidesError as error:
+        except ports.InsidesError as error:
             self._links.drop(error)
             raise
 
@@ -121,7 +115,7 @@ class PublicLinks:
         self.namespace = namespace
         self.hub: str = client.eventhub_name
 
-    def encode(self, event: PublishableEvent, *, stamped: bool) -> tuple[EncodedEvent, int]:
+    def encode(self, event: ports.PublishableEvent, *, stamped: bool) -> tuple[EncodedEvent, int]:
         """The SDK encodes events when they are sent, and tells how large each makes a batch."""
         if stamped:
             raise UnsupportedPublishingError(_NOT_OFFERED)
@@ -139,7 +133,7 @@ class PublicLinks:
         except Exception as error:
             raise _not_opened(error, f"asking for the partitions of {self.hub}") from error
 
-    async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> Link:  # noqa: ARG002 - the SDK has its own
+    async def open(self, partition_id: str, claims: Claims | None, *, timeout: float) -> ports.Link:  # noqa: ARG002 - the SDK has its own
         if claims is not None:
             raise LinkError(FailureKind.UNSUPPORTED, _NOT_OFFERED, link_lost=True)
         try:

@@ -11,16 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage
+from azure.servicebus import ServiceBusMessageBatch, ServiceBusReceivedMessage, exceptions
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
-from azure.servicebus.exceptions import (
-    MessageSizeExceededError,
-    MessagingEntityDisabledError,
-    MessagingEntityNotFoundError,
-    ServiceBusAuthenticationError,
-    ServiceBusAuthorizationError,
-    ServiceBusServerBusyError,
-)
 
 from publisher.blocking import came
 from publisher.cancellation import is_unexpected
@@ -42,10 +34,10 @@ _RIGHTS = (
     "check the connection's key or identity: sending needs the right Send (Azure Service Bus Data Sender)"
 )
 NEVER = {
-    ServiceBusAuthenticationError: _RIGHTS,
-    ServiceBusAuthorizationError: _RIGHTS,
-    MessagingEntityNotFoundError: "check the name, and the namespace of the connection",
-    MessagingEntityDisabledError: "enable the entity for sending",
+    exceptions.ServiceBusAuthenticationError: _RIGHTS,
+    exceptions.ServiceBusAuthorizationError: _RIGHTS,
+    exceptions.MessagingEntityNotFoundError: "check the name, and the namespace of the connection",
+    exceptions.MessagingEntityDisabledError: "enable the entity for sending",
 }
 """Refusals for good, and what is to be done about them."""
 
@@ -172,9 +164,9 @@ class Link:
 
     def _answer_to(self, error: BaseException) -> steps.Answer:
         """What an error after the transfer says: only these prove that nothing was accepted."""
-        if isinstance(error, MessageSizeExceededError):
+        if isinstance(error, exceptions.MessageSizeExceededError):
             return steps.TooLarge(_story(error))
-        if isinstance(error, (ServiceBusServerBusyError, *NEVER)):
+        if isinstance(error, (exceptions.ServiceBusServerBusyError, *NEVER)):
             return self._not_sent(error)
         return steps.Unknown(_story(error))
 
