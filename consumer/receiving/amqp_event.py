@@ -13,10 +13,8 @@ from typing import Any
 from consumer.model import Event
 
 # Sections, by the last byte of their descriptor (AMQP 1.0, part 3.2).
-_HEADER, _DELIVERY_ANNOTATIONS, _ANNOTATIONS, _PROPERTIES, _APPLICATION, _DATA, _FOOTER = (
-    *(0x70, 0x71, 0x72, 0x73),
-    *(0x74, 0x75, 0x78),
-)
+_HEADER, _DELIVERY_ANNOTATIONS, _ANNOTATIONS, _PROPERTIES, _APPLICATION, _DATA = range(0x70, 0x76)
+_FOOTER = 0x78
 _PASSED_OVER = frozenset({_HEADER, _DELIVERY_ANNOTATIONS, _PROPERTIES, _FOOTER})
 _EMPTY_LIST = 0x45
 _SHORT, _LONG = frozenset({0xA0, 0xA1, 0xA3, 0xC0, 0xC1}), frozenset({0xB0, 0xB1, 0xB3, 0xD0, 0xD1})

@@ -6,7 +6,6 @@ Raises UnavailableError when it does not answer, whatever the cause.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from azure.eventhub.aio import EventHubConsumerClient
 
 from consumer.errors import PositionError
 from consumer.model import PartitionState
-from consumer.receiving.link import OPTIONS_OF_CLIENT
+from consumer.receiving.link import OPTIONS_OF_CLIENT, close_client
 from foundation.azure.connections import Settings, event_hub_client, network_story, tls_context
 from foundation.errors import SettingsError, UnavailableError
 
@@ -98,7 +97,7 @@ class Hub:
         time) if given. End all `receive` calls before.
         """
         if self._management is not None:
-            self.spawn(_close_client(self._management))
+            self.spawn(close_client(self._management, _CLOSING))
             self._management = None
         if not self._background:
             return
@@ -133,9 +132,3 @@ class Hub:
         self._background.discard(task)
         if not task.cancelled():
             task.exception()  # seen, also when nobody waits for it any more
-
-
-async def _close_client(client: EventHubConsumerClient) -> None:
-    with contextlib.suppress(Exception):  # it is gone one way or the other
-        async with asyncio.timeout(_CLOSING):
-            await client.close()

@@ -106,9 +106,7 @@ class Link:
             task.cancel()
         if leftover:
             await asyncio.wait(leftover, timeout=grace / 2)
-        with contextlib.suppress(Exception):  # it is gone one way or the other
-            async with asyncio.timeout(grace / 2):
-                await self._client.close()
+        await close_client(self._client, grace / 2)
 
     async def _run(self, options: LinkOptions) -> None:
         try:
@@ -154,6 +152,12 @@ class Link:
         if self._failure is None:
             self._failure = error
         self._news.set()
+
+
+async def close_client(client: EventHubConsumerClient, within: float) -> None:
+    with contextlib.suppress(Exception):  # it is gone one way or the other
+        async with asyncio.timeout(within):
+            await client.close()
 
 
 class ShortcutError(Exception):

@@ -109,7 +109,9 @@ class HubReceiver(Hub):
         anew, and what `on_events` and `on_expired` raise. Nothing is handed over once it has ended; its link closes
         behind it.
         """
-        progress = Progress(partition, start, on_expired or partial(_warn, partition))
+        progress = Progress(
+            partition, start, on_expired or partial(_log.warning, "partition %s: %s", partition)
+        )
         self._receiving += 1
         try:
             failures = 0
@@ -284,7 +286,3 @@ def _backoff(failures: int) -> float:
     """Seconds before the next attempt, after so many that failed."""
     longest = min(_FIRST_BACKOFF * 2.0 ** min(failures - 1, 10), _LONGEST_BACKOFF)
     return random.uniform(longest / 2, longest)  # noqa: S311 - keeps a fleet apart
-
-
-def _warn(partition: str, gone: Expired) -> None:
-    _log.warning("partition %s: %s", partition, gone)

@@ -30,7 +30,6 @@ from foundation.azure.connections import ConnectionSettingsError, blob_container
 if TYPE_CHECKING:  # SQLAlchemy and the blob client are loaded only by those who use them
     from azure.storage.blob.aio import ContainerClient
 
-    from consumer.model import Stream
     from consumer.sinks.sql.targets import Target
     from foundation.sql.database import SqlDatabase
 

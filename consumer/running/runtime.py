@@ -102,7 +102,7 @@ class Consumer:
         """
         self._close_by = asyncio.get_running_loop().time() + self.settings.shutdown
         async with AsyncExitStack() as closing:  # every step is taken, whatever becomes of the one before it
-            closing.push_async_callback(self._close_receiver)
+            closing.push_async_callback(lambda: self.receiver.close(self._close_by))
             closing.push_async_callback(self.driver.aclose)
             await self._open(stop)
             closing.push_async_callback(self._end_receiving)
@@ -171,9 +171,6 @@ class Consumer:
         await asyncio.gather(*(each.task for each in self._receiving.values()), return_exceptions=True)
         if self._failure.done():
             self._failure.exception()  # seen, whatever else is raised
-
-    async def _close_receiver(self) -> None:
-        await self.receiver.close(self._close_by)
 
     # -- what the ownership tells
 

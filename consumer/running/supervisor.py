@@ -54,9 +54,8 @@ class _Fleet:
                 self._ended(status)
             elif worker is None or (status is not None and status < 0):
                 if worker is not None and self._due[index] < now - _AGAIN:
-                    log.warning(
-                        "worker %d was killed (%s); another takes its place", worker.pid, _name(status)
-                    )
+                    name = signal.Signals(-(status or 0)).name
+                    log.warning("worker %d was killed (%s); another takes its place", worker.pid, name)
                     self._due[index] = now + _AGAIN
                 if now >= self._due[index]:
                     self._start(index, now)
@@ -95,10 +94,6 @@ class _Fleet:
                 worker.kill()
                 worker.wait()
                 self._ended(-signal.SIGKILL)
-
-
-def _name(status: int | None) -> str:
-    return signal.Signals(-(status or 0)).name
 
 
 def supervise(processes: int, *, seconds: float | None, grace: float, root: Path) -> int:

@@ -14,6 +14,8 @@ from foundation.errors import TidemarkError
 
 _NUMBER = re.compile(r"[0-9]{1,19}")
 _NUMBERS = 2**63  # whatever somebody types
+_OF_EVENT = ("partition", "offset", "enqueued_at", "partition_key", "properties", "unreadable")
+_OF_LETTER = ("hub", "consumer_group", "attempts", "failed_at")
 
 
 def to_document(letter: DeadLetter) -> dict[str, Any]:
@@ -54,23 +56,13 @@ def _letter(document: Mapping[str, Any]) -> DeadLetter:
     body = (
         document["body"].encode() if "body" in document else b64decode(document["body_base64"], validate=True)
     )
-    return DeadLetter(
-        hub=document["hub"],
-        consumer_group=document["consumer_group"],
-        event=Event(
-            partition=document["partition"],
-            sequence_number=int(document["position"].rpartition("!")[2]),
-            offset=document["offset"],
-            enqueued_at=document["enqueued_at"],
-            body=body,
-            partition_key=document["partition_key"],
-            properties=document["properties"],
-            unreadable=document["unreadable"],
-        ),
-        rejection=Rejection(document["reason"], document["detail"]),
-        attempts=document["attempts"],
-        failed_at=document["failed_at"],
+    event = Event(
+        **{name: document[name] for name in _OF_EVENT},
+        sequence_number=int(document["position"].rpartition("!")[2]),
+        body=body,
     )
+    why = Rejection(document["reason"], document["detail"])
+    return DeadLetter(event=event, rejection=why, **{name: document[name] for name in _OF_LETTER})
 
 
 def position(partition: str, sequence_number: int) -> str:

@@ -80,12 +80,10 @@ class Landing:
         self._check()
 
     def _check(self) -> None:
-        from fsspec import (  # type: ignore[import-untyped]  # noqa: PLC0415 - loaded only where it is used
-            get_filesystem_class,
-        )
+        import fsspec  # type: ignore[import-untyped]  # noqa: PLC0415 - loaded only where it is used
 
         try:
-            get_filesystem_class(self._protocol)
+            fsspec.get_filesystem_class(self._protocol)
         except (ImportError, ValueError) as error:
             raise SettingsError(
                 f"CONSUMER_TELEMETRY_FOLDER is '{self._folder}': {error}; accepted: a local folder, or"

@@ -28,9 +28,7 @@ async def consume_slice(timer: func.TimerRequest) -> None:  # noqa: ARG001
     """Consumes for a while. The next run goes on from the checkpoints; leases keep overlapping runs apart."""
     from consumer.running.process import run_slice  # noqa: PLC0415 - the SDKs take a second; other functions need none
 
-    seconds = read_slice(
-        os.environ
-    )  # the first: it also tells a wrong CONSUMER_HOSTING, by which we are here
+    seconds = read_slice(os.environ)  # first: it also tells a wrong CONSUMER_HOSTING, by which we are here
     with raising_no_secrets():
         await run_slice(read_config(os.environ), os.environ, seconds=seconds)
 

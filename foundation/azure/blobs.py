@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from azure.core.exceptions import HttpResponseError, ResourceExistsError
@@ -18,6 +19,16 @@ _BAD_NAMES = frozenset({"InvalidResourceName", "OutOfRangeInput"})
 
 CONFLICT = frozenset({404, 409, 412})
 """What a conditional request is answered when the blob is not, or no longer, as it was read."""
+
+
+@dataclass(eq=False)
+class BlobStore:
+    """A store in a container, which it takes over and closes."""
+
+    _container: ContainerClient
+
+    async def aclose(self) -> None:
+        await self._container.close()
 
 
 async def answered(doing: str, deadline: float | None, work: Coroutine[Any, Any, _Result]) -> _Result:

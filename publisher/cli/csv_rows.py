@@ -12,9 +12,7 @@ from msgspec import Struct
 
 from publisher.errors import PublishSettingsError
 
-_LARGEST_FIELD = (
-    100 * 1024 * 1024
-)  # characters: the largest message of Service Bus; the module's own limit is 128 K
+_LARGEST_FIELD = 100 * 1024 * 1024  # characters: Service Bus's largest message; the module's limit is 128 K
 
 
 class Input(Protocol):

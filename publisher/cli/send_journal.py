@@ -12,6 +12,7 @@ from pathlib import Path
 
 from publisher.cli.resume_file import Entry, Ledger, Resume, encode, read_ledger
 from publisher.errors import PublishError, PublishSettingsError
+from publisher.event_hubs.states.file import sync_folder
 
 
 @dataclass(eq=False)
@@ -40,7 +41,7 @@ class SendJournal:
                 )
             journal = cls(path, file, Ledger(resume))
             journal._write(encode(resume), lasting=True)
-            _sync_folder(path)
+            sync_folder(path)
             yield journal
 
     @classmethod
@@ -67,8 +68,8 @@ class SendJournal:
                 written.replace(path)
                 if moves:
                     path.rename(new_path)
-                    _sync_folder(path)
-                _sync_folder(new_path)
+                    sync_folder(path)
+                sync_folder(new_path)
                 yield journal
 
     def enter(self, entry: Entry, *, lasting: bool = False) -> None:
@@ -135,12 +136,3 @@ def _is_at(file: int, path: Path) -> bool:
 
 def _content(file: int) -> bytes:
     return os.pread(file, os.fstat(file).st_size, 0)
-
-
-def _sync_folder(path: Path) -> None:
-    """After a crash of the machine the file has its name."""
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -44,9 +44,7 @@ MEANINGS: Mapping[tuple[int, int | None], Meaning] = {
     (412, None): Meaning(REJECT, "precondition"),
     (413, None): Meaning(REJECT, "too_large"),
     (413, 3402): Meaning(RETRY, "response_too_large", retry_after=0.0),
-    (424, None): Meaning(
-        RETRY, "failed_dependency", retry_after=0.0
-    ),  # another operation sank the atomic batch
+    (424, None): Meaning(RETRY, "failed_dependency", retry_after=0.0),  # of an atomic batch that sank
     (429, None): Meaning(RETRY, "throttled"),
     (449, None): Meaning(RETRY, "concurrent_write"),
 }

@@ -67,20 +67,8 @@ def _utc(value: Any) -> datetime | None:
         raise ValueError(f"'{value}' is beyond the years 1 to 9999 in UTC") from error
 
 
-def _date(value: Any) -> date | None:
-    return None if value is None else date.fromisoformat(_text(value, "a date"))
-
-
-def _time(value: Any) -> time | None:
-    return None if value is None else time.fromisoformat(_text(value, "a time"))
-
-
-def _uuid(value: Any) -> uuid.UUID | None:
-    return None if value is None else uuid.UUID(_text(value, "a UUID"))
-
-
-def _bytes(value: Any) -> bytes | None:
-    return None if value is None else _text(value, "text").encode()
+def _read_by(read: Callable[[str], Any], expected: str) -> Coercer:
+    return lambda value: None if value is None else read(_text(value, expected))
 
 
 def _text(value: Any, expected: str) -> str:
@@ -91,8 +79,8 @@ def _text(value: Any, expected: str) -> str:
 
 _BY_TYPE: dict[type[TypeEngine[Any]], Coercer] = {
     ARRAY: _same,
-    Date: _date,
-    Time: _time,
-    Uuid: _uuid,
-    LargeBinary: _bytes,
+    Date: _read_by(date.fromisoformat, "a date"),
+    Time: _read_by(time.fromisoformat, "a time"),
+    Uuid: _read_by(uuid.UUID, "a UUID"),
+    LargeBinary: _read_by(str.encode, "text"),
 }

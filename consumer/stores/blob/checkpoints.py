@@ -6,17 +6,17 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
-from azure.storage.blob.aio import ContainerClient
 
 from consumer.errors import FencedError, PositionError
 from consumer.model import Checkpoint, Claim, Stream
 from consumer.stores.blob.layout import Fence, Stored, from_blob, to_content, to_metadata
-from foundation.azure.blobs import CONFLICT, answered, container_is_missing, ensure_container
+from foundation.azure.blobs import CONFLICT, BlobStore, answered, container_is_missing, ensure_container
 
 _LOG = logging.getLogger(__name__)
 _PAUSE = 0.05  # seconds before reading again what somebody else has just written
@@ -28,29 +28,26 @@ class _Seen(msgspec.Struct, frozen=True):
     stored: Stored
 
 
-class BlobCheckpointStore:
+@dataclass(eq=False)
+class BlobCheckpointStore(BlobStore):
     """A CheckpointStore of one hub and consumer group in a container, which is created if missing.
 
     A blob that was deleted is written anew by the next save under the present claim: to begin elsewhere, `put` a
     position. A plain overwrite by an SDK's own store is noticed: a lower position of its is overwritten, a
-    higher one stays until ours has passed it, and the fence holds in both cases.
+    higher one stays until ours has passed it, and the fence holds in both cases. `clock` dates the checkpoints,
+    epoch seconds.
     """
 
-    def __init__(
-        self, container: ContainerClient, stream: Stream, *, clock: Callable[[], float] = time.time
-    ) -> None:
-        """Takes over `container` and closes it. `clock` dates the checkpoints, epoch seconds."""
-        self._container = container
-        self._stream = stream
-        self._clock = clock
-        self._seen: dict[str, _Seen] = {}
+    _stream: Stream
+    clock: Callable[[], float] = field(default=time.time, kw_only=True)
+    _seen: dict[str, _Seen] = field(default_factory=dict, init=False)
 
     async def claim(self, partition: str, owner: str, *, deadline: float) -> Claim:
         doing = f"claiming the checkpoint of partition {partition}"
         return await answered(doing, deadline, self._claim(partition, owner))
 
     async def save(self, claim: Claim, checkpoint: Checkpoint, *, deadline: float) -> None:
-        written = msgspec.structs.replace(checkpoint, saved_at=self._clock())
+        written = msgspec.structs.replace(checkpoint, saved_at=self.clock())
         doing = f"saving the checkpoint of partition {claim.partition}"
         await answered(doing, deadline, self._save(claim, written))
 
@@ -58,12 +55,9 @@ class BlobCheckpointStore:
         return await answered("listing the checkpoints", deadline, self._load_all())
 
     async def put(self, checkpoint: Checkpoint, *, deadline: float) -> None:
-        written = msgspec.structs.replace(checkpoint, saved_at=self._clock())
+        written = msgspec.structs.replace(checkpoint, saved_at=self.clock())
         doing = f"setting the checkpoint of partition {checkpoint.partition}"
         await answered(doing, deadline, self._claim(written.partition, written.owner, written))
-
-    async def aclose(self) -> None:
-        await self._container.close()
 
     async def _claim(self, partition: str, owner: str, written: Checkpoint | None = None) -> Claim:
         """The next epoch, with the position as stored, or as it shall be from now on."""

@@ -7,16 +7,16 @@ letters do; the reason is in the metadata too.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 from azure.core.exceptions import ResourceNotFoundError
 from azure.storage.blob import ContentSettings
-from azure.storage.blob.aio import ContainerClient
 
 from consumer.model import DeadLetter, Stream
 from consumer.stores.blob.layout import header_text, plain_text
 from consumer.stores.letter_document import clean, event_of, from_document, to_document
-from foundation.azure.blobs import answered, ensure_container
+from foundation.azure.blobs import BlobStore, answered, ensure_container
 from foundation.gathering import gather, next_page
 
 _KIND = "dead-letter"
@@ -24,13 +24,11 @@ _AT_ONCE = 16  # requests; also how many bodies a list holds in memory
 _JSON = ContentSettings(content_type="application/json; charset=utf-8")
 
 
-class BlobDeadLetterStore:
+@dataclass(eq=False)
+class BlobDeadLetterStore(BlobStore):
     """A DeadLetterStore of one hub and consumer group in a container, which is created if missing."""
 
-    def __init__(self, container: ContainerClient, stream: Stream) -> None:
-        """Takes over `container` and closes it."""
-        self._container = container
-        self._stream = stream
+    _stream: Stream
 
     async def open(self) -> None:
         await answered(
@@ -67,9 +65,6 @@ class BlobDeadLetterStore:
         return sum(
             await answered("deleting dead letters", None, gather(self._delete, names, at_once=_AT_ONCE))
         )
-
-    async def aclose(self) -> None:
-        await self._container.close()
 
     async def _put(self, letter: DeadLetter) -> None:
         await self._container.get_blob_client(

@@ -27,9 +27,7 @@ from consumer.core.settled.completion_map import decode, encode
 from consumer.model import NOTHING_SETTLED, Checkpoint, Stream
 
 FORMAT = "1"
-BEYOND_LIMIT = (
-    4096  # characters: with an offset of any length that occurs, well below the 8 KB of all metadata
-)
+BEYOND_LIMIT = 4096  # characters: with any offset that occurs, well below the 8 KB of all metadata
 _START = "-1"  # the SDKs' offset of the beginning of a stream
 _PLAIN = " !#$&'()*+,/:;=?@[]"  # what of ASCII may stay in a header as it is
 

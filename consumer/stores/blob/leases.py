@@ -7,32 +7,31 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
-from azure.storage.blob.aio import BlobClient, ContainerClient
+from azure.storage.blob.aio import BlobClient
 
 from consumer.leasing.balance import PRESENCE, is_presence
 from consumer.model import Lease, Stream
 from consumer.stores.blob.layout import header_text, plain_text
-from foundation.azure.blobs import CONFLICT, answered, container_is_missing, ensure_container
+from foundation.azure.blobs import CONFLICT, BlobStore, answered, container_is_missing, ensure_container
 
 _KIND = "ownership"
 _PRESENCE_KIND = "consumers"
 
 
-class BlobLeaseStore:
+@dataclass(eq=False)
+class BlobLeaseStore(BlobStore):
     """A LeaseStore of one hub and consumer group in a container, which is created if missing.
 
     Times are the storage service's, in whole seconds; tokens are ETags.
     """
 
-    def __init__(self, container: ContainerClient, stream: Stream) -> None:
-        """Takes over `container` and closes it."""
-        self._container = container
-        self._stream = stream
+    _stream: Stream
 
     async def list(self, *, deadline: float) -> tuple[Sequence[Lease], float]:
         return await answered("listing the leases", deadline, self._list_all())
@@ -45,9 +44,6 @@ class BlobLeaseStore:
             work = self._delete(lease) if is_presence(lease.partition) else self._claim(lease, "")
             await answered(f"releasing partition {lease.partition}", deadline, work)
 
-    async def aclose(self) -> None:
-        await self._container.close()
-
     async def _list_all(self) -> tuple[Sequence[Lease], float]:
         # One after the other: a time from before the second list would make what it finds look younger, never older.
         leases, now = await self._list(_KIND, "")
@@ -56,12 +52,12 @@ class BlobLeaseStore:
 
     async def _list(self, kind: str, prefix: str) -> tuple[Sequence[Lease], float]:
         folder = self._stream.folder(kind)
-        dates: deque[float] = deque(maxlen=1)
+        dates: deque[str] = deque(maxlen=1)
         leases = []
         blobs = self._container.list_blobs(
             name_starts_with=folder,
             include=["metadata"],
-            raw_response_hook=lambda answer: dates.append(_date(answer.http_response)),
+            raw_response_hook=lambda answer: dates.append(answer.http_response.headers["Date"]),
         )
         try:
             async for blob in blobs:
@@ -72,7 +68,7 @@ class BlobLeaseStore:
         except ResourceNotFoundError as error:
             if not container_is_missing(error):
                 raise
-        return leases, dates[-1]
+        return leases, parsedate_to_datetime(dates[-1]).timestamp()
 
     async def _claim(self, lease: Lease, owner: str) -> Lease | None:
         try:
@@ -117,7 +113,3 @@ class BlobLeaseStore:
 def _token(etag: str) -> str:
     """The service puts an ETag into quotes in a header and leaves them out in a list."""
     return etag.strip('"')
-
-
-def _date(answer: Any) -> float:
-    return parsedate_to_datetime(answer.headers["Date"]).timestamp()

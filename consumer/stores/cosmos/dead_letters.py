@@ -57,7 +57,7 @@ class CosmosDeadLetterStore(CosmosPlace):
 
         async def tried(letter: DeadLetter) -> Exception | None:
             try:
-                await self._put(letter)
+                await self._open.upsert_item({"id": letter.id, **to_document(letter)})
             except Exception as error:  # noqa: BLE001 - told below
                 return error
             return None
@@ -114,9 +114,6 @@ class CosmosDeadLetterStore(CosmosPlace):
             container, PartitionKey(path=PARTITION_KEY)
         )
         return await created.read()
-
-    async def _put(self, letter: DeadLetter) -> None:
-        await self._open.upsert_item({"id": letter.id, **to_document(letter)})
 
     async def _delete(self, letter_id: str, partition: str) -> bool:
         await self._open.delete_item(letter_id, partition)

@@ -110,23 +110,12 @@ def key_of(scope: Stream, letter_id: str) -> dict[str, Any] | None:
 
 
 def letter_of(scope: Stream, row: Row[Any]) -> DeadLetter:
-    return DeadLetter(
-        hub=scope.hub,
-        consumer_group=scope.consumer_group,
-        event=Event(
-            partition=row.PartitionID,
-            sequence_number=row.SequenceNumber,
-            offset=row.Offset,
-            enqueued_at=row.EnqueuedAt,
-            body=bytes(row.Body),
-            partition_key=row.PartitionKey,
-            properties=msgspec.json.decode(row.Properties),
-            unreadable=row.Unreadable,
-        ),
-        rejection=Rejection(row.Reason, row.Error),
-        attempts=row.Attempts,
-        failed_at=row.FailedAt,
+    event = Event(
+        *(row.PartitionID, row.SequenceNumber, row.Offset, row.EnqueuedAt, bytes(row.Body)),
+        *(row.PartitionKey, msgspec.json.decode(row.Properties), row.Unreadable),
     )
+    why = Rejection(row.Reason, row.Error)
+    return DeadLetter(scope.hub, scope.consumer_group, event, why, row.Attempts, row.FailedAt)
 
 
 def _values(scope: Stream, letter: DeadLetter) -> dict[str, Any]:

@@ -6,19 +6,15 @@ import msgspec
 from azure.core import MatchConditions
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 from azure.storage.blob import ContentSettings
-from azure.storage.blob.aio import ContainerClient
 
-from foundation.azure.blobs import CONFLICT, answered, container_is_missing, ensure_container
+from foundation.azure.blobs import CONFLICT, BlobStore, answered, container_is_missing, ensure_container
 from publisher.event_hubs.ports.state_store import StateConflictError
 from publisher.event_hubs.states import layout
 from publisher.model import ProducerRecord, StateKey
 
 
-class BlobStateStore:
+class BlobStateStore(BlobStore):
     """A ProducerStateStore in a container, which is created when it is missing and closed with the store."""
-
-    def __init__(self, container: ContainerClient) -> None:
-        self._container = container
 
     async def load(self, key: StateKey, *, deadline: float) -> tuple[ProducerRecord, str] | None:
         name = layout.name_of(key)
@@ -35,9 +31,6 @@ class BlobStateStore:
         if etag is None:
             raise StateConflictError(f"the blob {name} has changed")
         return etag
-
-    async def aclose(self) -> None:
-        await self._container.close()
 
     # What the service says comes back as a value: `answered` takes every exception for an outage.
 

@@ -80,14 +80,19 @@ class FileStateStore:
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self._path)
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         with self._lock_path.open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield  # closing the file gives the lock back
+
+
+def sync_folder(path: Path) -> None:
+    """After a crash of the machine the file has its name."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

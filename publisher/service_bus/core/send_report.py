@@ -18,9 +18,7 @@ from msgspec import Struct
 class Indices:
     """A set of indices that grows mostly at its end, kept as ranges: a billion sent in order are one range."""
 
-    _edges: list[int] = field(
-        default_factory=list
-    )  # where a range begins, where it has ended, and so on, ascending
+    _edges: list[int] = field(default_factory=list)  # where a range begins, where it has ended, and so on
     _count: int = 0
 
     @classmethod
