@@ -136,11 +136,7 @@ async def _run(
     totals = statistics.totals
     log.info(
         "stopped: %d received, %d written, %d dead letters, %d retries, %d skipped as settled before",
-        totals.received,
-        totals.written,
-        totals.dead_letters,
-        totals.retried,
-        totals.skipped,
+        *(totals.received, totals.written, totals.dead_letters, totals.retried, totals.skipped),
     )
     if orders.is_orphan:
         raise OrphanedError("the parent process is gone: what was begun is finished")

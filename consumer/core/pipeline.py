@@ -17,6 +17,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from msgspec import structs
+
 from consumer.core import effects
 from consumer.core.backlog import Backlog
 from consumer.core.claimed_partition import ClaimedPartition
@@ -326,7 +328,7 @@ class Pipeline:
     def statistics(self, now: float) -> PipelineStatistics:
         """A picture of the present state."""
         return PipelineStatistics(
-            totals=self.totals.copy(),
+            totals=structs.replace(self.totals),
             backlog_count=self._backlog.count,
             backlog_bytes=self._backlog.bytes,
             oldest_age=self._backlog.oldest_age(now),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct, structs
+from msgspec import Struct
 
 
 class Totals(Struct):
@@ -23,9 +23,6 @@ class Totals(Struct):
     request_units: float = 0.0
     written_units: float = 0.0
     """Request units of the writes that succeeded."""
-
-    def copy(self) -> Totals:
-        return structs.replace(self)
 
 
 class PartitionStatistics(Struct, frozen=True):

@@ -160,7 +160,7 @@ class Ownership:
             # At once, and so is what follows from it: no lease is renewed late because another call takes its time.
             before = {partition: held.lease for partition, held in self._held.items()}
             listing, renewing = await asyncio.gather(
-                self._list(), self._write(list(before.values())), return_exceptions=True
+                self._list(self._deadline()), self._write(list(before.values())), return_exceptions=True
             )
             if isinstance(listing, BaseException):
                 raise listing
@@ -254,8 +254,7 @@ class Ownership:
         known = next((lease for lease in presences if lease.partition == name), Lease(name, "", 0.0, ""))
         await self._claim(known, self._deadline())
 
-    async def _list(self) -> tuple[Sequence[Lease], float]:
-        deadline = self._deadline()
+    async def _list(self, deadline: float) -> tuple[Sequence[Lease], float]:
         return await answered("listing leases", deadline, self.store.list(deadline=deadline))
 
     async def _claim(self, lease: Lease, deadline: float) -> Lease | None:
@@ -343,8 +342,7 @@ class Ownership:
     async def _withdraw(self) -> None:
         """Releases what is left under our name: the presence, and a lease whose claim was never answered."""
         with contextlib.suppress(UnavailableError):  # then they expire
-            deadline = self._clock() + _RELEASE_TIMEOUT
-            leases, _ = await answered("listing leases", deadline, self.store.list(deadline=deadline))
+            leases, _ = await self._list(self._clock() + _RELEASE_TIMEOUT)
             for lease in leases:
                 if lease.owner == self.owner:
                     await self._release(lease, self._clock() + _RELEASE_TIMEOUT)
@@ -361,8 +359,7 @@ def _raise_first(answers: Iterable[object]) -> None:
         raise error
 
 
-async def _ended(tasks: Iterable[asyncio.Task[None]]) -> None:
-    every = list(tasks)
-    for task in every:
+async def _ended(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*every, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)

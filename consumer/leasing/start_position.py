@@ -39,10 +39,6 @@ class Start(Struct, frozen=True):
     note: str = ""
     """One sentence for the log: why here."""
 
-    @property
-    def earliest(self) -> bool:
-        return self.sequence_number is None and self.time is None
-
 
 class Expired(Struct, frozen=True):
     """Events that retention took before they were received: between sequence numbers `first` and `last`.

@@ -339,12 +339,8 @@ def _not_finite(constant: str) -> NoReturn:
 
 def _kind(value: Any) -> str:
     """What a value is, in JSON's words."""
-    words = {
-        UnsetType: "missing",
-        type(None): "null",
-        bool: "true or false",
-        str: "a text",
-        dict: "an object",
-    }
-    words |= {list: "a list", int: "a number", float: "a number"}
-    return words.get(type(value), f"a {type(value).__name__}")
+    return _WORDS.get(type(value), f"a {type(value).__name__}")
+
+
+_WORDS = {UnsetType: "missing", type(None): "null", bool: "true or false", str: "a text", dict: "an object"}
+_WORDS |= {list: "a list", int: "a number", float: "a number"}

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -37,48 +38,42 @@ class Instrument(Struct, frozen=True):
     read: Callable[[Any], Any]
 
 
-def _counter(name: str, unit: str, field: str, description: str) -> Instrument:
-    return Instrument(f"consumer.{name}", "counter", f"{{{unit}}}", description, attrgetter(field))
-
-
-def _gauge(name: str, unit: str, field: str, description: str) -> Instrument:
-    return Instrument(f"consumer.{name}", "gauge", unit, description, attrgetter(field))
-
-
-def _by_partition(name: str, field: str, description: str) -> Instrument:
-    return Instrument(f"consumer.{name}", BY_PARTITION, "{event}", description, attrgetter(field))
+def _instrument(kind: str, name: str, unit: str, field: str, description: str) -> Instrument:
+    return Instrument(f"consumer.{name}", kind, unit, description, attrgetter(field))
 
 
 BY_PARTITION = "gauge by partition"
+_counter, _gauge = partial(_instrument, "counter"), partial(_instrument, "gauge")
+_by_partition = partial(_instrument, BY_PARTITION)
 
 INSTRUMENTS: tuple[Instrument, ...] = (
     _counter(
-        *("events.received", "event", "received"),
+        *("events.received", "{event}", "received"),
         "Events taken from the hub, those skipped because they were settled before included",
     ),
     _counter(
-        *("events.expired", "event", "expired"),
+        *("events.expired", "{event}", "expired"),
         "Events that retention took before they were received: the consumer is slower than the hub forgets",
     ),
-    _counter("records.written", "record", "written", "Records written: successes"),
-    _counter("records.attempted", "record", "attempts", "Records sent to the sink, each retry again"),
+    _counter("records.written", "{record}", "written", "Records written: successes"),
+    _counter("records.attempted", "{record}", "attempts", "Records sent to the sink, each retry again"),
     _counter(
-        *("records.retried", "record", "retried"),
+        *("records.retried", "{record}", "retried"),
         "Records to be sent again: throttled, transient or unknown outcomes",
     ),
-    _counter("records.throttled", "record", "throttled", "Those of the retried that were answered 429"),
+    _counter("records.throttled", "{record}", "throttled", "Those of the retried that were answered 429"),
     _counter(
-        *("events.dead_lettered", "event", "dead_letters"),
+        *("events.dead_lettered", "{event}", "dead_letters"),
         "Events rejected or unreadable whose dead letter was stored: failures",
     ),
-    _counter("request_units", "RU", "request_units", "Request units charged, for refused attempts too"),
+    _counter("request_units", "{RU}", "request_units", "Request units charged, for refused attempts too"),
     _counter(
-        *("request_units.written", "RU", "written_units"),
+        *("request_units.written", "{RU}", "written_units"),
         "Request units charged for records written; divided by consumer.records.written the RU per record",
     ),
-    _counter("checkpoints", "checkpoint", "checkpoints", "Checkpoints saved"),
+    _counter("checkpoints", "{checkpoint}", "checkpoints", "Checkpoints saved"),
     _counter(
-        *("checkpoints.failed", "checkpoint", "checkpoints_failed"),
+        *("checkpoints.failed", "{checkpoint}", "checkpoints_failed"),
         "Checkpoints that could not be saved; saved again with the next ones",
     ),
     _gauge(
@@ -100,10 +95,10 @@ INSTRUMENTS: tuple[Instrument, ...] = (
         "consumer.partitions", "gauge", "{partition}", "Partitions owned", lambda s: len(s.partitions)
     ),
     _by_partition(
-        *("lag", "lag"),
+        *("lag", "{event}", "lag"),
         "Events of a partition not settled, up to the newest in the hub; missing while that is unknown",
     ),
-    _by_partition("in_flight", "unsettled", "Events of a partition received and not settled"),
+    _by_partition("in_flight", "{event}", "unsettled", "Events of a partition received and not settled"),
 )
 
 

@@ -73,6 +73,7 @@ class TableRateStore(TableStore):
 
     async def save(self, consumer: str, order: RateOrder) -> None:
         """Replaces what was there."""
+        rates = {"rate": order.rate, "fleet_rate": order.fleet_rate}
         row: dict[str, Any] = {
             "PartitionKey": key_of(consumer),
             "RowKey": "rate",
@@ -80,11 +81,9 @@ class TableRateStore(TableStore):
             "Schema": SCHEMA,
             "by": order.by,
             "at": float(order.at),
+            **{name: float(value) for name, value in rates.items() if value is not None},
         }
-        given = {"rate": order.rate, "fleet_rate": order.fleet_rate}
-        await self._table.put(
-            [{**row, **{name: float(value) for name, value in given.items() if value is not None}}]
-        )
+        await self._table.put([row])
 
 
 def _read(row: Any) -> RateOrder:

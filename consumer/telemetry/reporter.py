@@ -105,10 +105,7 @@ class Reporter:
         """A checkpoint was saved; `left` events received of its partition are not settled."""
         log.info(
             "partition %s: checkpointed at sequence number %d (offset %s), leaving %d",
-            checkpoint.partition,
-            checkpoint.sequence_number,
-            checkpoint.offset,
-            left,
+            *(checkpoint.partition, checkpoint.sequence_number, checkpoint.offset, left),
         )
         if self.landing is not None:
             self.landing.add(checkpoint_record(self.identity, checkpoint, left, at=self.clock()))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
 from itertools import chain, islice
 
 import msgspec
@@ -16,6 +17,7 @@ from publisher.service_bus.core.plain_message import PlainMessage
 from publisher.service_bus.core.send_report import Indices, Outgoing
 
 
+@dataclass(eq=False)
 class LineMessages:
     """The messages of an input, read as they are asked for; `batch` and `line_of` lead from messages back to lines.
 
@@ -23,20 +25,16 @@ class LineMessages:
     given of an input that does not begin with the lines that were read before: PublishSettingsError, naming it.
     """
 
-    def __init__(
-        self,
-        lines: Iterable[bytes],
-        before: Resume,
-        *,
-        name: str = "the input",
-        resend_unknown: bool = False,
-    ) -> None:
-        self._lines = lines
-        self._name = name
-        self._before = before
-        self._options = before.options
+    _lines: Iterable[bytes]
+    _before: Resume
+    _: KW_ONLY
+    name: str = "the input"
+    resend_unknown: bool = False
+
+    def __post_init__(self) -> None:
+        before = self._before
         self._done = lines_done(before)
-        self._skipped = {*before.refused, *(() if resend_unknown else before.unknown)}
+        self._skipped = {*before.refused, *(() if self.resend_unknown else before.unknown)}
         # Where a line is left out, message and line differ by more than one.
         self._numbers: list[int] | None = [] if before.read or before.refused else None
         self._digest = hashlib.sha256()
@@ -81,12 +79,12 @@ class LineMessages:
         before = self._before
         if before.read and (self.read < before.read or self._digest.hexdigest() != before.digest):
             raise PublishSettingsError(
-                f"{self._name} is not the input that was sent before: its first {before.read:,} lines differ; send the "
+                f"{self.name} is not the input that was sent before: its first {before.read:,} lines differ; send the "
                 "same input again, or begin anew without --resume"
             )
 
     def _message(self, number: int, body: bytes) -> PlainMessage:
-        options = self._options
+        options = self._before.options
         message_id = f"{self._before.id_prefix}-{number:010d}"  # the same whenever the line is sent
         if options.format == "lines":
             return PlainMessage(body, message_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
 from itertools import islice
 from typing import BinaryIO
 
@@ -49,23 +50,21 @@ class Progress(Struct):
     unchecked: int = 0
 
 
+@dataclass(eq=False)
 class PublishingRun:
     """Lines on their way. The producer is closed with them. Use it in its event loop."""
 
-    def __init__(
-        self,
-        file: BinaryIO,
-        producer: IdempotentProducer,
-        options: LineOptions,
-        *,
-        limits: BufferLimits | None = None,
-        on_progress: Callable[[Progress], None] = lambda _: None,
-    ) -> None:
+    file: InitVar[BinaryIO]
+    _producer: IdempotentProducer
+    _options: LineOptions
+    _: KW_ONLY
+    limits: InitVar[BufferLimits | None] = None
+    on_progress: Callable[[Progress], None] = lambda _: None
+
+    def __post_init__(self, file: BinaryIO, limits: BufferLimits | None) -> None:
+        options = self._options
         self._source = input_lines.PublishedInput(file, options.name, remembers=options.saves)
-        self._producer = producer
-        self._options = options
         self._progress = Progress()
-        self._on_progress = on_progress
         self._failure: PublishError | None = None
         self._starts: dict[str, Bookmark] = {}
         self._pending: dict[str, tuple[int, str | None]] = {}  # where the pending set ends, and its bookmark
@@ -73,7 +72,7 @@ class PublishingRun:
         self._floored = 0
         self._limiter = RateLimiter(options.rate, asyncio.get_running_loop().time())
         self._buffered = BufferedProducer(
-            producer,
+            self._producer,
             on_published=self._published,
             on_unpublished=self._unpublished,
             limits=limits,
@@ -112,7 +111,7 @@ class PublishingRun:
         self._progress.unchecked = max(
             (place.count for place in places if place.digest is None and place.offset), default=0
         )
-        self._on_progress(self._progress)
+        self.on_progress(self._progress)
         return start
 
     async def _find_starts(self) -> list[Bookmark]:
@@ -153,7 +152,7 @@ class PublishingRun:
             await self._buffered.enqueue(
                 EventData(line.body), partition_id=id_, bookmark=self._bookmark(id_, line)
             )
-        self._on_progress(self._progress)
+        self.on_progress(self._progress)
 
     def _bookmark(self, id_: str, line: InputLine) -> str:
         """At the end of a pending set the words that it was saved with, as those of an earlier version differ: the
@@ -181,7 +180,7 @@ class PublishingRun:
 
     def _published(self, told: Published) -> None:
         self._progress.published += len(told.events)
-        self._on_progress(self._progress)
+        self.on_progress(self._progress)
 
     def _unpublished(self, told: Unpublished) -> None:
         self._failure = self._failure or told.failures[0].error

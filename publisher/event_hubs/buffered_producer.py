@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import KW_ONLY, dataclass
 
 from publisher import errors
 from publisher.cancellation import is_unexpected
@@ -25,6 +26,7 @@ OnPublished = Callable[[Published], Awaitable[None] | None]
 OnUnpublished = Callable[[Unpublished], Awaitable[None] | None]
 
 
+@dataclass(eq=False)
 class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
     """Takes events one by one and publishes them in sets, one set at a time per partition and in order.
 
@@ -36,20 +38,15 @@ class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
     and a saved state stays at that set.
     """
 
-    def __init__(
-        self,
-        producer: IdempotentProducer,
-        *,
-        on_unpublished: OnUnpublished,
-        on_published: OnPublished | None = None,
-        limits: BufferLimits | None = None,
-        stop_on_failure: bool = False,
-    ) -> None:
-        self.stop_on_failure = stop_on_failure
-        self._producer = producer
-        self._on_published = on_published
-        self._on_unpublished = on_unpublished
-        self._limits = limits or BufferLimits()
+    producer: IdempotentProducer
+    _: KW_ONLY
+    on_unpublished: OnUnpublished
+    on_published: OnPublished | None = None
+    limits: BufferLimits | None = None
+    stop_on_failure: bool = False
+
+    def __post_init__(self) -> None:
+        self._limits = self.limits or BufferLimits()
         self._lanes: dict[str, Lane] = {}
         self._first_sets: dict[str, int] = {}
         self._opening = asyncio.Lock()
@@ -79,7 +76,7 @@ class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
         events, which it waits for; they do not count where room is scarce. Before anything is enqueued for the
         partition.
         """
-        state = await self._producer.saved_state(partition_id)
+        state = await self.producer.saved_state(partition_id)
         if partition_id in self._lanes:
             raise PublishError(f"partition {partition_id}: events were enqueued already, resume it before")
         if state.pending is not None:
@@ -88,7 +85,7 @@ class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
 
     async def partition_for(self, partition_key: str) -> str:
         """The partition of a key."""
-        return partition_of_key(partition_key, await self._producer.get_partition_ids())
+        return partition_of_key(partition_key, await self.producer.get_partition_ids())
 
     async def enqueue(
         self,
@@ -109,7 +106,7 @@ class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
             )
         lane = await self._lane(await self._choose(partition_id, partition_key))
         self._require_open()  # both may have taken a while
-        encoded, size = self._producer.encode(event)
+        encoded, size = self.producer.encode(event)
         room = lane.buffer.limits.max_bytes
         if size > room:
             raise errors.MessageTooLargeError(
@@ -166,7 +163,7 @@ class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
             late = error
         finally:
             await asyncio.gather(*(lane.stop() for lane in self._lanes.values()))
-            await self._producer.close()
+            await self.producer.close()
         if late is not None:
             raise late
 
@@ -181,7 +178,7 @@ class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
             return partition_id
         if partition_key is not None:
             return await self.partition_for(partition_key)
-        ids = await self._producer.get_partition_ids()
+        ids = await self.producer.get_partition_ids()
         self._turn = (self._turn + 1) % len(ids)
         return ids[self._turn - 1]
 
@@ -193,7 +190,7 @@ class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
         if partition_id not in self._lanes:
             async with self._opening:  # of two first events of a partition one makes the lane
                 if partition_id not in self._lanes:
-                    size = await self._producer.max_message_size(partition_id)
+                    size = await self.producer.max_message_size(partition_id)
                     self._require_open()  # nobody would stop the lane
                     limits = SetLimits(size, self._limits.max_events or size, self._limits.max_wait)
                     buffer = PartitionBuffer[Entry](limits, first_set=self._first_sets.get(partition_id))
@@ -246,21 +243,21 @@ class BufferedProducer(AbstractAsyncContextManager["BufferedProducer"]):
         ended: BaseException | None = None
         failed: PublishError | None = None
         try:
-            await self._producer.send_set(partition_id, set_)
+            await self.producer.send_set(partition_id, set_)
         except BaseException as error:  # noqa: BLE001 - raised once the application knows
             ended = error
         if ended is not None and not set_.is_published:
             failed = _as_publish_error(ended)
             await self.tell_unpublished(partition_id, entries, failed)
-        elif self._on_published is not None:
-            await _call(self._on_published, Published(partition_id, set_.sources, set_.first))
+        elif self.on_published is not None:
+            await _call(self.on_published, Published(partition_id, set_.sources, set_.first))
         if ended is not None and not is_unexpected(ended):
             raise ended
         return failed
 
     async def tell_unpublished(self, partition_id: str, entries: list[Entry], error: PublishError) -> None:
         failures = tuple(FailedEvent(entry.event, error) for entry in entries)
-        await _call(self._on_unpublished, Unpublished(partition_id, failures))
+        await _call(self.on_unpublished, Unpublished(partition_id, failures))
 
 
 def _as_publish_error(error: BaseException) -> PublishError:

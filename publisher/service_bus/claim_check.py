@@ -10,8 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, Self
 
-from azure.core import exceptions
-from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
 from azure.servicebus import ServiceBusReceivedMessage, ServiceBusReceiver
 from azure.servicebus.aio import ServiceBusReceiver as AsyncServiceBusReceiver
 from azure.storage.blob import ContainerClient
@@ -143,15 +142,11 @@ def _told(doing: str) -> Iterator[None]:
 
 
 def _failed(doing: str, error: Exception) -> Exception:
-    if isinstance(error, exceptions.HttpResponseError) and error.status_code in _REFUSED:
+    if isinstance(error, HttpResponseError) and error.status_code in _REFUSED:
         code = getattr(error, "error_code", None) or error.reason
         return PublishSettingsError(
             f"{doing}: the storage service answered {error.status_code} {code}; check the container's name, and the "
             "role Storage Blob Data Contributor"
         )
-    story = (
-        error.message
-        if isinstance(error, exceptions.AzureError)
-        else f"unexpected {type(error).__name__}: {error}"
-    )
+    story = error.message if isinstance(error, AzureError) else f"unexpected {type(error).__name__}: {error}"
     return ClaimCheckError(f"{doing}: {story}")

@@ -17,6 +17,7 @@ The rules, from the design proposal for idempotent publishing and from what its 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from itertools import count
 from typing import NoReturn
@@ -30,29 +31,24 @@ from publisher.event_hubs.core.steps import Failed, FailureKind, Steps
 from publisher.model import Claims, PendingSet
 
 
+@dataclass(eq=False)
 class PartitionPublisher:
     """See the module. `writer` names this producer in the saved state; None: nothing is loaded or saved."""
 
-    def __init__(
-        self,
-        partition_id: str,
-        options: model.PartitionPublishingOptions,
-        retry: model.RetryPolicy,
-        *,
-        idempotent: bool = True,
-        writer: str | None = None,
-    ) -> None:
-        self.partition_id = partition_id
-        self._options = options
-        self._retry = retry
-        self._idempotent = idempotent
-        self._writer = writer
+    partition_id: str
+    _options: model.PartitionPublishingOptions
+    _retry: model.RetryPolicy
+    _: KW_ONLY
+    idempotent: bool = True
+    writer: str | None = None
+
+    def __post_init__(self) -> None:
         self._known = Claims()  # what is agreed with the service; its number is the last one published
         self._is_open = False
         self._unresolved: NumberedSet | None = None
         self._bookmark: str | None = None
         self._ended: tuple[type[PublishError], str] | None = None
-        self._loaded = writer is None
+        self._loaded = self.writer is None
         self._token: str | None = None
         self._in_doubt = False  # whether what the store has is what the token stands for
         self._unsaved = False
@@ -64,7 +60,7 @@ class PartitionPublisher:
 
     @property
     def properties(self) -> model.PartitionPublishingProperties:
-        return model.PartitionPublishingProperties(self.partition_id, self._idempotent, *self._known)
+        return model.PartitionPublishingProperties(self.partition_id, self.idempotent, *self._known)
 
     @property
     def saved_state(self) -> model.SavedState:
@@ -151,10 +147,10 @@ class PartitionPublisher:
         if failed is None and self._unresolved is not None and not self._unresolved.is_(events):
             self._leave_behind(self._unresolved)
         failed = failed or (yield from self._raise_level()) or (yield from self._open())
-        if failed is not None or not self._idempotent:
+        if failed is not None or not self.idempotent:
             return failed or (yield from self._transfer(None))
         set_ = self._numbered(events)
-        if self._writer is not None:
+        if self.writer is not None:
             failed = yield from self._save(set_.pending)
         if failed is not None:
             return failed
@@ -189,7 +185,7 @@ class PartitionPublisher:
         last = self._known.last_sequence_number
         if last is None:
             raise AssertionError("numbers are given after the link was opened")
-        digest = "" if self._writer is None else events.digest()
+        digest = "" if self.writer is None else events.digest()
         pending = PendingSet(following(last), len(events.sources), digest, events.bookmark)
         return NumberedSet(pending, tuple(events.sources))
 
@@ -199,7 +195,7 @@ class PartitionPublisher:
         self._known = self._known._replace(last_sequence_number=set_.last)
         self._unresolved = None
         self._bookmark = self._bookmark if saved.bookmark is None else saved.bookmark
-        self._unsaved = self._writer is not None
+        self._unsaved = self.writer is not None
 
     def _leave_behind(self, set_: NumberedSet) -> None:
         """Something else is to be sent than the set whose outcome is unknown."""
@@ -217,7 +213,7 @@ class PartitionPublisher:
     def _open(self) -> Steps[Failed | None]:
         if self._is_open:
             return None
-        claims = self._claims() if self._idempotent else None
+        claims = self._claims() if self.idempotent else None
         answer = yield steps.Open(claims)
         if isinstance(answer, Failed):
             return answer
@@ -306,11 +302,11 @@ class PartitionPublisher:
             if failed is not None:
                 return failed
         group, level, last = self._known
-        if group is None or level is None or last is None or self._writer is None:
+        if group is None or level is None or last is None or self.writer is None:
             return None  # nothing to save yet
         self._revision += 1
         record = model.ProducerRecord(
-            group, level, last, self._bookmark, pending, self._writer, self._revision
+            group, level, last, self._bookmark, pending, self.writer, self._revision
         )
         answer = yield steps.Save(record, self._token)
         if isinstance(answer, Failed):
@@ -330,7 +326,7 @@ class PartitionPublisher:
         found, token = answer
         if found is None and self._token is not None:
             self._end(errors.InvalidProducerStateError, "its saved state has been deleted")
-        if found is not None and token != self._token and found.writer != self._writer:
+        if found is not None and token != self._token and found.writer != self.writer:
             self._end(
                 errors.ProducerDisconnectedError,
                 f"another producer ({found.writer}, owner level {found.owner_level}) has taken its saved state over",

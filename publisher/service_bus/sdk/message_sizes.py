@@ -90,10 +90,8 @@ class Encoder(MessageEncoder[Message]):
         return b"".join(bytes(part) for part in wire.data) if wire.data else None
 
     def _claimed(self, wire: Message, claim: Claim) -> Message:
-        return wire._replace(
-            data=[b""],
-            application_properties=marked(wire.application_properties or {}, claim),
-        )
+        properties = marked(wire.application_properties or {}, claim)
+        return wire._replace(data=[b""], application_properties=properties)
 
 
 def framed(size: int) -> int:

@@ -108,8 +108,7 @@ def test_receiving_begins_where_the_table_says(stored, partition, policy, expect
 
 
 def test_the_default_is_the_earliest_event_and_never_the_latest():
-    assert start(None, state(), PositionPolicy()).earliest
-    assert not Start(sequence_number=0).earliest
+    assert start(None, state(), PositionPolicy()) == Start(note="no checkpoint: from the earliest event")
 
 
 def test_the_offset_travels_with_the_position():

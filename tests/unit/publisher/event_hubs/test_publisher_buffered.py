@@ -355,7 +355,7 @@ async def test_an_event_that_waits_for_room_when_the_producer_is_closed_is_refus
 @in_virtual_time
 async def test_a_callback_that_fails_is_logged_and_stops_nothing(caplog):
     scene = Scene(max_events=1)
-    scene.buffered._on_published = lambda told: 1 / 0
+    scene.buffered.on_published = lambda told: 1 / 0
     with caplog.at_level(logging.ERROR):
         await scene.fill(events("a", "b"), partition_id="0")
         await scene.buffered.close()
@@ -374,7 +374,7 @@ async def test_callbacks_may_be_coroutines_and_the_next_set_waits_for_them():
         await asyncio.sleep(1.0)
         seen.append(f"end {told.starting_sequence_number}")
 
-    scene.buffered._on_published = slow
+    scene.buffered.on_published = slow
     await scene.fill(events("a", "b"), partition_id="0")
     await scene.buffered.close()
     assert seen == ["begin 1", "end 1", "begin 2", "end 2"]
@@ -531,14 +531,14 @@ async def test_an_event_whose_partition_is_opened_while_the_producer_is_closed_i
 
     scene = Scene(max_wait=0.0)
     opened = asyncio.Event()
-    ask = scene.buffered._producer.max_message_size
+    ask = scene.buffered.producer.max_message_size
 
     async def late(partition_id):
         size = await ask(partition_id)
         await opened.wait()
         return size
 
-    scene.buffered._producer.max_message_size = late
+    scene.buffered.producer.max_message_size = late
     enqueuing = asyncio.create_task(scene.buffered.enqueue(event("a"), partition_id="0"))
     await asyncio.sleep(0.1)
     await scene.buffered.close()
