@@ -51,11 +51,9 @@ class Export(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Wanted(Struct, frozen=True):
-    """Where `set` shall put partitions; one of the fields is given."""
+    """Where `set` shall put partitions: after an event (-1: before the first), or at a time; else after the latest."""
 
     sequence_number: int | None = None
-    earliest: bool = False
-    latest: bool = False
     time: float | None = None
 
 
@@ -120,7 +118,8 @@ class CheckpointCommands:
             raise typer.BadParameter("--from names its partitions itself")
         if from_ is None and bool(partition) == all_:
             raise typer.BadParameter("give --partition (or several), or --all")
-        wanted = Wanted(sequence_number, earliest, latest, None if time_ is None else _moment(time_))
+        settled = NOTHING_SETTLED if earliest else sequence_number
+        wanted = Wanted(settled, None if time_ is None else _moment(time_))
         file = None if from_ is None else _file(from_)
 
         partitions = partition or []
@@ -214,15 +213,13 @@ async def _target(
 ) -> Checkpoint:
     state = await receiver.state(partition)
     last = Checkpoint(partition, state.last_sequence_number, state.last_offset)
-    if wanted.latest:
-        return last
     if wanted.time is not None:
         if state.empty or wanted.time > state.last_enqueued_at:
             return last
         epoch = stored.epoch if isinstance(stored, Checkpoint) else 0
         first = await _first_since(receiver, partition, wanted.time, epoch + 1)
         return Checkpoint(partition, first - 1, "")
-    settled = NOTHING_SETTLED if wanted.earliest or wanted.sequence_number is None else wanted.sequence_number
+    settled = last.sequence_number if wanted.sequence_number is None else wanted.sequence_number
     if settled > last.sequence_number:
         raise TidemarkError(
             f"partition {partition} ends at event {last.sequence_number}; accepted: -1 to {last.sequence_number}, "

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from consumer.cli.support import errors
 from consumer.config import ConsumerConfig, read_config
 from consumer.errors import OrphanedError
 from consumer.running.supervisor import supervise
@@ -25,7 +25,6 @@ from foundation.errors import TidemarkError
 from foundation.logs import keep_secrets_from_logs, quiet_sdks
 from foundation.sanitize import without_secrets
 
-errors = Console(stderr=True)
 log = logging.getLogger("tidemark.consumer")
 
 STDIN = 0  # its file descriptor

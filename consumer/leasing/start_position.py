@@ -142,7 +142,8 @@ def _after(checkpoint: Checkpoint, state: PartitionState, policy: PositionPolicy
     if position == NOTHING_SETTLED and not checkpoint.beyond:
         return _beginning("earliest", state, "nothing settled yet")
     begin = _oldest(state)
-    gap = max(0, begin - position - 1) - _settled_before(begin, checkpoint)
+    settled = sum(max(0, min(last, begin - 1) - first + 1) for first, last in checkpoint.beyond)
+    gap = max(0, begin - position - 1) - settled
     if begin <= position + 1:
         if position == NOTHING_SETTLED:
             return _beginning("earliest", state, "nothing settled below what is")
@@ -157,8 +158,3 @@ def _oldest(state: PartitionState) -> int:
     """The oldest event left, or the next one to come."""
     # Of an empty partition the begin may say anything: nothing up to the last event is left.
     return state.last_sequence_number + 1 if state.empty else state.begin_sequence_number
-
-
-def _settled_before(begin: int, checkpoint: Checkpoint) -> int:
-    """How many events above the mark and below `begin` were settled."""
-    return sum(max(0, min(last, begin - 1) - first + 1) for first, last in checkpoint.beyond)

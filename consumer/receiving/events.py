@@ -47,8 +47,11 @@ def to_event(partition: str, data: EventData) -> Event:
 def _body(message: Any) -> tuple[bytes, str | None]:
     if message.body_type is AmqpMessageBodyType.DATA:
         return b"".join(message.body), None
-    kind = message.body_type.value
-    return _rendered(message.body, kind), f"the body is an AMQP {kind}, not data"
+    body = message.body
+    if message.body_type is AmqpMessageBodyType.SEQUENCE:
+        body = [list(section) for section in body]
+    rendered = body if isinstance(body, bytes) else repr(body).encode(errors="replace")
+    return rendered, f"the body is an AMQP {message.body_type.value}, not data"
 
 
 def last_enqueued(batch: Sequence[EventData]) -> int | None:
@@ -69,9 +72,3 @@ def _plain(value: Any) -> Any:
         return value.decode()
     except UnicodeDecodeError:
         return value
-
-
-def _rendered(body: Any, kind: str) -> bytes:
-    if kind == AmqpMessageBodyType.SEQUENCE.value:
-        body = [list(section) for section in body]
-    return body if isinstance(body, bytes) else repr(body).encode(errors="replace")

@@ -76,10 +76,7 @@ class ConsumerProcess:
         """Consumes until `stop`; how it ended. Raises TidemarkError, which has the exit status."""
         log.info(
             "consumer %s: hub %s, group %s, sink %s%s, rate %s, instance %s",
-            self.config.name,
-            self.config.hub,
-            self.config.consumer_group,
-            self.config.sink,
+            *(self.config.name, self.config.hub, self.config.consumer_group, self.config.sink),
             " (dry run: nothing is written)" if self.config.dry_run else "",
             "unlimited" if self._rate is None else f"{self._rate:g}/s",
             self.owner,

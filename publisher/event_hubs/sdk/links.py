@@ -13,7 +13,7 @@ from importlib import import_module
 
 from azure.eventhub import EventDataBatch
 from azure.eventhub.aio import EventHubProducerClient
-from azure.eventhub.exceptions import AuthenticationError, ConnectError, EventDataError, EventHubError
+from azure.eventhub.exceptions import AuthenticationError, EventDataError, EventHubError
 
 from publisher.cancellation import is_unexpected
 from publisher.errors import MessageTooLargeError, UnsupportedPublishingError
@@ -182,8 +182,7 @@ class _PublicLink:
 
 
 def _not_opened(error: Exception, doing: str) -> LinkError:
-    refused = isinstance(error, AuthenticationError) or (
-        isinstance(error, ConnectError | EventHubError) and "not-found" in str(error)
-    )
+    missing = isinstance(error, EventHubError) and "not-found" in str(error)
+    refused = missing or isinstance(error, AuthenticationError)
     kind = FailureKind.REFUSED if refused else FailureKind.NOT_STORED
     return LinkError(kind, f"{doing}: {type(error).__name__}: {error}", link_lost=True)

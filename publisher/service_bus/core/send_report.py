@@ -149,16 +149,12 @@ class SendReport:
     def summary(self) -> str:
         """One line for a log or an error."""
         parts = [f"{len(self.sent)} sent in {self.batches} batches"]
-        if self.unknown:
-            parts.append(f"{len(self.unknown)} unknown (first: {_first(self.unknown)})")
-        if self.unsent:
-            parts.append(f"{len(self.unsent)} not sent (first: {_first(self.unsent)})")
+        for items, fate in ((self.unknown, "unknown"), (self.unsent, "not sent")):
+            if items:
+                first = f"index {items[0].index}, message id {items[0].message_id}"
+                parts.append(f"{len(items)} {fate} (first: {first})")
         if self.refused:
             parts.append(f"{len(self.refused)} refused (first: index {self.refused[0].index})")
         if not self.exhausted:
             parts.append(f"the iterable not read from index {self.next_index} on")
         return ", ".join(parts)
-
-
-def _first(items: tuple[Outgoing, ...]) -> str:
-    return f"index {items[0].index}, message id {items[0].message_id}"

@@ -39,14 +39,12 @@ _LIMIT = re.compile(r"limit \((\d+) bytes\)")
 _WAIT = re.compile(r"wait (\d+(?:\.\d+)?) seconds?")
 
 # Refusals that pass: the service is busy, is moving the entity, or stumbled.
-_PASSING = frozenset(
-    (
-        "com.microsoft:server-busy",
-        "com.microsoft:container-close",
-        "com.microsoft:entity-being-moved",
-        "amqp:internal-error",
-    )
-)
+_PASSING = {
+    "com.microsoft:server-busy",
+    "com.microsoft:container-close",
+    "com.microsoft:entity-being-moved",
+    "amqp:internal-error",
+}
 
 
 class Link(public_sdk.Link):
