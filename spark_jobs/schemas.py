@@ -9,26 +9,15 @@ from __future__ import annotations
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import types as T  # noqa: N812 - the name everybody knows
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
-_TYPES: dict[str, T.DataType] = {
-    "text": T.StringType(),
-    "int": T.IntegerType(),
-    "long": T.LongType(),
-    "double": T.DoubleType(),
-    "time": T.TimestampType(),
-    "flag": T.BooleanType(),
-    "bytes": T.BinaryType(),
-    "texts": T.MapType(T.StringType(), T.StringType()),
-    "numbers": T.MapType(T.StringType(), T.DoubleType()),
-}
+from spark_jobs import arrow_columns
 
 
 def row_schema(text: str, **others: T.DataType) -> T.StructType:
-    """A schema of "name type, name type": of these types, and of `others` by the name that the text has for them."""
-    types = {**_TYPES, **others}
-    columns = (column.split() for column in text.split(","))
-    return T.StructType([T.StructField(name, types[kind]) for name, kind in columns])
+    """A schema of "name kind, name kind": of `arrow_columns.KINDS`, and of `others` by the name that the text has for them."""
+    types = {kind: from_arrow_type(arrow) for kind, arrow in arrow_columns.KINDS.items()} | others
+    return T.StructType([T.StructField(name, types[kind]) for name, kind in arrow_columns.named_kinds(text)])
 
 
 def arrow_schema(schema: T.StructType) -> pa.Schema:
@@ -36,10 +25,7 @@ def arrow_schema(schema: T.StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC")
 
 
-EVENTS = row_schema("""
-    hub text, partition text, sequence_number long, offset text, enqueued_at time, body bytes,
-    properties texts, system_properties texts, file text
-""")
+EVENTS = row_schema(arrow_columns.EVENTS)
 """Events of a hub, from capture files or live (`file` is then null). (`hub`, `partition`, `sequence_number`) identify
 an event. Values of properties are texts: numbers as JSON writes them, bytes that are no UTF-8 as base64.
 """

@@ -96,9 +96,8 @@ def run(
     fmt: str = "parquet",
 ) -> Sequence[str]:
     """Backfills, and reports into `folder`; returns what to tell. Raises JobError."""
-    Results.begin(
-        spark, folder, job=NAME, fmt=fmt
-    )  # what is wrong with it is told before anything is written
+    # What is wrong with the folder is told before anything is written.
+    Results.begin(spark, folder, job=NAME, fmt=fmt)
     positions = read_capture(spark, capture, quarantine=quarantine, columns=(*POSITION, "enqueued_at"))
     events = read_capture(spark, capture, quarantine=quarantine)
     done = backfill(events, selection, settings, environment, positions=positions)

@@ -64,17 +64,16 @@ def run(spark: SparkSession, settings: Settings) -> str:
     check_format(settings.fmt)
     plan, targets = read_settings(settings.grid, settings.config, settings.app_settings or os.environ)
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
-    recorded = cached(histories(extract(spark, settings)))
     before = str(spark.conf.get(BATCH_SETTING))
-    try_setting(spark, BATCH_SETTING, HISTORIES_PER_BATCH)
-    try:
-        with watch(spark, "reading the history"):
-            names = [row.target for row in collected(recorded.select("target"))]
-        job = plan_job(plan, targets, names)
-        found, rows = backtest(spark, job, recorded, names)
-    finally:
-        try_setting(spark, BATCH_SETTING, before)  # the session may be a notebook's
-        recorded.unpersist()
+    with cached(histories(extract(spark, settings))) as recorded:
+        try_setting(spark, BATCH_SETTING, HISTORIES_PER_BATCH)
+        try:
+            with watch(spark, "reading the history"):
+                names = [row.target for row in collected(recorded.select("target"))]
+            job = plan_job(plan, targets, names)
+            found, rows = backtest(spark, job, recorded, names)
+        finally:
+            try_setting(spark, BATCH_SETTING, before)  # the session may be a notebook's
     return load(spark, results, settings, found, rows)
 
 

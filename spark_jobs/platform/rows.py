@@ -6,6 +6,8 @@ UTC comes as 13:00, and in autumn an hour comes twice. So jobs collect with the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -51,12 +53,17 @@ def between(frame: DataFrame, time: str, since: datetime | None, until: datetime
     return frame if until is None else frame.where(F.col(time) < F.lit(until))
 
 
-def cached(frame: DataFrame) -> DataFrame:
-    """The frame, kept for several actions where the session allows that (serverless compute does not): else made anew."""
+@contextmanager
+def cached(frame: DataFrame) -> Iterator[DataFrame]:
+    """The frame, kept for the actions of the block where the session allows that (serverless compute does not): else it is
+    made anew for each.
+    """
+    with suppress(PySparkException):
+        frame = frame.persist()
     try:
-        return frame.persist()
-    except PySparkException:
-        return frame
+        yield frame
+    finally:
+        frame.unpersist()
 
 
 def _moment(microseconds: Any) -> datetime | None:

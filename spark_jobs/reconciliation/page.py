@@ -86,7 +86,9 @@ def build(found: Findings) -> Report:
     if found.hours:
         _maps(report, found)
     _unsettled(report, found)
-    _duplicates(report, found)
+    columns = "partition sequence_number enqueued_at kind documents letters document_id"
+    total = found.duplicates_total
+    _listed(report, "Settled twice", found.duplicates, columns, total=total, table="duplicates")
     _gaps(report, found)
     _partitions(report, found)
     return report
@@ -203,9 +205,21 @@ _HEADERS = {
 
 
 def _listed(
-    report: Report, rows: Sequence[Mapping[str, Any]], columns: str, *, total: int, table: str, more: str = ""
+    report: Report,
+    heading: str,
+    rows: Sequence[Mapping[str, Any]],
+    columns: str,
+    *,
+    total: int,
+    table: str,
+    text: str = "",
+    more: str = "",
 ) -> None:
-    """The rows' `columns`; `total` are in the table of this name."""
+    """The rows' `columns`; `total` are in the table of this name, and where there are none nothing is said."""
+    if not total:
+        return
+    report.heading(heading)
+    report.text(text)
     names = columns.split()
     which = (
         f"All {number(total)}" if len(rows) == total else f"The first {number(len(rows))} of {number(total)}"
@@ -226,14 +240,12 @@ def _cell(name: str, value: Any) -> object:
 
 
 def _unsettled(report: Report, found: Findings) -> None:
-    if not found.unsettled_total:
-        return
-    report.heading("Not settled")
     folder = _folder([row["file"] for row in found.unsettled if row["file"]])
     rows = [{**row, "file": row["file"] and row["file"].removeprefix(folder)} for row in found.unsettled]
     columns = "partition sequence_number enqueued_at status document_id rejection file"
     more = f" Files are in {folder}." if folder else ""
-    _listed(report, rows, columns, total=found.unsettled_total, table="unsettled", more=more)
+    total = found.unsettled_total
+    _listed(report, "Not settled", rows, columns, total=total, table="unsettled", more=more)
 
 
 def _folder(files: Sequence[str]) -> str:
@@ -242,19 +254,8 @@ def _folder(files: Sequence[str]) -> str:
     return prefix[: prefix.rfind("/") + 1]
 
 
-def _duplicates(report: Report, found: Findings) -> None:
-    if not found.duplicates_total:
-        return
-    report.heading("Settled twice")
-    columns = "partition sequence_number enqueued_at kind documents letters document_id"
-    _listed(report, found.duplicates, columns, total=found.duplicates_total, table="duplicates")
-
-
 def _gaps(report: Report, found: Findings) -> None:
-    if not found.gaps_total:
-        return
-    report.heading("Missing sequence numbers")
-    report.text(
+    text = (
         "'Between files': whole capture files are missing. 'Within a file': the hub itself does not have them. 'Expired': "
         "between the checkpoint and the first event that is left. Numbers that are known from documents or dead "
         "letters are settled: only the events' capture is missing."
@@ -264,7 +265,8 @@ def _gaps(report: Report, found: Findings) -> None:
         for row in found.gaps
     ]
     columns = "partition sequence_numbers missing settled where enqueued_after enqueued_before"
-    _listed(report, rows, columns, total=found.gaps_total, table="gaps")
+    heading, total = "Missing sequence numbers", found.gaps_total
+    _listed(report, heading, rows, columns, total=total, table="gaps", text=text)
 
 
 def _partitions(report: Report, found: Findings) -> None:

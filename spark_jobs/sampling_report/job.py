@@ -85,42 +85,38 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
         seen = Observation()
         stored = chosen(events, found.event, settings.since, settings.until)
         stored = stored.observe(seen, F.count(F.lit(1)).alias("rows"))
-        kept = cached(once(stored) if found.with_ids else stored)
-    try:
+    with cached(once(stored) if found.with_ids else stored) as kept:
         rows = kept.count()
         if not rows:
             raise InputError(f"{settings.input} holds none of the events between --from and --to")
         _check_measurement(kept, settings)
         return _judged(spark, results, kept, found, settings, copies=seen.get["rows"] - rows)
-    finally:
-        kept.unpersist()
 
 
 def _judged(
     spark: SparkSession, results: Results, kept: DataFrame, found: _Found, settings: Settings, *, copies: int
 ) -> tuple[page.Findings, str]:
-    with watch(spark, "counting and correcting"):
-        bins = cached(_bins(kept, found, settings, settings.bin))
-        rows = collected(bins.orderBy("bin_start"))
-        daily = rows if settings.bin == DAY else collected(_bins(kept, found, settings, DAY))
-    days = _days(daily, found, settings)
-    analysis = analyse(days, settings.rules)
-    with watch(spark, "comparing what changed"):
-        changed = _changes(kept, days, analysis)
-    lost = {
-        place: missing
-        for place, finding in enumerate(analysis.findings)
-        if (missing := lost_events(days, analysis.count, finding)) is not None
-    }
-    question = Question(found.event, settings.measurement, settings.bin, settings.since, settings.until)
-    findings = page.Findings(question, found.source, rows, copies, days, analysis, changed, lost)
-    with watch(spark, f"writing {settings.output}"):
-        results.write("bins", bins)
-        table = spark.createDataFrame(_rows(analysis, changed, lost), FINDINGS)
-        results.write("findings", table.coalesce(1))
-        results.publish()
-        path = write_report(spark, page.build(findings), settings.output)
-    bins.unpersist()
+    with cached(_bins(kept, found, settings, settings.bin)) as bins:
+        with watch(spark, "counting and correcting"):
+            rows = collected(bins.orderBy("bin_start"))
+            daily = rows if settings.bin == DAY else collected(_bins(kept, found, settings, DAY))
+        days = _days(daily, found, settings)
+        analysis = analyse(days, settings.rules)
+        with watch(spark, "comparing what changed"):
+            changed = _changes(kept, days, analysis)
+        lost = {
+            place: missing
+            for place, finding in enumerate(analysis.findings)
+            if (missing := lost_events(days, analysis.count, finding)) is not None
+        }
+        question = Question(found.event, settings.measurement, settings.bin, settings.since, settings.until)
+        findings = page.Findings(question, found.source, rows, copies, days, analysis, changed, lost)
+        with watch(spark, f"writing {settings.output}"):
+            results.write("bins", bins)
+            table = spark.createDataFrame(_rows(analysis, changed, lost), FINDINGS)
+            results.write("findings", table.coalesce(1))
+            results.publish()
+            path = write_report(spark, page.build(findings), settings.output)
     return findings, path
 
 

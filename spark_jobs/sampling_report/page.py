@@ -159,27 +159,18 @@ def _curves(found: Findings, fit: Fit | None, *, sums: bool) -> Figure:
     raw = [each.raw_sum if sums else each.rows for each in found.bins]
     corrected = [each.corrected_sum if sums else each.corrected_count for each in found.bins]
     errors = [each.corrected_sum_error if sums else each.corrected_count_error for each in found.bins]
-    low = [
-        plots.drawn_value(value) - 2 * (error or 0) for value, error in zip(corrected, errors, strict=True)
+    band = [
+        (plots.drawn_value(value), 2 * (error or 0)) for value, error in zip(corrected, errors, strict=True)
     ]
-    high = [
-        plots.drawn_value(value) + 2 * (error or 0) for value, error in zip(corrected, errors, strict=True)
-    ]
+    low, high = [value - error for value, error in band], [value + error for value, error in band]
     mark = "o" if len(times) < ROWS_SHOWN else None
     axes.fill_between(times, low, high, color=plots.BLUE, alpha=0.2, linewidth=0)
     for values, colour, label in ((raw, plots.ORANGE, "raw"), (corrected, plots.BLUE, "corrected")):
-        axes.plot(
-            times, list(map(plots.drawn_value, values)), color=colour, label=label, marker=mark, markersize=3
-        )
+        drawn = list(map(plots.drawn_value, values))
+        axes.plot(times, drawn, color=colour, label=label, marker=mark, markersize=3)
     if fit is not None and fit.breaks and found.question.bin == timedelta(days=1):
-        axes.plot(
-            [_midnight(day.day) for day in found.days],
-            fit.unbroken,
-            color=plots.INK,
-            linewidth=0.8,
-            linestyle=":",
-            label="without a break",
-        )
+        days, label = [_midnight(day.day) for day in found.days], "without a break"
+        axes.plot(days, fit.unbroken, color=plots.INK, linewidth=0.8, linestyle=":", label=label)
     axes.set_ylim(bottom=min([0.0, *(value for value in low if not isnan(value))]))
     axes.set_ylabel(f"{'sum' if sums else 'events'} per {_width(found.question.bin)}")
     _finish(axes, found)

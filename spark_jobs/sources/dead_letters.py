@@ -43,7 +43,7 @@ class DeadLetterSource(Source):
     SCHEMA = DEAD_LETTERS
 
     def reader(self, schema: StructType) -> DeadLetterReader:  # noqa: ARG002 - the base's signature
-        return DeadLetterReader({name.lower(): value for name, value in self.options.items()})
+        return DeadLetterReader(self.options)
 
 
 class DeadLetterReader(DataSourceReader):
@@ -55,7 +55,7 @@ class DeadLetterReader(DataSourceReader):
         self._settings = settings_in("dead_letters", lowered)
         with job_errors():
             self._config = read_config(self._settings)
-        self._wanted = [part.strip() for part in options.get("partitions", "").split(",") if part.strip()]
+        self._wanted = [part.strip() for part in lowered.get("partitions", "").split(",") if part.strip()]
 
     def partitions(self) -> Sequence[InputPartition]:
         return [InputPartition(each) for each in self._wanted] or [InputPartition(None)]

@@ -17,9 +17,7 @@ from spark_jobs.telemetry_aggregation.minutes.windows import floor_to, in_window
 from spark_jobs.telemetry_aggregation.schemas import SCALING
 
 COUNTS = ("decisions", "wanted_out", "wanted_in", "scaled_out", "scaled_in", "failed")
-_NOT_DONE = [
-    outcome.value for outcome in (EffectOutcome.REFUSED, EffectOutcome.FAILED, EffectOutcome.EXPIRED)
-]
+_NOT_DONE = [EffectOutcome.REFUSED.value, EffectOutcome.FAILED.value, EffectOutcome.EXPIRED.value]
 HOUR_MICROS = 3600 * MICROS
 
 
@@ -41,14 +39,15 @@ def scaling_states(log: DataFrame, *, since: Column, until: Column, hold: int) -
     """
     counted = _counts(log.where(micros("at") >= since))
     known = _known(points(log), since, until, hold)
-    names = [*COUNTS, "capacity_min", "capacity_max", "known", "integral"]
     both = counted.unionByName(known, allowMissingColumns=True)
-    return both.groupBy("target", "minute").agg(*(_merge(name) for name in names))
+    return both.groupBy("target", "minute").agg(*_merged())
 
 
-def _merge(name: str) -> Column:
-    merge = {"capacity_min": F.min, "capacity_max": F.max}.get(name, F.sum)
-    return merge(name).alias(name)
+def _merged() -> list[Column]:
+    """Of several states one: hours from minutes."""
+    merges = dict.fromkeys((*COUNTS, "capacity_min", "capacity_max", "known", "integral"), F.sum)
+    merges |= {"capacity_min": F.min, "capacity_max": F.max}
+    return [merge(name).alias(name) for name, merge in merges.items()]
 
 
 def _counts(log: DataFrame) -> DataFrame:
@@ -103,11 +102,7 @@ def scaling(
     states: DataFrame, prices: Mapping[str, float], request_unit_targets: frozenset[str]
 ) -> DataFrame:
     """The table SCALING from minutes. Prices are per instance and hour, or per 100 RU/s and hour."""
-    summed = (
-        in_windows(states)
-        .groupBy("window", "start", "target")
-        .agg(*(_merge(name) for name in (*COUNTS, "capacity_min", "capacity_max", "known", "integral")))
-    )
+    summed = in_windows(states).groupBy("window", "start", "target").agg(*_merged())
     hours = F.col("integral") / F.lit(HOUR_MICROS)
     metered = F.col("target").isin(sorted(request_unit_targets))
     price = F.lit(None).cast("double")

@@ -25,9 +25,8 @@ STATES = from_arrow_schema(cells.STATES)
 def gauge_states(samples: DataFrame, *, distinct: bool = False) -> DataFrame:
     """One row per series and minute, as cells.STATES, from SAMPLES. `distinct` as in cells.states_of."""
     laid = samples.select(*cells.SERIES, micros("at").alias("at"), "value")
-    hour = floor_to(
-        F.col("at"), WINDOWS["1h"]
-    )  # with the series alone, one that is read often would be one task's
+    # With the series alone, one that is read often would be one task's.
+    hour = floor_to(F.col("at"), WINDOWS["1h"])
     return laid.repartition(*cells.SERIES, hour).mapInArrow(partial(_states, distinct=distinct), STATES)
 
 

@@ -30,6 +30,7 @@ from spark_jobs.platform.rows import cached, collected
 from spark_jobs.telemetry_aggregation.datasets import Dataset
 from spark_jobs.telemetry_aggregation.minutes.cells import MINUTE
 from spark_jobs.telemetry_aggregation.minutes.windows import day_of, micros
+from spark_jobs.telemetry_aggregation.schemas import COUNTS
 from spark_jobs.telemetry_aggregation.transforms import distinct
 
 BEGINNING = -(1 << 62)  # before every record, in microseconds
@@ -88,11 +89,8 @@ class Incremental:
 
     def step(self, batch: DataFrame, number: int) -> None:
         """Takes micro-batch `number`; again with the same batch is harmless."""
-        rows = cached(self.dataset.prepare(batch))
-        try:
+        with cached(self.dataset.prepare(batch)) as rows:
             self._take(rows, number)
-        finally:
-            rows.unpersist()
 
     def _take(self, rows: DataFrame, number: int) -> None:
         spark = rows.sparkSession  # the stream's own: foreachBatch runs in a copy of the job's
@@ -106,28 +104,17 @@ class Incremental:
         live = rows.where(valid & (at >= before.closed) & (at <= latest))
         if number > 0:
             live = live.unionByName(read_table(spark, self._open(number - 1)))
-        kept = cached(distinct(live, self.dataset.keys))
-        try:
+        with cached(distinct(live, self.dataset.keys)) as kept:
             duplicates = live.count() - kept.count()
             pieces = self._write_states(kept, before, closed, number)
             self._write_open(kept, closed, number)
-        finally:
-            kept.unpersist()
-        for name, wanted, count in (("late", is_late, seen.late), ("ahead", is_ahead, seen.ahead)):
-            if count:
+        counts = {**seen.asDict(), "duplicates": duplicates}
+        for name, wanted in (("late", is_late), ("ahead", is_ahead)):
+            if counts[name]:
                 write_table(rows.where(wanted), f"{self.aside}/{name}/{self.dataset.name}/batch={number}")
-        mark = Mark(
-            number,
-            newest,
-            closed,
-            before.read + seen.read,
-            before.duplicates + duplicates,
-            before.late + seen.late,
-            before.ahead + seen.ahead,
-            before.invalid + seen.invalid,
-            pieces,
-            before.key if number > 0 else secrets.token_hex(8),
-        )
+        totals = {name: getattr(before, name) + counts[name] for name in COUNTS}
+        key = before.key if number > 0 else secrets.token_hex(8)
+        mark = Mark(number, newest, closed, **totals, pieces=pieces, key=key)
         write_line(spark, msgspec.json.encode(mark).decode(), f"{self._folder}/marks/{number % 2}")
 
     def _before(self, spark: SparkSession, number: int) -> Mark:
@@ -156,8 +143,7 @@ class Incremental:
     def _write_table(
         self, table: str, states: DataFrame, before: Mapping[str, list[Piece]], until: int, number: int
     ) -> dict[str, list[Piece]]:
-        laid = cached(states.where(F.col("minute").isNotNull()).withColumn("day", day_of("minute")))
-        try:
+        with cached(states.where(F.col("minute").isNotNull()).withColumn("day", day_of("minute"))) as laid:
             new = {row.day for row in collected(laid.select("day").distinct())}
             today = _day(until)
             joined = {
@@ -171,13 +157,10 @@ class Incremental:
             piece = Piece(min(set(range(len(taken) + 1)) - taken), number)
             rows = laid
             if joined:
-                old = states_of_days(
-                    laid.sparkSession, self._folder, table, {day: before[day] for day in joined}
-                )
+                days = {day: before[day] for day in joined}
+                old = states_of_days(laid.sparkSession, self._folder, table, days)
                 rows = laid.unionByName(old.withColumn("day", day_of("minute")))
             write_table(rows.coalesce(1), f"{self._folder}/{table}/place={piece.place}", partition_by=["day"])
-        finally:
-            laid.unpersist()
         after = {**before, **{day: [*before.get(day, []), piece] for day in new}}
         return dict(sorted({**after, **{day: [piece] for day in joined}}.items()))
 

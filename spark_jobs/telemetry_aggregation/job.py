@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial, reduce
@@ -26,21 +27,15 @@ from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import between, cached, collected
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.registration import spark_session
+from spark_jobs.telemetry_aggregation import incremental
 from spark_jobs.telemetry_aggregation.capacity import scaling
 from spark_jobs.telemetry_aggregation.datasets import Dataset, States, decisions, metrics, telemetry
 from spark_jobs.telemetry_aggregation.gauges import gauges
-from spark_jobs.telemetry_aggregation.incremental import (
-    BEGINNING,
-    Incremental,
-    Mark,
-    latest_mark,
-    states_of_days,
-)
 from spark_jobs.telemetry_aggregation.inputs import Inputs, read, stream
 from spark_jobs.telemetry_aggregation.minutes.cells import MICROS
 from spark_jobs.telemetry_aggregation.minutes.windows import micros
 from spark_jobs.telemetry_aggregation.sample_files import states_of_files
-from spark_jobs.telemetry_aggregation.schemas import QUALITY, TABLES
+from spark_jobs.telemetry_aggregation.schemas import COUNTS, QUALITY, TABLES
 from spark_jobs.telemetry_aggregation.transforms import distinct, flows
 
 NAME = "telemetry-aggregation"
@@ -112,26 +107,23 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     parts: defaultdict[str, list[DataFrame]] = defaultdict(list)
     quality: list[tuple[object, ...]] = []
-    used: list[DataFrame] = []
-    for dataset in datasets(settings):
-        frame = read(spark, dataset.name, settings.inputs)
-        with watch(spark, f"reading {dataset.name}"):
-            if dataset.name == "metrics":  # as many as there are: aggregated where they are read
-                kept, counts = _kept_samples(frame, settings)
-                states: States = {"gauges": kept}
-            else:
-                given = between(frame, "at", settings.since, settings.until)
-                kept, newest, counts = _kept(dataset, given, latest(settings))
-                states = dataset.states(kept, F.lit(BEGINNING), F.lit(newest))
-        used.append(kept)
-        quality.append((dataset.name, *counts))
-        for name, part in states.items():
-            parts[name].append(part)
-    for name, table in tables_of(parts, settings).items():
-        with watch(spark, f"writing {name}"):
-            results.write(name, table)
-    for frame in used:
-        frame.unpersist()
+    with ExitStack() as used:
+        for dataset in datasets(settings):
+            frame = read(spark, dataset.name, settings.inputs)
+            with watch(spark, f"reading {dataset.name}"):
+                if dataset.name == "metrics":  # as many as there are: aggregated where they are read
+                    kept, counts = _kept_samples(frame, settings, used)
+                    states: States = {"gauges": kept}
+                else:
+                    given = between(frame, "at", settings.since, settings.until)
+                    kept, newest, counts = _kept(dataset, given, latest(settings), used)
+                    states = dataset.states(kept, F.lit(incremental.BEGINNING), F.lit(newest))
+            quality.append((dataset.name, *counts))
+            for name, part in states.items():
+                parts[name].append(part)
+        for name, table in tables_of(parts, settings).items():
+            with watch(spark, f"writing {name}"):
+                results.write(name, table)
     return _report(spark, results, quality, settings)
 
 
@@ -139,8 +131,9 @@ Counts = tuple[int, int, int, int, int]
 """As QUALITY has them: read, twice there, late, ahead of the clock, invalid."""
 
 
-def _kept(dataset: Dataset, frame: DataFrame, limit: int) -> tuple[DataFrame, int, Counts]:
-    """The valid records until `limit` (microseconds), each once and cached; the newest's time; what became of all.
+def _kept(dataset: Dataset, frame: DataFrame, limit: int, used: ExitStack) -> tuple[DataFrame, int, Counts]:
+    """The valid records until `limit` (microseconds), each once and cached while `used` lasts; the newest's time; what
+    became of all.
 
     Raises InputError when there is none: an empty input is an error of the path more often than a quiet day.
     """
@@ -153,7 +146,7 @@ def _kept(dataset: Dataset, frame: DataFrame, limit: int) -> tuple[DataFrame, in
         F.count_if(~valid).alias("invalid"),
         F.count_if(valid & (at > limit)).alias("ahead"),
     )
-    kept = cached(distinct(rows.where(valid & (at <= limit)), dataset.keys))
+    kept = used.enter_context(cached(distinct(rows.where(valid & (at <= limit)), dataset.keys)))
     [row] = collected(kept.select(F.count("*").alias("kept"), F.max(at).alias("newest")))
     if not row.kept:
         raise InputError(f"--{dataset.name} holds no valid record in the time asked for")
@@ -162,11 +155,11 @@ def _kept(dataset: Dataset, frame: DataFrame, limit: int) -> tuple[DataFrame, in
     return kept, row.newest, (counts["read"], twice, 0, counts["ahead"], counts["invalid"])
 
 
-def _kept_samples(frame: DataFrame, settings: Settings) -> tuple[DataFrame, Counts]:
+def _kept_samples(frame: DataFrame, settings: Settings, used: ExitStack) -> tuple[DataFrame, Counts]:
     """As `_kept`, but already the states of minutes."""
     limit = datetime.fromtimestamp(latest(settings) / MICROS, UTC)
     until = limit if settings.until is None else min(settings.until, limit)
-    states = cached(states_of_files(frame, settings.since, until))
+    states = used.enter_context(cached(states_of_files(frame, settings.since, until)))
     # Files tell the times they hold, so there is next to nothing to read for this.
     ahead = between(frame, "at", max(settings.since or limit, limit), settings.until).count()
     [row] = collected(states.agg(*(F.sum(name).alias(name) for name in ("samples", "copies", "invalid"))))
@@ -195,7 +188,7 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
     assert settings.checkpoint is not None  # noqa: S101 - the caller's contract
     queries = []
     for dataset in datasets(settings):
-        taken = Incremental(
+        taken = incremental.Incremental(
             dataset,
             f"{settings.checkpoint}/state",
             late=round(settings.late * MICROS),
@@ -233,7 +226,7 @@ def publish(spark: SparkSession, settings: Settings) -> str:
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
     given = datasets(settings)
     state = f"{settings.checkpoint}/state"
-    marks = {each.name: latest_mark(spark, state, each) for each in given}
+    marks = {each.name: incremental.latest_mark(spark, state, each) for each in given}
     sources = {name: _sources(name, marks, settings) for each in given for name in each.tables}
     changed = {name: results.changed(name, days) for name, days in sources.items()}
     parts: defaultdict[str, list[DataFrame]] = defaultdict(list)
@@ -242,7 +235,8 @@ def publish(spark: SparkSession, settings: Settings) -> str:
             pieces = marks[dataset.name].pieces.get(name, {})
             wanted = {day: pieces[day] for day in changed[name] if pieces.get(day)}
             if wanted:
-                parts[name].append(states_of_days(spark, f"{state}/{dataset.name}", name, wanted))
+                states = incremental.states_of_days(spark, f"{state}/{dataset.name}", name, wanted)
+                parts[name].append(states)
     made = tables_of(parts, settings)
     for name, days in sources.items():
         with watch(spark, f"writing {name}, {len(changed[name])} of {len(days)} days"):
@@ -252,14 +246,11 @@ def publish(spark: SparkSession, settings: Settings) -> str:
                 results.write_days(name, made.get(name, empty), start, days)
             else:
                 results.write(name, empty)
-    quality = [
-        (name, mark.read, mark.duplicates, mark.late, mark.ahead, mark.invalid)
-        for name, mark in marks.items()
-    ]
+    quality = [(name, *(getattr(mark, count) for count in COUNTS)) for name, mark in marks.items()]
     return _report(spark, results, quality, settings)
 
 
-def _sources(name: str, marks: Mapping[str, Mark], settings: Settings) -> dict[str, str]:
+def _sources(name: str, marks: Mapping[str, incremental.Mark], settings: Settings) -> dict[str, str]:
     """By day, what a table's rows are made of: the pieces of states, and the settings that go into them."""
     days: dict[str, list[str]] = {}
     for dataset, mark in sorted(marks.items()):

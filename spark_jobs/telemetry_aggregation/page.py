@@ -253,7 +253,7 @@ def _quality(report: Report, quality: Sequence[Row]) -> None:
     report.heading("What was read")
     report.table(
         ["input", "rows read", "duplicates dropped", "too late", "ahead of the clock", "invalid"],
-        [[row.input, row.read, row.duplicates, row.late, row.ahead, row.invalid] for row in quality],
+        quality,
         caption=(
             "Rows that came after their minute was closed are in the folder late; rows of a time that had not come yet, from"
             " a clock that is ahead, are left out, and a stream keeps them in the folder ahead; invalid samples are no finite"

@@ -54,5 +54,7 @@ so. `cost` is null without a price.
 
 TABLES = {"gauges": GAUGES, "flows": FLOWS, "scaling": SCALING}
 
-QUALITY = row_schema("input text, read long, duplicates long, late long, ahead long, invalid long")
+COUNTS = ("read", "duplicates", "late", "ahead", "invalid")
+
+QUALITY = row_schema(f"input text, {', '.join(f'{name} long' for name in COUNTS)}")
 """What became of the rows of each input: all that were read are aggregated but for these. `ahead`: of a time that has not come yet."""

@@ -3,6 +3,7 @@
 import math
 import random
 import re
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -294,7 +295,7 @@ def test_capacity_hours_equal_a_plain_integral_and_silence_is_unknown(spark) -> 
 
 
 def run_states(spark, dataset, frame, settings=job.Settings(inputs=Inputs())):  # noqa: B008 - frozen
-    kept, newest, _ = job._kept(dataset, frame, EVER)
+    kept, newest, _ = job._kept(dataset, frame, EVER, ExitStack())
     states = dataset.states(kept, F.lit(BEGINNING), F.lit(newest))
     return job.tables_of({name: [frame] for name, frame in states.items()}, settings)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from math import gcd, isnan
 
 import numpy as np
@@ -116,15 +117,7 @@ def steps_between(load: Load, begin: float, end: float) -> tuple[int, int]:
 
 def known_spans(load: Load, first: int, last: int) -> Sequence[tuple[float, float]]:
     """The known times among steps `first` to `last`, as intervals of epoch times."""
-    spans: list[tuple[float, float]] = []
-    begin: int | None = None
     if load.whole:
         return ((load.start + first * load.step, load.start + last * load.step),)
-    for index in range(first, last + 1):
-        inside = index < last and load.known[index]
-        if inside and begin is None:
-            begin = index
-        elif not inside and begin is not None:
-            spans.append((load.start + begin * load.step, load.start + index * load.step))
-            begin = None
-    return spans
+    runs = [list(run) for known, run in groupby(range(first, last), load.known.__getitem__) if known]
+    return [(load.start + run[0] * load.step, load.start + (run[-1] + 1) * load.step) for run in runs]

@@ -185,9 +185,8 @@ def _chained(reader: Reader, layout: Layout, starts: Ints, ends: Ints, count: in
     size, offset = reader.longs(reader.longs(begins)[1])
     due = reader.after(offset, size)
     index = np.minimum(np.searchsorted(starts, due), len(starts) - 1)
-    following = np.where(
-        starts[index] == due, index + 1, 0
-    ).tolist()  # as an index into `begins`; 0 is the end
+    # As an index into `begins`; 0 is the end.
+    following = np.where(starts[index] == due, index + 1, 0).tolist()
     true: list[int] = []
     at = 0
     while len(true) < count and (at := following[at]):

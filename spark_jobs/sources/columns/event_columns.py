@@ -15,23 +15,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
+from spark_jobs.arrow_columns import EVENTS, arrow_columns
 from spark_jobs.sources.columns.avro_container import CorruptFileError
 
-_TEXTS = pa.map_(pa.string(), pa.string())
-TYPES: dict[str, pa.DataType] = {
-    "hub": pa.string(),
-    "partition": pa.string(),
-    "sequence_number": pa.int64(),
-    "offset": pa.string(),
-    "enqueued_at": pa.timestamp("us", "UTC"),
-    "body": pa.binary(),
-    "properties": _TEXTS,
-    "system_properties": _TEXTS,
-    "file": pa.string(),
-}
-"""`spark_jobs.schemas.EVENTS` as Arrow knows it."""
-
-EVENT_COLUMNS = tuple(TYPES)
+_SCHEMA = arrow_columns(EVENTS)
+EVENT_COLUMNS = tuple(_SCHEMA.names)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -69,9 +57,8 @@ def batch_of(rows: Iterable[EventRow], origin: Origin, columns: Collection[str])
     for name in ("properties", "system_properties"):
         values[name] = list(map(_texts, values[name]))
     chosen = [column for column in EVENT_COLUMNS if column in columns]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(values[column], TYPES[column]) for column in chosen], names=chosen
-    )
+    arrays = [pa.array(values[column], _SCHEMA.field(column).type) for column in chosen]
+    return pa.RecordBatch.from_arrays(arrays, names=chosen)
 
 
 def _texts(values: Mapping[str, Any]) -> list[tuple[str, str | None]]:

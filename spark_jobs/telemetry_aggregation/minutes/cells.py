@@ -16,6 +16,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from numpy.typing import NDArray
 
+from spark_jobs.arrow_columns import arrow_columns
 from spark_jobs.telemetry_aggregation.minutes.buckets import (
     BITS,
     MIDDLE,
@@ -33,50 +34,24 @@ WINDOWS: dict[str, int] = {"1m": MINUTE, "1h": 60 * MINUTE, "1d": 24 * 60 * MINU
 
 SERIES = ("subject", "part", "metric")
 
-SAMPLES = pa.schema([*((name, pa.string()) for name in SERIES), ("at", pa.int64()), ("value", pa.float64())])
+SAMPLES = arrow_columns("subject text, part text, metric text, at long, value double")
 """`at` in microseconds since the epoch."""
 
-STATES = pa.schema(
-    [
-        *((name, pa.string()) for name in SERIES),
-        ("minute", pa.int64()),
-        ("samples", pa.int64()),
-        ("total", pa.float64()),
-        ("min", pa.float64()),
-        ("max", pa.float64()),
-        ("first_at", pa.int64()),
-        ("first", pa.float64()),
-        ("last_at", pa.int64()),
-        ("last", pa.float64()),
-        ("histogram", pa.binary()),
-        ("copies", pa.int64()),
-        ("invalid", pa.int64()),
-    ]
-)
+STATES = arrow_columns("""
+    subject text, part text, metric text, minute long, samples long, total double, min double, max double,
+    first_at long, first double, last_at long, last double, histogram bytes, copies long, invalid long
+""")
 """`minute`, `first_at` and `last_at` in microseconds. `histogram`: bucket and count, in turn, each of 32 bits.
 
 `samples` counts all but `copies` (of a sample that is there) and `invalid` ones (no finite number, or no name or time);
 invalid samples are in a state whose minute is null and which has no others.
 """
 
-ROWS = pa.schema(
-    [
-        ("window", pa.string()),
-        ("window_start", pa.timestamp("us", "UTC")),
-        *((name, pa.string()) for name in SERIES),
-        ("samples", pa.int64()),
-        ("mean", pa.float64()),
-        ("min", pa.float64()),
-        *((f"p{percent}", pa.float64()) for percent in PERCENTS),
-        ("max", pa.float64()),
-        ("first_at", pa.timestamp("us", "UTC")),
-        ("first", pa.float64()),
-        ("last_at", pa.timestamp("us", "UTC")),
-        ("last", pa.float64()),
-        ("drain_per_s", pa.float64()),
-        ("time_to_drain_s", pa.float64()),
-    ]
-)
+ROWS = arrow_columns(f"""
+    window text, window_start time, subject text, part text, metric text, samples long, mean double, min double,
+    {", ".join(f"p{percent} double" for percent in PERCENTS)}, max double,
+    first_at time, first double, last_at time, last double, drain_per_s double, time_to_drain_s double
+""")
 """The table GAUGES."""
 
 _SAME = ("samples", "total", "min", "max", "first_at", "first", "last_at", "last")
@@ -338,9 +313,8 @@ def _added(groups: Longs, numbers: Longs, counts: Longs) -> tuple[Longs, Longs, 
     """Counts per group and bucket, in the order of both."""
     keys = (groups << BITS) | (numbers + MIDDLE)
     bits = int(counts.max()).bit_length()
-    if (
-        int(keys.max()).bit_length() + bits < 64
-    ):  # sorting numbers is five times as fast as finding their order
+    if int(keys.max()).bit_length() + bits < 64:
+        # Sorting numbers is five times as fast as finding their order.
         packed = (keys << bits) | counts
         packed.sort()
         keys, counts = packed >> bits, packed & ((1 << bits) - 1)
