@@ -123,15 +123,11 @@ def _unreachable_levels(subject: Subject) -> Iterator[str]:
                 counts[line.metric, f"below {number_text(line.value)}"].append(count)
             if line.direction != "in" and line.value >= MAX_VALUE:
                 counts[line.metric, f"above {number_text(line.value)}"].append(count)
-    constant_target = _constant_target_metrics(subject)
+    # At one unit the level for less of what is kept at a target is 0: that is the formula's, not a slip.
+    constant_target = {str(options.get("metric")) for _, options in subject.options("target_per_unit")}
     for (metric, level), found in counts.items():
         if metric not in constant_target:
             yield f"{metric} {level} can never be met, at {_counts(found)}: values are 0 to {MAX_VALUE:g}"
-
-
-def _constant_target_metrics(subject: Subject) -> frozenset[str]:
-    """Metrics kept at a target: at one unit their level for less is 0, which is the formula's, not a slip."""
-    return frozenset(str(options.get("metric")) for _, options in subject.options("target_per_unit"))
 
 
 def _one_way(subject: Subject) -> Iterator[str]:

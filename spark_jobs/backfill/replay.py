@@ -181,8 +181,10 @@ class _Asking:
                     except coordinator.UnreachableError as error:
                         why = str(error)
                     else:
-                        self._take(answer)
                         if answer.amount:
+                            self.holds = answer.number
+                            self.writing.take(answer)
+                            self.granted.set()
                             limit.reschedule(sent + answer.seconds)
                         elif not self.holds:
                             limit.reschedule(sent + FIRST_ANSWER_WITHIN)
@@ -195,12 +197,6 @@ class _Asking:
 
     def _ask(self, *, over: bool = False) -> coordinator.Ask:
         return coordinator.Ask(self.partition, self.attempt, self.holds, self.writing.look(), over)
-
-    def _take(self, answer: coordinator.Answer) -> None:
-        if answer.amount:
-            self.holds = answer.number
-            self.writing.take(answer)
-            self.granted.set()
 
     async def say_over(self) -> None:
         """The last counts; the share is free at once rather than when its lease ends."""

@@ -96,12 +96,8 @@ def _rate(report: Report, done: Backfilled) -> None:
     charges = [(now.at, (now.total - before.total).per_record) for before, now in steps]
     known = [(at, value) for at, value in charges if value is not None]
     charge.plot([at for at, _ in known], [value for _, value in known], color=plots.ORANGE)
-    charge.set(
-        title="RU per record written",
-        xlabel="seconds",
-        ylabel="RU",
-        ylim=(0, 1.3 * max((value for _, value in known), default=1.0)),
-    )
+    top = 1.3 * max((value for _, value in known), default=1.0)
+    charge.set(title="RU per record written", xlabel="seconds", ylabel="RU", ylim=(0, top))
     report.figure(figure, caption="What was sent per second, and what a record cost", name="backfill-rate")
 
 
@@ -120,11 +116,19 @@ def _spent(unit: Unit, before: Told, now: Told) -> float:
 def _partitions(report: Report, done: Backfilled) -> None:
     report.heading("Partitions")
     existed = ["Existed"] if done.mode == "create" else []  # of the others nobody knows whose they were
+    head = (
+        "Partition",
+        "Events",
+        "From",
+        "To",
+        "First enqueued",
+        "Written",
+        *existed,
+        "Dead letters",
+        "Before",
+    )
     report.table(
-        (
-            *("Partition", "Events", "From", "To", "First enqueued", "Written"),
-            *(*existed, "Dead letters", "Before"),
-        ),
+        head,
         [
             (
                 *(each.partition, each.events, each.first_sequence_number, each.last_sequence_number),

@@ -136,15 +136,8 @@ def analyse(job: Job, choices: dict[str, Choice], comparisons: Sequence[Comparis
             everywhere.recommended, list(choices.values()), np.random.default_rng(SEED)
         )
     by_target = {c.target: c for c in comparisons}
-    return Analysis(
-        job,
-        choices,
-        judged,
-        by_target,
-        everywhere,
-        judged_everywhere,
-        sum(evaluations(job, comparison) for comparison in comparisons),
-    )
+    evaluated = sum(evaluations(job, comparison) for comparison in comparisons)
+    return Analysis(job, choices, judged, by_target, everywhere, judged_everywhere, evaluated)
 
 
 def evaluations(job: Job, comparison: Comparison) -> int:

@@ -191,16 +191,8 @@ def command(
     The decisions are made by the product's own code; a queueing model answers them. Writes the tables scores and
     recommendations, and a report. For a few targets `tidemark backtest` does the same without Spark.
     """
-    settings = Settings(
-        grid,
-        config,
-        arrivals,
-        log,
-        output or cli.default_output(NAME),
-        check_format(format_),
-        quarantine,
-        cli.app_settings(root),
-    )
+    folder, fmt = output or cli.default_output(NAME), check_format(format_)
+    settings = Settings(grid, config, arrivals, log, folder, fmt, quarantine, cli.app_settings(root))
     spark = spark_session(NAME, cores=cores, memory=memory)
     typer.echo(run(spark, settings))
 

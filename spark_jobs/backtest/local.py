@@ -66,13 +66,9 @@ def _prepared(readings: Readings, job: Job) -> dict[str, Prepared]:
     problems: list[str] = []
     for target in sorted(readings):
         try:
-            found[target] = work.prepare(
-                target,
-                readings[target],
-                job.settings,
-                metric=job.metric(target),
-                interval=job.interval(target),
-            )
+            metric, interval = job.metric(target), job.interval(target)
+            known = readings[target]
+            found[target] = work.prepare(target, known, job.settings, metric=metric, interval=interval)
         except HistoryError as error:
             problems.append(str(error))
     if problems:
@@ -172,13 +168,7 @@ def show(found: Analysis) -> None:
     """The recommendations as a table on the terminal."""
     table = Table("target", "recommended", "late", "now", "cost", "now", "held out")
     for line in advice(found):
-        table.add_row(
-            line.target,
-            line.recommended,
-            f"{line.late_share:.2%}",
-            f"{line.late_share_running:.2%}",
-            f"{line.cost:,.2f}",
-            f"{line.cost_running:,.2f}",
-            in_short(Verdict(line.verdict)),
-        )
+        late = (f"{share:.2%}" for share in (line.late_share, line.late_share_running))
+        cost = (f"{amount:,.2f}" for amount in (line.cost, line.cost_running))
+        table.add_row(line.target, line.recommended, *late, *cost, in_short(Verdict(line.verdict)))
     console.print(table)

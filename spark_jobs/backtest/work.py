@@ -175,19 +175,11 @@ def compare(replayer: Replayer, work: Comparing) -> Comparison:
     history = replayer.history
     block = DAY if history.end - replayer.split >= DAYS_FOR_DAYS * DAY else HOUR
     runs = [(spec, replayer.run(spec)) for spec in (work.baseline, work.recommended)]
-    blocks = [_blocks(replayer, spec, run, block) for spec, run in runs]
+    theirs, ours = (_blocks(replayer, spec, run, block) for spec, run in runs)
     series = [_series(replayer.load(spec)[0], run) for spec, run in runs] if work.plot else None
-    return Comparison(
-        history.target,
-        history.start,
-        history.end,
-        replayer.model.service_rate,
-        blocks[0],
-        blocks[1],
-        replayer.split,
-        (series[0], series[1]) if series else None,
-        history.notes,
-    )
+    drawn = (series[0], series[1]) if series else None
+    target, begin, end, rate = history.target, history.start, history.end, replayer.model.service_rate
+    return Comparison(target, begin, end, rate, theirs, ours, replayer.split, drawn, history.notes)
 
 
 def _blocks(replayer: Replayer, spec: PolicySpec, run: Trajectory, block: float) -> Blocks:

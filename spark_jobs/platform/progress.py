@@ -6,14 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from spark_jobs.platform.classic import running_tasks
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 REFRESH = 0.5  # seconds between looks at Spark's status
 

@@ -58,13 +58,8 @@ class Manifest(Struct, frozen=True):
 
 def manifest_of(spark: SparkSession, folder: str) -> Manifest | None:
     """What the last finished run left in the folder; None where none has finished. Raises JobError for what is none."""
-    found = output.read_lines(
-        spark,
-        f"{folder}/{MANIFEST}",
-        Manifest,
-        what="manifest of a run",
-        advice="give another --output, or empty it",
-    )
+    path, advice = f"{folder}/{MANIFEST}", "give another --output, or empty it"
+    found = output.read_lines(spark, path, Manifest, what="manifest of a run", advice=advice)
     return max(found, key=lambda each: each.run, default=None)
 
 
@@ -185,7 +180,5 @@ class Results:
                 f"another run wrote to {self.folder} at the same time; its results may be mixed with this one's: run the"
                 " job again, and one at a time"
             )
-        place = PLACES[self.new.run % 2]
-        output.write_line(
-            self.spark, msgspec.json.encode(self.new).decode(), f"{self.folder}/{MANIFEST}/{place}"
-        )
+        line, place = msgspec.json.encode(self.new).decode(), PLACES[self.new.run % 2]
+        output.write_line(self.spark, line, f"{self.folder}/{MANIFEST}/{place}")

@@ -42,21 +42,11 @@ def event_keys(events: DataFrame, config: ConsumerConfig, paths: Sequence[str]) 
     if identity_of(config) is Identity.POSITION:
         position = F.concat_ws("~", F.lit(config.hub), "partition", F.col("sequence_number").cast("string"))
         nothing = F.lit(None).cast("string")
-        return events.select(
-            "partition",
-            "sequence_number",
-            "enqueued_at",
-            "file",
-            position.alias("document_id"),
-            nothing.alias("partition_key"),
-            nothing.alias("rejection"),
-        )
-    needed = events.select(
-        "partition", "sequence_number", "offset", "enqueued_at", "file", "body", "properties"
-    )
-    return needed.mapInArrow(partial(_keyed, config=config, paths=paths), EVENT_KEYS).select(
-        *EVENT_KEYS.fieldNames()
-    )
+        keys = {"document_id": position, "partition_key": nothing, "rejection": nothing}
+        return events.withColumns(keys).select(*EVENT_KEYS.fieldNames())
+    needed = ("partition", "sequence_number", "offset", "enqueued_at", "file", "body", "properties")
+    keyed = events.select(*needed).mapInArrow(partial(_keyed, config=config, paths=paths), EVENT_KEYS)
+    return keyed.select(*EVENT_KEYS.fieldNames())
 
 
 def document_keys(documents: DataFrame, config: ConsumerConfig) -> DataFrame:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
 
 from spark_jobs.platform.classic import copy_with_spark
 from spark_jobs.platform.output import local_folder, qualified
 from spark_jobs.platform.progress import console
 from spark_jobs.reports.report import Report
 from spark_jobs.sources.files.input_files import Folder
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def write_report(spark: SparkSession, report: Report, folder: str) -> str:

@@ -265,15 +265,8 @@ def _breaks(series: _Series, starts: Sequence[int], effects: Numbers, scale: flo
         step = float(np.median(rest[after]) - np.median(rest[before]))
         noise = max(scale, float(np.median(series.errors[before])), float(np.median(series.errors[after])))
         error = _error(noise, before.stop - before.start, after.stop - after.start)
-        found.append(
-            Break(
-                index=int(series.days[start]),
-                ratio=exp(step),
-                low=exp(step - 2 * error),
-                high=exp(step + 2 * error),
-                strength=abs(step) / error,
-            )
-        )
+        low, high = exp(step - 2 * error), exp(step + 2 * error)
+        found.append(Break(int(series.days[start]), exp(step), low, high, strength=abs(step) / error))
     return found
 
 
@@ -281,9 +274,7 @@ def _described(series: _Series, starts: Sequence[int], length: int) -> Fit:
     segments = _segments(len(series.days), starts)
     levels, effects = _polish(series, segments[None, :])
     scale = _scale(series.values - levels[0][segments] - effects[0][series.slots], series, len(starts) + 1)
-    everyday = np.searchsorted(
-        series.days[np.asarray(starts, dtype=np.int64)], np.arange(length), side="right"
-    )
+    everyday = _segments(length, [int(series.days[start]) for start in starts])
     weekday = effects[0][np.arange(length) % WEEK] if series.seasonal else np.zeros(length)
     return Fit(
         breaks=tuple(_breaks(series, starts, effects[0], scale)),

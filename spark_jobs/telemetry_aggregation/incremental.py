@@ -206,13 +206,8 @@ def _seen(rows: DataFrame, valid: Column, is_late: Column, is_ahead: Column) -> 
 
 def _marks(spark: SparkSession, folder: str, place: str = "marks") -> list[Mark]:
     """The last two batches', or what there is of them: two places take turns."""
-    return read_lines(
-        spark,
-        f"{folder}/{place}",
-        Mark,
-        what="mark of a batch",
-        advice="begin with a new --checkpoint, which reads all files again",
-    )
+    advice = "begin with a new --checkpoint, which reads all files again"
+    return read_lines(spark, f"{folder}/{place}", Mark, what="mark of a batch", advice=advice)
 
 
 def _day(moment: int) -> str:

@@ -171,13 +171,9 @@ def _kept_samples(frame: DataFrame, settings: Settings, used: ExitStack) -> tupl
 def tables_of(parts: Mapping[str, Sequence[DataFrame]], settings: Settings) -> dict[str, DataFrame]:
     """The tables of all windows from states of minutes, by table, which may come from several inputs."""
     priced = partial(scaling, prices=settings.prices, request_unit_targets=settings.request_unit_targets)
-    makers: dict[str, Callable[[DataFrame], DataFrame]] = {
-        "gauges": gauges,
-        "flows": flows,
-        "scaling": priced,
-    }
+    made: dict[str, Callable[[DataFrame], DataFrame]] = {"gauges": gauges, "flows": flows, "scaling": priced}
     united = {name: reduce(lambda one, other: one.unionByName(other), each) for name, each in parts.items()}
-    return {name: make(united[name]) for name, make in makers.items() if name in united}
+    return {name: make(united[name]) for name, make in made.items() if name in united}
 
 
 # -- stream

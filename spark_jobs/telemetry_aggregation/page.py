@@ -27,7 +27,7 @@ CONSUMER_TELEMETRY_EVERY (5 s), unless they were set otherwise.
 def build(tables: Mapping[str, DataFrame], quality: Sequence[Row], currency: str) -> Report:
     """Reads what the page shows from the finished tables."""
     report = Report("Telemetry aggregation", _span(tables))
-    days = {name: _rows(table, "1d") for name, table in tables.items()}
+    days = {name: _by_time(table.where(F.col("window") == "1d")) for name, table in tables.items()}
     instances = _instances(tables["gauges"]) if days.get("gauges") else []
     silent = [row for row in instances if not row.stopping]
     facts = _facts(days, currency)
@@ -46,8 +46,8 @@ def build(tables: Mapping[str, DataFrame], quality: Sequence[Row], currency: str
     return report
 
 
-def _rows(table: DataFrame, window: str) -> list[Row]:
-    return collected(table.where(F.col("window") == window).orderBy("window_start"))
+def _by_time(table: DataFrame) -> list[Row]:
+    return collected(table.orderBy("window_start"))
 
 
 def _span(tables: Mapping[str, DataFrame]) -> str:
@@ -84,18 +84,13 @@ def _facts(days: Mapping[str, Sequence[Row]], currency: str) -> dict[str, str]:
     return facts
 
 
-def _window_for(rows: Sequence[Row]) -> str:
-    """The finest window that gives at most POINTS points over the days of `rows`."""
-    days = (rows[-1].window_start - rows[0].window_start).days + 1
-    return "1h" if 1 < days * 24 <= POINTS else "1d"
-
-
 def _finest(table: DataFrame, days: Sequence[Row]) -> DataFrame:
-    """Minutes where there are few enough of them, else hours, else days."""
+    """Minutes where there are at most POINTS of them, else hours, else days."""
     minutes = table.where(F.col("window") == "1m")
     if minutes.select("window_start").distinct().count() <= POINTS:
         return minutes
-    return table.where(F.col("window") == _window_for(days))
+    span = (days[-1].window_start - days[0].window_start).days + 1
+    return table.where(F.col("window") == ("1h" if 1 < span * 24 <= POINTS else "1d"))
 
 
 def _backlogs(report: Report, table: DataFrame, days: Sequence[Row]) -> None:

@@ -13,18 +13,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from foundation import settings_reader
 from foundation.durations import duration, parse_duration, positive_duration
-from foundation.settings_reader import (
-    ConfigError,
-    Problem,
-    Reader,
-    Shared,
-    as_text,
-    locate,
-    merged,
-    share,
-    whole,
-)
+from foundation.settings_reader import ConfigError, Problem, Reader, Shared
 from scaling.config.policy import PolicySpec
 from scaling.config.policy_file import build_config
 from scaling.config.target_table import PlugIns
@@ -80,7 +71,7 @@ class Variant(Struct, frozen=True):
 
 def read_grid(text: str, *, name: str) -> Plan:
     """Parses a grid file. Raises ConfigError with every problem found."""
-    shared = Shared(name, locate(text), {})
+    shared = Shared(name, settings_reader.locate(text), {})
     try:
         tree = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -88,11 +79,11 @@ def read_grid(text: str, *, name: str) -> Plan:
     root = Reader(tree, "", shared)
     rules = root.found(
         holdout=_part,
-        late_budget=share,
-        base=as_text,
-        metric=as_text,
-        idle_utilization=share,
-        initial=whole(0),
+        late_budget=settings_reader.share,
+        base=settings_reader.as_text,
+        metric=settings_reader.as_text,
+        idle_utilization=settings_reader.share,
+        initial=settings_reader.whole(0),
     )
     model, estimate = _model(root)
     variants = _variants(root, tree)
@@ -103,7 +94,7 @@ def read_grid(text: str, *, name: str) -> Plan:
 
 
 def _part(value: Any) -> float:
-    found = share(value)
+    found = settings_reader.share(value)
     if not 0 < found < 1:
         raise ValueError(f"found {value!r}; accepted are shares above 0 and below 1")
     return found
@@ -210,7 +201,7 @@ class Targets:
             self._tree = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise ConfigError([Problem(name, f"not valid TOML: {error}")]) from None
-        self._lines = locate(text)
+        self._lines = settings_reader.locate(text)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -239,7 +230,7 @@ class Targets:
 
     def _candidate(self, target: str, variant: Variant, where: str) -> Candidate:
         defaults, targets = self._tree.get("defaults", {}), self._tree["targets"]
-        table = merged(defaults, targets[target])
+        table = settings_reader.merged(defaults, targets[target])
         table = {key: value for key, value in table.items() if key not in variant.remove}
         table |= {key: value for key, value in variant.tables.items() if key != "metrics"}
         metrics = {**table.get("metrics", {})}

@@ -121,16 +121,8 @@ def from_backlog(
     others = {
         name: [nan if slot is None else slot.metrics.get(name, nan) for slot in slots[1:]] for name in names
     }
-    return History(
-        target,
-        first.at,
-        step,
-        bins,
-        first.backlog or 0.0,
-        first.instances,
-        others,
-        _notes(len(bins), idle, service_rate, idle_utilization),
-    )
+    notes = _notes(len(bins), idle, service_rate, idle_utilization)
+    return History(target, first.at, step, bins, first.backlog or 0.0, first.instances, others, notes)
 
 
 def _arrivals(

@@ -9,6 +9,7 @@ replays with and without this, decision by decision.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from math import ceil, inf
 
 from msgspec import Struct
@@ -45,14 +46,8 @@ class Quiet:
         self.metric = metric
         spec = policy.windows[metric]
         self.length = ceil(spec.span / spec.interval - 1e-9)
-        self._sides: dict[int, Side] = {}
-
-    def side(self, current: int) -> Side:
+        self.side = cache(partial(_side, policy.rules, metric))
         """Where rules act at a capacity."""
-        found = self._sides.get(current)
-        if found is None:
-            found = self._sides[current] = _side(self._policy.rules, current, self.metric)
-        return found
 
     def first(
         self, values: Sequence[float], begin: int, tick: int, load: Load, state: TargetState, current: int
@@ -123,7 +118,7 @@ def _complete(spec: WindowSpec, length: int) -> bool:
     return summary.problem is None and not summary.gap
 
 
-def _side(rules: Sequence[Rule], current: int, metric: str) -> Side:
+def _side(rules: Sequence[Rule], metric: str, current: int) -> Side:
     try:
         lines = [line for rule in rules for line in _lines(rule, current)]
     except Exception:  # noqa: BLE001 - what a rule cannot tell here, it may tell decide() differently
@@ -132,12 +127,8 @@ def _side(rules: Sequence[Rule], current: int, metric: str) -> Side:
         return _ASK
     out = tuple((line.statistic, _near(line.value, -1)) for line in lines if line.direction == "out")
     inward = tuple((line.statistic, _near(line.value, 1)) for line in lines if line.direction == "in")
-    return Side(
-        out,
-        inward,
-        min((level for _, level in out), default=inf),
-        max((level for _, level in inward), default=-inf),
-    )
+    ceiling = min((level for _, level in out), default=inf)
+    return Side(out, inward, ceiling, floor=max((level for _, level in inward), default=-inf))
 
 
 _ASK = Side((("latest", -inf),), (("latest", inf),), -inf, inf)

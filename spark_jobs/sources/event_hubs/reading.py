@@ -113,18 +113,12 @@ class RangeReader:
             *(access.environment, access.connection, access.hub, access.consumer_group),
             **OPTIONS_OF_CLIENT,
         )
-        left = self._wanted.last - self._next + 1
-        return Link(
-            client,
-            LinkOptions(
-                self._wanted.partition,
-                self._next,
-                inclusive=True,
-                epoch=None,
-                prefetch=min(_PREFETCH, max(10, left)),
-                batch=_BATCH,
-            ),
+        partition, left = self._wanted.partition, self._wanted.last - self._next + 1
+        prefetch = min(_PREFETCH, max(10, left))
+        begin = LinkOptions(
+            partition, self._next, inclusive=True, epoch=None, prefetch=prefetch, batch=_BATCH
         )
+        return Link(client, begin)
 
     async def _reconnect(self, error: LinkLostError, attempts: int) -> None:
         """Raises InputError where trying again is of no use: this was the last of so many attempts, or no place for us."""
@@ -159,11 +153,5 @@ def _row(event: Event) -> EventRow:
         system["x-opt-partition-key"] = event.partition_key
     if event.unreadable is not None:
         system["unreadable"] = event.unreadable  # the body is a rendering, as the consumer has it
-    return EventRow(
-        event.sequence_number,
-        event.offset,
-        round(event.enqueued_at * 1_000_000),
-        event.body,
-        event.properties,
-        system,
-    )
+    at = round(event.enqueued_at * 1_000_000)
+    return EventRow(event.sequence_number, event.offset, at, event.body, event.properties, system)
