@@ -25,14 +25,12 @@ from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.registration import spark_session
 
 NAME = "backfill"
-KEPT = {
-    "written": "written",
-    "existed": "existed",
-    "dead_letters": "dead_letters",
-    "skipped": "settled_before",
-}
-"""Counts in the table `partitions`, and what they are called there."""
-PARTITIONS = f"partition string, events long, {', '.join(f'{name} long' for name in KEPT.values())}, request_units double"
+COUNTS = ("written", "existed", "dead_letters", "skipped")
+PARTITIONS = (
+    "partition string, events long, written long, existed long, dead_letters long, settled_before long, "
+    "request_units double"
+)
+"""The table `partitions`; of COUNTS, `skipped` is called `settled_before` there."""
 
 
 def command(
@@ -109,7 +107,7 @@ def run(
 def save(spark: SparkSession, done: Backfilled, folder: str, fmt: str = "parquet") -> str:
     """Writes the table `partitions` and the report; returns the report's page."""
     rows = [
-        (each.partition, each.events, *(getattr(counts, name) for name in KEPT), counts.request_units)
+        (each.partition, each.events, *(getattr(counts, name) for name in COUNTS), counts.request_units)
         for each in done.plan
         for counts in (done.partitions[each.partition],)
     ]

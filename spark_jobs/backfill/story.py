@@ -116,19 +116,9 @@ def _spent(unit: Unit, before: Told, now: Told) -> float:
 def _partitions(report: Report, done: Backfilled) -> None:
     report.heading("Partitions")
     existed = ["Existed"] if done.mode == "create" else []  # of the others nobody knows whose they were
-    head = (
-        "Partition",
-        "Events",
-        "From",
-        "To",
-        "First enqueued",
-        "Written",
-        *existed,
-        "Dead letters",
-        "Before",
-    )
+    place = ("Partition", "Events", "From", "To", "First enqueued", "Written")
     report.table(
-        head,
+        (*place, *existed, "Dead letters", "Before"),
         [
             (
                 *(each.partition, each.events, each.first_sequence_number, each.last_sequence_number),

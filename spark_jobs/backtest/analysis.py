@@ -169,15 +169,9 @@ def advice(found: Analysis) -> list[Advice]:
     lines = []
     for target, choice in found.choices.items():
         new, old = choice.held_out[choice.recommended], choice.held_out[BASELINE]
-        lines.append(
-            Advice(
-                target,
-                choice.recommended,
-                found.judged[target].verdict.value,
-                *(new.late_share, old.late_share, new.cost, old.cost, new.actions, old.actions),
-                changes_of(found, choice),
-            )
-        )
+        verdict, changes = found.judged[target].verdict.value, changes_of(found, choice)
+        scores = (new.late_share, old.late_share, new.cost, old.cost, new.actions, old.actions)
+        lines.append(Advice(target, choice.recommended, verdict, *scores, changes))
     return lines
 
 

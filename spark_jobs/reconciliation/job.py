@@ -77,15 +77,8 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
     config = consumer_on_cosmos(settings.consumer, "a reconciliation reads")
     events = between(_events(spark, settings, config), "enqueued_at", settings.since, settings.until)
     results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt, about={"hub": config.hub})
-    sides = extract(
-        spark,
-        events,
-        config,
-        settings.consumer,
-        results,
-        checkpoints=settings.checkpoints,
-        request_units=settings.request_units,
-    )
+    marked, rate = settings.checkpoints, settings.request_units
+    sides = extract(spark, events, config, settings.consumer, results, checkpoints=marked, request_units=rate)
     with watch(spark, "comparing"):
         tables = _compare(spark, sides, settings, now, results)
     with watch(spark, f"writing {settings.output}"):

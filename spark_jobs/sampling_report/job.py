@@ -131,13 +131,9 @@ def _choose(rows: Sequence[Any], settings: Settings) -> _Found:
     event = settings.event or next(iter(by_name))
     own = [row for row in rows if row["name"] == event]
     # All events of the export say how far it goes: one that is no longer tracked at all has no last day of its own.
-    return _Found(
-        event,
-        max(own, key=lambda row: row["rows"])["source"],
-        any(row["with_id"] for row in own),
-        min(row["first"] for row in rows),
-        max(row["last"] for row in rows),
-    )
+    first, last = min(row["first"] for row in rows), max(row["last"] for row in rows)
+    source = max(own, key=lambda row: row["rows"])["source"]
+    return _Found(event, source, any(row["with_id"] for row in own), first, last)
 
 
 def _check_measurement(kept: DataFrame, settings: Settings) -> None:

@@ -191,11 +191,8 @@ def _kql(report: Report, found: Findings, which: Sequence[str]) -> None:
     ordered = sorted(SCHEMAS.items(), key=lambda item: item[0] != found.source)
     for name in which:
         for table, columns in ordered:
-            report.code(
-                queries(found.question, columns)[name],
-                language="kql",
-                caption=f"{name.capitalize()}, {table}",
-            )
+            text = queries(found.question, columns)[name]
+            report.code(text, language="kql", caption=f"{name.capitalize()}, {table}")
 
 
 def _table(report: Report, found: Findings) -> None:

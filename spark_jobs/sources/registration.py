@@ -28,13 +28,6 @@ def register(spark: SparkSession) -> None:
     from spark_jobs.sources.records.tables import TableSource  # noqa: PLC0415
     from spark_jobs.sources.records.telemetry import ConsumerTelemetrySource, ScalingLogSource  # noqa: PLC0415
 
-    sources = (
-        AppInsightsSource,
-        CaptureSource,
-        ConsumerTelemetrySource,
-        EventHubSource,
-        ScalingLogSource,
-        TableSource,
-    )
-    for source in sources:
+    of_files = (AppInsightsSource, CaptureSource, ConsumerTelemetrySource, ScalingLogSource)
+    for source in (*of_files, EventHubSource, TableSource):
         spark.dataSource.register(source)

@@ -193,12 +193,8 @@ def start(spark: SparkSession, settings: Settings) -> list[StreamingQuery]:
         )
         writer = stream(spark, dataset.name, settings.inputs).writeStream.foreachBatch(taken.step)
         offsets = f"{settings.checkpoint}/offsets/{dataset.name}"
-        queries.append(
-            writer.option("checkpointLocation", offsets)
-            .trigger(availableNow=True)
-            .queryName(dataset.name)
-            .start()
-        )
+        writer = writer.option("checkpointLocation", offsets).trigger(availableNow=True)
+        queries.append(writer.queryName(dataset.name).start())
     return queries
 
 
