@@ -1,10 +1,12 @@
 """`make bench`: all benchmarks, one after the other; or those that are named: `python -m benchmarks consumer`."""
 
+import os
 import subprocess
 import sys
 
 BENCHMARKS = ("decisions", "function_path", "consumer", "publisher", "service_bus_sender", "spark")
 
 for name in sys.argv[1:] or BENCHMARKS:
-    print(f"\nbenchmarks.{name}")
+    # A loaded machine flatters ratios: what it did before the benchmark stands beside its figures.
+    print(f"\nbenchmarks.{name}: load {os.getloadavg()[0]:.2f} before, {os.cpu_count()} cores", flush=True)
     subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=True)
