@@ -19,7 +19,7 @@ from azure.servicebus import ServiceBusSender as BlockingSender
 from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 
 from publisher.blocking import came
-from publisher.cancellation import cancellations
+from publisher.cancellation import cancellations, is_unexpected
 from publisher.errors import PublishSettingsError
 from publisher.service_bus.claim_check import ClaimCheck
 from publisher.service_bus.core import send_steps as steps
@@ -290,7 +290,10 @@ class BigBatchSender(AbstractAsyncContextManager["BigBatchSender"]):
             await self._claim_check.store(effect.item.claim)
         except PublishSettingsError as error:
             return steps.Rejected(str(error))
-        except Exception as error:  # noqa: BLE001 - nothing was sent, and a blob may be stored again
+        except BaseException as error:
+            if not is_unexpected(error):
+                raise
+            # Nothing was sent, and a blob may be stored again.
             return steps.Busy(
                 str(error) if isinstance(error, ClaimCheckError) else f"storing a claim: {error!r}"
             )

@@ -194,11 +194,15 @@ class World:
     def stop(self, instance: Instance, seconds: float) -> None:
         instance.stopped_until = max(instance.stopped_until, self.now + seconds)
 
-    def feed(self, instance: Instance, item: object) -> None:
+    def feed(self, instance: Instance, item: object, number: int | None = None) -> None:
+        """A stopped process gets what came meanwhile afterwards, in the order of the numbers it came with."""
         if not instance.alive:
             return
         if instance.stopped_until > self.now:
-            self.at(instance.stopped_until - self.now, lambda: self.feed(instance, item))
+            came = next(self.numbers) if number is None else number
+            heapq.heappush(
+                self.queue, (instance.stopped_until, came, lambda: self.feed(instance, item, came))
+            )
             return
         for effect in instance.pipeline.handle(item, now=self.now):
             self.perform(instance, effect)
