@@ -98,7 +98,7 @@ def check(sender, stub, error):
 
 @settings(max_examples=60)
 @given(st.lists(EXCEPTIONS, min_size=1, max_size=4), SEEDS, st.sampled_from([0.05, 0.3]), st.booleans())
-@example(exceptions=[asyncio.CancelledError], seed=1, share=0.3, claims=True)
+@example(exceptions=[asyncio.CancelledError], seed=0, share=0.3, claims=True)
 @in_virtual_time
 async def test_each_message_is_told_of_by_what_became_of_it(exceptions, seed, share, claims):
     messages = [PlainMessage(b"%03d" % number, str(number)) for number in range(40)]
