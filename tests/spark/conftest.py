@@ -6,17 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from devstack.demo.spark.child import SMALL_DATA
 from spark_jobs.sources.registration import spark_session
-
-SETTINGS = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.default.parallelism": "1",
-    # The plans are large and the data small: compiling a plan takes longer than running it once.
-    "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",  # there is one partition: nothing to adapt, at a job more for each shuffle
-}
 
 EAST, WEST = "Europe/Berlin", "America/St_Johns"
 """Zones whose clocks show an hour twice in autumn, on either side of UTC."""
@@ -25,7 +16,7 @@ EAST, WEST = "Europe/Berlin", "America/St_Johns"
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """local[2], one shuffle partition, UTC; jobs under test find it as the active session."""
-    session = spark_session("tests", cores=2, memory="1g", extra=SETTINGS)
+    session = spark_session("tests", cores=2, memory="1g", extra=SMALL_DATA)
     yield session
     session.stop()
 

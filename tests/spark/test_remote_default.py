@@ -19,18 +19,18 @@ from tests.spark.test_time_zones import HOURS, samples
 
 SCRIPT = """
 import json, sys
+from devstack.demo.spark.child import SMALL_DATA
 from spark_jobs.platform.output import local_folder, qualified
 from spark_jobs.platform.results import result_table
 from spark_jobs.sources.registration import spark_session
 from spark_jobs.sampling_report import job as sampling
 from spark_jobs.telemetry_aggregation import job
 from spark_jobs.telemetry_aggregation.inputs import Inputs
-from tests.spark.conftest import SETTINGS
 
 root = sys.argv[1]
 mounts = "spark.hadoop.fs.viewfs.mounttable.lake"
 spark = spark_session("remote", cores=1, memory="512m", extra={
-    **SETTINGS,
+    **SMALL_DATA,
     "spark.hadoop.fs.defaultFS": "viewfs://lake/",
     f"{mounts}.link./data": f"file://{root}/lake",
     f"{mounts}.linkFallback": f"file://{root}/rest",

@@ -11,9 +11,9 @@ import msgspec
 import pyspark
 import pytest
 
+from devstack.demo.spark.child import SMALL_DATA
 from spark_jobs import __main__ as script
 from spark_jobs.platform.java import ensure_java
-from tests.spark.conftest import SETTINGS
 from tests.spark.result_files import read
 from tests.unit.spark_jobs.sources.test_source_records import AT, entry
 
@@ -43,7 +43,7 @@ def test_a_job_runs_on_executors_that_are_processes_of_their_own(spark_home, tmp
             *("--master", "local-cluster[1,2,1024]", "--driver-memory", "512m"),
             *("--conf", "spark.executor.memory=512m", "--conf", "spark.ui.enabled=false"),
             *("--conf", "spark.driver.host=127.0.0.1"),
-            *(option for name, value in SETTINGS.items() for option in ("--conf", f"{name}={value}")),
+            *(option for name, value in SMALL_DATA.items() for option in ("--conf", f"{name}={value}")),
             *("--conf", "spark.sql.shuffle.partitions=2", "--conf", "spark.sql.adaptive.enabled=true"),
             *(tmp_path / "tidemark_spark.py", "telemetry-aggregation", "--decisions", tmp_path / "log"),
             *("--output", tmp_path / "out", "--cores", "7"),  # which a cluster does not heed

@@ -24,6 +24,16 @@ from devstack.processes.child import ChildProcess, ProcessError
 from devstack.stack.supervisor import ROOT
 
 LOOK_EVERY = 0.2
+SMALL_DATA = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    # The plans are large and the data small: compiling a plan takes longer than running it once.
+    "spark.driver.defaultJavaOptions": "-XX:+UseParallelGC -XX:TieredStopAtLevel=1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",  # there is one partition: nothing to adapt, at a job more for each shuffle
+}
+"""Of a session for jobs that are over in seconds."""
 
 
 class JobCall(Struct, frozen=True):
@@ -100,7 +110,10 @@ def _read(file: Path) -> list[JobResult]:
 
 
 def main(plan: str, file: str) -> None:
-    """The child: runs what it is told, and adds a line per job to the file."""
+    """The child: runs what it is told in one session, and adds a line per job to the file."""
+    from spark_jobs.sources.registration import spark_session  # noqa: PLC0415 - the demo's process needs none of it
+
+    spark_session("demo", cores=2, memory="1g", extra=SMALL_DATA)
     for call in msgspec.json.decode(plan, type=list[JobCall]):
         result = _run(call)
         with Path(file).open("ab") as results:
@@ -108,7 +121,7 @@ def main(plan: str, file: str) -> None:
 
 
 def _run(call: JobCall) -> JobResult:
-    from spark_jobs.cli import JOBS, run_command  # noqa: PLC0415 - the demo's process needs none of it
+    from spark_jobs.cli import JOBS, run_command  # noqa: PLC0415 - as above
 
     began = time.monotonic()
     said, errors = io.StringIO(), io.StringIO()

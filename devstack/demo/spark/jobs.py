@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import os
 import shutil
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -33,8 +32,6 @@ Result = TypeVar("Result")
 NEEDED = ("pyspark", "pandas", "pyarrow", "numpy", "fastavro", "matplotlib")  # the extra `spark`
 WITHIN = 900.0  # seconds for both; the limit is for a machine that does much else
 WINDOW = 10  # seconds of a capture file
-# The work is over in seconds: what Java's second compiler costs (half of all its CPU time) never comes back.
-JAVA = "-XX:TieredStopAtLevel=1"
 
 TITLES = {
     "reconciliation": "Reconciliation of hub, container and dead letters",
@@ -135,9 +132,10 @@ async def run_over(
         _call("reconciliation", work, "--capture", str(capture)),
         _call("telemetry-aggregation", work, *_told(run)),
     ]
-    java = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} {JAVA}".strip()
-    # As wide as any line: what wraps cannot be told from two lines.
-    settings = {**run.settings, "JAVA_TOOL_OPTIONS": java, "COLUMNS": "1000"}
+    settings = {
+        **run.settings,
+        "COLUMNS": "1000",
+    }  # as wide as any line: what wraps cannot be told from two lines
     results = await run_jobs(
         calls, settings, within=WITHIN, begin=lambda call: console.print(f"Spark begins: {TITLES[call.job]}")
     )
@@ -153,7 +151,7 @@ def _told(run: StreamingRun) -> list[str]:
 
 
 def _call(job: str, work: Path, *arguments: str) -> JobCall:
-    return JobCall(job, (*arguments, "--output", str(work / job), "--cores", "2", "--memory", "1g"))
+    return JobCall(job, (*arguments, "--output", str(work / job)))
 
 
 def captured(hub: Hub) -> Iterator[CapturedEvent]:
