@@ -1,4 +1,4 @@
-"""Where Event Hubs Capture puts its files: hub, partition and time from a file's path. Pure."""
+"""Where Event Hubs Capture puts its files: hub and partition from a file's path. Pure."""
 
 from __future__ import annotations
 

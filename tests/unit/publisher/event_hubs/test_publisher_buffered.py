@@ -429,8 +429,8 @@ async def test_after_a_crash_the_pending_sets_are_waited_for_however_little_room
         assert died.world.bodies(id_) == [body for where, body, _ in inputs if where == id_]
 
 
-@in_virtual_time
-async def test_a_flush_neither_cuts_a_pending_set_short_nor_waits_for_it():
+async def scenes_with_a_pending_set():
+    """Of a producer that died with the set abcde of partition 0 pending, and of its heir, who has resumed."""
     store = MemoryStateStore()
     died = Scene(store=store, max_events=9)
     for number, body in enumerate("abcde", 1):
@@ -438,6 +438,12 @@ async def test_a_flush_neither_cuts_a_pending_set_short_nor_waits_for_it():
     await died.buffered.flush()
     heir = Scene(store=store, service=died.world.service)
     await heir.buffered.resume("0")
+    return died, heir
+
+
+@in_virtual_time
+async def test_a_flush_neither_cuts_a_pending_set_short_nor_waits_for_it():
+    died, heir = await scenes_with_a_pending_set()
 
     for number, body in enumerate("abc", 1):
         await heir.buffered.enqueue(event(body), partition_id="0", bookmark=str(number))
@@ -455,13 +461,7 @@ async def test_a_flush_neither_cuts_a_pending_set_short_nor_waits_for_it():
 
 @in_virtual_time
 async def test_an_input_that_ends_within_the_pending_set_is_told_with_what_to_do():
-    store = MemoryStateStore()
-    died = Scene(store=store, max_events=9)
-    for number, body in enumerate("abcde", 1):
-        await died.buffered.enqueue(event(body), partition_id="0", bookmark=str(number))
-    await died.buffered.flush()
-    heir = Scene(store=store, service=died.world.service)
-    await heir.buffered.resume("0")
+    died, heir = await scenes_with_a_pending_set()
     await heir.buffered.enqueue(event("a"), partition_id="0", bookmark="1")
     await heir.buffered.close(timeout=None)
 
