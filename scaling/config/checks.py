@@ -83,17 +83,18 @@ def no_circle(policies: Mapping[str, Policy], shared: Shared, targets: Collectio
 
 def _circles(follows: Mapping[str, Iterable[str]]) -> Iterator[list[str]]:
     """Circles until nobody follows in one that is not told, each as a path back to its beginning."""
-    try:
-        TopologicalSorter(follows).prepare()
-    except CycleError as error:
-        circle = error.args[1][:0:-1]  # told from the followed to the follower, and back to the first
-        begin = circle.index(next(node for node in follows if node in circle))
-        path = [*circle[begin:], *circle[:begin], circle[begin]]
-        yield path
-        told = set(pairwise(path))
-        yield from _circles(
-            {node: [each for each in follows[node] if (node, each) not in told] for node in follows}
-        )
+    while True:
+        try:
+            TopologicalSorter(follows).prepare()
+        except CycleError as error:
+            circle = error.args[1][:0:-1]  # told from the followed to the follower, and back to the first
+            begin = circle.index(next(node for node in follows if node in circle))
+            path = [*circle[begin:], *circle[:begin], circle[begin]]
+            yield path
+            told = set(pairwise(path))
+            follows = {node: [each for each in follows[node] if (node, each) not in told] for node in follows}
+        else:
+            return
 
 
 def missing_connections(reader: Reader, target: str, options: Mapping[str, Any]) -> list[Finding]:

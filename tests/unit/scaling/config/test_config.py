@@ -7,6 +7,7 @@ import pytest
 
 from foundation.durations import parse_duration
 from foundation.settings_reader import ConfigError, locate
+from scaling.config.checks import _circles
 from scaling.config.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit
 from scaling.config.policy_file import decoded, load_config
 
@@ -601,6 +602,15 @@ def test_circles_that_share_a_target_are_all_told():
     _, found = load_following(follow(a="b", b="a", c="b") + more)
 
     assert [problem.partition("circle: ")[2][:11] for problem in found] == ["a -> b -> a", "b -> c -> b"]
+
+
+def test_circles_are_told_however_many_there_are():
+    names = [f"t{number}" for number in range(50)]
+
+    found = list(_circles({name: [other for other in names if other != name] for name in names}))
+
+    assert len(found) == 50 * 49 // 2
+    assert all(circle[0] == circle[-1] for circle in found)
 
 
 def test_targets_may_follow_each_other_in_a_row():
