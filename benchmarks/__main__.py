@@ -4,7 +4,15 @@ import os
 import subprocess
 import sys
 
-BENCHMARKS = ("decisions", "function_path", "consumer", "publisher", "service_bus_sender", "spark")
+BENCHMARKS = (
+    "decisions",
+    "function_path",
+    "consumer",
+    "publisher",
+    "service_bus_sender",
+    "spark",
+    "autoscaling",
+)
 
 for name in sys.argv[1:] or BENCHMARKS:
     # A loaded machine flatters ratios: what it did before the benchmark stands beside its figures.

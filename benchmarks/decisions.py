@@ -10,15 +10,19 @@ and no state of effects; the ratio says what these cost.
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 import time
 from collections.abc import Callable
+
+import msgspec
 
 from scaling.config.policy import HPA_IN, HPA_OUT, MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb, advance
 from scaling.log_entry import decision_id
 from scaling.model import NO_CONTROLS, Capacity, EffectRecord, MetricSample, MetricsReport, TargetState
+from scaling.rules.view import MetricsView
 from scaling.window import Window, WindowSpec
 
 NOW = 1_800_000_000.0
@@ -51,6 +55,7 @@ def threshold(metric: str) -> dict[str, object]:
 
 
 THRESHOLD = policy((RuleSpec(type="threshold", name="t", options=threshold("m0")),), 1, SEED_PACE, SEED_PACE)
+LEARNING = policy((RuleSpec(type="service_level", name="s", options={"backlog": "m0"}),), 1, Pace(), Pace())
 PROPORTIONAL = policy(
     (RuleSpec(type="target_per_unit", name="h", options={"metric": "m0", "target": 100}),), 1, HPA_OUT, HPA_IN
 )
@@ -73,17 +78,53 @@ def decision(subject: Policy, state: TargetState) -> Callable[[], object]:
 
 def whole_path() -> Callable[[], object]:
     """absorb, decide and advance of one report a minute, as the runner does between load and save."""
-    windows, state, at = {"m0": Window(TIMES, VALUES)}, STATE, NOW
+    return _path(THRESHOLD, {"m0": Window(TIMES, VALUES)}, STATE)
+
+
+def _path(subject: Policy, windows: dict[str, Window], state: TargetState) -> Callable[[], object]:
+    at = NOW
+    chance = random.Random(1)
 
     def run() -> None:
         nonlocal windows, state, at
         at += 60.0
-        report = MetricsReport("plan-orders", at, (MetricSample("m0", at, 400.0),), (), Capacity(3, at))
-        windows, state = absorb(THRESHOLD, windows, state, report, now=at, controls=NO_CONTROLS)
-        found = decide(THRESHOLD, windows, state, now=at, decision_id=decision_id("plan-orders", at))
-        state, _ = advance(THRESHOLD, state, found, report_at=at, level=None)
+        sample = MetricSample("m0", at, 400.0 + chance.randrange(10))
+        report = MetricsReport("plan-orders", at, (sample,), (), Capacity(state.expected or 3, at))
+        windows, state = absorb(subject, windows, state, report, now=at, controls=NO_CONTROLS)
+        found = decide(subject, windows, state, now=at, decision_id=decision_id("plan-orders", at))
+        state, _ = advance(subject, state, found, report_at=at, level=None)
+        if state.pending is not None:  # what was ordered is there at once
+            to = state.pending.to_capacity
+            state = msgspec.structs.replace(state, pending=None, delivery=None, expected=to)
 
     return run
+
+
+def learned() -> tuple[dict[str, Window], TargetState]:
+    """Windows and state of the rule that learns, after two days of reports."""
+    windows: dict[str, Window] = {}
+    state, chance = TargetState(), random.Random(1)
+    for index in range(2880, 0, -1):
+        at = NOW - 60.0 * index
+        sample = MetricSample("m0", at, chance.expovariate(1 / 60.0))
+        report = MetricsReport("plan-orders", at, (sample,), (), Capacity(3, at))
+        windows, state = absorb(LEARNING, windows, state, report, now=at, controls=NO_CONTROLS)
+    return windows, state
+
+
+def learned_decision() -> Callable[[], object]:
+    windows, state = learned()
+    return lambda: decide(LEARNING, windows, state, now=NOW - 60.0)
+
+
+def learned_verdict() -> Callable[[], object]:
+    """The rule alone, from the bytes of its memory to its verdict."""
+    windows, state = learned()
+    (rule,) = LEARNING.flat_rules
+    view = MetricsView(
+        windows, LEARNING.windows, 3, ready=3, minimum=1, maximum=10, now=NOW - 60.0, memories=state.memories
+    )
+    return lambda: rule.evaluate(view)
 
 
 def seed() -> Callable[[], object]:
@@ -115,6 +156,9 @@ CASES: dict[str, Callable[[], Callable[[], object]]] = {
     "decide: target_per_unit, stabilization, rates": lambda: decision(PROPORTIONAL, RECENT),
     "decide: composite of 5 metrics, any-out/all-in": lambda: decision(COMPOSITE, STATE),
     "absorb + decide + advance: threshold, 1 metric": whole_path,
+    "service_level: verdict": learned_verdict,
+    "decide: service_level": learned_decision,
+    "absorb (learn) + decide + advance: service_level": lambda: _path(LEARNING, *learned()),
 }
 
 

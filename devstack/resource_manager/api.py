@@ -28,6 +28,7 @@ from devstack.resource_manager.documents import (
     refused,
     skus_document,
 )
+from devstack.resource_manager.metrics import MetricsApi
 from devstack.resource_manager.plans import (
     NEVER,
     Clock,
@@ -55,6 +56,7 @@ _DATABASE = (
     _GROUP + _COSMOS + r"/databaseAccounts/(?P<account>[^/]+)/sqlDatabases/(?P<database>[^/]+)"
     r"(?:/containers/(?P<container>[^/]+))?/throughputSettings/default"
 )
+_RESOURCE = _GROUP + r"/providers/(?P<type>[^/]+/[^/]+)/(?P<name>[^/]+)(?P<rest>(?:/[^/]+/[^/]+)*)"
 _COSMOS_LOCATION = _SUBSCRIPTION + _COSMOS + r"/locations/[^/]+"
 
 
@@ -77,13 +79,16 @@ class ResourceManagerApi:
     plans: dict[str, Plan] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     cosmos: CosmosApi = field(init=False)
+    metrics: MetricsApi = field(init=False)
 
     def __post_init__(self) -> None:
         self.cosmos = CosmosApi(self.clock)
+        self.metrics = MetricsApi(self.clock, self.plans)
 
     def knows_subscription(self, subscription: str) -> bool:
         plans = any(plan.subscription.lower() == subscription.lower() for plan in self.plans.values())
-        return plans or self.cosmos.knows_subscription(subscription)
+        others = (self.cosmos, self.metrics)
+        return plans or any(each.knows_subscription(subscription) for each in others)
 
     # -- plans ------------------------------------------------------------------------------------
 
@@ -190,6 +195,11 @@ class ResourceManagerApi:
             if setting["name"].lower() == call.parts["name"].lower():
                 return Answer(200, setting)
         raise _not_found(call.parts, "microsoft.insights/autoscalesettings")
+
+    # -- metrics ----------------------------------------------------------------------------------
+
+    def get_metrics(self, call: Call) -> Answer:
+        return self.metrics.get_metrics(call)
 
     # -- helpers ----------------------------------------------------------------------------------
 
@@ -303,6 +313,7 @@ ROUTES: tuple[Route, ...] = (
     _route("arm.get_autoscale", "GET", _GROUP + _SETTINGS + _NAME, _API.get_setting),
     _route("arm.list_autoscale", "GET", _GROUP + _SETTINGS, _API.list_settings),
     _route("arm.list_autoscale", "GET", _SUBSCRIPTION + _SETTINGS, _API.list_settings),
+    _route("arm.get_metrics", "GET", _RESOURCE + "/providers/Microsoft.Insights/metrics", _API.get_metrics),
     _cosmos("arm.get_throughput", "GET", _DATABASE, CosmosApi.get_throughput),
     _cosmos("arm.put_throughput", "PUT", _DATABASE, CosmosApi.put_throughput),
     _cosmos(

@@ -2,6 +2,8 @@
 
     GET  /plans                        every plan with its instances and history
     POST /plans/{name}/capacity        {"capacity": n}: somebody changes the plan behind our back
+    POST /metrics                      {"resource_id", "metric", "dimensions", "values": {epoch seconds: value}}: what
+                                       Azure Monitor is to tell of a resource
     GET, POST, DELETE /faults          see devstack.servers.faults
 
 Bad requests are answered with 400 and {"error": what is accepted}.
@@ -13,11 +15,14 @@ from typing import Any
 
 from aiohttp import web
 
+from devstack.resource_manager.metrics import MetricsApi
 from devstack.resource_manager.plans import Plan
 from devstack.servers.faults import FaultRegistry, fault_routes
 
 
-def control_application(plans: Callable[[], Iterable[Plan]], faults: FaultRegistry) -> web.Application:
+def control_application(
+    plans: Callable[[], Iterable[Plan]], faults: FaultRegistry, metrics: MetricsApi
+) -> web.Application:
     """`plans` is asked at every request, so that plans added later are seen."""
 
     async def get_plans(_request: web.Request) -> web.Response:
@@ -36,7 +41,15 @@ def control_application(plans: Callable[[], Iterable[Plan]], faults: FaultRegist
             return web.json_response({"error": str(error)}, status=400)
         return web.json_response(_state(found[0]))
 
+    async def post_metrics(request: web.Request) -> web.Response:
+        try:
+            _add_series(metrics, await request.text())
+        except ValueError as error:
+            return web.json_response({"error": str(error)}, status=400)
+        return web.Response(status=204)
+
     app = fault_routes(faults)
+    app.router.add_post("/metrics", post_metrics)
     app.router.add_get("/plans", get_plans)
     app.router.add_post("/plans/{name}/capacity", post_capacity)
     return app
@@ -48,6 +61,19 @@ def _capacity(text: str) -> int:
     if not isinstance(capacity, int) or isinstance(capacity, bool):
         raise ValueError(f'the body is {text!r}, accepted: {{"capacity": a whole number}}')  # noqa: TRY004 - one error for all bad bodies
     return capacity
+
+
+def _add_series(metrics: MetricsApi, text: str) -> None:
+    """Raises ValueError that says what is accepted."""
+    try:
+        document = json.loads(text)
+        values = {float(at): float(value) for at, value in document["values"].items()}
+        dimensions = {str(name): str(value) for name, value in document.get("dimensions", {}).items()}
+        metrics.add(str(document["resource_id"]), str(document["metric"]), values, **dimensions)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f'found {error}; accepted: {{"resource_id", "metric", "dimensions": {{}}, "values": {{epoch seconds: number}}}}'
+        ) from None
 
 
 def _state(plan: Plan) -> dict[str, Any]:

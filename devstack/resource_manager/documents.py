@@ -1,5 +1,7 @@
 """What Resource Manager and its providers are called with, and the JSON that they answer with."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +21,7 @@ class Call:
     document: Any = None
     base_url: str = ""
     fault: Fault | None = None
+    query: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,3 +204,28 @@ def autoscale_document(plan: Plan, name: str, *, enabled: bool) -> dict[str, Any
 
 def _timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def parsed(body: bytes) -> Any:
+    """The JSON object sent; None when there is none. Raises ArmError, with the place, for anything else."""
+    if not body.strip():
+        return None
+    try:
+        document = json.loads(body)
+    except json.JSONDecodeError as error:
+        raise _invalid_content(error.msg, error.lineno, error.colno) from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise _invalid_content(str(error), 1, getattr(error, "start", 0) + 1) from None
+    if not isinstance(document, dict):
+        raise _invalid_content("Cannot deserialize: the type requires a JSON object", 1, 1)
+    return document
+
+
+def _invalid_content(problem: str, line: int, position: int) -> ArmError:
+    """In the words of the front door."""
+    return front_door_error(
+        400,
+        "InvalidRequestContent",
+        "The request content was invalid and could not be deserialized: "
+        f"'{problem}. Path '', line {line}, position {position}.'.",
+    )

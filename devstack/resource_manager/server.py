@@ -8,11 +8,10 @@ At every route:
     drop_connection   closes the connection, nothing is done
     drop_ack          does what was asked, then closes the connection: the outcome is unknown
 
-and at arm.put_plan those listed in `api`. Another kind is answered with 500 that names it.
+at arm.put_plan those listed in `api`, at arm.get_metrics that in `metrics`. Another kind is answered with 500 that names it.
 """
 
 import asyncio
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +22,16 @@ from aiohttp import web
 from devstack.resource_manager.api import ResourceManagerApi, find_route
 from devstack.resource_manager.control import control_application
 from devstack.resource_manager.cosmos import PUT_KINDS, CosmosAccount, OfferSource
-from devstack.resource_manager.documents import Answer, ArmError, Call, autoscale_document, front_door_error
+from devstack.resource_manager.documents import (
+    Answer,
+    ArmError,
+    Call,
+    autoscale_document,
+    front_door_error,
+    parsed,
+)
 from devstack.resource_manager.identity import ENDPOINT_PATH, IdentityEndpoint, TokenIssuer
+from devstack.resource_manager.metrics import METRICS_KINDS, MetricsApi
 from devstack.resource_manager.plans import Clock, Plan
 from devstack.resource_manager.skus import find_sku
 from devstack.resource_manager.throttling import READS, WRITES, BucketSize, Throttle
@@ -37,6 +44,7 @@ _COMMON_KINDS = {"latency", "error", "drop_connection", "drop_ack"}
 _OWN_KINDS = {
     "arm.put_plan": {"stuck_operation", "failed_operation", "ignored_capacity", "conflict"},
     "arm.put_throughput": PUT_KINDS,
+    "arm.get_metrics": METRICS_KINDS,
 }
 
 
@@ -153,6 +161,11 @@ class ResourceManagerServer:
     def plans(self) -> list[Plan]:
         return list(self._api.plans.values())
 
+    @property
+    def metrics(self) -> MetricsApi:
+        """What Azure Monitor tells of resources: see `MetricsApi.add`."""
+        return self._api.metrics
+
     def remove_plan(self, plan_id: str) -> None:
         del self._api.plans[plan_id.lower()]
 
@@ -204,7 +217,7 @@ class ResourceManagerServer:
         applications = (
             arm,
             self.identity.application(),
-            control_application(lambda: self.plans, self.faults),
+            control_application(lambda: self.plans, self.faults, self.metrics),
         )
         contexts = (self._certificate.server_context(), None, None)
         ports = []
@@ -235,7 +248,7 @@ class ResourceManagerServer:
         try:
             principal = self._authenticate(request)
             self._admit(request, principal, headers)
-            document = _document(body)
+            document = parsed(body)
             answer = await self._answer(request, document)
         except ArmError as error:
             answer = error.answer
@@ -310,7 +323,8 @@ class ResourceManagerServer:
                     retry_after=fault.retry_after,
                 )
         answer = route.handler(
-            self._api, Call(request.method, request.path, parts, document, self.base_url, fault)
+            self._api,
+            Call(request.method, request.path, parts, document, self.base_url, fault, request.query),
         )
         return None if fault is not None and fault.kind == "drop_ack" else answer
 
@@ -338,31 +352,6 @@ def _check_kind(fault: Fault, point: str) -> None:
             "UnknownFault",
             f"{point} knows no fault {fault.kind!r}, accepted: {', '.join(sorted(accepted))}",
         )
-
-
-def _document(body: bytes) -> Any:
-    """The JSON object sent; None when there is none. Raises ArmError, with the place, for anything else."""
-    if not body.strip():
-        return None
-    try:
-        document = json.loads(body)
-    except json.JSONDecodeError as error:
-        raise _invalid_content(error.msg, error.lineno, error.colno) from None
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise _invalid_content(str(error), 1, getattr(error, "start", 0) + 1) from None
-    if not isinstance(document, dict):
-        raise _invalid_content("Cannot deserialize: the type requires a JSON object", 1, 1)
-    return document
-
-
-def _invalid_content(problem: str, line: int, position: int) -> ArmError:
-    """In the words of the front door."""
-    return front_door_error(
-        400,
-        "InvalidRequestContent",
-        "The request content was invalid and could not be deserialized: "
-        f"'{problem}. Path '', line {line}, position {position}.'.",
-    )
 
 
 _CAPACITIES = (

@@ -77,6 +77,14 @@ def open_clients(settings: Mapping[str, str], subscription: str) -> ArmClients:
     )
 
 
+def open_monitor(settings: Mapping[str, str], subscription: str) -> MonitorManagementClient:
+    """A client of Azure Monitor for one subscription; as `open_clients`."""
+    from azure.mgmt.monitor.aio import MonitorManagementClient  # noqa: PLC0415 - see above
+
+    identity, options = _identity(settings)
+    return MonitorManagementClient(identity, subscription, **options)
+
+
 def open_cosmos(settings: Mapping[str, str], subscription: str) -> CosmosDBManagementClient:
     """A client of the Cosmos DB accounts of one subscription; as `open_clients`."""
     from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient  # noqa: PLC0415 - see above

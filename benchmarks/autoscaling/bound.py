@@ -1,0 +1,50 @@
+"""The clairvoyant lower bound: the fewest instance-hours with which no message waits too long, all load being known.
+
+A linear program over slots of a minute (or of the allowed wait, where that is shorter): instances may be fractions,
+each start is billed for the start-up time, and what arrived until the end of a slot is begun until the end of the
+last slot within the wait.
+"""
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
+
+from benchmarks.autoscaling.world import Model
+
+LONG = 3000
+"""Slots from which the interior-point method is the faster one."""
+
+
+def instance_hours(arrivals: np.ndarray, model: Model) -> float:
+    """Raises RuntimeError where the program has no solution: more load than the most instances serve."""
+    slot = min(60, model.wait)
+    count = -(-len(arrivals) // slot)
+    padded = np.concatenate([arrivals, np.zeros(count * slot - len(arrivals))])
+    arrived = np.cumsum(padded.reshape(count, slot).sum(axis=1))
+    lag = model.wait // slot
+    change = sparse.identity(count) - sparse.diags([np.ones(count - 1)], [-1])
+    same, none = sparse.identity(count), sparse.csr_matrix((count, count))
+    # instances, starts, messages begun until the end of a slot
+    limits = sparse.vstack(
+        [
+            sparse.hstack([-model.service_rate * slot * same, none, change]),
+            sparse.hstack([none, none, -change]),
+            sparse.hstack([change, -same, none]).tocsr()[1:],
+        ]
+    ).tocsr()
+    due = np.concatenate([np.zeros(min(lag, count)), arrived[: max(count - lag, 0)]])
+    low = np.concatenate([np.full(count, float(model.minimum)), np.zeros(count), due])
+    high = np.concatenate([np.full(count, float(model.maximum)), np.full(count, np.inf), arrived])
+    cost = np.concatenate(
+        [np.full(count, float(slot)), np.full(count, float(model.start_up)), np.zeros(count)]
+    )
+    found = linprog(
+        cost,
+        A_ub=limits,
+        b_ub=np.zeros(limits.shape[0]),
+        bounds=np.stack([low, high], axis=1),
+        method="highs-ipm" if count > LONG else "highs",
+    )
+    if found.status != 0:
+        raise RuntimeError(f"no lower bound: {found.message}")
+    return float(found.fun) / 3600.0

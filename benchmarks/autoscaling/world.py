@@ -1,0 +1,245 @@
+"""The model of a queue and its instances, by the second: deterministic, first in, first out.
+
+An instance serves `service_rate` messages a second when it is busy and holds up to `held` at once, so that a message
+takes held / service_rate seconds at least. An instance asked for at t is billed from t and serves from t + `start_up`.
+Fewer take effect at once; those that start go first, the newest before the others. `active` counts messages that wait
+or are processed, as Service Bus does. The wait of a message ends when its processing starts. After the last arrival the
+queue is served on for half an hour, unbilled, so that every wait is known.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+AFTER = 1800
+FLAP = 1800.0
+"""Seconds within which a change back counts as a flap."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """`drift` gives the service rate at a time, as a share of `service_rate`; None leaves it as it is."""
+
+    service_rate: float = 10.0
+    held: float = 16.0
+    start_up: int = 90
+    wait: int = 60
+    minimum: int = 1
+    maximum: int = 100
+    drift: Callable[[int], float] | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One observation. `arrived` and `completed` are counters."""
+
+    t: float
+    active: float
+    waiting: float
+    ready: int
+    total: int
+    arrived: float
+    completed: float
+
+
+class Policy(Protocol):
+    """Decides each `interval` seconds; `see` returns the capacity to have, `miss` is told of a lost observation."""
+
+    interval: int
+
+    def see(self, seen: Seen) -> int: ...
+
+    def miss(self, t: float, total: int) -> None: ...
+
+
+@dataclass
+class Outcome:
+    """What became of one load under one policy. Shares are of 1; `totals` are (time, instances) at each change."""
+
+    hours: float
+    late: float
+    instance_hours: float
+    actions: int
+    flaps: int
+    totals: list[tuple[int, int]] = field(repr=False)
+
+    @property
+    def actions_per_hour(self) -> float:
+        return self.actions / self.hours
+
+    @property
+    def flaps_per_hour(self) -> float:
+        return self.flaps / self.hours
+
+
+@dataclass(frozen=True)
+class Sight:
+    """How observations reach the policy: `noise` (share by which counts are off, evenly), `lost` (share of the
+    observations that do not come), `age` (seconds an observation is old), `early` (seconds before an instance serves
+    that it is called ready).
+    """
+
+    noise: float = 0.0
+    lost: float = 0.0
+    age: int = 0
+    early: int = 0
+
+
+class Fleet:
+    """Instances that serve, and those that start: (ready at, count), oldest first."""
+
+    def __init__(self, count: int, start_up: int) -> None:
+        self.total = self.ready = count
+        self._start_up = start_up
+        self._starting: list[list[int]] = []
+
+    @property
+    def next_ready(self) -> int | None:
+        return self._starting[0][0] if self._starting else None
+
+    def called_ready(self, now: int) -> int:
+        """Instances that serve at a time, if nothing is changed until then."""
+        return self.ready + sum(count for at, count in self._starting if at <= now)
+
+    def come(self, now: int) -> None:
+        while self._starting and self._starting[0][0] <= now:
+            self.ready += self._starting.pop(0)[1]
+
+    def ask(self, wanted: int, now: int) -> None:
+        if wanted > self.total:
+            self._starting.append([now + self._start_up, wanted - self.total])
+        else:
+            excess = self.total - wanted
+            while excess and self._starting:
+                newest = self._starting[-1]
+                gone = min(excess, newest[1])
+                newest[1] -= gone
+                excess -= gone
+                if not newest[1]:
+                    self._starting.pop()
+            self.ready -= excess
+        self.total = wanted
+
+
+def run(
+    arrivals: np.ndarray, policy: Policy, model: Model, first: int, sight: Sight | None = None
+) -> Outcome:
+    """Replays one load under one policy, beginning with `first` instances."""
+    return _Run(arrivals, policy, model, first, sight or Sight()).replay()
+
+
+class _Run:
+    def __init__(self, arrivals: np.ndarray, policy: Policy, model: Model, first: int, sight: Sight) -> None:
+        self.length = len(arrivals)
+        self.end = self.length + AFTER
+        self.arrived = np.concatenate([[0.0], np.cumsum(np.concatenate([arrivals, np.zeros(AFTER)]))])
+        self.highest = _highest(np.concatenate([arrivals, np.zeros(AFTER)]), policy.interval)
+        self.begun = np.zeros(self.end + 1)
+        self.policy, self.model, self.sight = policy, model, sight
+        self.fleet = Fleet(first, model.start_up)
+        self.rng = np.random.default_rng(7)
+        self.totals = [(0, first)]
+        self.history: list[Seen] = []
+
+    def replay(self) -> Outcome:
+        interval = self.policy.interval
+        for start in range(0, self.end, interval):
+            if start < self.length:
+                self._decide(start)
+            self._serve(start, min(start + interval, self.end))
+        return self._outcome()
+
+    def _decide(self, now: int) -> None:
+        self.fleet.come(now)
+        seen = self._seen(now)
+        if self.sight.age:
+            self.history.append(seen)
+            lag = self.sight.age // self.policy.interval
+            old = self.history[max(len(self.history) - 1 - lag, 0)]
+            seen = Seen(seen.t, old.active, old.waiting, seen.ready, seen.total, old.arrived, old.completed)
+        total = self.fleet.total
+        if self.sight.lost and self.rng.random() < self.sight.lost:
+            self.policy.miss(float(now), total)
+            return
+        wanted = min(max(self.policy.see(seen), self.model.minimum), self.model.maximum)
+        if wanted != total:
+            self.fleet.ask(wanted, now)
+            self.totals.append((now, wanted))
+
+    def _seen(self, now: int) -> Seen:
+        arrived, begun = float(self.arrived[now]), float(self.begun[now])
+        completed = self._completed(now)
+        active = arrived - completed
+        if self.sight.noise:
+            active *= 1.0 + self.sight.noise * (2.0 * self.rng.random() - 1.0)
+        fleet = self.fleet
+        ready = fleet.called_ready(now + self.sight.early)
+        return Seen(float(now), active, arrived - begun, ready, fleet.total, arrived, completed)
+
+    def _completed(self, now: int) -> float:
+        """What was begun a service time ago."""
+        before = now - self.model.held / self.model.service_rate
+        if before <= 0:
+            return 0.0
+        whole = int(before)
+        share = before - whole
+        return float(self.begun[whole] * (1.0 - share) + self.begun[whole + 1] * share)
+
+    def _serve(self, start: int, end: int) -> None:
+        fleet, arrived, begun = self.fleet, self.arrived, self.begun
+        fleet.come(start)
+        rate = self.model.service_rate * (1.0 if self.model.drift is None else self.model.drift(start))
+        changes = fleet.next_ready
+        if (
+            begun[start] == arrived[start]
+            and self.highest[start // self.policy.interval] <= fleet.ready * rate
+        ):
+            begun[start + 1 : end + 1] = arrived[start + 1 : end + 1]  # nothing ever waits in this interval
+            if changes is not None and changes < end:
+                fleet.come(end - 1)
+            return
+        known, done = arrived[start + 1 : end + 1].tolist(), float(begun[start])
+        served = []
+        for second, there in enumerate(known, start):
+            if changes is not None and changes <= second:
+                fleet.come(second)
+                changes = fleet.next_ready
+            done += fleet.ready * rate
+            if done > there:  # noqa: PLR1730 - a call of min() takes longer than the rest of the loop
+                done = there
+            served.append(done)
+        begun[start + 1 : end + 1] = served
+
+    def _outcome(self) -> Outcome:
+        arrived, begun, length = self.arrived, self.begun, self.length
+        seconds = np.arange(1, length + 1)
+        done = begun[np.minimum(seconds + self.model.wait, self.end)]
+        late = np.clip(arrived[seconds] - np.maximum(done, arrived[seconds - 1]), 0.0, None).sum()
+        ends = [at for at, _ in self.totals[1:]] + [length]
+        billed = sum(count * (end - at) for (at, count), end in zip(self.totals, ends, strict=True))
+        return Outcome(
+            length / 3600.0,
+            float(late / arrived[length]),
+            billed / 3600.0,
+            len(self.totals) - 1,
+            _flaps(self.totals),
+            self.totals,
+        )
+
+
+def _highest(arrivals: np.ndarray, interval: int) -> np.ndarray:
+    """The most arrivals of a second in each interval."""
+    padded = np.concatenate([arrivals, np.zeros(-len(arrivals) % interval)])
+    return padded.reshape(-1, interval).max(axis=1)
+
+
+def _flaps(totals: Sequence[tuple[int, int]]) -> int:
+    """Changes in the other direction than the one before, within half an hour of it."""
+    steps = [(at, after - before) for (_, before), (at, after) in pairwise(totals)]
+    return sum(
+        (one > 0) != (other > 0) and later - earlier < FLAP
+        for (earlier, one), (later, other) in pairwise(steps)
+    )

@@ -1,0 +1,154 @@
+"""What is pulled, and for which minutes: minutes are numbered since the epoch, so no time zone has a say. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from math import isfinite
+
+from msgspec import Struct
+
+from foundation.errors import TidemarkError
+
+MINUTE = 60
+DAY = 1_440
+"""Minutes of a day, and of one piece: a pull that is killed asks again for less than a day."""
+
+KEPT_DAYS = 93
+"""How long Azure Monitor keeps what a resource reports by the minute."""
+
+SETTLING = 10
+"""The newest minutes, which are left out. Azure Monitor has a minute 1 to 3 minutes later, and may still add to it; what
+is once in the file is not asked for again.
+"""
+
+POINTS = 50_000
+"""Most points (minutes times series) of one answer: a few megabytes. A day of a plan with up to 34 instances."""
+
+
+class PullError(TidemarkError):
+    """The history cannot be pulled; the text says what was found, and what to do."""
+
+
+class Span(Struct, frozen=True):
+    """Minutes from `begin` up to, and without, `end`."""
+
+    begin: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.begin
+
+    def halves(self) -> tuple[Span, Span]:
+        middle = (self.begin + self.end) // 2
+        return Span(self.begin, middle), Span(middle, self.end)
+
+
+class Source(Struct, frozen=True):
+    """One metric of one resource: what is asked of Azure Monitor. `aggregation` is total or average."""
+
+    resource_id: str
+    metric: str
+    aggregation: str
+    filter: str
+
+
+class Wanted(Struct, frozen=True):
+    """A whole pull. `source` names what is counted in the file, as `<namespace>/<entity>`; `plan` is None where nobody's
+    instances are. `notes` say what the numbers are not.
+    """
+
+    target: str
+    source: str
+    arrivals: Source
+    plan: Source | None
+    notes: tuple[str, ...] = ()
+
+
+class Minute(Struct, frozen=True):
+    """What is known of a minute; None is not known, which is not zero."""
+
+    arrivals: float | None = None
+    instances: int | None = None
+
+
+Minutes = dict[int, Minute]
+
+Point = tuple[float, float | None]
+"""When a minute began (seconds since the epoch), and its value."""
+
+
+def window(now: float, days: int, known: Iterable[int] = ()) -> Span:
+    """The minutes of the last `days` that are settled, and still kept; from the newest known one on, if that is further
+    back: what is pulled every now and then has no holes between.
+    """
+    end = int(now // MINUTE) - SETTLING
+    begin = min(end - days * DAY, max(known, default=end) + 1)
+    return Span(max(begin, end - KEPT_DAYS * DAY + 2 * SETTLING), end)
+
+
+def missing(wanted: Span, known: Container[int]) -> list[Span]:
+    """The minutes of `wanted` that are not known, as spans, the oldest first: these are the next to be forgotten."""
+    found: list[Span] = []
+    begin: int | None = None
+    for minute in range(wanted.begin, wanted.end + 1):
+        lacks = minute < wanted.end and minute not in known
+        if lacks and begin is None:
+            begin = minute
+        elif not lacks and begin is not None:
+            found.append(Span(begin, minute))
+            begin = None
+    return found
+
+
+def pieces(spans: Iterable[Span], size: int = DAY) -> Iterator[Span]:
+    """The same minutes in spans of at most `size`."""
+    for span in spans:
+        for begin in range(span.begin, span.end, size):
+            yield Span(begin, min(begin + size, span.end))
+
+
+def told(series: Iterable[Sequence[Point]], span: Span) -> set[int]:
+    """The minutes of `span` that an answer is about, with a value or without."""
+    return {minute for points in series for at, _ in points if (minute := _minute(at)) in _range(span)}
+
+
+def totals(series: Iterable[Sequence[Point]], span: Span) -> list[float | None]:
+    """The sum of all series for each minute of `span`; None where none has a value."""
+    found: list[float | None] = [None] * len(span)
+    for index, value in _values(series, span):
+        found[index] = (found[index] or 0.0) + value
+    return found
+
+
+def counts(series: Iterable[Sequence[Point]], span: Span) -> list[int | None]:
+    """How many series have a value, for each minute of `span`; None where none has: nobody reported, or nobody ran."""
+    found: list[int | None] = [None] * len(span)
+    for points in series:
+        for index in {index for index, _ in _values([points], span)}:
+            found[index] = (found[index] or 0) + 1
+    return found
+
+
+def _values(series: Iterable[Sequence[Point]], span: Span) -> Iterator[tuple[int, float]]:
+    for points in series:
+        for at, value in points:
+            minute = _minute(at)
+            if value is not None and isfinite(value) and value >= 0 and minute in _range(span):
+                yield minute - span.begin, value
+
+
+def _minute(at: float) -> int:
+    return int(at // MINUTE)
+
+
+def _range(span: Span) -> range:
+    return range(span.begin, span.end)
+
+
+def joined(
+    span: Span, arrivals: Sequence[float | None], instances: Sequence[int | None] | None = None
+) -> Minutes:
+    """The minutes of `span` from the answers about them."""
+    counted = instances if instances is not None else [None] * len(span)
+    pairs = zip(arrivals, counted, strict=True)
+    return {span.begin + index: Minute(came, ran) for index, (came, ran) in enumerate(pairs)}
