@@ -165,6 +165,22 @@ class Reader:
             return []
         return [Reader(item, f"{self.path}.{key}[{i}]", self.shared) for i, item in enumerate(raw)]
 
+    def apart(self, key: str, inherited: Iterable[str]) -> Reader | None:
+        """The sub-table, or None when absent, with those of the `inherited` keys of this table that it lacks. Its problems
+        are noted apart from this table's (`shared`), so that it can be left out.
+        """
+        self._known.append(key)
+        if key not in self._rest:
+            return None
+        raw = self._rest.pop(key)
+        shared = Shared(self.shared.name, self.shared.lines, self.shared.settings)
+        path = f"{self.path}.{key}".strip(".")
+        if not isinstance(raw, Mapping):
+            shared.problem(path, f"found {raw!r}; a table is accepted")
+            raw = {}
+        base = {name: self._rest[name] for name in inherited if name in self._rest}
+        return Reader(merged(base, raw), path, shared)
+
     def names(self) -> tuple[str, ...]:
         """The keys not taken yet."""
         return tuple(self._rest)

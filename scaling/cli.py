@@ -18,18 +18,24 @@ from foundation import app_settings
 from foundation.app_settings import ROOT
 from foundation.durations import parse_duration
 from foundation.errors import SettingsError, StoreUnavailableError
+from foundation.http.callers import NOBODY, named
 from foundation.sanitize import one_line, without_secrets
 from foundation.settings_reader import ConfigError
 from foundation.wording import count_text, duration_text, number_text, time_text
 from scaling.analysis.lint import lint
 from scaling.analysis.replay import ReplayError, comparison, decode_inputs, replay, same
-from scaling.config.checks import Severity
+from scaling.config.checks import Finding, Severity
 from scaling.config.rule_registry import RuleError
 from scaling.decision import explain
+from scaling.history.command import app as history_app
 from scaling.log_entry import LogEntry, LogKind, parse_decision_id
 from scaling.ports import PoisonMessage
 from scaling.service.assembly import assemble, read_config
 from scaling.service.autoscaler import Autoscaler
+from scaling.service.shell import STORE_DEADLINE
+from scaling.shadow import report
+from scaling.shadow.comparison import ShadowView, promotion_warning, shadow_view
+from scaling.web.api import carry_out
 from scaling.web.views import PoisonView, StatusView, orders_text, status_view
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -45,6 +51,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 def mount(whole: typer.Typer) -> None:
     """Adds the autoscaler's commands to those of other parts."""
     whole.add_typer(app)
+    whole.add_typer(history_app)
 
 
 def settings_of(root: Path) -> dict[str, str]:
@@ -111,6 +118,10 @@ def status(root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a 
     for view in views:
         line = view.line or f"{view.target}: no report yet; the collector runs on COLLECT_SCHEDULE"
         console.print(escape(one_line(line)), soft_wrap=True)
+        if (budget := view.budget) is not None:
+            console.print(f"  budget: {escape(one_line(budget.text))}", soft_wrap=True)
+            if budget.warning is not None:
+                console.print(f"  [yellow]{escape(one_line(budget.warning))}[/]", soft_wrap=True)
         for text in orders_text(view):
             console.print(f"  [magenta]{escape(one_line(text))}[/]", soft_wrap=True)
     _show_poison(seen.poison)
@@ -156,6 +167,8 @@ def log(
             f"[dim]{time_text(entry.at)}[/] [{style}]{escape(one_line(entry.line))}[/]",
             soft_wrap=True,
         )
+        if entry.shadow is not None and entry.shadow.desired != entry.desired:
+            console.print(f"  [dim]{escape(one_line(entry.shadow.line))}[/]", soft_wrap=True)
     if not entries:
         console.print(f"no entries in the last {duration_text(back)}")
 
@@ -198,6 +211,50 @@ async def _newest(
     return found[:limit]
 
 
+@app.command()
+def shadow(
+    target: Annotated[str | None, typer.Argument(help="Only this target.")] = None,
+    promote: Annotated[
+        bool | None,
+        typer.Option(
+            "--promote/--withdraw",
+            help="The shadow's rules decide from now on, or the configured ones again.",
+        ),
+    ] = None,
+    by: Annotated[str, typer.Option(help="Your name, for the scaling log; an order needs one.")] = "",
+    root: Root = ROOT,
+    json_: Json = False,  # noqa: FBT002 - a command-line flag
+) -> None:
+    """What the rules on paper ([targets.NAME.shadow]) would have cost, and whether to switch to them."""
+
+    async def work(autoscaler: Autoscaler) -> tuple[str, dict[str, ShadowView]]:
+        told = "" if promote is None else await _promoted(autoscaler, target, promote, by)
+        policies = report.those_with_shadows(autoscaler.config.policies, target)
+        snapshots = await autoscaler.ports.states.load_all(policies)
+        seen = {n: shadow_view(policies[n], each.state, each.controls) for n, each in snapshots.items()}
+        return told, {name: view for name, view in seen.items() if view is not None}
+
+    try:
+        told, views = _run(root, work)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    if json_:
+        _print_json(views)
+        return
+    if told:
+        console.print(f"[magenta]{_text(told)}[/]", soft_wrap=True)
+    report.show(console, views)
+
+
+async def _promoted(autoscaler: Autoscaler, target: str | None, on: bool, by: str) -> str:  # noqa: FBT001 - as ordered
+    """Gives the order. Raises ValueError for one that cannot be given."""
+    policy = autoscaler.config.policies.get(target or "")
+    if policy is None:
+        raise ValueError(f"TARGET: found {target!r}; accepted are {', '.join(autoscaler.config.policies)}")
+    name, told = named(NOBODY, by or None)
+    return await carry_out(autoscaler, policy, "promote", {"on": on}, by=name, told=told)
+
+
 @app.command("lint")
 def lint_command(
     root: Root = ROOT,
@@ -211,6 +268,7 @@ def lint_command(
     findings = [
         *config.findings,
         *(finding for policy in config.policies.values() for finding in lint(policy)),
+        *(_promotions(root) if any(policy.shadow for policy in config.policies.values()) else ()),
     ]
     if json_:
         _print_json(findings)
@@ -222,6 +280,31 @@ def lint_command(
         console.print(f"{targets} checked, {count_text(len(findings), 'finding')}")
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(1)
+
+
+def _promotions(root: Path) -> list[Finding]:
+    """Warnings of promotions that stand; a note where the orders cannot be read, as in a build."""
+
+    async def work(autoscaler: Autoscaler) -> list[Finding]:
+        policies = autoscaler.config.policies
+        shadows = [name for name, policy in policies.items() if policy.shadow is not None]
+        seen = await autoscaler.ports.states.load_all(shadows)
+        told = {name: promotion_warning(policies[name], each.controls) for name, each in seen.items()}
+        return [
+            Finding(Severity.WARNING, "promotion", name, text)
+            for name, text in told.items()
+            if text is not None
+        ]
+
+    async def bounded(autoscaler: Autoscaler) -> list[Finding]:
+        try:
+            async with asyncio.timeout(STORE_DEADLINE):
+                return await work(autoscaler)
+        except (StoreUnavailableError, TimeoutError) as error:
+            text = f"whether a shadow is promoted is not known: {without_secrets(str(error)) or 'no answer'}"
+            return [Finding(Severity.NOTE, "promotion", "", text)]
+
+    return _run(root, bounded)
 
 
 @app.command("replay")

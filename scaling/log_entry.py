@@ -17,6 +17,20 @@ class LogKind(StrEnum):
     VERIFY = "verify"
 
 
+class ShadowSaid(Struct, frozen=True):
+    """What the rules on paper decided beside a decision, from their imagined capacity `current`: see `scaling.shadow`.
+
+    `promoted`: the shadow's rules decide for the target, and those on paper are the configured ones.
+    """
+
+    current: int
+    desired: int | None
+    proposed: int | None
+    reason: str
+    line: str
+    promoted: bool = False
+
+
 class LogEntry(Struct, frozen=True):
     """One row of the scaling log. `inputs` (decisions only) replays the decision: see `scaling.analysis.replay`."""
 
@@ -33,6 +47,7 @@ class LogEntry(Struct, frozen=True):
     by: str | None = None
     metrics: dict[str, float] = {}
     inputs: bytes | None = None
+    shadow: ShadowSaid | None = None
 
 
 def decision_id(target: str, at: float) -> str:

@@ -12,6 +12,8 @@ from typing import Self
 
 from msgspec import Struct
 
+from scaling.spent import Spent
+
 
 class Reason(StrEnum):
     """Why a recommendation is what it is, one member per outcome, each with what it means in words for people."""
@@ -42,10 +44,7 @@ class Reason(StrEnum):
     )
     STALE_METRIC = "stale_metric", "the newest sample is older than allowed"
     COLLECT_FAILED = "collect_failed", "the last read of a metric failed; unknown is not zero"
-    INVALID_METRIC = (
-        "invalid_metric",
-        "a metric arrived that is not a finite, non-negative number of the present",
-    )
+    INVALID_METRIC = "invalid_metric", "a metric is no finite, non-negative number of the present"
     ENTITY_DISABLED = (
         "entity_disabled",
         "the queue or subscription is disabled, so more instances could not receive from it",
@@ -58,11 +57,9 @@ class Reason(StrEnum):
     RATE_LIMITED = "rate_limited", "the step limit or a rate policy allows no further change now"
     AT_MAXIMUM = "at_maximum", "more was wanted, but the maximum is reached"
     AT_MINIMUM = "at_minimum", "less was wanted, but the minimum is reached"
+    OVER_BUDGET = "over_budget", "the budget of the day does not allow so much capacity now"
     AT_CAP = "at_cap", "more was wanted, but the rule's cap metric says that more would find nothing to do"
-    BETWEEN_STEPS = (
-        "between_steps",
-        "the platform changes this capacity in steps, and less than one step was wanted",
-    )
+    BETWEEN_STEPS = "between_steps", "the platform changes capacity in steps, and less than one was wanted"
     REFUSED = "refused", "the platform refused this change a short time ago, and nothing has changed since"
     GUARDED = "guarded", "a downstream guard blocks scaling out"
     LOCK_STEP = "lock_step", "another target has to follow first: request units are raised before instances"
@@ -156,8 +153,8 @@ class Flip(Struct, frozen=True, gc=False):
 
     `quantity` is `<statistic> <metric>` (for every sample of the window); `samples <metric>`, `span <metric>`,
     `age <metric>` or `failures <metric>`; or one of `time` (an epoch time, the metrics staying as they are),
-    `maximum`, `minimum`, `step`, `capacity`, `pending`, `failures`, `expression`, and `control` (an order of
-    an operator, or another controller, goes away). Several flips of the same outcome belong together.
+    `maximum`, `minimum`, `budget`, `step`, `capacity`, `pending`, `failures`, `expression`, and `control` (an
+    order of an operator, or another controller, goes away). Several flips of the same outcome belong together.
     """
 
     quantity: str
@@ -181,7 +178,8 @@ class Verdict(Struct, frozen=True):
     `desired` is a capacity, or None where the rule does not vote (`reason` is then a problem, or the rule
     only sets bounds). `floor`/`ceiling` bound the capacity now (schedules). `blocks_out` forbids scaling
     out whatever other rules say (guards); `out_ceiling` forbids scaling out any further than that, and takes
-    nothing away that is there.
+    nothing away that is there. `sentence` is told in place of those numbers of the evidence that are compared with
+    nothing.
     """
 
     desired: int | None
@@ -193,6 +191,7 @@ class Verdict(Struct, frozen=True):
     blocks_out: bool = False
     note: str = ""
     out_ceiling: int | None = None
+    sentence: str = ""
 
 
 class ScaleAction(Struct, frozen=True):
@@ -237,16 +236,13 @@ class Recommendation(Struct, frozen=True):
     flips: tuple[Flip, ...] = ()
     limits: tuple[Limit, ...] = ()
     note: str = ""
+    sentence: str = ""
 
     @property
     def acts(self) -> bool:
         """True when an action must be emitted."""
-        return (
-            self.reason is not Reason.DRY_RUN
-            and self.current is not None
-            and self.desired is not None
-            and self.desired != self.current
-        )
+        known = self.current is not None and self.desired is not None
+        return known and self.desired != self.current and self.reason is not Reason.DRY_RUN
 
 
 class EffectOutcome(StrEnum):
@@ -340,6 +336,8 @@ class TargetState(Struct, frozen=True):
     or last adopted reading. `pending_level` is the plateau metric at the time of the pending decision,
     `pending_accepted` since when the platform is known to have accepted its action, or may have, `delivery` where
     the pending action is (None in rows of earlier releases). `refused` is the last refusal of the platform.
+    `memories` is what rules that learn remember, by their name; `shadow` what `scaling.shadow` remembers; `spent` what
+    is spent of the day's budget.
     """
 
     evaluated: tuple[float, ...] = ()
@@ -357,6 +355,9 @@ class TargetState(Struct, frozen=True):
     pending_accepted: float | None = None
     refused: Refused | None = None
     delivery: Delivery | None = None
+    memories: dict[str, bytes] = {}
+    shadow: bytes = b""
+    spent: Spent | None = None
 
 
 class Pause(Struct, frozen=True):
@@ -377,6 +378,14 @@ class Override(Struct, frozen=True):
     until: float
 
 
+class Promotion(Struct, frozen=True):
+    """The shadow with these `rules` (`Policy.shadow_id`) decides for the target."""
+
+    by: str
+    at: float
+    rules: str
+
+
 class Controls(Struct, frozen=True):
     """What operators have ordered for one target (one table row, written over HTTP)."""
 
@@ -384,6 +393,7 @@ class Controls(Struct, frozen=True):
     override: Override | None = None
     dry_run: bool | None = None  # None: as configured
     foreign_cleared_at: float | None = None  # resume also ends a foreign-hand hold
+    promoted: Promotion | None = None
 
 
 NO_CONTROLS = Controls()

@@ -16,11 +16,11 @@ from aiohttp import web
 from consumer.web import api as consumer_api
 from foundation.consumer_stats import ConsumerStats, PartitionStats
 from foundation.errors import OrderError
-from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
+from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, QueueSpec, RuleSpec, ShadowSpec
 from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision.decide import decide
-from scaling.decision.orders import ORDERS
+from scaling.decision.orders import ORDERS, deciding
 from scaling.decision.pending_action import record_effect
 from scaling.decision.transitions import absorb, advance
 from scaling.log_entry import LogEntry, LogKind, decision_id
@@ -35,6 +35,7 @@ from scaling.model import (
     TargetState,
 )
 from scaling.ports import LogPage, Snapshot
+from scaling.shadow.beside import decided_beside, exchanged
 from scaling.web.dashboard import page
 from scaling.web.views import log_view, status_view, target_view
 from scaling.window import WindowSpec
@@ -114,6 +115,21 @@ def threshold_policy(target, *, maximum=8, **changes):
     return Policy(msgspec.structs.replace(spec, **changes))
 
 
+def service_level_policy(target):
+    """Nothing waits longer than two minutes, but for one in a hundred; only the backlog is known."""
+    options = {"backlog": "backlog", "wait": "2m", "concurrency": 30.0, "start_up": "60s"}
+    rule = RuleSpec(type="service_level", name="waits", options=options)
+    return threshold_policy(target, rules=(rule,), out=Pace(), inward=Pace())
+
+
+def shadowed_policy(target):
+    """Thresholds, and on paper the rule of a service level that wants less of the same."""
+    options = {"backlog": "backlog", "wait": "5m", "concurrency": 30.0, "start_up": "60s"}
+    rule = RuleSpec(type="service_level", name="waits", options=options)
+    queue = QueueSpec(backlog="backlog", wait=300.0, concurrency=30.0, start_up=60.0)
+    return threshold_policy(target, shadow=ShadowSpec(rules=(rule,), minimum=1, maximum=8, queue=queue))
+
+
 class SimulatedTarget:
     """One target fed with reports; keeps state, windows, orders and log as the app would."""
 
@@ -141,18 +157,20 @@ class SimulatedTarget:
             else (),
             Capacity(self.current, now, ready=self.current),
         )
-        self.windows, state = absorb(
-            self.policy, self.windows, self.state, report, now=now, controls=self.controls
-        )
+        rules = deciding(self.policy, self.controls)
+        before = exchanged(self.policy, self.state, self.controls)
+        self.windows, state = absorb(rules, self.windows, before, report, now=now, controls=self.controls)
         decided = decide(
-            self.policy,
+            rules,
             self.windows,
             state,
             now=now,
             controls=self.controls,
             decision_id=decision_id(self.policy.target, now),
         )
-        self.state, action = advance(self.policy, state, decided, report_at=now, level=None)
+        after, action = advance(rules, state, decided, report_at=now, level=None)
+        beside = decided_beside(self.policy, self.windows, state, decided, controls=self.controls)
+        self.state = msgspec.structs.replace(after, shadow=beside.shadow)
         self.log(
             LogKind.DECISION,
             now,
@@ -162,6 +180,7 @@ class SimulatedTarget:
             desired=decided.desired,
             recommendation=decided,
             metrics={} if arriving is None else {"backlog": float(round(self.waiting))},
+            shadow=beside.said,
         )
         if action is not None:
             self._carry_out(action, now + 4)

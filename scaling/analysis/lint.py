@@ -11,19 +11,21 @@ a grid: what is found there is certain for the load named, but other loads may f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 
 from msgspec import structs
 
+from foundation.durations import parse_duration
 from foundation.sanitize import told
 from foundation.wording import duration_text, number_text
+from scaling.analysis.budgets import never_binds, unpaid_floors
 from scaling.analysis.flapping import flapping, span_text
 from scaling.analysis.steady import Subject
 from scaling.config.checks import Finding, Severity
 from scaling.config.policy import EFFECTS_KEPT, Policy
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT
-from scaling.rules.combine import levels_of
+from scaling.rules.combine import levels_of, metrics_of
 from scaling.window import MAX_VALUE
 
 
@@ -33,10 +35,30 @@ def lint(policy: Policy) -> tuple[Finding, ...]:
     Never raises: a rule that breaks the checks (a user's own class) is a finding, and the others are checked
     without it.
     """
+    return _errors_first((*_found(policy), *_of_shadow(policy)))
+
+
+def _errors_first(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.severity)))
+
+
+def _found(policy: Policy) -> tuple[Finding, ...]:
     try:
         return _checked(policy)
     except Exception as error:  # noqa: BLE001 - whatever a user's rule raises, or leads to
         return _without_broken_rules(policy, error)
+
+
+def _of_shadow(policy: Policy) -> list[Finding]:
+    """What is wrong with the rules on paper, as they would decide once promoted: warnings, for they decide nothing yet."""
+    if policy.promoted is None:
+        return []
+    head = f"targets.{policy.target}"
+    return [
+        structs.replace(each, severity=Severity.WARNING, text=each.text.replace(head, f"{head}.shadow", 1))
+        for each in _found(policy.promoted)
+        if each.severity is not Severity.NOTE
+    ]
 
 
 def _without_broken_rules(policy: Policy, error: Exception) -> tuple[Finding, ...]:
@@ -79,7 +101,7 @@ def _checked(policy: Policy) -> tuple[Finding, ...]:
         if subject.tried or kind in _WITHOUT_COUNTS
         for text in check(subject)
     ]
-    return tuple(sorted(found, key=lambda finding: list(Severity).index(finding.severity)))
+    return _errors_first(found)
 
 
 def _failing(subject: Subject) -> Iterator[str]:
@@ -132,8 +154,8 @@ def _unreachable_levels(subject: Subject) -> Iterator[str]:
 
 def _one_way(subject: Subject) -> Iterator[str]:
     policy = subject.policy
-    if policy.minimum == policy.maximum or subject.failures:
-        return
+    if policy.minimum == policy.maximum or subject.failures or policy.learns:
+        return  # a rule that learns says something else once it has learned
     periods = [period for _, options in subject.options("schedule") for period in options.get("periods", ())]
     for sign, pace, bound, way in (
         (1, policy.spec.out, "floor", "out"),
@@ -195,9 +217,19 @@ def _fixed(subject: Subject) -> Iterator[str]:
 def _unused(subject: Subject) -> Iterator[str]:
     policy = subject.policy
     plateau = policy.spec.plateau.metric if policy.spec.plateau else None
+    tried = set(_tried(policy))
     for name in policy.windows:
-        if name not in subject.read and name != plateau:
+        if name not in subject.read and name != plateau and name not in tried:
             yield f"metric {name} is collected, but no rule reads it"
+
+
+def _tried(policy: Policy) -> Iterator[str]:
+    """The metrics that its shadow reads."""
+    if policy.shadow is None or policy.spec.shadow is None:
+        return
+    yield from (metric for rule in policy.shadow.rules for metric in metrics_of(rule))
+    if (queue := policy.spec.shadow.queue) is not None:
+        yield from (name for name in (queue.backlog, queue.incoming, queue.outgoing) if name is not None)
 
 
 def _short_cooldowns(subject: Subject) -> Iterator[str]:
@@ -253,6 +285,29 @@ def _old_evidence(subject: Subject) -> Iterator[str]:
             )
 
 
+def _waiting_levels(subject: Subject) -> Iterator[str]:
+    """What keeps a stated wait from being met, whatever the rule learns."""
+    out = subject.policy.spec.out
+    for name, options in subject.options("service_level"):
+        wait = parse_duration(options.get("wait", "60s"))
+        if wait < subject.interval:
+            yield (
+                f"rule '{name}' allows a wait of {duration_text(wait)}, but decisions are made every "
+                f"{duration_text(subject.interval)}: what came in between waits unseen"
+            )
+        if out.cooldown > 0 or out.stabilization > 0:
+            held = max(out.cooldown, out.stabilization)
+            yield f"out.cooldown and out.stabilization hold scale-outs of rule '{name}' back for up to {duration_text(held)}"
+
+
+def _unpaid_floors(subject: Subject) -> Iterator[str]:
+    return unpaid_floors(subject.policy)
+
+
+def _never_binds(subject: Subject) -> Iterator[str]:
+    return never_binds(subject.policy)
+
+
 def _not_tried(subject: Subject) -> Iterator[str]:
     if not subject.tried:
         yield "its capacities are request units, or too many to be tried one by one for flapping"
@@ -270,11 +325,25 @@ _CHECKS: dict[str, tuple[Severity, Callable[[Subject], Iterator[str]]]] = {
     "short_cooldown": (Severity.WARNING, _short_cooldowns),
     "short_memory": (Severity.WARNING, _short_memory),
     "sent_once": (Severity.WARNING, _sent_once),
+    "wait_unmet": (Severity.WARNING, _waiting_levels),
+    "unpaid_floor": (Severity.WARNING, _unpaid_floors),
     "fixed": (Severity.NOTE, _fixed),
+    "idle_budget": (Severity.NOTE, _never_binds),
     "unused_metric": (Severity.NOTE, _unused),
     "old_evidence": (Severity.NOTE, _old_evidence),
     "not_tried": (Severity.NOTE, _not_tried),
 }
 _WITHOUT_COUNTS = frozenset(
-    {"large_step", "short_cooldown", "short_memory", "sent_once", "fixed", "unused_metric", "not_tried"}
+    {
+        "large_step",
+        "short_cooldown",
+        "short_memory",
+        "sent_once",
+        "wait_unmet",
+        "fixed",
+        "unused_metric",
+        "not_tried",
+        "unpaid_floor",
+        "idle_budget",
+    }
 )

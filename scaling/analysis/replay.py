@@ -40,7 +40,7 @@ CHANGES: dict[int, tuple[str, ...]] = {
 
 
 class Inputs(Struct, frozen=True):
-    """Everything one decision was made from. Options of collectors and scalers are left out: they decide
+    """Everything one decision was made from; a shadow has no part in it. Options of collectors and scalers are left out: they decide
     nothing, and may come from secret settings. Inputs without a version are of the first.
     """
 
@@ -73,8 +73,10 @@ def encode_inputs(
     """Compressed inputs, about 1 KB for a usual target."""
     replace = msgspec.structs.replace
     metrics = {name: replace(spec, options={}) for name, spec in policy.spec.metrics.items()}
-    spec = replace(policy.spec, scaler_options={}, metrics=metrics)
-    inputs = Inputs(spec, dict(windows), replace(state, last=None), controls, now, decision_id, VERSION)
+    spec = replace(policy.spec, scaler_options={}, metrics=metrics, shadow=None)
+    inputs = Inputs(
+        spec, dict(windows), replace(state, last=None, shadow=b""), controls, now, decision_id, VERSION
+    )
     return _encoded(inputs)
 
 

@@ -7,12 +7,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Literal
+from zlib import crc32
 
-from msgspec import Struct
+import msgspec
+from msgspec import Struct, structs
 
-from scaling.config.rule_registry import build_rule
+from scaling.config.rule_registry import RuleError, build_rule
 from scaling.rules.composite import flattened
 from scaling.rules.view import Rule
 from scaling.window import WindowSpec
@@ -67,6 +70,29 @@ class Fallback(Struct, frozen=True, kw_only=True):
     after: float = 300.0
 
 
+class Budget(Struct, frozen=True, kw_only=True):
+    """What a target may spend from midnight to midnight of `time_zone`.
+
+    `amount` is in `unit`: instance-hours, request-unit-hours (RU/s times hours), or money; with money, `price` is that of
+    one unit of capacity (an instance, one RU/s) for an hour. `hourly`: billed by the hour, at its highest capacity.
+    """
+
+    amount: float
+    unit: Literal["instance_hours", "request_unit_hours", "money"] = "instance_hours"
+    price: float = 1.0
+    hourly: bool = False
+    time_zone: str = "UTC"
+
+    @property
+    def hours(self) -> float:
+        """The same in units of capacity times hours."""
+        return self.amount / self.price
+
+    def told(self, hours: float) -> float:
+        """Units of capacity times hours, in the unit of the budget."""
+        return hours * self.price
+
+
 TARGET_CAPACITY = "target_capacity"
 """The collector of metrics that are the capacity of another target."""
 
@@ -88,6 +114,32 @@ class RuleSpec(Struct, frozen=True, kw_only=True):
     options: dict[str, Any]
 
 
+class QueueSpec(Struct, frozen=True, kw_only=True):
+    """The queue whose waits a shadow is judged by: metrics by their names, and what is asked for, as the options of
+    `service_level`. What is None is learned. `service_rate`: messages per second of one instance.
+    """
+
+    backlog: str
+    incoming: str | None = None
+    outgoing: str | None = None
+    wait: float = 60.0
+    late: float = 0.01
+    concurrency: float | None = None
+    start_up: float | None = None
+    service_rate: float | None = None
+
+
+class ShadowSpec(Struct, frozen=True, kw_only=True):
+    """Rules that are tried on paper: with these in place of the target's own it would be the policy to switch to."""
+
+    rules: tuple[RuleSpec, ...]
+    minimum: int
+    maximum: int
+    out: Pace = Pace()
+    inward: Pace = Pace()
+    queue: QueueSpec | None = None
+
+
 class PolicySpec(Struct, frozen=True, kw_only=True):
     """The whole policy of one target as data."""
 
@@ -106,6 +158,8 @@ class PolicySpec(Struct, frozen=True, kw_only=True):
     action_ttl: float = 600.0
     effect_timeout: float = 120.0
     foreign_hold: float = 900.0
+    shadow: ShadowSpec | None = None
+    budget: Budget | None = None
 
 
 class Policy:
@@ -118,6 +172,16 @@ class Policy:
         self.maximum = spec.maximum
         self.windows: Mapping[str, WindowSpec] = {name: m.window for name, m in spec.metrics.items()}
         self.rules: tuple[Rule, ...] = tuple(build_rule(r.type, r.options, name=r.name) for r in spec.rules)
+        self.shadow: Policy | None = None
+        """The rules tried on paper, with their own bounds."""
+        self.promoted: Policy | None = None
+        """The same as they may decide for the target: within its bounds."""
+        if spec.shadow is not None:
+            with suppress(
+                RuleError
+            ):  # noted while reading; a class of the user's own that changed its mind since
+                self.shadow = Policy(_tried(spec, spec.shadow, spec.shadow.minimum, spec.shadow.maximum))
+                self.promoted = Policy(_tried(spec, spec.shadow, *_within(spec, spec.shadow)))
 
     @cached_property
     def flat_rules(self) -> tuple[Rule, ...]:
@@ -125,9 +189,44 @@ class Policy:
         return tuple(flattened(self.rules))
 
     @cached_property
+    def learns(self) -> bool:
+        """True where a rule remembers what it learned."""
+        return any(hasattr(rule, "learn") for rule in self.flat_rules)
+
+    @cached_property
+    def shadow_id(self) -> str:
+        """By which a shadow is known: another one where anything in it is another. Empty without a shadow."""
+        return "" if self.spec.shadow is None else f"{crc32(msgspec.json.encode(self.spec.shadow)):08x}"
+
+    @cached_property
+    def rules_id(self) -> str:
+        """The same of what the shadow is compared with."""
+        spec = self.spec
+        own = (spec.rules, spec.minimum, spec.maximum, spec.out, spec.inward)
+        return f"{crc32(msgspec.json.encode(own)):08x}"
+
+    @cached_property
     def memory(self) -> float:
         """How long recommendations are remembered for stabilization, in seconds."""
         return max(self.spec.out.stabilization, self.spec.inward.stabilization)
+
+
+def _tried(spec: PolicySpec, shadow: ShadowSpec, minimum: int, maximum: int) -> PolicySpec:
+    return structs.replace(
+        spec,
+        rules=shadow.rules,
+        minimum=minimum,
+        maximum=maximum,
+        out=shadow.out,
+        inward=shadow.inward,
+        shadow=None,
+    )
+
+
+def _within(spec: PolicySpec, shadow: ShadowSpec) -> tuple[int, int]:
+    """The bounds of a shadow within those of its target."""
+    low, high = spec.minimum, spec.maximum
+    return min(max(shadow.minimum, low), high), min(max(shadow.maximum, low), high)
 
 
 HPA_OUT = Pace(

@@ -14,6 +14,7 @@ from scaling.rules.guard import GuardRule
 from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
 from scaling.rules.request_units.within import WithinRequestUnitsRule
 from scaling.rules.schedule import ScheduleRule
+from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.threshold import ThresholdRule
 from scaling.rules.view import Rule
@@ -23,6 +24,7 @@ RULES: dict[str, type[Any]] = {  # sorted; a test keeps it so
     "guard": GuardRule,
     "request_units_for_rate": RequestUnitsForRateRule,
     "schedule": ScheduleRule,
+    "service_level": ServiceLevelRule,
     "target_per_unit": TargetPerUnitRule,
     "threshold": ThresholdRule,
     "within_request_units": WithinRequestUnitsRule,

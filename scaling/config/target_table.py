@@ -5,7 +5,7 @@ from __future__ import annotations
 import keyword
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import structs
 
@@ -22,9 +22,18 @@ from foundation.settings_reader import (
     whole,
 )
 from scaling.config import policy
+from scaling.config.budget_table import read_budget
 from scaling.config.checks import Finding, missing_connections
 from scaling.config.rule_registry import RuleError, build_rule
+from scaling.config.shadow_table import (
+    REPLACED,
+    beyond,
+    findings_of,
+    read_queue,
+    with_those_for_others,
+)
 from scaling.rules.combine import metrics_of
+from scaling.rules.composite import flattened
 from scaling.rules.expression import CAPACITY_NAMES
 from scaling.schedules.timetable import Timetable
 from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, WindowSpec
@@ -34,6 +43,7 @@ MAX_METRICS = 90
 
 DEFAULT_WINDOW = 600.0  # ten minutes, the seed's window
 DEFAULT_COOLDOWN = 600.0  # ten minutes, the seed's cooldown
+MAX_LEARNING = 4  # rules whose memories share a table row with the windows
 DEFAULT_ACTION_TTL = 600.0
 DEFAULT_EFFECT_TIMEOUT = 120.0
 SAMPLES_PER_MISSING = 20  # one in twenty may be missing by default: docs/adr/0015
@@ -51,12 +61,21 @@ class PlugIns(Protocol):
         ...
 
 
-def _judged(kind: str, name: str, options: Mapping[str, Any]) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """What is wrong with a rule's options, and the metrics it reads where nothing is."""
+class _Judged(NamedTuple):
+    """What is wrong with a rule's options; where nothing is, the metrics it reads, and the rules in it that learn."""
+
+    problems: Mapping[str, str] = {}
+    metrics: tuple[str, ...] = ()
+    learning: tuple[str, ...] = ()
+
+
+def _judged(kind: str, name: str, options: Mapping[str, Any]) -> _Judged:
     try:
-        return {}, metrics_of(build_rule(kind, options, name=name))
+        rule = build_rule(kind, options, name=name)
     except RuleError as error:
-        return error.problems, ()
+        return _Judged(error.problems)
+    learning = (str(getattr(each, "name", name)) for each in flattened((rule,)) if hasattr(each, "learn"))
+    return _Judged({}, metrics_of(rule), tuple(learning))
 
 
 class TargetTable:
@@ -69,24 +88,27 @@ class TargetTable:
         self._plug_ins = plug_ins
         self.resource: str | None = None
         """What is scaled, as its scaler knows it; None where that is not known."""
+        self._learning: list[str] = []  # names of the rules that remember
         self.findings: list[Finding] = []
 
     def read(self) -> policy.PolicySpec:
         reader = self._reader
+        tried = reader.apart("shadow", REPLACED)
         if len(self._name) > 200 or any(ord(c) < 32 or c in "/\\#?@" for c in self._name):
             reader.problem("", "target names have at most 200 characters and none of / \\ # ? @")
         minimum = reader.take("minimum", 1, whole(0))
         maximum = reader.require("maximum", max(minimum, 1), whole(1))
         if minimum > maximum:
             reader.problem("minimum", f"found {minimum}, above the maximum {maximum}")
-        out, inward = self._paces()
         metrics = self._metrics()
-        plateau, fallback = self._plateau(metrics), self._fallback(minimum, maximum)
         rules = self._rules(metrics)
+        out, inward = self._paces(own=bool(self._learning))
+        plateau, fallback = self._plateau(metrics), self._fallback(minimum, maximum)
         action_ttl = reader.take("action_ttl", DEFAULT_ACTION_TTL, positive_duration)
+        scaler = reader.require("scaler", "", as_text)
         spec = policy.PolicySpec(
             target=self._name,
-            scaler=reader.require("scaler", "", as_text),
+            scaler=scaler,
             scaler_options={},
             minimum=minimum,
             maximum=maximum,
@@ -98,9 +120,36 @@ class TargetTable:
             fallback=fallback,
             action_ttl=action_ttl,
             effect_timeout=self._effect_timeout(action_ttl),
+            budget=read_budget(reader.table("budget"), scaler, minimum),
             **reader.found(dry_run=as_bool, foreign_hold=duration),
         )
-        return structs.replace(spec, scaler_options=self._scaler_options(spec.scaler))
+        spec = structs.replace(spec, scaler_options=self._scaler_options(spec.scaler))
+        return spec if tried is None else structs.replace(spec, shadow=self._shadow(tried, spec))
+
+    def _shadow(self, reader: Reader, live: policy.PolicySpec) -> policy.ShadowSpec | None:
+        """The rules to try; None where something is wrong with them, which is a finding and no problem."""
+        if self._reader.shared.problems:
+            return None  # of which these may be the consequence
+        table = TargetTable(reader, self._name, self._collecting, self._plug_ins)
+        minimum = reader.take("minimum", live.minimum, whole(0))
+        maximum = reader.take("maximum", live.maximum, whole(1))
+        if minimum > maximum:
+            reader.problem("minimum", f"found {minimum}, above the maximum {maximum}")
+        rules = table._rules(live.metrics)
+        out, inward = table._paces(own=bool(table._learning))
+        if reader.shared.problems:
+            self.findings += findings_of(reader, self._name)
+            return None
+        queue = read_queue(reader, live.metrics, rules, live.rules)
+        reader.finish()
+        if reader.shared.problems:
+            self.findings += findings_of(reader, self._name)
+            return None
+        self.findings += beyond(reader, self._name, live, minimum, maximum)
+        rules = with_those_for_others(rules, live.rules)
+        return policy.ShadowSpec(
+            rules=rules, minimum=minimum, maximum=maximum, out=out, inward=inward, queue=queue
+        )
 
     def _effect_timeout(self, action_ttl: float) -> float:
         """An action whose message is lost has to be sent again while it lives."""
@@ -146,10 +195,13 @@ class TargetTable:
             reader.problem(option, text)
         return None if told else params
 
-    def _paces(self) -> tuple[policy.Pace, policy.Pace]:
+    def _paces(self, *, own: bool) -> tuple[policy.Pace, policy.Pace]:
+        """The limits in both directions; by default none where a rule has a pace of its `own`: one that learns
+        holds a scale-in back by itself, and must not wait with a scale-out.
+        """
         reader = self._reader
         preset = reader.take("behavior", "", one_of(("hpa",)))
-        seed = policy.Pace(cooldown=DEFAULT_COOLDOWN)
+        seed = policy.Pace() if own else policy.Pace(cooldown=DEFAULT_COOLDOWN)
         out, inward = (policy.HPA_OUT, policy.HPA_IN) if preset else (seed, seed)
         return self._pace("out", out), self._pace("in", inward)
 
@@ -284,23 +336,36 @@ class TargetTable:
         )
 
     def _rules(self, metrics: Collection[str]) -> tuple[policy.RuleSpec, ...]:
-        found = []
+        found: list[policy.RuleSpec] = []
         for index, reader in enumerate(self._reader.tables("rules")):
             kind = reader.require("type", "", as_text)
             name = reader.take("name", kind.partition(":")[2] or kind or f"rule {index}", as_text)
             options = reader.options()
             if not kind:
                 continue
-            problems, read = _judged(kind, name, options.values)
-            told_of = in_words_of_the_file(problems, options, lambda values: _judged(kind, name, values)[0])  # noqa: B023 - called at once
+            judged = _judged(kind, name, options.values)
+            told_of = in_words_of_the_file(
+                judged.problems,
+                options,
+                lambda values: _judged(kind, name, values).problems,  # noqa: B023 - called at once
+            )
             for option, text in told_of.items():
                 reader.problem(option, text)
-            for metric in read:
+            for metric in judged.metrics:
                 if metric not in metrics:
                     reader.problem(
                         "", f"names metric '{metric}'; the target has {', '.join(metrics) or 'none'}"
                     )
+            for each in judged.learning:
+                if each in self._learning:
+                    reader.problem(
+                        "name", f"another rule is called '{each}'; a rule that learns needs a name of its own"
+                    )
+            self._learning += judged.learning
             found.append(policy.RuleSpec(type=kind, name=name, options=options.values))
+        if len(self._learning) > MAX_LEARNING:
+            text = f"found {len(self._learning)} rules that learn; at most {MAX_LEARNING} are accepted per target"
+            self._reader.problem("rules", text)
         if not found:
             self._reader.problem(
                 "rules", 'no rule is configured; add a table such as [[...rules]] type = "threshold"'

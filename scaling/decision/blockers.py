@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scaling.budget.allowance import Allowance, allowance_of
 from scaling.config.policy import Policy
 from scaling.decision import pacing as pace
 from scaling.decision.missing import first_missing, missing_flips
@@ -73,10 +74,12 @@ class Situation:
         """The narrowest of the bounds of policy, schedule and platform; a floor of the platform holds above them all."""
         policy, view, verdict, capacity = self.policy, self.view, self.verdict, self.state.capacity
         low, high, self.low_is, self.high_is = policy.minimum, policy.maximum, "minimum", "maximum"
+        self.allowance = allowance_of(policy, self.state, now=self.now)
+        self.unpaid_floor: int | None = None
         if verdict.ceiling is not None and verdict.ceiling < high:
             high, self.high_is = verdict.ceiling, "ceiling of the schedule"
         if verdict.floor is not None and verdict.floor > low:
-            low = verdict.floor
+            low = self._paid_for(verdict.floor)
         self.step = 1
         if capacity is not None:
             self.step = max(capacity.step, 1)
@@ -91,6 +94,15 @@ class Situation:
         self.high = max(high // step * step, current if current <= high else 0, 0)
         self.low = min(self.stepped(low), current) if current >= low else self.stepped(low)
         self.low = min(self.low, self.high)
+
+    def _paid_for(self, floor: int) -> int:
+        """The floor of a schedule as far as the budget pays for it; the minimum it always pays for."""
+        allowance, current = self.allowance, self.view.current
+        if allowance is None:
+            return floor
+        paid = max(min(floor, max(allowance.out, min(current, allowance.keep))), self.policy.minimum)
+        self.unpaid_floor = floor if paid < floor else None
+        return paid
 
     def lower_flips(self, comparator: str, outcome: Reason) -> tuple[Flip, ...]:
         """Lower bounds that together would lead to `outcome`: the policy's, and the platform's where it is higher."""
@@ -131,6 +143,7 @@ def blockers_of(case: Situation, direction: Direction, wanted: int) -> list[Bloc
     out = direction is Direction.OUT
     found = (
         _at_bound(case, wanted, out=out),
+        _over_budget(case, wanted) if out else None,
         _guarded(case, wanted) if out else None,
         _waiting(case, wanted) if out else None,
         _plateaued(case, wanted) if out else None,
@@ -150,6 +163,24 @@ def _at_bound(case: Situation, wanted: int, *, out: bool) -> Blocker | None:
         limit = Limit(Reason.AT_MINIMUM, wanted, current, f"{case.low_is} {case.low}")
         return limit, case.lower_flips("<", Reason.SCALE_IN)
     return None
+
+
+def _over_budget(case: Situation, wanted: int) -> Blocker | None:
+    """The budget pays for no step more."""
+    allowance, current = case.allowance, case.view.current
+    if allowance is None or allowance.out // case.step * case.step > current:
+        return None
+    limit = Limit(Reason.OVER_BUDGET, wanted, current, allowance.text())
+    return limit, budget_flips(case, allowance, Reason.SCALE_OUT)
+
+
+def budget_flips(case: Situation, allowance: Allowance, outcome: Reason) -> tuple[Flip, ...]:
+    """The budget that would pay for a step more; and the end of the day, where the next one begins with enough."""
+    step = (case.view.current // case.step + 1) * case.step
+    more = Flip("budget", ">=", allowance.takes_out(step), outcome)
+    tomorrow = allowance_of(case.policy, case.state, now=allowance.ends)
+    enough = tomorrow is not None and tomorrow.out >= step
+    return (more, time_flip(allowance.ends, outcome)) if enough else (more,)
 
 
 def _guarded(case: Situation, wanted: int) -> Blocker | None:

@@ -6,9 +6,10 @@ Order of the steps, each with its own Reason:
    place, unless it is being carried out).
 2. What the operator or the rules want: an override, else the rules combined any-out/all-in, else the
    fallback for metrics missing long.
-3. What bounds always enforce: minimum and maximum (with schedules and the platform's own limits).
+3. What bounds always enforce: minimum and maximum (with schedules and the platform's own limits), and the budget of
+   the day.
 4. What holds a wanted change back: less than a step of the platform, stabilization, the bound already reached,
-   guards and plateau (out), missing metrics (in), cooldown, a pause. All of them are told, the first one is the
+   the budget of the day, guards and plateau (out), missing metrics (in), cooldown, a pause. All of them are told, the first one is the
    reason.
 5. What reduces it: step, rate policies, bounds.
 6. Dry-run turns an action into a note; one the platform has just refused is not ordered again.
@@ -28,6 +29,7 @@ from scaling.decision import pacing as pace
 from scaling.decision.blockers import PLATFORM_FLOOR, REASON_OF, Situation, time_flip
 from scaling.decision.missing import first_missing, missing_flips, verdicts_of
 from scaling.decision.orders import active_pause
+from scaling.decision.seen import view_of
 from scaling.model import (
     NO_CONTROLS,
     Controls,
@@ -41,7 +43,6 @@ from scaling.model import (
     TargetState,
 )
 from scaling.rules.combine import PROBLEMS
-from scaling.rules.view import MetricsView
 from scaling.window import Window
 
 
@@ -71,10 +72,7 @@ def decide(
             note=state.capacity_error or "the capacity has never been read",
         )
     current = state.expected
-    ready = capacity.ready if capacity.ready is not None else current
-    view = MetricsView(
-        windows, policy.windows, current, ready=ready, minimum=policy.minimum, maximum=policy.maximum, now=now
-    )
+    view = view_of(policy, windows, state, capacity, current, now=now)
     case = _Case(policy, state, controls, view, verdicts_of(policy, view), now, decision_id)
     return case.blocked() or case.free()
 
@@ -137,12 +135,14 @@ class _Case(Situation):
 
     def free(self) -> Recommendation:
         """Steps 2 to 6."""
-        return self.ordered() or self.bounded() or self.ruled()
+        return self.ordered() or self.bounded() or self.budgeted() or self.ruled()
 
     def _after(self, until: float) -> Reason:
         """What the same metrics would lead to at `until`, nothing blocking any more."""
         later = copy(self)
         later.now = until
+        if later.allowance is not None:
+            later._bound()  # noqa: SLF001 - a copy of this one
         return later.free().reason
 
     def ordered(self) -> Recommendation | None:
@@ -180,12 +180,49 @@ class _Case(Situation):
             return self._hold(Reason.AT_MINIMUM, (flip,), self.verdict.note, limits=(below,))
         else:
             return None
-        direction = Direction.OUT if wanted > current else Direction.IN
+        unpaid = self.unpaid_floor
+        return self._to_bound(wanted, reason, flips, () if unpaid is None else (self._unpaid(unpaid),))
+
+    def budgeted(self) -> Recommendation | None:
+        """Step 3b: capacity that the budget of the day does not pay for any more goes, without cooldown, as with any bound;
+        where the rules go further, they decide. The floor of a schedule is held as far as it is paid for.
+        """
+        allowance, current = self.allowance, self.view.current
+        if allowance is None:
+            return None
+        flips: tuple[Flip, ...]
+        kept = max(allowance.keep // self.step * self.step, self.low)
+        if kept < current and first_missing(self.view) is None:
+            ruled = self.ruled()
+            if ruled.desired is not None and ruled.desired <= kept:
+                return ruled
+            if ruled.reason is Reason.OVER_BUDGET:  # the rules want more still
+                flips = blockers.budget_flips(self, allowance, Reason.SCALE_OUT)
+            else:
+                flips = (Flip("budget", ">=", allowance.takes_keep(current), ruled.reason),)
+            limit = Limit(Reason.OVER_BUDGET, current, kept, allowance.text())
+            return self._to_bound(kept, Reason.OVER_BUDGET, flips, (limit,))
+        if self.unpaid_floor is not None and current == self.low:
+            flips = blockers.budget_flips(self, allowance, Reason.BELOW_MINIMUM)
+            limits = (self._unpaid(self.unpaid_floor),)
+            return self._hold(Reason.OVER_BUDGET, flips, self.verdict.note, limits=limits)
+        return None
+
+    def _unpaid(self, floor: int) -> Limit:
+        """The floor of a schedule that the budget does not pay for."""
+        text = self.allowance.text() if self.allowance is not None else ""
+        return Limit(Reason.OVER_BUDGET, floor, self.low, text)
+
+    def _to_bound(
+        self, wanted: int, reason: Reason, flips: tuple[Flip, ...], limits: tuple[Limit, ...]
+    ) -> Recommendation:
+        """To a bound, unless that direction is paused."""
+        direction = Direction.OUT if wanted > self.view.current else Direction.IN
         paused = active_pause(self.controls, direction, self.now)
         if paused is not None:
             limit, flips = blockers.pause_limit(self, paused, wanted, reason)
             return self._hold(Reason.PAUSED, flips, limits=(limit,))
-        return self._act(wanted, reason, (), self.verdict.note, flips=flips)
+        return self._act(wanted, reason, limits, self.verdict.note, flips=flips)
 
     def ruled(self) -> Recommendation:
         """Steps 2b, 4, 5 and 6: what the rules want, held back and reduced."""
@@ -271,6 +308,11 @@ class _Case(Situation):
         if direction is Direction.OUT and within is not None and within < desired:
             limits.append(Limit(Reason.LOCK_STEP, desired, within, blockers.out_ceiling_text(self)))
             desired = within
+        if direction is Direction.OUT and self.allowance is not None and self.allowance.out < desired:
+            # As in lock step: with nothing allowed, a blocker holds.
+            paid = max(self.allowance.out // self.step * self.step, current)
+            limits.append(Limit(Reason.OVER_BUDGET, desired, paid, self.allowance.text()))
+            desired = paid
         clamped = min(max(desired, self.low), self.high)
         if clamped != desired:
             bound = Reason.AT_MAXIMUM if clamped < desired else Reason.AT_MINIMUM
@@ -340,4 +382,6 @@ class _Case(Situation):
         # By place, which is faster than by name: every decision comes through here.
         case = (self.decision_id, self.policy.target, self.now, self.view.current, self.proposed)
         bounds = (self.low, self.high)
-        return Recommendation(*case, desired, *bounds, reason, evidence, flips, limits, note)
+        return Recommendation(
+            *case, desired, *bounds, reason, evidence, flips, limits, note, self.verdict.sentence
+        )

@@ -18,6 +18,10 @@ _ALONE = _BEFORE_RULES | _BLOCKED
 """Reasons the rules' numbers had no part in."""
 
 
+TOLD = "told"
+"""Comparator of evidence that is compared with nothing: the rule's own sentence tells it."""
+
+
 def evidence_text(evidence: Evidence) -> str:
     """`average backlog 812 > 500 over 10 min (10 samples)`; never `500 > 500` for 500.4 > 500."""
     samples = count_text(evidence.samples, "sample")
@@ -98,7 +102,8 @@ def _way(r: Recommendation) -> str:
 
 
 def _why(r: Recommendation) -> str:
-    numbers = ", ".join(evidence_text(e) for e in r.evidence)
+    compared = [e for e in r.evidence if not (r.sentence and e.comparator == TOLD)]
+    numbers = ", ".join([*([r.sentence] if r.sentence else []), *map(evidence_text, compared)])
     limits = ", ".join(limit_text(limit) for limit in r.limits)
     if r.reason in (Reason.SCALE_OUT, Reason.SCALE_IN, Reason.DRY_RUN):
         why = numbers or r.note or r.reason.words

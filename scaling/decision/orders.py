@@ -1,4 +1,4 @@
-"""Operators' orders: pause, resume, override, dry-run. Pure."""
+"""Operators' orders: pause, resume, override, dry-run, promote. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from foundation.durations import parse_duration
 from foundation.errors import OrderError
 from foundation.wording import duration_text
 from scaling.config.policy import Policy
-from scaling.model import Controls, Direction, Override, Pause
+from scaling.model import Controls, Direction, Override, Pause, Promotion
 
 DEFAULT_OVERRIDE = 3600.0
 """Seconds an override lasts when the order does not say; an override never lasts for good."""
@@ -32,6 +32,20 @@ def active_pause(controls: Controls, direction: Direction, now: float) -> Pause 
         if pause.direction in {None, direction} and (pause.until is None or now < pause.until):
             return pause
     return None
+
+
+def standing(policy: Policy, controls: Controls) -> Promotion | None:
+    """The promotion that counts: of the shadow as tidemark.toml has it now. Nobody promoted any other rules."""
+    promoted = controls.promoted
+    usable = promoted is not None and policy.promoted is not None and promoted.rules == policy.shadow_id
+    return promoted if usable else None
+
+
+def deciding(policy: Policy, controls: Controls) -> Policy:
+    """The policy that decides for a target: as configured, or with the rules of the shadow that was promoted."""
+    if policy.promoted is None or standing(policy, controls) is None:
+        return policy
+    return policy.promoted
 
 
 def pause(controls: Controls, order: Order, policy: Policy, *, by: str, now: float) -> tuple[Controls, str]:
@@ -97,10 +111,36 @@ def dry_run(controls: Controls, order: Order, policy: Policy, *, by: str, now: f
     return msgspec.structs.replace(controls, dry_run=on), text
 
 
+def promote(controls: Controls, order: Order, policy: Policy, *, by: str, now: float) -> tuple[Controls, str]:
+    """`{on: true | false}`: the shadow's rules decide for the target from now on, or the configured ones again."""
+    _only(order, "on", "by")
+    on = order.get("on")
+    if not isinstance(on, bool):
+        raise OrderError(
+            f"on: {'is missing' if on is None else f'found {on!r}'}; accepted are true and false"
+        )
+    if not on:
+        text = "shadow withdrawn; the configured rules decide"
+        return msgspec.structs.replace(controls, promoted=None), text
+    if policy.promoted is None:
+        raise OrderError(
+            f"on: there is nothing to promote: tidemark.toml has no usable [targets.{policy.target}.shadow]"
+        )
+    new = Promotion(by, now, policy.shadow_id)
+    text = f"shadow promoted, its rules decide; tidemark.toml should follow: {follow_text(policy.target)}"
+    return msgspec.structs.replace(controls, promoted=new), text
+
+
+def follow_text(target: str) -> str:
+    """What to do with the file once a shadow was promoted."""
+    return f"put what [targets.{target}.shadow] has in place of the same keys of [targets.{target}], and remove it"
+
+
 ORDERS: dict[str, Callable[..., tuple[Controls, str]]] = {
     "dry-run": dry_run,
     "override": override,
     "pause": pause,
+    "promote": promote,
     "resume": resume,
 }
 

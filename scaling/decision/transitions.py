@@ -12,8 +12,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from scaling.budget.allowance import allowance_of
+from scaling.budget.spending import spent_by
 from scaling.config.policy import Policy
 from scaling.decision.pending_action import Review, asked_since, found_effect, leads_to, pursue, record_effect
+from scaling.decision.seen import view_of
 from scaling.model import (
     Capacity,
     Controls,
@@ -27,12 +30,18 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
+from scaling.rules.combine import safe_learn
 from scaling.window import EMPTY, Window, observe
 
 REPORTS_REMEMBERED = 32
 """Report times kept to recognise a second delivery; a queue redelivers within minutes, not hours."""
 
 RECOMMENDATIONS_KEPT = 2_000
+
+MEMORIES_KEPT = 8
+"""Memories of rules in a target's row, those written last: of rules that are no more in the policy some stay, for
+somebody may have taken one out for an hour.
+"""
 
 
 def already_evaluated(state: TargetState, at: float) -> bool:
@@ -64,7 +73,47 @@ def absorb(
     reasons = {item.reason for item in told.values() if isinstance(item, MetricFailure)}
     if reasons == {Reason.ENTITY_DISABLED}:
         state = msgspec.structs.replace(state, missing_since=None)
-    return updated, _reconciled(policy, state, report, now=now, controls=controls)
+    state = _reconciled(policy, state, report, now=now, controls=controls)
+    state = learned(policy, updated, state, now=now)
+    return updated, spending(policy, state, now=now)
+
+
+def spending(policy: Policy, state: TargetState, *, now: float) -> TargetState:
+    """With what is spent of a day's budget; nothing while there never was a capacity. That it will not last is noted once a
+    day, for `not_lasting`.
+    """
+    budget = policy.spec.budget
+    if budget is None or state.expected is None:
+        return state
+    spent = spent_by(budget, state, now=now)
+    state = msgspec.structs.replace(state, spent=spent)
+    allowance = None if spent.warned else allowance_of(policy, state, now=now)
+    if allowance is None or not allowance.will_bind():
+        return state
+    return msgspec.structs.replace(state, spent=msgspec.structs.replace(spent, warned=True))
+
+
+def not_lasting(policy: Policy, before: TargetState, after: TargetState, *, now: float) -> str | None:
+    """The warning that the budget will bind before the day ends, at the report that found it out; None at all others."""
+    known, spent = before.spent, after.spent
+    if spent is None or not spent.warned or (known is not None and known.warned and known.day == spent.day):
+        return None
+    allowance = allowance_of(policy, after, now=now)
+    return None if allowance is None else allowance.warning()
+
+
+def learned(policy: Policy, windows: Mapping[str, Window], state: TargetState, *, now: float) -> TargetState:
+    """With what the rules that learn remember of it; nothing while it is not known what there is to serve with."""
+    capacity = state.capacity
+    if not policy.learns or capacity is None or state.capacity_error is not None or state.expected is None:
+        return state
+    view = view_of(policy, windows, state, capacity, state.expected, now=now)
+    memories: Mapping[str, bytes] = state.memories
+    for rule in policy.flat_rules:
+        memories = safe_learn(rule, memories, view)
+    if memories is state.memories:
+        return state
+    return msgspec.structs.replace(state, memories=dict([*memories.items()][-MEMORIES_KEPT:]))
 
 
 def _reconciled(

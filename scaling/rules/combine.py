@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
 
@@ -65,7 +65,10 @@ def _merged(
     evidence, flips = tuple(e for v in told for e in v.evidence), tuple(f for v in told for f in v.flips)
     blocked = any(v.blocks_out for v in verdicts)
     notes = dict.fromkeys(v.note for v in verdicts if v.note and (v in told or v.desired is None))
-    return Verdict(desired, reason, evidence, flips, floor, ceiling, blocked, "; ".join(notes), out_ceiling)
+    sentence = "; ".join(v.sentence for v in told if v.sentence)
+    return Verdict(
+        desired, reason, evidence, flips, floor, ceiling, blocked, "; ".join(notes), out_ceiling, sentence
+    )
 
 
 def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
@@ -88,6 +91,25 @@ def safe_evaluate(rule: Rule, view: MetricsView) -> Verdict:
     if verdict.reason is reason or (reason is _STAY and verdict.reason is Reason.AT_CAP):
         return verdict
     return structs.replace(verdict, reason=reason)
+
+
+def safe_learn(rule: Rule, memories: Mapping[str, bytes], view: MetricsView) -> Mapping[str, bytes]:
+    """The memories after a report, with that of this rule, if it is one that learns. One that raises, or returns what is
+    no memory, keeps what it knows: its next verdict is made from that.
+    """
+    learn = getattr(rule, "learn", None)
+    if learn is None:
+        return memories
+    name = str(getattr(rule, "name", type(rule).__name__))
+    known = memories.get(name)
+    try:
+        after = learn(known, view)
+    except Exception:  # noqa: BLE001 - user code may raise anything; its verdict will tell
+        return memories
+    if not isinstance(after, bytes) or after == known:
+        return memories
+    others = {other: memory for other, memory in memories.items() if other != name}
+    return {**others, name: after}  # the one written last stands last
 
 
 def objection_of(rules: Sequence[Rule], view: MetricsView, capacity: int) -> str | None:

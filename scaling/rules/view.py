@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct, structs
 
-from scaling.model import Evidence, Verdict
+from scaling.model import EffectRecord, Evidence, Verdict
 from scaling.window import EMPTY, Summary, Window, WindowSpec, assuming, summarize
 
 
@@ -18,7 +18,9 @@ class MetricsView:
     """One target at one moment: its capacity, its bounds, and summaries of its metric windows.
 
     `current` is the capacity the decision starts from, `ready` the instances known to work already
-    (`current` where the platform does not tell). `minimum` and `maximum` are the policy's.
+    (`current` where the platform does not tell), `told_ready` the same as the platform tells it. `minimum` and
+    `maximum` are the policy's. `memories` is what rules that learn remember, `last_effect` the last change of the
+    capacity that was seen.
     """
 
     windows: Mapping[str, Window]
@@ -29,6 +31,9 @@ class MetricsView:
     minimum: int
     maximum: int
     now: float
+    told_ready: int | None = None
+    memories: Mapping[str, bytes] = field(default_factory=dict)
+    last_effect: EffectRecord | None = None
     _summaries: dict[str, Summary] = field(default_factory=dict, init=False)
 
     def metric(self, name: str) -> Summary:
@@ -38,6 +43,10 @@ class MetricsView:
             summary = summarize(self.windows.get(name, EMPTY), self.specs[name], now=self.now)
             self._summaries[name] = summary
         return summary
+
+    def memory(self, rule: str) -> bytes | None:
+        """What a rule remembers; None before it has learned anything."""
+        return self.memories.get(rule)
 
     def span(self, name: str) -> float:
         """Length of a metric's window in seconds."""
@@ -107,6 +116,10 @@ class Rule(Protocol):
 
     A rule may be named in tidemark.toml by its registered name or as `module:Class`. It is built once with
     its options and evaluated once per report. What it raises becomes a hold with Reason.RULE_FAILED.
+
+    A rule that learns offers `learn(memory, view) -> memory`, of bytes (None before the first report), and `name`: it is
+    called once for each report, before the decision, and finds what it returned in `view.memory(name)`. What is
+    remembered must be bounded and the same for the same view, for a decision has to be replayable.
 
     A rule that keeps a target in step with another one offers `objection(view, capacity) -> str | None`; it
     is asked before an action is carried out, also where the rule is nested in a composite, with the other

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from foundation.errors import ConflictError
 from foundation.gathering import NoAnswer, Rounds
+from foundation.keys import TooLargeError
 from foundation.sanitize import told
 from scaling.analysis.lint import lint
 from scaling.analysis.replay import encode_inputs, inputs_of, same
@@ -31,16 +32,18 @@ from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision.decide import decide
+from scaling.decision.orders import deciding
 from scaling.decision.pending_action import pursue, under_way
-from scaling.decision.transitions import absorb, advance, already_evaluated, review
+from scaling.decision.transitions import absorb, advance, already_evaluated, not_lasting, review
 from scaling.log_entry import LogEntry, LogKind, decision_id
-from scaling.model import Capacity, MetricsReport, ScaleAction, TargetState
+from scaling.model import Capacity, MetricsReport, Reason, ScaleAction, TargetState
 from scaling.ports import CollectError, Collector, Reading, Scaler, Snapshot
 from scaling.service import messages as codec
 from scaling.service import reading, shell
 from scaling.service.deliveries import Deliveries
 from scaling.service.entries import decision_entry, finding_entries
 from scaling.service.shell import ATTEMPTS, Outcome, Ports
+from scaling.shadow.beside import Beside, decided_beside, exchanged, last_said
 from scaling.window import Window
 
 PURGE_DEADLINE = 30.0
@@ -133,12 +136,26 @@ class Autoscaler:
             decided = self._decide(policy, loaded, report)
             await shell.append(self.ports, decided.entries)
             try:
-                await shell.save(self.ports, loaded, decided.state, decided.windows)
+                left_out = await self._save(loaded, decided)
             except ConflictError:
                 continue
             messages = (codec.encode(decided.action),) if decided.action is not None else ()
-            return Outcome(messages, (decided.entries[-1].line,), decided.warnings)
+            return Outcome(messages, (decided.entries[-1].line,), (*decided.warnings, *left_out))
         raise ConflictError(f"scaling {report.target}: state changed {ATTEMPTS} times while deciding")
+
+    async def _save(self, loaded: Snapshot, decided: _Decided) -> tuple[str, ...]:
+        """Saves a decision; where the row has no room for all of it, without what is remembered of the shadow. Returns
+        what there is to say of that.
+        """
+        try:
+            await shell.save(self.ports, loaded, decided.state, decided.windows)
+        except TooLargeError as error:
+            if not decided.state.shadow:
+                raise
+            without = msgspec.structs.replace(decided.state, shadow=b"")
+            await shell.save(self.ports, loaded, without, decided.windows)
+            return (f"shadow {loaded.target}: {error}; it begins anew",)
+        return ()
 
     async def _decided_before(self, state: TargetState, report: MetricsReport) -> Outcome:
         """A second delivery of a report: nothing is decided twice, but its action may never have been sent,
@@ -153,7 +170,8 @@ class Autoscaler:
             if row is None or row.recommendation is None or not same(row.recommendation, last):
                 inputs = inputs_of(last, row.inputs if row is not None else None)
                 metrics = row.metrics if row is not None else {}
-                await shell.append(self.ports, [decision_entry(report, last, metrics, inputs)])
+                said = last_said(state)
+                await shell.append(self.ports, [decision_entry(report, last, metrics, inputs, said)])
         line = f"scaling {report.target}: report already decided upon [{identity}]"
         pending = state.pending
         if pending is not None and pending.action_id == identity and not under_way(state, self.clock()):
@@ -162,32 +180,43 @@ class Autoscaler:
 
     def _decide(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> _Decided:
         now = self.clock()
-        before = loaded.state
         warnings = [f"scaling {policy.target}: stored '{part}' was unreadable" for part in loaded.corrupt]
+        controls, before = shell.controls_of(loaded, now), loaded.state
         if "state" in loaded.corrupt:
             before = TargetState(corrupt_since=now)
-        controls = shell.controls_of(loaded, now)
-        windows, state = absorb(policy, loaded.windows, before, report, now=now, controls=controls)
+        known = "controls" not in loaded.corrupt  # or it would look as if a promotion had ended
+        if known:
+            before = exchanged(policy, before, controls)
+        rules = deciding(policy, controls)
+        windows, state = absorb(rules, loaded.windows, before, report, now=now, controls=controls)
         readable = state.capacity if state.capacity_error is None else None
-        found = pursue(policy, state, readable, now=now, controls=controls)
+        found = pursue(rules, state, readable, now=now, controls=controls)
         state = found.state
+        if (text := not_lasting(policy, before, state, now=now)) is not None:
+            found = msgspec.structs.replace(found, findings=(*found.findings, (Reason.OVER_BUDGET, text)))
         identity = decision_id(report.target, report.at)
-        recommendation = decide(policy, windows, state, now=now, controls=controls, decision_id=identity)
+        recommendation = decide(rules, windows, state, now=now, controls=controls, decision_id=identity)
         after, action = advance(
-            policy, state, recommendation, report_at=report.at, level=_plateau_level(policy, windows)
+            rules, state, recommendation, report_at=report.at, level=_plateau_level(rules, windows)
         )
         if action is not None:
             action = msgspec.structs.replace(action, line=explain.line(recommendation))
             after = msgspec.structs.replace(after, pending=action)
+        shadow = Beside(state.shadow)
+        if known:
+            shadow = decided_beside(policy, windows, state, recommendation, controls=controls)
+        after = msgspec.structs.replace(after, shadow=shadow.shadow)
         entry = decision_entry(
             report,
             recommendation,
             {name: window.values[-1] for name, window in windows.items() if window.values},
-            encode_inputs(policy, windows, state, controls, now=now, decision_id=identity),
+            encode_inputs(rules, windows, state, controls, now=now, decision_id=identity),
+            shadow.said,
         )
         again = found.emit if found.emit is not None and after.pending == found.emit else None
         noted = finding_entries("scaling", policy.target, report.at, found, state.expected)
         warnings += [each.line for each in noted if each.kind is LogKind.VERIFY]
+        warnings += shadow.warnings
         return _Decided(after, windows, action or again, (*noted, entry), tuple(warnings))
 
     # Applying

@@ -18,6 +18,7 @@ from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
 from scaling.decision import explain, pending_action
 from scaling.decision.lock_step import as_seen, neighbours, objection
+from scaling.decision.orders import deciding
 from scaling.model import Delivery, Effect, EffectOutcome, ScaleAction, TargetState, effect_of
 from scaling.ports import Scaler, ScalerError, Snapshot
 from scaling.service import messages as codec
@@ -118,7 +119,8 @@ class Deliveries(Struct, frozen=True):
             scaler = self.ports.scalers.get(name)
             seen = "it has no scaler" if scaler is None else await read_capacity(scaler, name, now)
             others[name] = as_seen(state, seen)
-        text = objection(policy, loaded.windows, action, others, now=now)
+        rules = deciding(policy, controls_of(loaded, now))
+        text = objection(rules, loaded.windows, action, others, now=now)
         return None if text is None else effect_of(action, EffectOutcome.FAILED, now, f"waits: {text}")
 
     async def _carry_out(self, scaler: Scaler, action: ScaleAction, until: float) -> _Delivered:

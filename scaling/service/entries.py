@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from scaling.decision import explain
 from scaling.decision.pending_action import Review
-from scaling.log_entry import LogEntry, LogKind
+from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from scaling.model import Effect, MetricsReport, Recommendation
 
 
 def decision_entry(
-    report: MetricsReport, made: Recommendation, metrics: dict[str, float], inputs: bytes | None
+    report: MetricsReport,
+    made: Recommendation,
+    metrics: dict[str, float],
+    inputs: bytes | None,
+    shadow: ShadowSaid | None = None,
 ) -> LogEntry:
     return LogEntry(
         target=report.target,
@@ -23,6 +27,7 @@ def decision_entry(
         recommendation=made,
         metrics=metrics,
         inputs=inputs,
+        shadow=shadow,
     )
 
 

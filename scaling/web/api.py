@@ -22,6 +22,7 @@ from scaling.log_entry import LogEntry, LogKind
 from scaling.model import NO_CONTROLS
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import ATTEMPTS
+from scaling.shadow.comparison import promotion_warning
 from scaling.storage.decision_log import carried_out, order_key
 from scaling.web import views
 from scaling.web.dashboard import page
@@ -80,6 +81,8 @@ async def status(autoscaler: Autoscaler) -> Response:
     ports, config = autoscaler.ports, autoscaler.config
     snapshots, poison = await ports.states.load_all(config.policies), await ports.poison.peek()
     problems = [leaving(f"{finding.severity}: {finding.text}") for finding in await autoscaler.findings()]
+    standing = (promotion_warning(config.policies[name], each.controls) for name, each in snapshots.items())
+    problems += [leaving(f"warning: {text}") for text in standing if text is not None]
     return json_response(
         views.status_view(config, snapshots, poison, now=autoscaler.clock(), problems=problems)
     )
@@ -146,7 +149,7 @@ async def control(autoscaler: Autoscaler, order: Order) -> Response:
     try:
         fields = json_fields(order.body)
         by, told = named(order.caller, fields.get("by"))
-        await _carry_out(autoscaler, policy, order.name, fields, by=by, told=told)
+        await carry_out(autoscaler, policy, order.name, fields, by=by, told=told)
     except ValueError as error:
         return error_response(400, str(error))
     except ConflictError:
@@ -155,10 +158,13 @@ async def control(autoscaler: Autoscaler, order: Order) -> Response:
     return json_response(views.target_view(policy, snapshot, now=autoscaler.clock()))
 
 
-async def _carry_out(
+async def carry_out(
     autoscaler: Autoscaler, policy: Policy, name: str, fields: Mapping[str, Any], *, by: str, told: str
-) -> None:
-    """Raises OrderError before anything is written, ConflictError when other orders kept winning."""
+) -> str:
+    """Gives an order, and tells it in the log; returns what it does, in words.
+
+    Raises OrderError before anything is written, ConflictError when other orders kept winning.
+    """
     ports, now = autoscaler.ports, autoscaler.clock()
     _, text = ORDERS[name](NO_CONTROLS, fields, policy, by=by, now=now)
 
@@ -177,6 +183,7 @@ async def _carry_out(
     line = f"control {policy.target}: {text}, by {told}"
     entry = LogEntry(policy.target, now, LogKind.CONTROL, order_key(name), line, name, by=by)
     await carried_out(ports.log, entry, save)
+    return text
 
 
 def _unknown_target(autoscaler: Autoscaler, target: str) -> str:

@@ -131,7 +131,7 @@ async def scaling_log(req: func.HttpRequest) -> func.HttpResponse:
 
 @blueprint.route("scaling/{target}/{order}", methods=["POST"], auth_level=LEVEL)
 async def scaling_control(req: func.HttpRequest) -> func.HttpResponse:
-    """An operator's order: pause, resume, override, dry-run."""
+    """An operator's order: pause, resume, override, dry-run, promote."""
     target, name = req.route_params["target"], req.route_params["order"]
     order = api.Order(target, name, req.get_body(), caller_of(req.headers, os.environ))
     return await _respond(req, lambda scaler: api.control(scaler, order), order=True)

@@ -19,10 +19,15 @@ from scaling.config.policy import MetricSpec, Policy
 from scaling.config.policy_file import Config
 from scaling.decision import explain
 from scaling.decision import pacing as pace
-from scaling.log_entry import LogEntry
+from scaling.decision.orders import deciding
+from scaling.log_entry import LogEntry, ShadowSaid
 from scaling.model import Direction, Evidence, ForeignHand, Override, Pause, Recommendation, TargetState
 from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.rules.combine import levels_of
+from scaling.rules.service_level.rule import ServiceLevelRule
+from scaling.rules.service_level.told import ServiceLevelView
+from scaling.shadow.comparison import ShadowView, shadow_view
+from scaling.web.budget_view import BudgetView, budget_view
 from scaling.window import EMPTY, Window, summarize
 
 MAX_POINTS = 240
@@ -76,7 +81,8 @@ class PendingView(Struct, frozen=True):
 class TargetView(Struct, frozen=True):
     """One target as it stands. `current` is the newest known capacity, `expected` the one we believe in
     (they differ under a foreign hand); `desired` is where the pending action or the last decision goes.
-    `reason` to `limits` are of the last decision, null or empty before the first one.
+    `reason` to `limits` are of the last decision, null or empty before the first one. `service_levels` is what each rule
+    `service_level` has learned.
     """
 
     target: str
@@ -107,6 +113,9 @@ class TargetView(Struct, frozen=True):
     cooldown_in_until: float | None
     missing_since: float | None
     corrupt: tuple[str, ...]
+    service_levels: tuple[ServiceLevelView, ...] = ()
+    shadow: ShadowView | None = None
+    budget: BudgetView | None = None
 
 
 class PoisonView(Struct, frozen=True):
@@ -145,11 +154,8 @@ def status_view(
 def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView:
     """The state, windows and orders of one target as of `now`. Expired orders and cooldowns are left out."""
     state, controls, last = snapshot.state, snapshot.controls, snapshot.state.last
+    shadow, policy = shadow_view(policy, state, controls), deciding(policy, controls)
     capacity, current, override = state.capacity, _current(state), controls.override
-    pending = None
-    if state.pending is not None and now < state.pending.expires_at:
-        pending = msgspec.convert(state.pending, PendingView, from_attributes=True)
-    dry_run = policy.spec.dry_run if controls.dry_run is None else controls.dry_run
     return TargetView(
         target=policy.target,
         scaler=policy.spec.scaler,
@@ -160,7 +166,7 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
         ready=capacity.ready if capacity else None,
         expected=state.expected,
         capacity_error=state.capacity_error,
-        pending=pending,
+        pending=_pending(state, now),
         reason=last.reason if last else None,
         reason_text=last.reason.words if last else None,
         line=explain.line(last) if last else None,
@@ -175,14 +181,30 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
         levels=_levels(policy, current),
         pauses=tuple(each for each in controls.pauses if each.until is None or now < each.until),
         override=override if override is not None and now < override.until else None,
-        dry_run=dry_run,
+        dry_run=policy.spec.dry_run if controls.dry_run is None else controls.dry_run,
         foreign=state.foreign,
         held_by=capacity.held_by if capacity else None,
         cooldown_out_until=_cooldown(policy, state, Direction.OUT, now),
         cooldown_in_until=_cooldown(policy, state, Direction.IN, now),
         missing_since=state.missing_since,
         corrupt=snapshot.corrupt,
+        service_levels=_service_levels(policy, state),
+        shadow=shadow,
+        budget=budget_view(policy, state, now=now),
     )
+
+
+def _service_levels(policy: Policy, state: TargetState) -> tuple[ServiceLevelView, ...]:
+    """What the rules of an objective have learned."""
+    rules = (rule for rule in policy.flat_rules if isinstance(rule, ServiceLevelRule))
+    told = (rule.told(state.memories.get(rule.name)) for rule in rules)
+    return tuple(view for view in told if view is not None)
+
+
+def _pending(state: TargetState, now: float) -> PendingView | None:
+    if state.pending is None or now >= state.pending.expires_at:
+        return None
+    return msgspec.convert(state.pending, PendingView, from_attributes=True)
 
 
 def _current(state: TargetState) -> int | None:
@@ -281,6 +303,10 @@ def orders_text(view: TargetView) -> tuple[str, ...]:
         found.append(f"override to {override.capacity} until {until}, by {override.by}")
     if view.dry_run:
         found.append("dry-run: decisions are logged, and nothing is changed")
+    if (shadow := view.shadow) is not None and shadow.promoted_at is not None:
+        found.append(
+            f"shadow promoted at {time_text(shadow.promoted_at)}, by {shadow.promoted_by}: it decides"
+        )
     return tuple(found)
 
 
@@ -320,6 +346,7 @@ class EntryView(Struct, frozen=True):
     flips: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
     effect: EffectView | None = None
+    shadow: ShadowSaid | None = None
 
 
 class LogView(Struct, frozen=True):

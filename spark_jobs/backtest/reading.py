@@ -1,13 +1,14 @@
-"""Reads recorded load from files, without Spark: arrivals as CSV, the scaling log as JSON."""
+"""Reads recorded load from files, without Spark: arrivals as CSV or Parquet, the scaling log as JSON."""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -26,15 +27,18 @@ Readings = dict[str, list[Reading]]
 
 
 def read_arrivals(path: Path) -> Readings:
-    """Arrivals of one CSV file (.gz too) or of all of a folder: columns `t` (or at, time, timestamp), `arrivals`, and
-    `target`; without the last, the target is called as the file. Times are seconds, or ISO 8601. Raises InputError.
+    """Arrivals of one CSV file (.gz too), of one in Parquet, or of all of a folder, as `tidemark history pull` writes them:
+    columns `t` (or at, time, timestamp), `arrivals`, and `target`; without the last, the target is called as the file.
+    `instances`, those that ran, may be there, too. Times are seconds, or ISO 8601. Raises InputError.
     """
     found: Readings = {}
-    for file in _files(path, (".csv", ".csv.gz")):
+    for file in _files(path, (".csv", ".csv.gz", ".parquet")):
         for target, reading in _rows(file):
             found.setdefault(target, []).append(reading)
     if not found:
-        raise InputError(f"{path}: no arrivals; CSV files with the columns t and arrivals are accepted")
+        raise InputError(
+            f"{path}: no arrivals; CSV or Parquet files with the columns t and arrivals are accepted"
+        )
     return found
 
 
@@ -58,34 +62,54 @@ def _text(path: Path) -> str:
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Reading]]:
-    rows = csv.DictReader(io.StringIO(_text(file)))
-    columns = rows.fieldnames or []
+    columns, rows = _parquet(file) if file.suffix == ".parquet" else _csv(file)
     time = next((name for name in TIME_COLUMNS if name in columns), None)
     if time is None or "arrivals" not in columns:
         found = ", ".join(columns) or "nothing"
         raise InputError(
             f"{file}: columns {found}; accepted: {' or '.join(TIME_COLUMNS)}, arrivals, and target"
         )
-    name = file.name.removesuffix(".gz").removesuffix(".csv")
+    name = file.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".parquet")
     for line, row in enumerate(rows, start=2):
         target = row["target"] if "target" in columns else name
         value = row["arrivals"]
         if value in (None, ""):
             continue  # not known; from_arrivals leaves a gap
         try:
-            yield target, Reading(seconds(row[time]), arrivals=float(value))
+            ran = row.get("instances")
+            instances = None if ran in (None, "") else int(ran)
+            yield target, Reading(seconds(row[time]), arrivals=float(value), instances=instances)
         except (TypeError, ValueError):
             raise InputError(
                 f"{file}, line {line}: found {row[time]!r}, {value!r}; accepted are a time (seconds, or ISO 8601) and a number"
             ) from None
 
 
-def seconds(text: str) -> float:
-    """Seconds of a number, or of an ISO 8601 time (UTC where it has no offset). Raises ValueError."""
+def _csv(file: Path) -> tuple[Sequence[str], Iterable[dict[str, Any]]]:
+    rows = csv.DictReader(io.StringIO(_text(file)))
+    return rows.fieldnames or [], rows
+
+
+def _parquet(file: Path) -> tuple[Sequence[str], Iterable[dict[str, Any]]]:
+    import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415 - CSV needs none of it
+    from pyarrow import parquet  # noqa: PLC0415
+
     try:
-        return float(text)
-    except ValueError:
-        moment = datetime.fromisoformat(text)
+        table = parquet.read_table(file)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{file} cannot be read: {error}") from error
+    return table.column_names, table.to_pylist()
+
+
+def seconds(time: str | float | datetime) -> float:
+    """Seconds of a number, or of a time, as such or in ISO 8601 (UTC where it has no offset). Raises ValueError."""
+    if isinstance(time, datetime):
+        moment = time
+    else:
+        try:
+            return float(time)
+        except ValueError:
+            moment = datetime.fromisoformat(str(time))
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 

@@ -13,7 +13,7 @@ from spark_jobs.errors import InputError
 
 
 def arrivals_as_readings(frame: DataFrame) -> DataFrame:
-    """READINGS of a table of texts: t (or at, time, timestamp: seconds or ISO 8601), arrivals, and target or file.
+    """READINGS of a table: t (or at, time, timestamp: seconds or ISO 8601), arrivals, target or file, and maybe instances.
 
     Rows without arrivals are bins of which nothing is known. A time or number that cannot be read gives NaN, which
     the replay refuses by its target. Raises InputError for other columns.
@@ -27,12 +27,15 @@ def arrivals_as_readings(frame: DataFrame) -> DataFrame:
     nan = F.lit(float("nan"))
     text = F.col(time).cast("string")
     moment = F.coalesce(text.try_cast("double"), F.unix_micros(text.try_cast("timestamp")) / 1_000_000, nan)
-    known = frame.where(F.col("arrivals").isNotNull() & (F.col("arrivals") != ""))
+    known = frame.where(F.col("arrivals").isNotNull() & (F.col("arrivals").cast("string") != ""))
+    ran = (
+        F.col("instances").try_cast("bigint") if "instances" in frame.columns else F.lit(None).cast("bigint")
+    )
     return known.select(
         F.col("target" if "target" in frame.columns else "file").alias("target"),
         moment.alias("at"),
         F.coalesce(F.col("arrivals").try_cast("double"), nan).alias("arrivals"),
-        F.lit(None).cast("bigint").alias("instances"),
+        ran.alias("instances"),
         F.lit(None).cast("map<string,double>").alias("metrics"),
     ).select(*READINGS.fieldNames())
 

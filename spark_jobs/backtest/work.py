@@ -61,6 +61,8 @@ def prepare(
     seen = [r for r in readings if r.backlog is not None]
     if counts:
         history = from_arrivals(target, counts)
+        ran = {r.at: r.instances for r in readings if r.arrivals is not None}
+        history = msgspec.structs.replace(history, instances=ran[history.start])
         if settings.estimate_rate:
             found = estimate_service_rate(target, history, seen)
             model = msgspec.structs.replace(model, service_rate=found.rate)

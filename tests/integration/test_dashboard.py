@@ -7,7 +7,19 @@ import pytest
 
 from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import PoisonMessage
-from tests.browser_support import CONTRASTS, KEY, PHONE, SimulatedTarget, eventually, steady, threshold_policy
+from tests.browser_support import (
+    CONTRASTS,
+    KEY,
+    PHONE,
+    FakeApi,
+    SimulatedTarget,
+    eventually,
+    service_level_policy,
+    shadowed_policy,
+    steady,
+    threshold_policy,
+    waves,
+)
 
 pytestmark = [pytest.mark.browser, pytest.mark.wire, pytest.mark.asyncio(loop_scope="module")]
 
@@ -62,6 +74,72 @@ async def test_threshold_lines_step_with_the_instance_count(show, api):
     assert await eventually(levels) == 2
     assert await card(page).locator("path.level-in").count() == 1
     assert await card(page).get_by_text(re.compile(r"scale out: average > ")).count() == 1
+
+
+async def test_a_service_level_shows_its_budget_its_forecast_and_what_was_learned(browser):
+    api = FakeApi([SimulatedTarget(service_level_policy("plan-orders"), waves(low=100.0, high=900.0))])
+    api.simulate(30 * 3600)
+    context = await browser.new_context(color_scheme="dark")
+    page = await context.new_page()
+    await page.goto(await api.start())
+    view = api.targets["plan-orders"].view(time.time()).service_levels[0]
+
+    heading = card(page).get_by_role("heading", name="Service level: 2 min for all but 1 %")
+    await heading.wait_for()
+    meter = card(page).get_by_role("meter", name="Late messages today")
+    shown = await card(page).locator(".budget > span").inner_text()
+    assert re.fullmatch(r"[\d.]+ % late today of 1 % allowed", shown)
+    assert await meter.get_attribute("aria-valuetext") == shown
+    assert await card(page).get_by_role("listitem").filter(has_text="an instance serves").count() == 1
+    assert await card(page).get_by_text("an instance holds 30 messages, as given").count() == 1
+    plot = card(page).get_by_role("img", name=re.compile("messages.s: now"))
+    assert await plot.locator("path.forecast").count() >= 1
+    assert await plot.locator("path.margin").count() >= 1
+    await card(page).get_by_text("What other choices would cost").click()
+    assert await card(page).locator("tr.chosen").count() == 1
+    assert len(view.choices) == await card(page).locator("details tbody tr").count()
+    seen, poor = await page.evaluate(CONTRASTS)
+    assert seen > 40
+    assert poor == []
+    await context.close()
+    await api.stop()
+
+
+async def test_a_shadow_is_drawn_compared_in_words_and_promoted(browser):
+    target = SimulatedTarget(shadowed_policy("plan-orders"), waves())
+    api = FakeApi([target])
+    api.simulate(30 * 3600)
+    context = await browser.new_context(color_scheme="dark")
+    page = await context.new_page()
+    await page.goto(await api.start())
+    shadow = target.view(time.time()).shadow
+
+    await card(page).get_by_role("heading", name="Shadow", exact=True).wait_for()
+    assert await card(page).locator(".advice").inner_text() == shadow.advice
+    assert shadow.advice.startswith(("switch: ", "stay: "))
+    rows = card(page).locator(".shadow tbody tr")
+    assert await rows.locator("th").all_inner_texts() == ["configured, deciding", "shadow, on paper"]
+    assert await card(page).locator("path.paper-line").get_attribute("d")
+    plot = card(page).get_by_role("img", name=f"now {target.current}, on paper {shadow.current}")
+    assert await plot.count() == 1
+    for note in shadow.notes:
+        assert await card(page).get_by_text(note, exact=True).count() == 1
+    await page.get_by_role("radio", name="All").check()
+    await page.locator(".row > button").first.click()
+    assert await page.locator(".row .more").get_by_text("shadow plan-orders ").count() == 1
+    assert (await page.evaluate(CONTRASTS))[1] == []
+
+    await page.get_by_role("button", name="Shadow plan-orders").click()
+    await page.get_by_label("Your name").fill("ann")
+    await page.get_by_role("button", name="Apply").click()
+
+    await card(page).get_by_text("shadow promoted by ann", exact=True).wait_for()
+    assert target.controls.promoted.by == "ann"
+    assert await card(page).get_by_text("tidemark.toml should follow").count() == 1
+    target.tick(time.time())
+    await card(page).get_by_role("heading", name="Shadow, promoted").wait_for()
+    await context.close()
+    await api.stop()
 
 
 async def test_numbers_change_without_a_reload(show, api):

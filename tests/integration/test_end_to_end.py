@@ -247,7 +247,7 @@ def test_a_poison_message_is_kept_and_shown(world):
             {},
             "admin-key",
             404,
-            "accepted are dry-run, override, pause, resume",
+            "accepted are dry-run, override, pause, promote, resume",
         ),
         (
             "scaling/plan-orders/pause",

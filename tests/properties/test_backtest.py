@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scaling.config.policy import HPA_IN, HPA_OUT, Fallback, Pace, Plateau, RateLimit, RuleSpec
+from scaling.config.policy import HPA_IN, HPA_OUT, Budget, Fallback, Pace, Plateau, RateLimit, RuleSpec
 from scaling.model import Effect, EffectOutcome
 from spark_jobs.backtest.replay.fleet import Model
 from spark_jobs.backtest.replay.history import History
@@ -91,6 +91,7 @@ def policies(draw):
         fallback=draw(st.none() | st.just(Fallback(capacity=4, after=120.0))),
         minimum=draw(st.integers(1, 2)),
         maximum=draw(st.integers(3, 9)),
+        budget=draw(st.sampled_from([None, None, None, Budget(amount=60.0)])),
     )
 
 

@@ -1,10 +1,13 @@
 """What holds for any windows, state, orders and feeds, however strange."""
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.analysis.replay import decode_inputs, encode_inputs, replay, same
-from scaling.config.policy import Fallback, Pace, Plateau, RateLimit, RuleSpec
+from scaling.budget.allowance import allowance_of
+from scaling.budget.spending import spent_by
+from scaling.config.policy import Budget, Fallback, Pace, Plateau, RateLimit, RuleSpec
 from scaling.decision.decide import decide
 from scaling.decision.transitions import absorb
 from scaling.model import (
@@ -24,6 +27,7 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
+from scaling.spent import Spent
 from scaling.window import Window, summarize
 from tests.runner_support import MINUTE, NOW, THRESHOLD, at, metric, policy
 
@@ -70,6 +74,25 @@ actions = st.builds(
 )
 refusals = st.builds(Refused, st.integers(0, 12), st.integers(0, 12), moments, st.just("no"))
 rare = st.sampled_from([False] * 6 + [True])
+spendings = st.builds(
+    Spent,
+    day=moments,
+    since=moments,
+    until=moments,
+    hours=amounts,
+    capacity=counts,
+    pace=amounts,
+    hour=moments,
+    peak=counts,
+    warned=st.booleans(),
+)
+budgets = st.builds(
+    Budget,
+    amount=st.floats(0.1, 5000.0),
+    price=st.sampled_from([1.0, 0.01]),
+    hourly=st.booleans(),
+    time_zone=st.sampled_from(["UTC", "Asia/Kolkata", "nowhere"]),
+)
 
 
 @st.composite
@@ -85,6 +108,7 @@ def states(draw) -> TargetState:
         missing_since=draw(maybe(moments)),
         corrupt_since=draw(moments) if draw(rare) else None,
         refused=draw(refusals) if draw(rare) else None,
+        spent=draw(maybe(spendings)),
     )
 
 
@@ -135,6 +159,7 @@ def policies(draw):
         plateau=draw(maybe(st.just(Plateau(metric="backlog", effects=2)))),
         fallback=draw(maybe(st.just(Fallback(capacity=6)))),
         dry_run=draw(rare),
+        budget=draw(maybe(budgets)),
     )
 
 
@@ -174,12 +199,23 @@ def check_action(made, given_windows, r) -> None:
         assert not unknown
     if r.reason in {Reason.SCALE_OUT, Reason.FALLBACK, Reason.BELOW_MINIMUM}:
         assert r.desired > r.current
-    if r.reason in {Reason.SCALE_IN, Reason.ABOVE_MAXIMUM}:
+    if r.reason in {Reason.SCALE_IN, Reason.ABOVE_MAXIMUM, Reason.OVER_BUDGET}:
         assert r.desired < r.current
+    if r.reason is Reason.OVER_BUDGET:
+        assert r.desired >= made.minimum
     if r.reason is Reason.SCALE_OUT:
         assert r.proposed > r.current
     if r.reason is Reason.SCALE_IN:
         assert r.proposed < r.current
+
+
+@given(budgets, states(), st.floats(NOW - 9e5, NOW + 9e5))
+def test_whatever_was_counted_counting_goes_on(budget, state, now) -> None:
+    once = spent_by(budget, state, now=now)
+    twice = spent_by(budget, msgspec.structs.replace(state, spent=once), now=now)
+
+    assert twice == once or state.spent is None or once.until != now
+    assert allowance_of(policy(budget=budget), state, now=now).keep >= 1
 
 
 @given(amounts.filter(lambda v: v > 500), st.floats(0, 99), st.integers(1, 9))

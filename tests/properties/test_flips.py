@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from scaling.config.policy import Fallback, Pace, Plateau, Policy, RateLimit, RuleSpec
+from scaling.config.policy import Budget, Fallback, Pace, Plateau, Policy, RateLimit, RuleSpec
 from scaling.decision.decide import decide
 from scaling.decision.explain import line
 from scaling.decision.transitions import believe
@@ -24,6 +24,7 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
+from scaling.spent import Spent
 from scaling.window import Window
 from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
 
@@ -39,6 +40,7 @@ SECOND = RuleSpec(
     name="second",
     options={"metric": "other", "scale_out_above": 400.0, "scale_in_below": 50.0},
 )
+MIDNIGHT, NOON = 1_799_971_200.0, NOW // 3600 * 3600  # the day and the hour of NOW
 BEYOND = 1e-6
 """Relative step past a value that must be exceeded."""
 
@@ -146,6 +148,10 @@ def change_platform(case: Case, flip: Flip, name: str) -> None:
     case.state = msgspec.structs.replace(case.state, capacity=msgspec.structs.replace(capacity, **changed))
 
 
+def raise_budget(case: Case, flip: Flip, name: str) -> None:
+    case.spec(budget=msgspec.structs.replace(case.policy.spec.budget, amount=flip.value))
+
+
 CHANGES = {
     "average": set_values,
     "maximum": lambda case, flip, name: (set_values if name else set_bound)(case, flip, name),
@@ -160,6 +166,7 @@ CHANGES = {
     "capacity": read_capacity,
     "pending": settle,
     "platform": change_platform,
+    "budget": raise_budget,
 }
 
 levels = st.sampled_from(
@@ -240,6 +247,9 @@ def states(draw) -> TargetState:
         effects=effects,
         recommendations=tuple((NOW - age, units) for age, units in recommended),
         missing_since=draw(st.sampled_from([None, NOW - 900])),
+        spent=Spent(
+            MIDNIGHT, MIDNIGHT, NOW, draw(st.floats(0.0, 200.0)), current, float(current), NOON, peak=current
+        ),
         **changes,
     )
 
@@ -285,6 +295,7 @@ def cases(draw) -> Case:
         inward=draw(paces()),
         plateau=draw(st.sampled_from([None, Plateau(metric="backlog", effects=1)])),
         fallback=draw(st.sampled_from([None, Fallback(capacity=4)])),
+        budget=draw(st.sampled_from([None, None, Budget(amount=96.0), Budget(amount=96.0, hourly=True)])),
     )
     read = {name: draw(windows(caps if name == "partitions" else levels)) for name in names}
     return Case(made, read, draw(states()), draw(orders()), NOW)
@@ -356,6 +367,16 @@ OUTS = {
     "moving": held_case(state=at(3, capacity=Capacity(3, NOW, pending=True))),
     "held": held_case(state=at(3, capacity=Capacity(3, NOW, held_by="autoscale"))),
     "corrupt": held_case(state=at(3, corrupt_since=NOW - 30)),
+    "over budget": held_case(
+        state=at(1, spent=Spent(MIDNIGHT, MIDNIGHT, NOW, 47.0, 1, 1.0)), budget=Budget(amount=48.0)
+    ),
+    "over budget in this hour": held_case(
+        state=at(3, spent=Spent(MIDNIGHT, MIDNIGHT, NOW, 47.0, 3, 3.0, NOON, peak=3)),
+        budget=Budget(amount=48.0, hourly=True),
+    ),
+    "over a budget that is too small for another on any day": held_case(
+        state=at(2, spent=Spent(MIDNIGHT, MIDNIGHT, NOW, 9.0, 2, 2.0)), budget=Budget(amount=26.0)
+    ),
     "overridden": held_case(controls=Controls(override=Override(3, "kim", NOW, NOW + 600))),
     "dry-run": held_case(controls=Controls(dry_run=True)),
     "all at once": held_case(

@@ -44,7 +44,13 @@ def latest(collector: str, count: str, **options) -> MetricSpec:
     return MetricSpec(collector=collector, options=options, count=count, window=LATEST)
 
 
-def plan_policy(*rules: RuleSpec, **changes) -> Policy:
+BY_BACKLOG = RuleSpec(type="target_per_unit", name="load", options={"metric": "backlog", "target": 100.0})
+BY_FORECAST = RuleSpec(
+    type="service_level", name="load", options={"backlog": "backlog", "concurrency": 100.0, "start_up": "90s"}
+)
+
+
+def plan_policy(load: RuleSpec = BY_BACKLOG, **changes) -> Policy:
     fields = {
         "target": "plan",
         "scaler": "fake",
@@ -56,7 +62,7 @@ def plan_policy(*rules: RuleSpec, **changes) -> Policy:
             "there": latest("target_capacity", "reached", target="ru"),
         },
         "rules": (
-            RuleSpec(type="target_per_unit", name="load", options={"metric": "backlog", "target": 100.0}),
+            load,
             RuleSpec(
                 type="within_request_units", name="within", options={"request_units": "there", **SIZING}
             ),
@@ -106,12 +112,19 @@ class Flight:
 class Simulation:
     """`locked` False leaves out the question asked before acting: then the invariant must break."""
 
-    def __init__(self, instances: int, *, request_units: int | None = None, locked: bool = True) -> None:
+    def __init__(
+        self,
+        instances: int,
+        *,
+        request_units: int | None = None,
+        locked: bool = True,
+        load: RuleSpec = BY_BACKLOG,
+    ) -> None:
         self.now = START
         self.locked = locked
         self.backlog = 100.0 * instances
         self.targets = {
-            "plan": Target(plan_policy(), instances),
+            "plan": Target(plan_policy(load), instances),
             "ru": Target(ru_policy(), request_units or instances * UNIT),
         }
         self.reports: list[MetricsReport] = []
@@ -261,12 +274,12 @@ OPERATIONS = (
 )
 
 
-def run(seed: int, *, locked: bool, length: int = 250) -> Simulation:
+def run(seed: int, *, locked: bool, length: int = 250, load: RuleSpec = BY_BACKLOG) -> Simulation:
     """A random schedule; it ends when there is more demand than request units."""
     chance = Random(seed)
     instances = chance.randint(1, 6)
     request_units = chance.choice([instances, 10]) * UNIT
-    simulation = Simulation(instances, request_units=request_units, locked=locked)
+    simulation = Simulation(instances, request_units=request_units, locked=locked, load=load)
     tick(simulation)
     for _ in range(length):
         name = chance.choice(OPERATIONS)
@@ -281,10 +294,10 @@ def run(seed: int, *, locked: bool, length: int = 250) -> Simulation:
     return simulation
 
 
-@given(st.integers(0, 2**32))
+@given(st.integers(0, 2**32), st.sampled_from([BY_BACKLOG, BY_FORECAST]))
 @settings(max_examples=400)
-def test_there_is_never_more_demand_than_request_units(seed):
-    simulation = run(seed, locked=True)
+def test_there_is_never_more_demand_than_request_units(seed, load):
+    simulation = run(seed, locked=True, load=load)
 
     assert simulation.demand <= simulation.there
 
@@ -361,3 +374,19 @@ def test_nobody_pays_for_instances_that_a_guard_a_step_or_a_cooldown_keeps_from_
             assert simulation.there <= highest * UNIT
 
     assert simulation.demand == 3 * UNIT
+
+
+def test_a_forecast_raises_request_units_before_its_instances_come_and_lowers_them_after():
+    simulation = Simulation(2, load=BY_FORECAST)
+    seen = [(simulation.demand, simulation.there)]
+    for instances in [2] * 5 + [8] * 10 + [1] * 40:
+        simulation.load(instances)
+        tick(simulation)
+        seen.append((simulation.demand, simulation.there))
+        assert simulation.demand <= simulation.there
+
+    demands, there = zip(*seen, strict=True)
+    assert max(demands) >= 8 * UNIT
+    assert there.index(max(there)) <= demands.index(max(demands))
+    assert demands[-1] < 8 * UNIT
+    assert there[-1] == demands[-1]

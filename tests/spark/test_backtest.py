@@ -7,6 +7,8 @@ import msgspec
 import pytest
 from pyspark.sql.types import StructType
 
+from scaling.history import files
+from scaling.history.model import Minute
 from scaling.service import registry
 from spark_jobs.backtest import job as job_module
 from spark_jobs.backtest import local
@@ -17,6 +19,7 @@ from spark_jobs.backtest.page import report_of
 from spark_jobs.backtest.reading import merged, read_arrivals, read_log
 from spark_jobs.backtest.replay.score import flat
 from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
+from spark_jobs.backtest.transforms import arrivals_as_readings
 from spark_jobs.errors import InputError
 from tests.spark.result_files import read
 
@@ -162,3 +165,19 @@ def test_an_empty_history_and_wrong_columns_are_errors(spark, given):
     (given / "arrivals/counts.csv").write_text("when,many\n1,2\n")
     with pytest.raises(InputError, match="--arrivals has the columns when, many, file; accepted: t or at"):
         run(spark, only)
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+def test_a_pulled_history_is_read_as_on_one_machine(spark, tmp_path, ending):
+    minutes = {
+        30_000_000 + at: Minute(None if at == 5 else at / 2, None if at == 3 else 2) for at in range(9)
+    }
+    path = tmp_path / f"history.{ending}"
+    files.save(path, "plan-orders", "bus/orders", minutes)
+
+    rows = arrivals_as_readings(job_module._table(spark, str(path))).collect()
+
+    found = [(row.at, row.arrivals, row.instances) for row in sorted(rows, key=lambda row: row.at)]
+    assert {row.target for row in rows} == {"plan-orders"}
+    assert found == [(each.at, each.arrivals, each.instances) for each in read_arrivals(path)["plan-orders"]]
+    assert len(found) == 8

@@ -33,7 +33,14 @@ ON_TOP = {"__main__", "cli", "tidemark_spark", "environment", "local"}
 """Modules beside a part's folders that stand above them: its commands. All others beside them stand below."""
 PURE_FOLDERS = (
     *("consumer.core", "consumer.mapping", "publisher.event_hubs.core", "publisher.service_bus.core"),
-    *("scaling.analysis", "scaling.config", "scaling.decision", "scaling.rules", "scaling.schedules"),
+    *(
+        "scaling.analysis",
+        "scaling.budget",
+        "scaling.config",
+        "scaling.decision",
+        "scaling.rules",
+        "scaling.schedules",
+    ),
 )
 PURE_MODULES = {
     *(

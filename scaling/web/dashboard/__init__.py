@@ -20,6 +20,8 @@ SCRIPTS = (
     "history.js",
     "chart.js",
     "plots.js",
+    "service_level.js",
+    "shadow.js",
     "orders.js",
     "card.js",
     "targets.js",

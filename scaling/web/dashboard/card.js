@@ -15,6 +15,7 @@ function chipsOf(view, now, interval) {
   add(view.held_by, () => [`held by ${view.held_by}`, "warn"]);
   add(view.override, () => [`override ${view.override.capacity} ${until(view.override.until)} by ${view.override.by}`, "guard"]);
   for (const pause of view.pauses) found.push([`paused ${pause.direction ?? "both ways"} ${until(pause.until)} by ${pause.by}`, "warn"]);
+  add(view.shadow?.promoted_by, () => [`shadow promoted by ${view.shadow.promoted_by}`, "guard", "its rules decide"]);
   add(view.dry_run, () => ["dry-run", "guard", "decides and logs, changes nothing"]);
   add(view.pending, () => [`pending ${view.pending.from_capacity} → ${view.pending.to_capacity}`, "out", view.pending?.action_id]);
   for (const metric of view.metrics) {
@@ -23,6 +24,7 @@ function chipsOf(view, now, interval) {
   add(view.missing_since !== null, () => [`metrics missing for ${durationText(now - view.missing_since)}`, "bad"]);
   add(view.cooldown_out_until !== null && view.cooldown_out_until > now, () => [`cooldown out ${left(view.cooldown_out_until)}`, "hold"]);
   add(view.cooldown_in_until !== null && view.cooldown_in_until > now, () => [`cooldown in ${left(view.cooldown_in_until)}`, "hold"]);
+  add(view.budget?.warning, () => ["budget will not last", "warn", view.budget.warning]);
   const age = view.decided_at === null ? 0 : now - view.decided_at;
   add(age > LATE_INTERVALS * interval + LATE_SLACK, () => [`no decision for ${durationText(age)}`, "bad"]);
   return found;
@@ -51,6 +53,15 @@ function metricsTable(view) {
   ), metric.failure ? h("tr", { role: "row" }, h("td", { role: "cell", className: "failure", colspan: heads.length }, metric.failure)) : null]);
   const head = h("tr", { role: "row" }, heads.map(([name, className]) => h("th", { scope: "col", role: "columnheader", className }, name)));
   return h("table", { className: "metrics", role: "table" }, h("thead", { role: "rowgroup" }, head), h("tbody", { role: "rowgroup" }, rows));
+}
+
+/** What is spent of the day's budget, as a bar and in words. */
+function budgetOf(budget, now) {
+  if (!budget) return null;
+  const text = `budget: ${budget.text}; the day ends ${momentText(budget.day_ends, now)}`;
+  return h("p", { className: "day-budget" },
+    h("progress", { max: budget.per_day, value: Math.min(budget.spent, budget.per_day), "aria-label": "Spent of the day's budget" }), " ", text,
+    budget.warning ? h("span", { className: "failure" }, ` ${budget.warning}`) : null);
 }
 
 class Card {
@@ -110,7 +121,7 @@ class Card {
     this.told = h("div", { className: "why" });
     const order = (name, text) => h("button", { type: "button", "aria-label": `${text.replace("…", "")} ${this.view.target}`, onclick: () => askOrder(name, this.view, (view) => this.app.accept(view)) }, text);
     const actions = h("div", { className: "actions", role: "group", "aria-label": `Orders for ${this.view.target}` },
-      order("pause", "Pause…"), order("resume", "Resume…"), order("override", "Override…"), order("dry-run", "Dry-run…"),
+      order("pause", "Pause…"), order("resume", "Resume…"), order("override", "Override…"), order("dry-run", "Dry-run…"), this.view.shadow ? order("promote", "Shadow…") : null,
       h("button", { type: "button", className: "plain", "aria-label": `Decisions of ${this.view.target}`, onclick: () => this.app.showDecisions(this.view.target) }, "Decisions ↓"));
     this.detail.replaceChildren(h("div", { className: "why" }, this.told, actions), this.plots.element);
   }
@@ -135,9 +146,12 @@ class Card {
       view.line
         ? h("div", {}, h("p", { className: "line" }, view.line), h("p", { className: "meaning" }, view.reason_text))
         : h("p", { className: "meaning" }, `No reports yet: the collector runs every ${durationText(this.app.interval)}. If nothing appears, look at the collector function's log.`),
+      budgetOf(view.budget, now),
       view.capacity_error ? h("p", { className: "failure" }, `capacity: ${view.capacity_error}`) : null,
       listOf("What would change it", view.flips),
+      ...view.service_levels.map((level) => serviceLevelBlock(level, now)),
       listOf("What held it back", view.limits),
+      view.shadow ? shadowBlock(view.shadow, now) : null,
       h("div", { className: "scroll", tabindex: "0", role: "region", "aria-label": `Metrics of ${view.target}` }, metricsTable(view)),
       listOf("Levels of combined metrics", undrawn.map((level) => `${level.metric}, ${levelText(level)}`)),
     ];

@@ -53,6 +53,13 @@ function areaPath(run, scale) {
   return `${linePath(run, scale)}L${last},${scale.bottom}L${first},${scale.bottom}Z`;
 }
 
+/** The area between the second and the third value of (time, low, high). */
+function betweenPath(run, scale) {
+  const high = run.map(([at, , value]) => [at, value]);
+  const back = run.toReversed().map(([at, low]) => point(scale.x(at), scale.y(low)));
+  return `${linePath(high, scale)}L${back.join("L")}Z`;
+}
+
 /** A step line through (time, value) until `end`; null values leave it open. */
 function stepPath(points, end, scale) {
   let path = "";

@@ -134,11 +134,13 @@ class Decisions {
     if (entry.effect) pairs.push(["outcome", look(entry.effect.outcome).text], ["reached", numberText(entry.effect.reached)], ["detail", entry.effect.detail || "–"]);
     if (entry.decision_id) pairs.push(["decision", entry.decision_id]);
     for (const [name, value] of Object.entries(entry.metrics)) pairs.push([name, numberText(value)]);
+    const beside = entry.shadow ? [entry.shadow.line] : [];
     return [
       h("div", {}, h("h4", {}, "Numbers"), h("dl", { className: "pairs" }, pairs.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]))),
       listOf("Evidence", entry.evidence.map((evidence) => `${evidence.text}, rule ${evidence.rule}`)),
       listOf("What held it back", entry.limits),
       listOf("What would have changed it", entry.flips),
+      listOf("Decided on paper beside it", beside),
     ].filter(Boolean);
   }
 }

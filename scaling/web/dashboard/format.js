@@ -50,14 +50,14 @@ const LOOKS = {
   scale_out: ["▲", "out"], below_minimum: ["▲", "out"], fallback: ["▲", "warn"],
   scale_in: ["▼", "in"], above_maximum: ["▼", "in"],
   within_target: ["=", "hold"], cooling_down: ["◷", "hold"], stabilizing: ["◷", "hold"], rate_limited: ["◷", "hold"],
-  at_maximum: ["⊤", "warn"], at_minimum: ["⊥", "hold"], at_cap: ["⊤", "hold"], between_steps: ["⊥", "hold"],
+  at_maximum: ["⊤", "warn"], at_minimum: ["⊥", "hold"], at_cap: ["⊤", "hold"], over_budget: ["⊤", "warn"], between_steps: ["⊥", "hold"],
   guarded: ["◆", "guard"], lock_step: ["◆", "guard"], plateau: ["◆", "guard"], overridden: ["●", "guard"], dry_run: ["○", "guard"],
   paused: ["‖", "warn"], foreign_hand: ["◆", "warn"], action_pending: ["▸", "out"], incomplete_window: ["…", "warn"],
   stale_metric: ["!", "bad"], collect_failed: ["!", "bad"], invalid_metric: ["!", "bad"], entity_disabled: ["!", "bad"],
   capacity_unknown: ["!", "bad"], rule_failed: ["!", "bad"], state_corrupt: ["!", "bad"],
   applied: ["✓", "hold"], accepted: ["▸", "out"], already_there: ["✓", "hold"], limited: ["✓", "warn"], expired: ["!", "warn"],
   superseded: ["–", "hold"], refused: ["!", "bad"], failed: ["!", "bad"],
-  pause: ["‖", "warn"], resume: ["▸", "hold"], override: ["●", "guard"], "dry-run": ["○", "guard"],
+  pause: ["‖", "warn"], resume: ["▸", "hold"], override: ["●", "guard"], "dry-run": ["○", "guard"], promote: ["●", "guard"],
 };
 
 /** Sign, tone and name of a reason, an outcome or an order; an unknown one is shown by its name. */

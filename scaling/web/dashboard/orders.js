@@ -41,6 +41,15 @@ const ORDERS = {
     ],
     body: (data) => ({ on: JSON.parse(data.get("on")) }),
   },
+  promote: {
+    title: (view) => `Shadow of ${view.target}`,
+    submit: "Apply",
+    fields: (view) => [
+      h("p", {}, view.shadow.advice),
+      field("From now on", choices("on", [["true", "promote: the shadow's rules decide"], ["false", "withdraw: the configured rules decide"]], view.shadow.promoted_by ? "false" : "true"), "within the target's own bounds; tidemark.toml should follow"),
+    ],
+    body: (data) => ({ on: JSON.parse(data.get("on")) }),
+  },
 };
 
 /** Asks for an order, sends it, and calls `done(view)` with the target as the server then shows it. */

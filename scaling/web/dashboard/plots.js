@@ -29,6 +29,8 @@ function seriesOf(view, entries, from, to) {
     capacity: clipSteps(capacity, from, to),
     desired: clipSteps([...decisions.map((entry) => [entry.at, entry.desired]), [to, view.desired]], from, to),
     bounds: clipSteps(bounds, from, to),
+    paper: clipSteps(paperOf(view, decisions, to), from, to),
+    arrivals: arrivalsOf(decisions, from, to),
   };
 }
 
@@ -87,6 +89,7 @@ class Plots {
     this.scale = null;
     this.plots = [
       ...this.series.metrics.map((metric) => this.metricPlot(metric, width)),
+      ...(this.series.arrivals ? [this.arrivalsPlot(width)] : []),
       this.capacityPlot(width),
     ];
     this.body.replaceChildren(...this.plots.map((plot) => plot.element));
@@ -111,9 +114,23 @@ class Plots {
     return this.plot(`${metric.name}, ${metric.unit}`, legend, drawing, scale, METRIC_HEIGHT, [said, ...metric.levels.map((level) => levelText(level))].join("; "), metric.points, metric.points.length ? null : "no samples in this time");
   }
 
+  arrivalsPlot(width) {
+    const { from, to, arrivals: { came, expected } } = this.series;
+    const highest = Math.max(1e-3, ...came.map(([, value]) => value), ...expected.map(([, , high]) => high));
+    const ticks = valueTicks(highest * 1.04, 3, false);
+    const scale = scales(from, to, ticks.at(-1), width, METRIC_HEIGHT);
+    const drawing = [frame(scale, from, to, ticks)];
+    for (const run of runsOf(expected, this.gap)) drawing.push(svg("path", { className: "margin", d: betweenPath(run, scale) }));
+    for (const run of runsOf(came, this.gap)) drawing.push(svg("path", { className: "data", d: linePath(run, scale) }));
+    for (const run of runsOf(expected, this.gap)) drawing.push(svg("path", { className: "forecast", d: linePath(run, scale) }));
+    const legend = [this.legendEntry("data", "came"), this.legendEntry("forecast", "expected"), this.legendEntry("margin", "margin")];
+    const said = came.length ? `now ${numberText(came.at(-1)[1])}, expected ${numberText(expected.at(-1)?.[1] ?? null)}` : "nothing yet";
+    return this.plot("arrivals, messages/s", legend, drawing, scale, METRIC_HEIGHT, said, came, null);
+  }
+
   capacityPlot(width) {
-    const { from, to, unit, capacity, desired, bounds } = this.series;
-    const highest = Math.max(1, ...bounds.map(([, , maximum]) => maximum ?? 0), ...capacity.map(([, value]) => value));
+    const { from, to, unit, capacity, desired, bounds, paper } = this.series;
+    const highest = Math.max(1, ...bounds.map(([, , maximum]) => maximum ?? 0), ...[...capacity, ...paper].map(([, value]) => value ?? 0));
     const ticks = valueTicks(highest, 2, true);
     const scale = scales(from, to, ticks.at(-1), width, CAPACITY_HEIGHT);
     const drawing = [frame(scale, from, to, ticks)];
@@ -127,12 +144,17 @@ class Plots {
       svg("path", { className: "data", d: stepPath(capacity, to, scale) }),
     );
     const legend = [this.legendEntry("data", "current"), this.legendEntry("desired-line", "desired"), this.legendEntry("band", "minimum to maximum")];
-    const now = capacity.at(-1)?.[1] ?? null;
-    return this.plot(unit, legend, drawing, scale, CAPACITY_HEIGHT, `now ${numberText(now)}`, capacity, capacity.length ? null : "no decisions in this time");
+    let said = `now ${numberText(capacity.at(-1)?.[1] ?? null)}`;
+    if (paper.length) {
+      drawing.push(svg("path", { className: "paper-line", d: stepPath(paper, to, scale) }));
+      legend.push(this.legendEntry("paper-line", "on paper"));
+      said += `, on paper ${numberText(paper.at(-1)[1])}`;
+    }
+    return this.plot(unit, legend, drawing, scale, CAPACITY_HEIGHT, said, capacity, capacity.length ? null : "no decisions in this time");
   }
 
   legendEntry(className, text) {
-    const mark = className === "band"
+    const mark = className === "band" || className === "margin"
       ? svg("rect", { className, width: 20, height: 8 })
       : svg("line", { className, x1: 0, x2: 20, y1: 4, y2: 4 });
     return h("span", {}, svg("svg", { viewBox: "0 0 20 8", "aria-hidden": "true" }, mark), text);
@@ -221,8 +243,13 @@ class Plots {
         if (value !== null) rows.push([DIRECTIONS[level.direction], `${LEVEL_SIGNS[level.direction]} ${numberText(value)}`]);
       }
     }
+    if (this.series.arrivals) {
+      const { came, expected } = this.series.arrivals;
+      rows.push(["arrivals/s", numberText(atOrBefore(came, at)?.[1])], ["expected/s", numberText(atOrBefore(expected, at)?.[1])]);
+    }
     rows.push(["current", numberText(atOrBefore(this.series.capacity, at)?.[1])]);
     rows.push(["desired", numberText(atOrBefore(this.series.desired, at)?.[1])]);
+    if (this.series.paper.length) rows.push(["on paper", numberText(atOrBefore(this.series.paper, at)?.[1])]);
     return rows;
   }
 
@@ -236,16 +263,17 @@ class Plots {
   }
 
   fillTable() {
-    const { metrics, capacity, desired, to } = this.series;
-    const heads = ["time", ...metrics.map((metric) => metric.name), "current", "desired"];
+    const { metrics, to } = this.series;
+    const counts = [["current", this.series.capacity], ["desired", this.series.desired]];
+    if (this.series.paper.length) counts.push(["on paper", this.series.paper]);
+    const heads = ["time", ...metrics.map((metric) => metric.name), ...counts.map(([name]) => name)];
     const rows = this.times.slice(-TABLE_ROWS).reverse().map((at) => h("tr", {},
       h("td", {}, timeElement(at, momentText(at, to))),
       metrics.map((metric) => {
         const found = atOrBefore(metric.points, at);
         return h("td", { className: "num" }, found && at - found[0] <= this.gap ? numberText(found[1]) : UNKNOWN);
       }),
-      h("td", { className: "num" }, numberText(atOrBefore(capacity, at)?.[1])),
-      h("td", { className: "num" }, numberText(atOrBefore(desired, at)?.[1])),
+      counts.map(([, steps]) => h("td", { className: "num" }, numberText(atOrBefore(steps, at)?.[1]))),
     ));
     const head = h("tr", {}, heads.map((name, index) => h("th", { scope: "col", className: index ? "num" : "" }, name)));
     this.table.replaceChildren(h("table", {}, h("thead", {}, head), h("tbody", {}, rows)));

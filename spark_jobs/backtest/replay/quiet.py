@@ -95,7 +95,11 @@ class Quiet:
 
 
 def quiet(policy: Policy, metric: str) -> Quiet | None:
-    """None for a policy whose decisions cannot be foretold: it has other metrics, or rules that do not say when they act."""
+    """None for a policy whose decisions cannot be foretold: it has other metrics, rules that do not say when they act, or
+    a budget, which allows less by the hour.
+    """
+    if policy.spec.budget is not None:
+        return None
     if set(policy.windows) != {metric} or not all(map(_foretold, policy.rules)):
         return None
     found = Quiet(policy, metric)

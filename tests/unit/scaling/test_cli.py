@@ -9,10 +9,13 @@ from typer.testing import CliRunner
 
 from foundation.errors import StoreUnavailableError
 from scaling.cli import app, settings_of
+from scaling.config.policy import Budget, ShadowSpec
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Controls, Direction, Override, Pause
+from scaling.spent import Spent
 from tests.fakes import MemoryPoisonQueues
-from tests.runner_support import NOW, World
+from tests.runner_support import NOW, World, at, changed, policy
+from tests.shadow_support import fixed
 
 GOOD = """
 [targets.plan-orders]
@@ -111,6 +114,22 @@ def test_status_shows_orders_and_poison(tmp_path, running):
     assert any(line.startswith("1 poison message: the host gave up on them") for line in lines)
     assert any(line.startswith("metrics-poison of 2027-01-15 08:00:00Z: rubbish ") for line in lines)
     assert "\x1b" not in result.output
+
+
+def test_status_shows_the_budget_and_its_warning(tmp_path, running):
+    day = NOW - 8 * 3600
+    spent = Spent(day, day, NOW, 40.0, 5, 5.0)
+    running.policy = changed(running.policy, budget=Budget(amount=72.0))
+
+    async def save():
+        loaded = await running.states.load("plan")
+        await running.states.save(loaded, at(5, spent=spent), {})
+
+    asyncio.run(save())
+    lines = [line.strip() for line in run(tmp_path, "status").output.splitlines()]
+
+    assert "budget: 40 of 72 instance-hours spent today, 16.0 h left at 2: 4 allowed" in lines
+    assert any(line.startswith("the budget will not last: 40 of 72") for line in lines)
 
 
 def test_status_as_json_is_what_the_api_shows(tmp_path, running):
@@ -235,3 +254,87 @@ def test_status_shows_targets_though_the_poison_queues_may_not_be_read(tmp_path,
     assert "plan: no report yet" in shown.output
     assert "poison messages are not known: queue metrics-poison: 403" in words(shown)
     assert as_json.exit_code == 1
+
+
+@pytest.fixture
+def trying(monkeypatch):
+    """The commands over a target with a shadow, of which six minutes are known."""
+    tried = ShadowSpec(rules=(fixed(6),), minimum=1, maximum=10)
+    world = World(policy(shadow=tried))
+    asyncio.run(world.pass_minutes(6))
+    monkeypatch.setattr("scaling.cli.assemble", lambda *_, **__: world.autoscaler())
+    monkeypatch.setattr("scaling.cli.console", Console(width=200))
+    return world
+
+
+def test_shadow_shows_both_sides_and_whether_to_switch(tmp_path, trying):
+    result = run(tmp_path, "shadow")
+
+    assert result.exit_code == 0
+    assert "shadow (on paper)" in words(result)
+    assert "plan: too little seen: 5 min of at least 1 d" in words(result)
+    assert "name the metric of the backlog in [targets.plan.shadow]" in words(result)
+    shown = json.loads(run(tmp_path, "shadow", "plan", "--json").output)
+    assert (shown["plan"]["current"], shown["plan"]["switch"]) == (6, False)
+
+
+def test_promoting_is_an_order_that_is_told_and_undone(tmp_path, trying):
+    result = run(tmp_path, "shadow", "plan", "--promote", "--by", "kim")
+
+    assert result.exit_code == 0
+    assert "its rules decide; tidemark.toml should follow" in words(result)
+    (control,) = asyncio.run(trying.entries("control"))
+    assert (control.by, control.line.rpartition(", by ")[2]) == ("kim", "kim")
+    assert "shadow promoted at" in words(run(tmp_path, "status"))
+    asyncio.run(trying.pass_minutes(3))
+    assert trying.platform.capacity == 6
+    assert "configured (on paper)" in words(run(tmp_path, "shadow"))
+
+    assert run(tmp_path, "shadow", "plan", "--withdraw", "--by", "kim").exit_code == 0
+
+    asyncio.run(trying.pass_minutes(1))
+    assert "shadow (on paper)" in words(run(tmp_path, "shadow"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["plan", "--promote"], "by: is missing; a name is accepted"),
+        (["--promote", "--by", "kim"], "TARGET: found None; accepted are plan"),
+        (["plam"], "found 'plam'; did you mean 'plan'?"),
+    ],
+)
+def test_an_order_that_cannot_be_given_changes_nothing(tmp_path, trying, arguments, text):
+    result = run(tmp_path, "shadow", *arguments)
+
+    assert result.exit_code == 2
+    assert text in words(result)
+    assert asyncio.run(trying.entries("control")) == []
+
+
+def test_the_log_shows_what_was_decided_beside_where_it_differs(tmp_path, trying):
+    result = run(tmp_path, "log", "--limit", "1")
+
+    assert [line.strip()[:20] for line in result.output.splitlines()][1] == "shadow plan hold 6: "
+
+
+def test_lint_warns_while_a_promotion_stands(tmp_path, trying, monkeypatch):
+    monkeypatch.setattr("scaling.cli.read_config", lambda *_, **__: trying.autoscaler().config)
+    assert "promoted" not in words(run(tmp_path, "lint"))
+
+    run(tmp_path, "shadow", "plan", "--promote", "--by", "kim")
+
+    assert "warning targets.plan: its shadow decides, promoted by kim" in words(run(tmp_path, "lint"))
+
+
+def test_lint_without_a_store_says_that_promotions_are_not_known(tmp_path, trying, monkeypatch):
+    monkeypatch.setattr("scaling.cli.read_config", lambda *_, **__: trying.autoscaler().config)
+
+    def gone(call):
+        raise StoreUnavailableError("no answer")
+
+    trying.states.before = gone
+    result = run(tmp_path, "lint")
+
+    assert result.exit_code == 0
+    assert "note whether a shadow is promoted is not known: no answer" in words(result)

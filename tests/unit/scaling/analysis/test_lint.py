@@ -9,10 +9,12 @@ from msgspec.structs import replace
 from scaling.analysis.lint import lint
 from scaling.analysis.steady import step
 from scaling.config.checks import Severity
-from scaling.config.policy import HPA_IN, HPA_OUT, Pace, RateLimit, RuleSpec
+from scaling.config.policy import HPA_IN, HPA_OUT, Pace, QueueSpec, RateLimit, RuleSpec, ShadowSpec
 from scaling.model import Reason, Verdict
 from scaling.rules.view import LevelLine
 from scaling.window import WindowSpec
+from tests.runner_support import metric
+from tests.runner_support import policy as policy_of
 from tests.steady_views import policy
 
 TEN = {"out": Pace(cooldown=600), "inward": Pace(cooldown=600)}
@@ -320,3 +322,41 @@ def test_request_units_are_not_tried_one_by_one():
 
     assert [finding.kind for finding in lint(small)] == ["not_tried"]
     assert [finding.kind for finding in lint(wide)] == ["large_step", "not_tried"]
+
+
+LEARNS = {"type": "service_level", "backlog": "backlog", "wait": "10m"}
+
+
+def test_of_a_rule_that_learns_it_is_not_known_what_it_never_does():
+    assert lint(policy(LEARNS, out=Pace(), inward=Pace())) == ()
+
+
+def test_what_keeps_a_stated_wait_from_being_met_is_a_warning():
+    (cooled,) = texts(policy(LEARNS, **TEN), "wait_unmet")
+    blind = texts(policy({**LEARNS, "wait": "20s"}, out=Pace(), inward=Pace()), "wait_unmet")
+
+    assert "hold scale-outs of rule 'rule-0' back for up to 10 min" in cooled
+    assert "allows a wait of 20 s, but decisions are made every 1 min" in blind[0]
+
+
+def test_the_rules_of_a_shadow_are_checked_and_are_warnings_of_their_own_table():
+    options = {"metric": "backlog", "scale_out_above": "200 * instances", "scale_in_below": "150 * instances"}
+    flapping = RuleSpec(type="threshold", name="threshold", options=options)
+    tried = ShadowSpec(rules=(flapping,), minimum=1, maximum=5, **TEN)
+
+    found = lint(policy_of(shadow=tried, **TEN))
+
+    assert [(each.severity, each.kind) for each in found] == [(Severity.WARNING, "must_flap")]
+    assert found[0].text.startswith("targets.plan.shadow: ")
+    assert lint(policy_of(**TEN)) == ()
+
+
+def test_a_metric_that_only_a_shadow_reads_is_used():
+    metrics = {"backlog": metric(), "incoming": metric(), "spare": metric()}
+    queue = QueueSpec(backlog="backlog", incoming="incoming")
+    made = policy_of(metrics=metrics, **TEN)
+    tried = ShadowSpec(rules=made.spec.rules, minimum=1, maximum=10, queue=queue, **TEN)
+
+    assert [each.text.partition("metric ")[2].split()[0] for each in lint(made)] == ["incoming", "spare"]
+    (found,) = lint(policy_of(metrics=metrics, shadow=tried, **TEN))
+    assert "metric spare is collected" in found.text

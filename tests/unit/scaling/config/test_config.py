@@ -720,3 +720,27 @@ def test_bytes_that_are_no_utf_8_are_told_with_their_line(data, where, words):
     (problem,) = caught.value.problems
     assert problem.where == where
     assert words in problem.text
+
+
+LEARNS = '[[targets.t.rules]]\ntype = "service_level"\nbacklog = "backlog"\n'
+NESTED = (
+    '[[targets.t.rules]]\ntype = "composite"\nrules = [{ type = "service_level", backlog = "backlog" }]\n'
+)
+
+
+@pytest.mark.parametrize("rules", [LEARNS, NESTED])
+def test_a_rule_that_learns_has_no_cooldown_unless_one_is_given(rules):
+    spec = load(minimal(extra=rules)).policies["t"].spec
+    assert (spec.out, spec.inward) == (Pace(), Pace())
+    given = load(minimal(target='out = { cooldown = "2m" }', extra=rules)).policies["t"].spec
+    assert (given.out.cooldown, given.inward.cooldown) == (120.0, 0.0)
+
+
+@pytest.mark.parametrize(("rules", "name"), [(LEARNS, "service_level"), (NESTED, "composite.0")])
+def test_two_rules_that_learn_have_two_names(rules, name):
+    assert f"another rule is called '{name}'" in one_problem(extra=2 * rules)
+
+
+def test_a_row_holds_the_memories_of_four_rules():
+    rules = "".join(f'{LEARNS}name = "r{index}"\n' for index in range(5))
+    assert "rules: found 5 rules that learn; at most 4" in one_problem(extra=rules)

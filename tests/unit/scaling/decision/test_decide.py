@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaling.config.policy import Fallback, Pace, Plateau, RateLimit, RuleSpec
+from scaling.config.policy import Budget, Fallback, Pace, Plateau, RateLimit, RuleSpec
 from scaling.decision import explain
 from scaling.decision.decide import decide
 from scaling.model import (
@@ -25,6 +25,7 @@ from scaling.model import (
     TargetState,
     Verdict,
 )
+from scaling.spent import Spent
 from scaling.window import Window
 from tests.runner_support import MINUTE, NOW, THRESHOLD, at, full, metric, policy
 
@@ -84,6 +85,11 @@ def paused(direction=None, until=None) -> Controls:
 
 def overridden(capacity: int, until: float = NOW + 600) -> Controls:
     return Controls(override=Override(capacity, "kim", NOW - 60, until))
+
+
+def spent(hours: float, current: int = 3) -> Spent:
+    """So much of the budget of NOW's day, of which it is eight o'clock."""
+    return Spent(NOW - 8 * 3600, NOW - 8 * 3600, NOW, hours, current, float(current))
 
 
 STEPPED = Capacity(3000, NOW, floor=1000, step=1000)
@@ -175,6 +181,16 @@ CASES = {
     "direction disabled": ({"value": LOW, "inward": Pace(select="disabled")}, Reason.RATE_LIMITED, 3),
     "at the maximum": ({"value": HIGH, "current": 10}, Reason.AT_MAXIMUM, 10),
     "at the minimum": ({"value": LOW, "current": 1}, Reason.AT_MINIMUM, 1),
+    "over budget": (
+        {"value": HIGH, "budget": Budget(amount=72.0), "state": at(3, spent=spent(50.0))},
+        Reason.OVER_BUDGET,
+        3,
+    ),
+    "beyond what the budget pays for": (
+        {"budget": Budget(amount=72.0), "state": at(3, spent=spent(71.0))},
+        Reason.OVER_BUDGET,
+        1,
+    ),
     "at the cap": (
         dict(windows={"backlog": full(HIGH), "partitions": full(3.0)}, **WITH_CAP),
         Reason.AT_CAP,

@@ -69,7 +69,7 @@ def test_a_users_class_with_params_gets_them_checked_and_its_name():
             "treshold",
             {},
             "type",
-            "composite, guard, request_units_for_rate, schedule, target_per_unit, threshold, ",
+            "composite, guard, request_units_for_rate, schedule, service_level, target_per_unit, threshold, ",
         ),
         ("no_such_module:Rule", {}, "type", "there is no module 'no_such_module'"),
         (":Rule", {}, "type", "not of the form module:Class"),

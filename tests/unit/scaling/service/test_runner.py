@@ -8,7 +8,8 @@ import pytest
 
 from foundation.errors import ConflictError, StoreUnavailableError
 from scaling.analysis.lint import lint
-from scaling.config.policy import Fallback, RuleSpec
+from scaling.analysis.replay import decode_inputs, replay, same
+from scaling.config.policy import Budget, Fallback, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import (
@@ -787,3 +788,43 @@ async def test_closing_closes_every_port_even_if_one_fails() -> None:
         await world.autoscaler().aclose()
 
     assert all(port.closed for port in (world.scaler, world.collector, world.log, world.poison))
+
+
+# A budget of the day
+
+
+async def test_that_the_budget_will_not_last_is_warned_of_and_logged_once() -> None:
+    world = World(policy(**QUICK, budget=Budget(amount=48.0)), capacity=4)
+    warnings = []
+    for _ in range(90):
+        await world.tick()
+        outcome = await world.autoscaler().evaluate(world.metrics.pop())
+        warnings += outcome.warnings
+        world.clock.now += MINUTE
+
+    [told] = [text for text in warnings if "budget" in text]
+    assert told.startswith(
+        "scaling plan: the budget will not last: 20 of 48 instance-hours spent today; at the pace"
+    )
+    [entry] = await world.entries(LogKind.VERIFY)
+    assert (entry.line, entry.reason) == (told, Reason.OVER_BUDGET)
+
+
+async def test_a_report_that_is_delivered_twice_is_spent_once_and_replays() -> None:
+    world = World(policy(**QUICK, budget=Budget(amount=48.0)), capacity=4)
+    world.backlog = 900.0
+    for _ in range(3):
+        await world.tick()
+        report_ = world.metrics.pop()
+        first = await world.autoscaler().evaluate(report_)
+        spent = (await world.state()).spent
+        world.clock.now += 10.0
+        await world.autoscaler().evaluate(report_)
+        assert (await world.state()).spent == spent
+        world.clock.now += 50.0
+
+    assert first.lines
+    assert spent.hours == pytest.approx(16.0 + 4 * 2 / 60)
+    for entry in await world.entries(LogKind.DECISION):
+        row = await world.log.get("plan", entry.at, "decision")
+        assert same(row.recommendation, replay(decode_inputs(row.inputs)))

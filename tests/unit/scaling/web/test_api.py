@@ -159,7 +159,7 @@ async def test_the_signed_in_user_counts_for_more_than_the_name_in_the_body(worl
 @pytest.mark.parametrize(
     ("name", "fields", "status", "text"),
     [
-        ("explode", {}, 404, "accepted are dry-run, override, pause, resume"),
+        ("explode", {}, 404, "accepted are dry-run, override, pause, promote, resume"),
         (
             "pause",
             {"direction": "up", "for": None},

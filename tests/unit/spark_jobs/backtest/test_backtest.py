@@ -38,6 +38,7 @@ from spark_jobs.backtest.replay.load import Load, Waiting
 from spark_jobs.backtest.replay.quiet import quiet
 from spark_jobs.backtest.replay.score import Blocks, Row, Score, scores
 from spark_jobs.backtest.replay.simulate import simulate
+from spark_jobs.backtest.work import Settings, prepare
 from spark_jobs.cli import run_command
 from spark_jobs.errors import InputError
 from tests.runner_support import NOW, THRESHOLD, metric, policy
@@ -575,6 +576,13 @@ def test_bad_arrival_files_are_told(tmp_path, text, told):
         read_arrivals(tmp_path / "a.csv")
 
 
+def test_files_that_are_no_parquet_are_told(tmp_path):
+    (tmp_path / "a.parquet").write_text("t,arrivals")
+
+    with pytest.raises(InputError, match=r"a\.parquet cannot be read"):
+        read_arrivals(tmp_path)
+
+
 def test_a_decision_that_could_not_read_its_metric_says_nothing_of_that_time(tmp_path):
     entries = [
         {"target": "p", "at": 60.0 * i, "kind": kind, "key": "decision", "line": "", "reason": reason,
@@ -616,6 +624,18 @@ def folder(tmp_path):
 def ours(folder, **changes):
     plan, found = local.read_settings(folder / "grid.toml", folder / "tidemark.toml", {})
     return local.backtest(read_arrivals(folder / "arrivals"), plan, found, **({"processes": 1} | changes))
+
+
+def test_the_replay_begins_with_the_instances_that_ran(folder):
+    (folder / "arrivals" / "north.csv").write_text("t,arrivals,instances\n0,5,7\n60,9,3\n120,,2\n180,4,\n")
+    plan, _ = local.read_settings(folder / "grid.toml", folder / "tidemark.toml", {})
+    readings = read_arrivals(folder / "arrivals")
+    model = Settings(plan.rules, plan.model)
+
+    recorded = prepare("north", readings["north"], model, metric="queue", interval=60.0)
+    unrecorded = prepare("south", readings["south"], model, metric="queue", interval=60.0)
+
+    assert (recorded.history.instances, unrecorded.history.instances) == (7, None)
 
 
 def test_the_number_of_processes_changes_nothing(folder):

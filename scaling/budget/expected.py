@@ -1,0 +1,79 @@
+"""What the rest of a day is expected to need, where a rule has learned it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from scaling.budget.days import DAY
+from scaling.config.policy import Policy
+from scaling.model import TargetState
+from scaling.rules.service_level import clock, memory
+from scaling.rules.service_level.memory import Memory
+from scaling.rules.service_level.rule import ServiceLevelRule
+
+HOUR = 3600.0
+
+HEADROOM = 1.25
+"""Instances above those that the usual rate keeps busy: as many as the rule has on average over the open traces."""
+
+NOW_LASTS = 1.0
+"""Hours that the need of now is expected to last; after them the usual rate of each hour counts."""
+
+LEVEL = 3
+"""Of the rates that are remembered, the one of the last ten minutes: what comes now, without its ripples."""
+
+
+class Need(Struct, frozen=True):
+    """Units of capacity above the minimum: `now`, for `within` hours, and `later`, times hours, until the day ends."""
+
+    now: float
+    within: float
+    later: float
+
+    @property
+    def total(self) -> float:
+        """Units of capacity times hours."""
+        return self.now * self.within + self.later
+
+
+def need_of(policy: Policy, state: TargetState, *, at: float, end: float, minimum: int) -> Need | None:
+    """What is needed from `at` to `end`; of several rules that learned it, the one that needs most at each time counts.
+
+    None where no rule has: it takes a day.
+    """
+    known = list(_known(policy, state))
+    if not known:
+        return None
+    most = max(policy.maximum - minimum, 0)
+
+    def extra(rate: float, service: float) -> float:
+        return min(max(HEADROOM * rate / service - minimum, 0.0), most)
+
+    def usual(index: int) -> float:
+        return max(extra(_rate(each, index), each.learned.rate) for each in known)
+
+    within = min((end - at) / HOUR, NOW_LASTS)
+    here = max(extra(each.rates[LEVEL], each.learned.rate) for each in known)
+    begin, later = at + within * HOUR, 0.0
+    while begin < end:
+        index = int(begin // HOUR)
+        stop = min((index + 1) * HOUR, end)
+        later += usual(index) * (stop - begin) / HOUR
+        begin = stop
+    return Need(max(here, usual(int(at // HOUR))), within, later)
+
+
+def _known(policy: Policy, state: TargetState) -> Iterator[Memory]:
+    for rule in policy.flat_rules:
+        if isinstance(rule, ServiceLevelRule):
+            known = memory.decode(state.memories.get(rule.name))
+            if known is not None and known.learned.rate > 0.0 and known.at - known.since >= DAY:
+                yield known
+
+
+def _rate(known: Memory, index: int) -> float:
+    """The usual rate of an hour (since the epoch); that of all hours where it was not seen yet."""
+    rate = clock.of_hour(known.calendar, index)
+    return max(known.usual if rate is None else rate, 0.0)

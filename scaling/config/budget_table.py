@@ -1,0 +1,114 @@
+"""`[targets.NAME.budget]` becomes the budget of a target; problems are noted on the way. Pure."""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from foundation.settings_reader import Reader, as_text
+from foundation.wording import number_text
+from scaling.config.policy import Budget
+
+COSMOS = "cosmos_throughput"
+
+REQUEST_UNITS_PRICED = 100.0
+"""The price of throughput is that of 100 RU/s for an hour, as in Azure's price list."""
+
+Unit = Literal["instance_hours", "request_unit_hours", "money"]
+
+_AMOUNTS: dict[str, Unit] = {
+    "instance_hours_per_day": "instance_hours",
+    "request_unit_hours_per_day": "request_unit_hours",
+    "money_per_day": "money",
+}
+
+
+def read_budget(reader: Reader | None, scaler: str, minimum: int) -> Budget | None:
+    """The budget in a table, if there is one; None also where it has a problem, which is noted."""
+    if reader is None:
+        return None
+    there = [key for key in (*_AMOUNTS, "price_per_hour") if reader.has(key)]
+    numbers = {key: reader.take(key, 0.0, _positive) for key in (*_AMOUNTS, "price_per_hour")}
+    amounts = {key: numbers[key] for key in there if key in _AMOUNTS}
+    price = numbers["price_per_hour"] if "price_per_hour" in there else None
+    found = _budget(reader, scaler, amounts, price, reader.take("time_zone", "UTC", _time_zone))
+    reader.finish()
+    return None if found is None or _below_minimum(reader, found, minimum) else found
+
+
+def _budget(
+    reader: Reader, scaler: str, amounts: dict[str, float], price: float | None, time_zone: str
+) -> Budget | None:
+    if len(amounts) != 1:
+        text = "is missing" if not amounts else f"found {' and '.join(amounts)}"
+        reader.problem("", f"the amount of a day {text}; accepted is one of {', '.join(_AMOUNTS)}")
+        return None
+    ((key, amount),) = amounts.items()
+    unit = _AMOUNTS[key]
+    other = _other_unit(scaler, unit)
+    if other is not None:
+        counted = "RU/s" if scaler == COSMOS else "instances"
+        reader.problem(key, f"the scaler '{scaler}' counts {counted}; accepted are {other} and money_per_day")
+        return None
+    if (unit == "money") != (price is not None):
+        of = "100 RU/s" if scaler == COSMOS else "one instance"
+        if price is None:
+            reader.problem("price_per_hour", f"is missing; money_per_day needs the price of {of} for an hour")
+        else:
+            reader.problem("price_per_hour", f"is of use with money_per_day only; found {key}")
+        return None
+    if not amount or price == 0.0:
+        return None  # a number that was not accepted
+    in_request_units = scaler == COSMOS or unit == "request_unit_hours"
+    one = 1.0 if price is None else price / REQUEST_UNITS_PRICED if in_request_units else price
+    return Budget(amount=amount, unit=unit, price=one, hourly=in_request_units, time_zone=time_zone)
+
+
+def _other_unit(scaler: str, unit: Unit) -> str | None:
+    """The amount to give in place of one in a unit that the scaler does not count; a scaler of the user's own may count any."""
+    if scaler == COSMOS and unit == "instance_hours":
+        return "request_unit_hours_per_day"
+    if scaler == "app_service_plan" and unit == "request_unit_hours":
+        return "instance_hours_per_day"
+    return None
+
+
+def _below_minimum(reader: Reader, budget: Budget, minimum: int) -> bool:
+    """A budget that the minimum alone exceeds could only be broken, for nothing goes below the minimum."""
+    least = budget.told(minimum * 24.0)
+    if budget.amount >= least:
+        return False
+    key = next(name for name, unit in _AMOUNTS.items() if unit == budget.unit)
+    price = "" if budget.unit == "money" else f" {budget.unit.replace('_', '-')}"
+    reader.problem(
+        key,
+        f"found {number_text(budget.amount)}, below the {number_text(least)}{price} that the minimum alone takes "
+        f"({minimum} for 24 h); nothing goes below the minimum",
+    )
+    return True
+
+
+def _positive(value: Any) -> float:
+    number = value
+    if isinstance(value, str):  # an app setting is text
+        try:
+            number = float(value)
+        except ValueError:
+            number = None
+    if (
+        not isinstance(number, int | float)
+        or isinstance(number, bool)
+        or not (isfinite(number) and number > 0)
+    ):
+        raise ValueError(f"found {value!r}; accepted are numbers above 0")
+    return float(number)
+
+
+def _time_zone(value: Any) -> str:
+    name = as_text(value)
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f"found '{name}'; accepted are IANA names such as 'Europe/Amsterdam'") from None
+    return name

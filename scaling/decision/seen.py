@@ -1,0 +1,34 @@
+"""What rules are shown of a target: the one way from windows and state to a view, for deciding and for learning. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scaling.config.policy import Policy
+from scaling.model import Capacity, TargetState
+from scaling.rules.view import MetricsView
+from scaling.window import Window
+
+
+def view_of(
+    policy: Policy,
+    windows: Mapping[str, Window],
+    state: TargetState,
+    capacity: Capacity,
+    current: int,
+    *,
+    now: float,
+) -> MetricsView:
+    """The view at `now`: `current` is the capacity believed in, `capacity` the platform's reading."""
+    return MetricsView(
+        windows,
+        policy.windows,
+        current,
+        ready=current if capacity.ready is None else capacity.ready,
+        minimum=policy.minimum,
+        maximum=policy.maximum,
+        now=now,
+        told_ready=capacity.ready,
+        memories=state.memories,
+        last_effect=state.effects[-1] if state.effects else None,
+    )

@@ -1,0 +1,132 @@
+"""What is expected to arrive: rates of several time scales, blended by how well they foretold so far. Pure.
+
+The forecast is the mean rate over the start-up time and one interval, since that is what an instance asked for now
+comes to meet. It is a linear blend of the last interval's rate and of rates averaged over 30 s, 2 min, 10 min and
+1 h. The weights follow by recursive least squares with forgetting (Ljung & Soederstroem, 1983), on values divided by
+the scale of the time, so that a quiet night counts as much as a loud day.
+
+`surprise` is the mean square by which more came than was expected, as a share of what was expected and is usual:
+the margin is worked out from it, and not from errors in the other direction, which cost nothing but idle instances.
+"""
+
+from __future__ import annotations
+
+from math import exp, sqrt
+from operator import mul
+
+from scaling.rules.service_level.memory import FEATURES, FORECASTS, SCALES, Forecast, Memory
+
+FORGET_HALF = 21_600.0
+"""Seconds after which an observation counts half: six hours."""
+
+FIRST_BLEND = (0.2, 0.4, 0.3, 0.1, 0.0)
+FIRST_SPREAD = 0.05
+LARGEST_SPREAD = 5.0
+"""Bounds the uncertainty of the weights, which grows without end while nothing arrives."""
+
+LARGEST_ERROR = 3.0
+"""An error counts as this many times the scale at most: one burst must not turn the weights round."""
+
+FIRST_SURPRISE = 0.02
+SURPRISE_TIME = 7500.0
+"""Seconds over which errors are averaged (two hours); before that each counts alike."""
+FIRST_ERRORS = 20.0
+
+USUAL = 86_400.0
+"""Seconds over which the usual rate is averaged."""
+
+USUAL_SHARE = 1.2
+"""Of the usual rate this share is added to what an error is a share of, and so to what the margin is for: bursts come
+while little is expected, too. Between 0.5 and 1.5 all open traces do as well within a hundredth of their cost.
+"""
+
+LEAST_RATE = 0.5
+"""Messages per second added for the same reason where next to nothing is usual."""
+
+
+def begin(memory: Memory, rate: float, usual: float) -> None:
+    """From the first rate that was seen, and what is assumed to be usual."""
+    memory.rates = [rate] * FEATURES
+    memory.usual = max(rate, usual)
+    memory.blend = list(FIRST_BLEND)
+    memory.spread = [[FIRST_SPREAD if i == j else 0.0 for j in range(FEATURES)] for i in range(FEATURES)]
+    memory.surprise = FIRST_SURPRISE
+
+
+def follow(memory: Memory, rate: float, seconds: float) -> None:
+    """Takes the rate of the last interval, which was `seconds` long, into all averages."""
+    rates = memory.rates
+    memory.rates = [
+        rate,
+        *(
+            known + (1.0 - exp(-seconds / scale)) * (rate - known)
+            for known, scale in zip(rates[1:], SCALES, strict=True)
+        ),
+    ]
+    age = max(memory.at - memory.since, 0.0)
+    memory.usual += max(seconds / USUAL, seconds / (age + 1800.0)) * (rate - memory.usual)
+
+
+def judge(memory: Memory, at: float, seconds: float) -> None:
+    """Learns from the forecasts whose time is over: weights and surprise."""
+    waiting = memory.forecasts
+    done = 0
+    for forecast in waiting:
+        if forecast.until > at + seconds / 2:
+            break
+        done += 1
+        if forecast.until >= at - seconds / 2:  # what came is known for the time of the forecast only
+            came = (memory.arrived - forecast.arrived) / max(at - forecast.at, 1e-9)
+            _learn(memory, forecast, came, seconds)
+    if done:
+        memory.forecasts = waiting[done:]
+
+
+def _learn(memory: Memory, forecast: Forecast, came: float, seconds: float) -> None:
+    error = (came - forecast.rate) / (max(forecast.rate, 0.0) + USUAL_SHARE * forecast.usual + LEAST_RATE)
+    known = memory.seen
+    weight = max(min(seconds / SURPRISE_TIME, 1.0), 1.0 / (known + FIRST_ERRORS))
+    forgetting = 0.5 ** (seconds / FORGET_HALF)
+    memory.surprise += weight * ((error * error if error > 0.0 else 0.0) - memory.surprise)
+    scale = forecast.scale
+    features = [value / scale for value in forecast.seen]
+    spread = memory.spread
+    gains = [sum(map(mul, row, features)) for row in spread]
+    power = forgetting + sum(map(mul, gains, features))
+    missed = came / scale - sum(map(mul, memory.blend, features))
+    missed = min(max(missed, -LARGEST_ERROR), LARGEST_ERROR) / power
+    memory.blend = [weight + gain * missed for weight, gain in zip(memory.blend, gains, strict=True)]
+    spread = [
+        [(value - gain * other / power) / forgetting for value, other in zip(row, gains, strict=True)]
+        for row, gain in zip(spread, gains, strict=True)
+    ]
+    trace = sum(spread[i][i] for i in range(FEATURES))
+    if trace > LARGEST_SPREAD:
+        shrink = LARGEST_SPREAD / trace
+        spread = [[value * shrink for value in row] for row in spread]
+    memory.spread = spread
+
+
+def expect(memory: Memory) -> float:
+    """Messages per second over the next start-up time, by the blend; within reach of what is seen."""
+    rates = memory.rates
+    blended = float(sum(map(mul, memory.blend, rates)))
+    lowest, highest = min(rates[:3]), max(rates[:4])
+    return min(max(blended, 0.5 * lowest), 1.6 * highest)
+
+
+def note(memory: Memory, at: float, rate: float, usual: float, horizon: float, seconds: float) -> None:
+    """Keeps a forecast to be judged at the end of its time; some of them only, where the time is long."""
+    apart = horizon / FORECASTS
+    if memory.forecasts and at - memory.forecasts[-1].at < apart - seconds / 2:
+        return
+    scale = memory.rates[3] + 0.1 * memory.usual + LEAST_RATE
+    made = Forecast(at, at + horizon, memory.arrived, rate, usual, scale, memory.rates)
+    memory.forecasts = [*memory.forecasts[-(FORECASTS - 1) :], made]
+
+
+def deviation(rate: float, surprise: float, usual: float) -> float:
+    """By how much more than `rate` comes, one standard deviation of the errors in this direction: what they would have,
+    were they as likely in the other.
+    """
+    return sqrt(2.0 * surprise) * (rate + USUAL_SHARE * usual)

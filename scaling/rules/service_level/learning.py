@@ -1,0 +1,330 @@
+"""learn(): from what is remembered and one observation to what is remembered next. Pure and total.
+
+Total: whatever is observed, and in whatever order, there is a memory afterwards, and every number in it is finite.
+An observation that is not newer changes nothing. After a gap, or where the clock was set back, what was learned stays,
+and what was under way (forecasts, ages of messages, the copies on paper) begins anew from what is there.
+"""
+
+from __future__ import annotations
+
+from math import inf, isfinite
+
+from msgspec import Struct
+
+from scaling.rules.service_level import arrivals, clock, instances, paper
+from scaling.rules.service_level.memory import MARKS, Memory
+from scaling.rules.service_level.plan import (
+    Outlook,
+    Starts,
+    changed,
+    need,
+    remembered,
+    rounded,
+    serving,
+    settled,
+)
+
+GAP = 3.5
+"""Intervals between two observations that are more than some late ones."""
+
+TOO_SOON = 0.25
+"""Of an interval: an observation that soon after another says nothing new about rates."""
+
+DAY = 86_400.0
+
+LEARNING = 1800.0
+"""Seconds from the first observation in which what was learned is not relied upon: as many instances as hold what is
+there, and no fewer than that was at any time in the last `LEARNING_HOLD` seconds (the peers do that all the time).
+"""
+LEARNING_HOLD = 300.0
+
+ASSUMED_USE = 0.5
+"""Of the capacity found at the first observation, so much is assumed to be in use on an ordinary day."""
+
+STANDS_STILL = 20
+"""Observations of the same backlog, though messages come and go, after which it is not believed any more."""
+
+UNUSABLE = "the numbers remembered were not usable any more"
+
+
+class Objective(Struct, frozen=True):
+    """What is asked for: no message waits longer than `wait` seconds, but for the share `late` of them. `held` messages
+    per instance and `start_up` seconds are given, or None to be learned.
+    """
+
+    wait: float
+    late: float
+    held: float | None = None
+    start_up: float | None = None
+
+
+class Observation(Struct, frozen=True):
+    """What was seen at one moment: messages there, messages that came and were completed in the last `interval` seconds
+    (None: not counted), the capacity asked for, the instances that are ready (None: the platform does not tell), the
+    most instances there may be, and when the last more of them were asked for (None: not known, or long ago).
+    """
+
+    at: float
+    interval: float
+    backlog: float
+    incoming: float | None
+    outgoing: float | None
+    current: int
+    ready: int | None
+    most: int
+    asked_at: float | None = None
+
+
+def learn(memory: Memory | None, seen: Observation, objective: Objective) -> Memory:
+    """The memory after an observation. Changes and returns `memory`, or makes one where there is none."""
+    if memory is None:
+        return _begin(seen, objective)
+    seconds = seen.at - memory.at
+    if seconds < TOO_SOON * seen.interval:
+        return memory if seconds > -DAY else _resume(memory, seen, objective)
+    if seconds > GAP * seen.interval:
+        return _resume(memory, seen, objective)
+    try:
+        _learn(memory, seen, seconds, objective)
+    except (ArithmeticError, ValueError):  # numbers beyond what a float holds, or not finite any more
+        return _begin(seen, objective, UNUSABLE)
+    sound = isfinite(memory.expected + memory.arrived + memory.surprise + memory.scored)
+    return memory if sound else _begin(seen, objective, UNUSABLE)
+
+
+def held_of(memory: Memory, objective: Objective) -> float:
+    """Messages one instance holds at once."""
+    return objective.held or memory.learned.held or instances.FIRST_HELD
+
+
+def start_up_of(memory: Memory, objective: Objective) -> float:
+    """Seconds from asked-for to serving. Until instances were seen to serve, no less than is assumed."""
+    learned = memory.learned
+    if objective.start_up is not None or not learned.warm_up_seen:
+        return objective.start_up or max(learned.start_up, instances.FIRST_START_UP)
+    return max(learned.start_up + learned.warm_up, instances.LEAST_START_UP)
+
+
+def starts_of(memory: Memory, objective: Objective) -> Starts:
+    """Instances that do not serve yet, by when they were asked for."""
+    if objective.start_up is not None:
+        return memory.starts
+    return instances.not_serving(memory, start_up_of(memory, objective), memory.at)
+
+
+def outlook(memory: Memory, objective: Objective) -> Outlook:
+    """What is expected at the time of the newest observation."""
+    return Outlook(
+        memory.expected,
+        arrivals.deviation(memory.expected, memory.surprise, memory.level),
+        instances.service_rate(memory.learned, held_of(memory, objective)),
+        start_up_of(memory, objective),
+        objective.wait,
+        memory.interval,
+    )
+
+
+def carefulness(memory: Memory) -> float:
+    """That of the best copy."""
+    return degrees(memory)[memory.chosen]
+
+
+def degrees(memory: Memory) -> tuple[float, ...]:
+    """The carefulness of each copy."""
+    return paper.degrees(memory.interval, counted=memory.counted)
+
+
+def needed(memory: Memory, ahead: Outlook, backlog: float, current: int, objective: Objective) -> float:
+    """Instances needed with so many messages there and so many instances asked for, not rounded."""
+    held = held_of(memory, objective)
+    _, seconds = serving(starts_of(memory, objective), current, memory.at, ahead.start_up)
+    waiting = max(backlog - held * memory.serving, 0.0)
+    exact = need(ahead, carefulness(memory), waiting, seconds * ahead.service)
+    return max(exact, by_backlog(backlog, objective)) if learning(memory) else exact
+
+
+def by_backlog(backlog: float, objective: Objective) -> float:
+    """Instances that hold what is there, by what is given or assumed of them."""
+    return backlog / (objective.held or instances.FIRST_HELD)
+
+
+def learning(memory: Memory) -> bool:
+    """True in the first hour."""
+    return memory.at - memory.since < LEARNING
+
+
+def hold(memory: Memory, objective: Objective) -> float:
+    """Seconds whose highest need scale-in follows."""
+    start_up = start_up_of(memory, objective)
+    return max(start_up, LEARNING_HOLD) if learning(memory) else start_up
+
+
+def _begin(seen: Observation, objective: Objective, why: str = "") -> Memory:
+    memory = Memory(since=seen.at, at=seen.at, interval=seen.interval, started_anew=why)
+    memory.learned.held = objective.held or 0.0
+    held = held_of(memory, objective)
+    there = seen.ready if seen.ready is not None else seen.current
+    service = instances.service_rate(memory.learned, held)
+    rate = seen.incoming / seen.interval if seen.incoming is not None else 0.0
+    if seen.incoming is None:
+        rate = service * min(seen.backlog / held, there)
+    arrivals.begin(memory, max(rate, 0.0), ASSUMED_USE * service * there)
+    memory.expected, memory.level = memory.rates[0], memory.usual
+    _under_way(memory, seen, objective)
+    memory.copies = paper.begin(seen.current, memory.waiting)
+    memory.chosen = paper.FIRST
+    return memory
+
+
+def _resume(memory: Memory, seen: Observation, objective: Objective) -> Memory:
+    memory.since += seen.at - memory.at  # the time between was not observed
+    memory.at = seen.at
+    memory.forecasts, memory.starts, memory.warming, memory.needs = [], [], [], []
+    memory.wanted = memory.still = 0
+    _under_way(memory, seen, objective)
+    for copy in memory.copies:
+        copy.total, copy.waiting, copy.starts, copy.needs = seen.current, memory.waiting, [], []
+    return memory
+
+
+def _under_way(memory: Memory, seen: Observation, objective: Objective) -> None:
+    memory.current = seen.current
+    memory.serving = float(seen.current if seen.ready is None else seen.ready)
+    memory.backlog = seen.backlog
+    memory.waiting = max(seen.backlog - held_of(memory, objective) * memory.serving, 0.0)
+    memory.marks = [(seen.at, memory.arrived)]
+    memory.learned.drained_by = 0.0
+
+
+def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objective) -> None:
+    if memory.wanted:
+        memory.needs = remembered(memory.needs, memory.at, memory.wanted)
+    old = arrived_at(memory, memory.at - objective.wait)
+    came, old_now = _past(memory, seen, seconds, old, objective)
+    start_up = start_up_of(memory, objective)
+    _expect(memory, start_up + seen.interval, seconds)
+    ahead = outlook(memory, objective)
+    earlier = memory.arrived - came
+    load = paper.Past(seconds, degrees(memory), came, earlier, old, old_now)
+    paper.live(memory.copies, ahead, load, now=memory.at, most=seen.most)
+    memory.scored = memory.scored * 0.5 ** (seconds / paper.HALF_LIFE) + came
+    memory.chosen = paper.best(memory.copies, memory.scored, objective.late, memory.at - memory.since)
+    exact = needed(memory, ahead, seen.backlog, seen.current, objective)
+    memory.wanted = min(rounded(exact), seen.most)
+
+
+def _past(
+    memory: Memory, seen: Observation, seconds: float, old: float, objective: Objective
+) -> tuple[float, float]:
+    """Takes in what happened since the last observation; returns the messages that arrived, and of all the ones that are
+    too old now to be begun in time; `old` were at the last observation.
+    """
+    held, before = held_of(memory, objective), memory.serving
+    _capacity(memory, seen, objective)
+    rate = _flows(memory, seen, seconds, held, before)
+    begun = memory.arrived - memory.waiting
+    came = rate * seconds
+    memory.arrived += came
+    memory.waiting = max(seen.backlog - held * memory.serving, 0.0)
+    served = max(memory.arrived - memory.waiting - begun, 0.0)
+    memory.at, memory.backlog, memory.interval = seen.at, seen.backlog, seen.interval
+    memory.seen += 1
+    old_now = arrived_at(memory, seen.at - objective.wait)
+    _count_late(memory, came, served * paper.late_share(old - begun, old_now - begun - served))
+    _mark(memory, seen.at, objective.wait)
+    arrivals.follow(memory, rate, seconds)
+    clock.follow(memory.hour, memory.calendar, rate, seen.at - seconds, seen.at)
+    return came, old_now
+
+
+def _expect(memory: Memory, horizon: float, seconds: float) -> None:
+    """What is expected of the next `horizon` seconds, after the forecasts whose time is over are judged."""
+    now = memory.at
+    arrivals.judge(memory, now, seconds)
+    memory.level = clock.usual(memory.calendar, now, memory.usual)
+    memory.expected = arrivals.expect(memory)
+    arrivals.note(memory, now, memory.expected, memory.level, horizon, seconds)
+    memory.expected *= clock.factor(memory.hour, now, horizon, seconds)
+
+
+def _capacity(memory: Memory, seen: Observation, objective: Objective) -> None:
+    """Instances that were asked for since the last observation, and those that serve now."""
+    now, start_up = seen.at, start_up_of(memory, objective)
+    if seen.current > memory.current:
+        asked = memory.at  # decided upon the observation before, if nothing else is known
+        if seen.asked_at is not None and memory.at - start_up < seen.asked_at < now:
+            asked = seen.asked_at
+        memory.starts = changed(memory.starts, memory.current, seen.current, asked)
+    elif seen.current < memory.current:
+        instances.given_up(memory, memory.current - seen.current)
+    memory.current = seen.current
+    if objective.start_up is None and seen.ready is not None:
+        instances.started(memory, seen.ready, now)
+        starting = sum(count for _, count in instances.not_serving(memory, start_up, now))
+        memory.serving = float(max(seen.current - starting, 0))
+        return
+    memory.starts = settled(memory.starts, now, start_up)
+    memory.serving = float(serving(memory.starts, memory.current, now, start_up)[0])
+
+
+def _flows(memory: Memory, seen: Observation, seconds: float, held: float, before: float) -> float:
+    """Messages per second that arrived; what of them and of the completed ones is not counted follows from the backlog."""
+    growth = (seen.backlog - memory.backlog) / seconds
+    arrived = None if seen.incoming is None else max(seen.incoming, 0.0) / seen.interval
+    completed = None if seen.outgoing is None else max(seen.outgoing, 0.0) / seen.interval
+    counted = arrived is not None or completed is not None
+    memory.counted = counted
+    if arrived is None and completed is None:
+        there = (seen.backlog + memory.backlog) / 2
+        completed = instances.service_rate(memory.learned, held) * min(there / held, before)
+    if arrived is None:
+        arrived = max((completed or 0.0) + growth, 0.0)
+    if completed is None:
+        completed = max(arrived - growth, 0.0)
+    moving = arrived != completed if counted else seen.backlog > held
+    memory.still = memory.still + 1 if moving and growth == 0.0 else 0
+    interval = instances.Interval(seconds, memory.backlog, seen.backlog, arrived, completed, before)
+    if counted:
+        steady = before == memory.serving and not memory.warming
+        instances.follow(memory.learned, interval, held, seen.at, steady=steady)
+        instances.follow_warm_up(memory, interval, held, seen.at)
+    else:
+        instances.follow_drain(memory.learned, interval, held, seen.at)
+    return arrived
+
+
+def arrived_at(memory: Memory, at: float) -> float:
+    """The counter of arrivals at a past moment, between two marks by the straight line; before the first one
+    nothing is known, which is less than any.
+    """
+    marks = memory.marks
+    if at < marks[0][0]:
+        return -inf
+    for index in range(len(marks) - 1, -1, -1):
+        begin, count = marks[index]
+        if begin <= at:
+            end, later = marks[index + 1] if index + 1 < len(marks) else (memory.at, memory.arrived)
+            return count if end <= begin else count + (later - count) * min((at - begin) / (end - begin), 1.0)
+    return -inf
+
+
+def _mark(memory: Memory, now: float, wait: float) -> None:
+    """Keeps the counter of arrivals as of now, no nearer than needed to the last one."""
+    apart = wait / (MARKS - 8)
+    marks = memory.marks
+    if marks and now - marks[-1][0] < apart:
+        return
+    cutoff = now - wait - 2 * apart
+    first = 0
+    while first + 1 < len(marks) and marks[first + 1][0] <= cutoff:
+        first += 1
+    memory.marks = [*marks[first:][-(MARKS - 1) :], (now, memory.arrived)]
+
+
+def _count_late(memory: Memory, came: float, late: float) -> None:
+    """Messages of today (UTC) that were late when they were begun."""
+    day = int(memory.at // DAY)
+    if day != memory.day:
+        memory.day, memory.day_arrived, memory.day_late = day, 0.0, 0.0
+    memory.day_arrived += came
+    memory.day_late += late

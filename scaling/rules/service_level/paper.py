@@ -1,0 +1,141 @@
+"""Degrees of carefulness, lived through on paper: each copy decides for itself, and a model of the queue answers. Pure.
+
+Arrivals do not depend on what is decided, so what other decisions would have cost, and how many messages would have
+been late, can be worked out as the load goes by. Each copy has the forecast of the rule, a carefulness of its own, and
+instances that start and serve as those of the target do. The rule takes the carefulness of the copy with the best
+score:
+
+    log(instance-hours) + PRICE * spent + OVER * (spent - RESERVE, if above)        spent = late share / allowed share
+
+PRICE says what a late message is worth: a twelfth of the bill for a whole budget of them, and twice that beyond three
+quarters of it. So a target with a smooth load is served with no margin at all, one with bursts gets idle capacity up to
+the knee where more of it hardly saves any late message, and a target whose bursts nobody can meet does not buy a fleet
+against them.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import log
+
+from msgspec import Struct
+
+from scaling.rules.service_level.memory import Copy
+from scaling.rules.service_level.plan import (
+    Outlook,
+    Starts,
+    changed,
+    need,
+    remembered,
+    rounded,
+    serving,
+    settled,
+    step,
+)
+
+CAREFULNESS = (-0.5, -0.25, 0.0, 0.33, 0.67, 1.0, 1.25, 1.5)
+"""Deviations of the forecast's error that are added to it, by copy, where the target is looked at every 15 s."""
+
+LOOKS, FURTHER = 15.0, 0.6
+"""Seconds between two looks `CAREFULNESS` is for. Where they are further apart, a burst is seen late: a margin has to
+idle for longer and saves fewer messages, so the degrees are smaller, by this power of the ratio.
+"""
+
+UNCOUNTED = 0.75
+"""Times the degrees where arrivals are not counted: what is inferred from the backlog is noisy, and that noise is part of
+the forecast's error, but not of the load.
+"""
+
+FIRST = 4
+"""The copy believed before any is known, for `FIRST_TIME` seconds as much as what is known."""
+FIRST_TIME, FIRST_WORTH = 21_600.0, 0.2
+
+HALF_LIFE = 3 * 86_400.0
+"""Seconds after which a cost, or a late message, counts half: three days."""
+
+PRICE, OVER = 0.08, 0.08
+RESERVE = 0.75
+"""Of the budget; what is beyond costs `OVER` more, so that a budget is not spent to the last message."""
+
+
+def begin(total: int, waiting: float) -> list[Copy]:
+    return [Copy(total, waiting) for _ in CAREFULNESS]
+
+
+class Past(Struct):
+    """The last `seconds`: `arrived` messages came in that time, `before` in all before it. Of all, `old` were too old to
+    be begun in time at its start, `old_now` at its end. `degrees` is the carefulness of each copy.
+    """
+
+    seconds: float
+    degrees: tuple[float, ...]
+    arrived: float
+    before: float
+    old: float
+    old_now: float
+
+
+@lru_cache(maxsize=64)
+def degrees(interval: float, *, counted: bool) -> tuple[float, ...]:
+    """The carefulness of each copy, at so many seconds between two looks, arrivals counted or not."""
+    scale = min((LOOKS / interval) ** FURTHER, 1.0) * (1.0 if counted else UNCOUNTED)
+    return tuple(scale * degree for degree in CAREFULNESS)
+
+
+def late_share(at_start: float, at_end: float) -> float:
+    """Of messages that were begun one after the other the share that was late: by how many of them were too old, and not
+    begun yet, at the start of that time and at its end (below 0: by how many the queue was ahead).
+    """
+    if at_start <= 0.0 and at_end <= 0.0:
+        return 0.0
+    if at_start >= 0.0 and at_end >= 0.0:
+        return 1.0
+    return max(at_start, at_end) / (abs(at_start) + abs(at_end))
+
+
+def _instance_seconds(starts: Starts, total: int, now: float, seconds: float, start_up: float) -> float:
+    """What `total` instances were there for in the last `seconds`, those that became ready meanwhile for a part of it."""
+    if not starts:
+        return total * seconds
+    missing = sum(count * min(max(asked + start_up - now + seconds, 0.0), seconds) for asked, count in starts)
+    return max(total * seconds - missing, 0.0)
+
+
+def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: int) -> None:
+    """The time since the last observation for every copy, and its next decision; none has more than `most` instances."""
+    seconds = past.seconds
+    keep = 0.5 ** (seconds / HALF_LIFE)
+    start_up, service = outlook.start_up, outlook.service
+    for copy, carefulness in zip(copies, past.degrees, strict=True):
+        total = copy.total
+        begun = past.before - copy.waiting
+        waiting = copy.waiting + past.arrived
+        served = min(waiting, service * _instance_seconds(copy.starts, total, now, seconds, start_up))
+        copy.waiting = waiting = waiting - served
+        copy.late = copy.late * keep + served * late_share(past.old - begun, past.old_now - begun - served)
+        copy.cost = copy.cost * keep + total * seconds
+        copy.starts = settled(copy.starts, now, start_up)
+        _, capacity = serving(copy.starts, total, now, start_up)
+        exact = need(outlook, carefulness, waiting, capacity * service)
+        copy.needs = remembered(copy.needs, now, min(rounded(exact), most))
+        after = min(step(exact, total, copy.needs, now, start_up), most)
+        if after != total:
+            copy.starts = changed(copy.starts, total, after, now)
+            copy.total = after
+
+
+def best(copies: list[Copy], arrived: float, allowed: float, age: float) -> int:
+    """The copy with the best score. `arrived` messages, discounted as the costs are; `allowed` share of late ones;
+    `age` seconds since the first observation.
+    """
+    trusted = FIRST_WORTH * FIRST_TIME / (FIRST_TIME + age)
+    return min(
+        range(len(copies)),
+        key=lambda k: score(copies[k], arrived, allowed) + trusted * abs(CAREFULNESS[k] - CAREFULNESS[FIRST]),
+    )
+
+
+def score(copy: Copy, arrived: float, allowed: float) -> float:
+    """Lower is better: the logarithm of the cost, and the price of the late messages."""
+    spent = copy.late / (arrived + 1.0) / allowed
+    return log(copy.cost + 1.0) + PRICE * spent + OVER * max(spent - RESERVE, 0.0)

@@ -1,0 +1,174 @@
+"""How many instances the load needs: what is expected, what waits, what starts already. Pure.
+
+An instance asked for now serves after the start-up time D. What waits by then, if arrivals are as expected and the
+instances of now and those starting serve as they do, is the projected backlog Q. Two answers, the higher one counts:
+
+    keep up    (g + (Q - g * W / 3) / T) / mu         T: 2 D or 3 W; g: expected rate with the margin, f: without
+    hurry      (f + (Q - f * 3 W / 4) / (3 W / 4)) / mu
+
+The first lets the queue work: up to a third of the allowed wait W may stand in it, and what is more is served over
+twice the start-up time, as slowly as that is still steady. The second is for a queue that comes near the allowed wait:
+all that is beyond three quarters of it has to be gone within the next three quarters.
+
+Never less than what waits now takes to be gone within W, whatever is expected.
+
+Scale-in follows the highest need of a hold time, which is the start-up time: an instance given up and wanted again
+costs its start, and idles as long. Small steps in are left until they were right for ten minutes, small steps out are
+not taken: the queue has room for them.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+from msgspec import Struct
+
+from scaling.rules.service_level.memory import NEEDS, STARTS
+
+KEEP_UP_WAIT = 1 / 3
+KEEP_UP_STARTS, KEEP_UP_WAITS = 2.0, 3.0
+"""The time to serve what is more: two start-ups, or three waits where that is longer."""
+
+HURRY_WAIT, HURRY_TIME = 0.75, 0.75
+
+ROUNDING = 0.3
+"""So much of an instance is not worth one more."""
+
+SMALL_STEP_IN, SMALL_STEP_FOR = 0.15, 600.0
+SMALL_STEP_OUT, MOST_SMALL_STEP = 0.07, 2.0
+
+Starts = list[tuple[float, int]]
+Needs = list[tuple[float, int]]
+
+
+class Outlook(Struct):
+    """What is known at one moment, in messages, seconds and messages per second.
+
+    `expected` is the rate over the start-up time, `deviation` what a whole degree of carefulness adds to it; `service`
+    what one busy instance serves; `wait` what no message should wait longer than, `interval` the time between two looks.
+    """
+
+    expected: float
+    deviation: float
+    service: float
+    start_up: float
+    wait: float
+    interval: float = 15.0
+    keep_up_time: float = 0.0
+    hurry_time: float = 0.0
+
+    def __post_init__(self) -> None:
+        """How fast what waits is served: too much of it, and so much that it comes near the allowed wait. The latter not
+        faster than looked at.
+        """
+        self.keep_up_time = max(KEEP_UP_STARTS * self.start_up, KEEP_UP_WAITS * self.wait)
+        self.hurry_time = max(HURRY_TIME * self.wait, self.interval)
+
+    def careful(self, carefulness: float) -> float:
+        """The expected rate with the margin."""
+        rate = self.expected + carefulness * self.deviation
+        return max(0.0, rate)
+
+
+def need(outlook: Outlook, carefulness: float, waiting: float, capacity: float) -> float:
+    """Instances needed, not rounded. `capacity`: messages that the instances there are serve within the start-up time."""
+    rate, wait = outlook.expected, outlook.wait
+    ready_for = outlook.careful(carefulness)
+    left = waiting + rate * outlook.start_up - capacity
+    if left < 0.0:  # noqa: PLR1730 - here and below: a call of max() takes longer than the comparison
+        left = 0.0
+    served = ready_for + (left - ready_for * wait * KEEP_UP_WAIT) / outlook.keep_up_time
+    hurry = rate + (left - rate * wait * HURRY_WAIT) / outlook.hurry_time
+    if hurry > served:  # noqa: PLR1730
+        served = hurry
+    alone = waiting / wait
+    return (max(served, alone)) / outlook.service
+
+
+def waiting_for(outlook: Outlook, carefulness: float, instances: float, capacity: float) -> float:
+    """The least number of waiting messages for which so many instances are needed: the inverse of `need`; 0 where
+    they are needed with none.
+    """
+    rate, wait, served = outlook.expected, outlook.wait, instances * outlook.service
+    ready_for = outlook.careful(carefulness)
+    keep_up = (served - ready_for) * outlook.keep_up_time + ready_for * wait * KEEP_UP_WAIT
+    hurry = (served - rate) * outlook.hurry_time + rate * wait * HURRY_WAIT
+    left = min(keep_up, hurry)
+    if left < 0.0:  # they are not enough for what is expected
+        return 0.0
+    return max(min(left - rate * outlook.start_up + capacity, served * wait), 0.0)
+
+
+def rounded(instances: float) -> int:
+    """Whole instances, one at least."""
+    whole = ceil(instances - ROUNDING)
+    return max(1, whole)
+
+
+def serving(starts: Starts, total: int, now: float, start_up: float) -> tuple[int, float]:
+    """Of `total` instances those that serve now, and the instance-seconds of all of them within the start-up time."""
+    starting, seconds = 0, 0.0
+    for asked, count in starts:
+        age = now - asked
+        if age < start_up:
+            starting += count
+            seconds += count * age
+    ready = max(total - starting, 0)
+    return ready, ready * start_up + seconds
+
+
+def settled(starts: Starts, now: float, start_up: float) -> Starts:
+    """Those that do not serve yet."""
+    if not starts or now - starts[0][0] < start_up:
+        return starts
+    return [start for start in starts if now - start[0] < start_up]
+
+
+def changed(starts: Starts, before: int, after: int, asked: float) -> Starts:
+    """After a change of the capacity: more start now; fewer takes those first that started last."""
+    if after > before:
+        kept = starts
+        if len(kept) >= STARTS:
+            (_, first), (later, second), *rest = kept
+            kept = [(later, first + second), *rest]
+        return [*kept, (asked, after - before)]
+    return fewer(starts, before - after)[0]
+
+
+def fewer(starts: Starts, excess: int) -> tuple[Starts, int]:
+    """Without `excess` instances, the newest first; and how many of these are to be found elsewhere."""
+    kept = list(starts)
+    while excess > 0 and kept:
+        asked, count = kept.pop()
+        if count > excess:
+            kept.append((asked, count - excess))
+        excess -= count
+    return kept, max(excess, 0)
+
+
+def remembered(needs: Needs, now: float, wanted: int) -> Needs:
+    """Needs of the last `SMALL_STEP_FOR` seconds that may still be the highest of some time that ends now: falling."""
+    kept = [entry for entry in needs if entry[1] > wanted and entry[0] > now - SMALL_STEP_FOR]
+    if len(kept) >= NEEDS:
+        kept = [*kept[: NEEDS - 2], kept[-1]]  # what is left out stands between two that are kept
+    return [*kept, (now, wanted)]
+
+
+def highest(needs: Needs, since: float) -> int:
+    """The highest need after `since`."""
+    for at, wanted in needs:
+        if at > since:
+            return wanted
+    return 0
+
+
+def step(exact: float, total: int, needs: Needs, now: float, hold: float) -> int:
+    """The capacity to have, where `exact` instances are needed and `total` are there. `needs` hold this need, too."""
+    wanted = rounded(exact)
+    if wanted > total:
+        small = exact - total < min(SMALL_STEP_OUT * total, MOST_SMALL_STEP)
+        return total if small else wanted
+    held = min(highest(needs, now - hold), total)
+    if total - held >= max(1.0, SMALL_STEP_IN * total):
+        return held
+    return min(highest(needs, now - SMALL_STEP_FOR), total)

@@ -1,0 +1,284 @@
+"""decide(), once more, for the rules on paper: the same report, an imagined capacity, and nothing is carried out. Pure.
+
+The rules on paper see what the others see, but for what depends on the capacity: their own imagined one, its instances
+ready a start-up time after they were asked for, and the queue that would be there (`scaling.shadow.queue`), where it is
+known which one that is. Their changes are made at once, so cooldowns begin with the decision. Pauses and overrides hold
+for them as for the target; dry-run does not, and nobody else moves them.
+
+Total: whatever goes wrong here is a warning, and the decision for the target has long been made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import copy
+
+from msgspec import Struct, structs
+
+from foundation.sanitize import told
+from scaling.config.policy import Policy, QueueSpec
+from scaling.decision import explain
+from scaling.decision.decide import decide
+from scaling.decision.orders import deciding, standing
+from scaling.decision.pending_action import record_effect
+from scaling.decision.seen import view_of
+from scaling.decision.transitions import advance, learned, spending
+from scaling.log_entry import ShadowSaid
+from scaling.model import (
+    Capacity,
+    Controls,
+    EffectOutcome,
+    Reason,
+    Recommendation,
+    TargetState,
+    effect_of,
+)
+from scaling.rules.service_level.plan import changed, serving, settled
+from scaling.shadow import queue as imagined
+from scaling.shadow.memory import MAX_BYTES, Shadow, Tally, decode, encode
+from scaling.window import Window
+
+GAP = 3.5
+"""Intervals between two reports in which it is known what there was; longer ones are left out of the comparison."""
+
+INTERVAL = 60.0
+"""Seconds between reports of a target without metrics."""
+
+
+class Beside(Struct, frozen=True):
+    """What was decided on paper (None where nothing was), the bytes to keep, and warnings."""
+
+    shadow: bytes = b""
+    said: ShadowSaid | None = None
+    warnings: tuple[str, ...] = ()
+
+
+def exchanged(policy: Policy, state: TargetState, controls: Controls) -> TargetState:
+    """The state before a report is absorbed: after a promotion, or its end, what the rules remember changes places.
+
+    Of the target as it is the queue on paper has learned all along (`Shadow.known`); a `service_level` rule that decides
+    from now on goes on from that, for what it learned itself is of an imagined capacity.
+    """
+    shadow, promoted = decode(state.shadow), standing(policy, controls) is not None
+    if shadow is None:
+        return structs.replace(state, shadow=b"") if state.shadow else state
+    if (
+        policy.shadow is None
+    ):  # tidemark.toml has followed, or has let go: whatever its rules are called, they go on
+        return structs.replace(state, memories={**shadow.memories, **state.memories}, shadow=b"")
+    if shadow.promoted == promoted:
+        return state
+    memories = dict(shadow.memories)
+    name = imagined.learner(deciding(policy, controls), _queue(policy))
+    if name is not None and shadow.known:
+        memories[name] = shadow.known
+    begun = Shadow(promoted=promoted, memories=state.memories, known=shadow.known)
+    return structs.replace(state, memories=memories, shadow=encode(begun))
+
+
+def _queue(policy: Policy) -> QueueSpec | None:
+    return None if policy.spec.shadow is None else policy.spec.shadow.queue
+
+
+def last_said(state: TargetState) -> ShadowSaid | None:
+    """What the rules on paper said beside the last decision, if they said anything."""
+    shadow, last = decode(state.shadow), state.last
+    beside = shadow is not None and last is not None and shadow.at == last.at
+    return shadow.last if shadow is not None and beside else None
+
+
+def decided_beside(
+    policy: Policy,
+    windows: Mapping[str, Window],
+    state: TargetState,
+    made: Recommendation,
+    *,
+    controls: Controls,
+) -> Beside:
+    """What the rules on paper decide beside `made`. `state` and `windows` are those `made` was decided from."""
+    if policy.shadow is None:
+        return Beside()
+    try:
+        shadow = _begun(policy, state, standing(policy, controls) is not None)
+        if made.reason is Reason.CAPACITY_UNKNOWN or state.capacity is None or state.expected is None:
+            return Beside(encode(shadow), None)
+        return _OnPaper(policy, shadow, windows, state, made, controls).decided()
+    except Exception as error:  # noqa: BLE001 - a rule of the user's own, or a fault of ours: the target goes on
+        return Beside(b"", None, (f"shadow {policy.target}: {told(error)}; it begins anew",))
+
+
+def _begun(policy: Policy, state: TargetState, promoted: bool) -> Shadow:  # noqa: FBT001 - one of two roles
+    """What is remembered; anew where the rules on either side are other ones than before."""
+    rules = f"{policy.shadow_id}-{policy.rules_id}{'+' if promoted else ''}"
+    shadow = decode(state.shadow)
+    if shadow is None or (shadow.rules and shadow.rules != rules):
+        shadow = Shadow(promoted=promoted)
+    if not shadow.rules:
+        shadow.rules = rules
+    return shadow
+
+
+class _OnPaper:
+    """One decision on paper in the making. Changes `shadow`."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        shadow: Shadow,
+        windows: Mapping[str, Window],
+        state: TargetState,
+        made: Recommendation,
+        controls: Controls,
+    ) -> None:
+        assert policy.shadow is not None and state.capacity is not None and state.expected is not None  # noqa: S101, PT018 - asked before
+        self.target, self.shadow, self.made = policy, shadow, made
+        self.queue = _queue(policy)
+        self.policy = _without_foreign_plateau(policy if shadow.promoted else policy.shadow, self.queue)
+        self.windows, self.state = dict(windows), state
+        self.seen = self.windows
+        """The windows as they would be."""
+        self.capacity, self.expected = state.capacity, state.expected
+        self.controls = structs.replace(controls, dry_run=False)
+        self.now = made.at
+
+    def decided(self) -> Beside:
+        """Counts the time since the last decision, decides, and makes the change at once."""
+        first = self.shadow.capacity is None
+        if first:
+            self._begin()
+        else:
+            self._count_time()
+        self._follow_queue()
+        state = self._imagined()
+        made = decide(
+            self.policy,
+            self.seen,
+            state,
+            now=self.now,
+            controls=self.controls,
+            decision_id=self.made.decision_id,
+        )
+        said = self._said(made)
+        failed = made.reason is Reason.RULE_FAILED and (
+            self.shadow.last is None or self.shadow.last.reason != Reason.RULE_FAILED
+        )
+        self._keep(state, made)
+        self.shadow.last = said
+        warnings = (f"{said.line}; the target is decided for without it",) if failed else ()
+        return self._bounded(said, warnings)
+
+    def _begin(self) -> None:
+        shadow = self.shadow
+        shadow.capacity = self.expected
+        starting = 0 if self.capacity.ready is None else max(self.expected - self.capacity.ready, 0)
+        shadow.starts = [(self.now, starting)] if starting else []
+        shadow.tally = Tally(since=self.now)
+        shadow.spent = self.state.spent
+        name = imagined.learner(self.target, self.queue)
+        imagined.begin(shadow, shadow.known or self.state.memories.get(name or "", b""))
+        if self.policy.memory > 0:
+            shadow.recommendations = ((self.now, self.expected),)
+
+    def _count_time(self) -> None:
+        shadow, tally = self.shadow, self.shadow.tally
+        seconds = self.now - shadow.at
+        interval = max((spec.interval for spec in self.policy.windows.values()), default=INTERVAL)
+        if 0.0 < seconds <= GAP * interval:
+            tally.seconds += seconds
+            tally.live += seconds * shadow.live
+            # Of the target it is known what it had, not what was ordered then: the same counts of both.
+            tally.paper += seconds * (shadow.last.current if shadow.last is not None else 0)
+
+    def _follow_queue(self) -> None:
+        """What happened to the queue, with the instances that were there since the last decision."""
+        if self.queue is None:
+            return
+        view = view_of(self.target, self.windows, self.state, self.capacity, self.expected, now=self.now)
+        passed, tally = imagined.observe(self.shadow, self.queue, view), self.shadow.tally
+        self.seen = imagined.on_paper(self.windows, self.shadow, self.queue)
+        if passed is None:
+            return
+        tally.modelled += passed.seconds
+        tally.arrived += passed.arrived
+        tally.live_late += passed.live_late
+        tally.paper_late += passed.paper_late
+        tally.live_overdue, tally.paper_overdue = passed.live_overdue, passed.paper_overdue
+
+    def _imagined(self) -> TargetState:
+        """The state the rules on paper are in, with what they learn of this report."""
+        shadow = self.shadow
+        total = shadow.capacity or 0
+        start_up = imagined.start_up_of(self.queue, shadow.known)
+        shadow.starts = settled(shadow.starts, self.now, start_up)
+        shadow.ready, _ = serving(shadow.starts, total, self.now, start_up)
+        capacity = Capacity(
+            total,
+            self.now,
+            floor=self.capacity.floor,
+            ceiling=self.capacity.ceiling,
+            ready=None if self.capacity.ready is None else shadow.ready,
+            step=self.capacity.step,
+        )
+        state = TargetState(
+            expected=total,
+            capacity=capacity,
+            effects=shadow.effects,
+            recommendations=shadow.recommendations,
+            missing_since=shadow.missing_since,
+            memories=imagined.of_real_instances(
+                shadow.memories, imagined.learner(self.policy, self.queue), shadow.known
+            ),
+        )
+        state = structs.replace(state, spent=shadow.spent)
+        return spending(self.policy, learned(self.policy, self.seen, state, now=self.now), now=self.now)
+
+    def _said(self, made: Recommendation) -> ShadowSaid:
+        promoted = self.shadow.promoted
+        head = "configured" if promoted else "shadow"
+        line = explain.line(made).removeprefix("scaling")
+        return ShadowSaid(
+            self.shadow.capacity or 0, made.desired, made.proposed, made.reason, f"{head}{line}", promoted
+        )
+
+    def _keep(self, state: TargetState, made: Recommendation) -> None:
+        """What must be remembered of the decision; its change is there at once."""
+        shadow, tally = self.shadow, self.shadow.tally
+        level = _level(self.policy, self.seen)
+        after, action = advance(self.policy, state, made, report_at=self.now, level=level)
+        if action is not None:
+            to = action.to_capacity
+            after = record_effect(after, effect_of(action, EffectOutcome.APPLIED, self.now, "", to))
+            shadow.starts = changed(shadow.starts, action.from_capacity, to, self.now)
+            shadow.capacity = to
+        tally.decisions += 1
+        tally.agreed += made.desired == self.made.desired
+        shadow.at, shadow.live = self.now, self.capacity.current
+        shadow.effects, shadow.recommendations = after.effects, after.recommendations
+        shadow.missing_since, shadow.memories, shadow.spent = after.missing_since, after.memories, after.spent
+        longest = max((spec.span for spec in self.policy.windows.values()), default=0.0)
+        imagined.forget(shadow, self.now - longest - INTERVAL)
+
+    def _bounded(self, said: ShadowSaid, warnings: tuple[str, ...]) -> Beside:
+        data = encode(self.shadow)
+        if len(data) > MAX_BYTES:
+            text = f"shadow {self.target.target}: it remembers {len(data)} bytes, of which {MAX_BYTES} are kept at most"
+            self.shadow.memories, self.shadow.recommendations = {}, ()
+            data = encode(self.shadow)
+            warnings = (*warnings, f"{text}; its rules learn anew")
+        return Beside(data if len(data) <= MAX_BYTES else b"", said, warnings)
+
+
+def _without_foreign_plateau(policy: Policy, queue: QueueSpec | None) -> Policy:
+    """On paper only the queue on paper can answer a scale-out: a plateau of any other metric is not looked at."""
+    plateau = policy.spec.plateau
+    if plateau is None or (queue is not None and plateau.metric == queue.backlog):
+        return policy
+    without = copy(policy)
+    without.spec = structs.replace(policy.spec, plateau=None)
+    return without
+
+
+def _level(policy: Policy, windows: Mapping[str, Window]) -> float | None:
+    plateau = policy.spec.plateau
+    window = windows.get(plateau.metric) if plateau is not None else None
+    return window.values[-1] if window is not None and window.values else None

@@ -1,0 +1,167 @@
+"""What the rules on paper would have cost, how late messages would have been, and whether to switch. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from foundation.wording import duration_text, number_text
+from scaling.config.policy import Policy, QueueSpec
+from scaling.decision.orders import follow_text, standing
+from scaling.model import Controls, TargetState
+from scaling.shadow import queue as imagined
+from scaling.shadow.memory import Shadow, Tally, decode
+
+DAY = 86_400.0
+
+ENOUGH = DAY
+"""Seconds to have been seen before anything is recommended: a day has its own shape."""
+
+ENOUGH_MODELLED = 0.9
+"""Share of these in which it must be known how long messages waited."""
+
+WORTH = 0.01
+"""A smaller share of the instance-hours is not worth a switch."""
+
+
+class ShadowView(Struct, frozen=True):
+    """The rules on paper of one target, as the HTTP API and `tidemark shadow` show them.
+
+    `on_paper` is `shadow`, or `configured` while the shadow is promoted (`promoted_by`, `promoted_at`). `current` is
+    the imagined capacity, `desired`, `reason` and `line` are of the last decision on paper. The comparison is since
+    `since`, over `seconds` that were seen: hours of capacity units of the rules that decide and of those on paper, the
+    share of messages that waited longer than `wait` (null where it is not known) beside the `allowed` one, and the share
+    of decisions that wanted the same capacity. `switch` says whether to exchange them, `advice` why.
+    """
+
+    on_paper: str
+    promoted_by: str | None
+    promoted_at: float | None
+    current: int | None
+    desired: int | None
+    reason: str | None
+    line: str | None
+    since: float | None
+    seconds: float
+    live_hours: float
+    paper_hours: float
+    live_late: float | None
+    paper_late: float | None
+    wait: float | None
+    allowed: float | None
+    agreed: float | None
+    switch: bool
+    advice: str
+    notes: tuple[str, ...]
+
+
+def shadow_view(policy: Policy, state: TargetState, controls: Controls) -> ShadowView | None:
+    """None where the target has no shadow."""
+    if policy.shadow is None or policy.spec.shadow is None:
+        return None
+    queue, promoted = policy.spec.shadow.queue, standing(policy, controls)
+    shadow = decode(state.shadow) or Shadow()
+    tally, last = shadow.tally, shadow.last
+    late = _late(tally) if queue is not None else None
+    unit = "RU/s-hours" if policy.spec.scaler == "cosmos_throughput" else "instance-hours"
+    switch, advice = _advice(tally, queue, unit, promoted=promoted is not None)
+    return ShadowView(
+        on_paper="configured" if promoted is not None else "shadow",
+        promoted_by=promoted.by if promoted is not None else None,
+        promoted_at=promoted.at if promoted is not None else None,
+        current=shadow.capacity,
+        desired=last.desired if last is not None else None,
+        reason=last.reason if last is not None else None,
+        line=last.line if last is not None else None,
+        since=tally.since or None,
+        seconds=tally.seconds,
+        live_hours=tally.live / 3600.0,
+        paper_hours=tally.paper / 3600.0,
+        live_late=late[0] if late is not None else None,
+        paper_late=late[1] if late is not None else None,
+        wait=queue.wait if queue is not None else None,
+        allowed=queue.late if queue is not None else None,
+        agreed=tally.agreed / tally.decisions if tally.decisions else None,
+        switch=switch,
+        advice=advice,
+        notes=_notes(policy, controls, queue, shadow),
+    )
+
+
+def _late(tally: Tally) -> tuple[float, float] | None:
+    """Shares of late messages: those begun late, and those that wait too long already."""
+    if tally.arrived <= 0.0 or tally.modelled < ENOUGH_MODELLED * tally.seconds:
+        return None
+    live, paper = tally.live_late + tally.live_overdue, tally.paper_late + tally.paper_overdue
+    return min(live / tally.arrived, 1.0), min(paper / tally.arrived, 1.0)
+
+
+def _advice(tally: Tally, queue: QueueSpec | None, unit: str, *, promoted: bool) -> tuple[bool, str]:
+    """Whether to exchange the rules that decide and those on paper, and one sentence why."""
+    keep, change = ("stay with the promoted shadow", "withdraw it") if promoted else ("stay", "switch")
+    if tally.seconds < ENOUGH:
+        return False, f"too little seen: {duration_text(tally.seconds)} of at least {duration_text(ENOUGH)}"
+    days = tally.seconds / DAY
+    saved = (tally.live - tally.paper) / 3600.0 / days
+    cost = f"{'saves' if saved >= 0 else 'costs'} {number_text(abs(saved))} {unit} a day"
+    late = _late(tally)
+    if queue is None or late is None:
+        return (
+            False,
+            f"{keep}: the other {cost}{'' if saved >= 0 else ' more'}, but not known is how many messages would be late",
+        )
+    live, paper = late
+    told = f"{percent_text(paper)} late of {percent_text(queue.late)} allowed (now {percent_text(live)})"
+    worth = abs(tally.live - tally.paper) >= WORTH * max(tally.live, 1.0)
+    if paper <= queue.late and worth and saved > 0:
+        return True, f"{change}: {cost} at {told}"
+    if paper <= queue.late < live:
+        more = "" if saved >= 0 else " more"
+        return True, f"{change}: {told}; it {cost}{more}"
+    if paper > queue.late and paper <= live and worth and saved > 0:
+        return True, f"{change}: {cost} at no more late messages: {told}"
+    if paper > queue.late:
+        return False, f"{keep}: {told}; the other {cost}{'' if saved >= 0 else ' more'}"
+    if not worth:
+        return False, f"{keep}: no difference worth a switch; {told}"
+    return False, f"{keep}: the other {cost} more; {told}"
+
+
+def percent_text(share: float) -> str:
+    """Two digits: a share of late messages is told where it is small."""
+    return f"{100.0 * share:.2g} %"
+
+
+def _notes(policy: Policy, controls: Controls, queue: QueueSpec | None, shadow: Shadow) -> tuple[str, ...]:
+    """What else there is to know: what the figures rest on, and what became of a promotion."""
+    notes = []
+    promoted = standing(policy, controls)
+    if promoted is not None:
+        notes.append(f"promoted by {promoted.by}; tidemark.toml should follow: {follow_text(policy.target)}")
+    elif controls.promoted is not None:
+        notes.append(
+            f"a promotion by {controls.promoted.by} was of other rules than this shadow has now, and counts no more"
+        )
+    if queue is None:
+        table = f"[targets.{policy.target}.shadow]"
+        notes.append(
+            f"not known is how many messages would be late: name the metric of the backlog in {table}"
+        )
+    else:
+        notes.append(imagined.told(queue, shadow.known))
+    return tuple(notes)
+
+
+def promotion_warning(policy: Policy, controls: Controls) -> str | None:
+    """What lint has to say while a promotion stands, or has lost what it was of."""
+    promoted, target = controls.promoted, f"targets.{policy.target}"
+    if promoted is None or policy.spec.shadow is None:  # the file has followed
+        return None
+    if standing(policy, controls) is None:
+        return (
+            f"{target}: the shadow that {promoted.by} promoted has other rules now: the configured ones decide until it is "
+            "promoted again"
+        )
+    return (
+        f"{target}: its shadow decides, promoted by {promoted.by}, and tidemark.toml says otherwise: "
+        f"{follow_text(policy.target)}"
+    )

@@ -1,0 +1,66 @@
+"""The comparison of shadows with what decides, for a terminal: a table, and one sentence each."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from foundation.sanitize import one_line
+from foundation.wording import duration_text, number_text, time_text
+from scaling.config.policy import Policy
+from scaling.shadow.comparison import ShadowView, percent_text
+
+
+def those_with_shadows(policies: Mapping[str, Policy], target: str | None) -> dict[str, Policy]:
+    """The targets to show. Raises ValueError for a `target` that is not configured, or has no shadow."""
+    found = {name: policy for name, policy in policies.items() if policy.spec.shadow is not None}
+    if target is None or target in found:
+        return found if target is None else {target: found[target]}
+    if target in policies:
+        return {}
+    near = difflib.get_close_matches(target, policies, n=1)
+    known = f"did you mean '{near[0]}'?" if near else f"configured are {', '.join(list(policies)[:20])}"
+    raise ValueError(f"found '{target}'; {known}")
+
+
+def show(console: Console, views: Mapping[str, ShadowView]) -> None:
+    """Prints the table, and for each target whether to switch."""
+    if not views:
+        console.print(
+            "no shadow: add a table [targets.NAME.shadow] with rules of its own to tidemark.toml",
+            markup=False,
+        )
+        return
+    console.print(_table(views))
+    for name, view in views.items():
+        style = "green" if view.switch else "default"
+        console.print(f"{_cell(name)}: [{style}]{_cell(view.advice)}[/]", soft_wrap=True)
+        for note in view.notes:
+            console.print(f"  [dim]{_cell(note)}[/]", soft_wrap=True)
+
+
+def _table(views: Mapping[str, ShadowView]) -> Table:
+    table = Table("target", "rules", "now", "wanted", "instance-hours", "late", "agree", "since")
+    for name, view in views.items():
+        since = "" if view.since is None else f"{time_text(view.since)}, {duration_text(view.seconds)} seen"
+        decides, paper = (
+            ("shadow", "configured") if view.on_paper == "configured" else ("configured", "shadow")
+        )
+        hours = number_text(view.live_hours)
+        table.add_row(*map(_cell, (name, decides, "", "", hours, _share(view.live_late), "", since)))
+        paper, hours = f"{paper} (on paper)", number_text(view.paper_hours)
+        wishes = (view.current, view.desired, hours, _share(view.paper_late), _share(view.agreed))
+        table.add_row(*map(_cell, ("", paper, *wishes, "")))
+    return table
+
+
+def _share(share: float | None) -> str:
+    return "?" if share is None else percent_text(share)
+
+
+def _cell(value: object) -> str:
+    return "?" if value is None else escape(one_line(str(value)))

@@ -1,0 +1,127 @@
+"""The rule service_level, whatever it sees: total, bounded, deterministic, and never less than what waits needs."""
+
+from math import isfinite
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scaling.model import Reason
+from scaling.rules.service_level import learning, memory, paper
+from scaling.rules.service_level.learning import Objective, Observation
+from scaling.rules.service_level.rule import ServiceLevelRule
+from scaling.rules.view import MetricsView
+from scaling.window import Window, WindowSpec
+from tests.service_level_support import NOW
+
+INTERVALS = st.sampled_from([15.0, 60.0, 300.0])
+AMOUNTS = st.one_of(
+    st.floats(0, 1e4), st.floats(0, 1e15), st.sampled_from([0.0, 1.0, 16.0, 160.0]), st.floats(0, 1e-6)
+)
+COUNTED = st.one_of(st.none(), AMOUNTS)
+OBJECTIVES = st.builds(
+    Objective,
+    st.floats(0.5, 1e5),
+    st.floats(1e-4, 0.9),
+    st.one_of(st.none(), st.floats(0.1, 1e4)),
+    st.one_of(st.none(), st.floats(0.5, 1e4)),
+)
+
+
+@st.composite
+def histories(draw):
+    """Observations mostly an interval apart, sometimes much later, at once, or earlier."""
+    interval, at = draw(INTERVALS), NOW
+    found = []
+    for _ in range(draw(st.integers(1, 40))):
+        at += interval * draw(st.sampled_from([1.0] * 12 + [2.0, 0.5, 0.1, 0.0, -1.0, 50.0, 1e6, -1e6]))
+        current = draw(st.integers(0, 200))
+        ready = draw(st.one_of(st.none(), st.integers(0, 200)))
+        found.append(
+            Observation(
+                at,
+                interval,
+                draw(AMOUNTS),
+                draw(COUNTED),
+                draw(COUNTED),
+                current,
+                ready,
+                draw(st.integers(1, 200)),
+            )
+        )
+    return found
+
+
+def numbers_of(value):
+    built = msgspec.to_builtins(value)
+    stack = [built]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, list | tuple):
+            stack.extend(each)
+        elif isinstance(each, float | int):
+            yield each
+
+
+@given(histories(), OBJECTIVES)
+@settings(max_examples=100)
+def test_learning_is_total_and_what_is_remembered_is_finite_and_small(history, objective):
+    known = None
+    for seen in history:
+        known = learning.learn(known, seen, objective)
+        data = memory.encode(known)
+        assert len(data) <= memory.MAX_BYTES
+        assert all(isfinite(number) for number in numbers_of(known))
+        assert memory.decode(data) == known
+        assert len(known.copies) == len(paper.CAREFULNESS)
+
+
+@given(histories(), OBJECTIVES)
+@settings(max_examples=40)
+def test_the_same_history_gives_the_same_memory_byte_for_byte(history, objective):
+    one = two = None
+    for seen in history:
+        one = learning.learn(one, seen, objective)
+        two = learning.learn(memory.decode(memory.encode(two)) if two else None, seen, objective)
+    assert memory.encode(one) == memory.encode(two)
+
+
+def view_at(seen, known, *, backlog=None):
+    specs = WindowSpec(span=4 * seen.interval, interval=seen.interval)
+    times = [seen.at - seen.interval * index for index in range(4, -1, -1)]
+    value = seen.backlog if backlog is None else backlog
+    window = Window(times, [value] * 5)
+    return MetricsView(
+        {"backlog": window},
+        {"backlog": specs},
+        seen.current,
+        ready=seen.current,
+        minimum=1,
+        maximum=100,
+        now=seen.at,
+        memories={"r": memory.encode(known)},
+    )
+
+
+@given(histories(), OBJECTIVES, AMOUNTS)
+@settings(max_examples=100)
+def test_a_verdict_is_usable_and_never_less_than_what_waits_needs(history, objective, backlog):
+    known = None
+    for seen in history:
+        known = learning.learn(known, seen, objective)
+    rule = ServiceLevelRule(ServiceLevelRule.Params(backlog="backlog"), name="r")
+    rule._objective = objective
+    verdict = rule.evaluate(view_at(seen, known, backlog=backlog))
+    if verdict.desired is None:
+        assert verdict.reason is Reason.STALE_METRIC
+        return
+    assert 0 <= verdict.desired <= max(2_000_000, seen.current)
+    assert all(isfinite(flip.value) for flip in verdict.flips)
+    assert all(isfinite(e.value) and isfinite(e.threshold) for e in verdict.evidence)
+    assert verdict.sentence
+    if verdict.desired < seen.current:
+        ahead = learning.outlook(known, objective)
+        waiting = max(backlog - learning.held_of(known, objective) * known.serving, 0.0)
+        assert (
+            verdict.desired * ahead.service * objective.wait >= waiting * 0.9 - ahead.service * objective.wait
+        )

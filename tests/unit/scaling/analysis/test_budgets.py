@@ -1,0 +1,45 @@
+"""What lint says of a budget."""
+
+from scaling.analysis.lint import lint
+from scaling.config.policy import Budget, RuleSpec
+from tests.budget_support import budgeted
+
+WORKDAYS = RuleSpec(
+    type="schedule",
+    name="office",
+    options={
+        "periods": [{"days": "mon-fri", "from": "08:00", "to": "18:00", "floor": 6}],
+        "time_zone": "UTC",
+    },
+)
+
+
+def texts(kind, amount=74.0, *, rules=(WORKDAYS,), **changes):
+    made = budgeted(amount, rules=(*budgeted().spec.rules, *rules), **changes)
+    return [finding.text for finding in lint(made) if finding.kind == kind]
+
+
+def test_floors_that_the_budget_does_not_pay_for_are_a_warning():
+    [text] = texts("unpaid_floor", 73.9)
+    assert text == (
+        "targets.plan: the floors of its schedules take 74 instance-hours on the dearest day, and budget is 73.9 "
+        "instance-hours: the floors will not be held to the end of that day"
+    )
+    assert texts("unpaid_floor") == []
+    assert texts("unpaid_floor", rules=()) == []
+
+
+def test_the_days_are_those_of_the_budget():
+    """Of 24 hours from 13:00 UTC on, one day has the end of a working day and the begin of the next one."""
+    kamchatka = Budget(amount=73.0, time_zone="Asia/Kamchatka")
+
+    assert texts("unpaid_floor", budget=kamchatka)
+
+
+def test_a_budget_beyond_the_maximum_is_noted():
+    [text] = texts("idle_budget", 960.0)
+    assert text == (
+        "targets.plan: budget can never bind: the maximum of 40 takes 960 instance-hours a day, and budget is 960 "
+        "instance-hours"
+    )
+    assert texts("idle_budget", 959.0) == []

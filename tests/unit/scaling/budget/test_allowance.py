@@ -1,0 +1,262 @@
+"""How much the rest of the day allows: what is left lasts to midnight, where it helps most."""
+
+import msgspec
+import pytest
+
+from scaling.budget.allowance import allowance_of
+from scaling.budget.expected import HEADROOM, need_of
+from scaling.config.policy import Budget, RuleSpec
+from scaling.model import Capacity, TargetState
+from scaling.rules.service_level import memory
+from scaling.rules.service_level.memory import Calendar, Learned, Memory
+from scaling.spent import Spent
+from tests.budget_support import DAY, HOUR, MIDNIGHT, budgeted
+
+HOURLY = Budget(amount=48_000.0, unit="request_unit_hours", hourly=True)
+
+
+def spent(hours, at, *, capacity=1, pace=1.0, **changes) -> Spent:
+    return Spent(MIDNIGHT, MIDNIGHT, at, hours, capacity, pace, **changes)
+
+
+def allowed(hours, hour, *, current=1, memories=None, step=1, pace=1.0, spending=None, **changes):
+    """With so many units times hours spent by an hour of the day."""
+    at = MIDNIGHT + hour * HOUR
+    state = TargetState(
+        expected=current,
+        capacity=Capacity(current, at, step=step),
+        spent=spending or spent(hours, at, capacity=current, pace=pace),
+        memories=memories or {},
+    )
+    return allowance_of(budgeted(**changes), state, now=at)
+
+
+def test_without_a_budget_nothing_is_said():
+    assert allowed(0.0, 9, budget=None) is None
+
+
+def test_it_is_told_with_its_numbers():
+    made = allowed(171.0, 14.6, amount=192.0)
+
+    assert made.text() == "171 of 192 instance-hours spent today, 9.4 h left at 2.2"
+    assert made.out == 4
+
+
+def test_money_is_told_in_money():
+    made = allowed(171.0, 23.5, budget=Budget(amount=48.0, unit="money", price=0.25))
+
+    assert made.text() == "42.75 of 48 spent today, 30 min left at 42"
+    assert made.takes_out(43) == pytest.approx((171 + 0.5 + 42 * 0.5) * 0.25)
+
+
+def test_a_burst_in_the_morning_is_served_though_evening_may_come():
+    made = allowed(27.0, 9, amount=192.0, minimum=2)
+
+    assert made.out == 2 + 27  # three times the nine that would last evenly
+    assert made.keep > made.out
+
+
+def test_however_long_a_burst_lasts_something_is_left():
+    left, hours = 135.0, 15.0
+    for _ in range(4 * 60):
+        left -= left / (hours / 3) / 60
+        hours -= 1 / 60
+
+    assert left > 135.0 / 3
+
+
+def test_what_is_left_late_in_the_evening_is_there_to_be_spent():
+    assert allowed(40.0, 23, amount=48.0).out == 1 + 14  # half an hour of them
+    assert allowed(40.0, 23.75, amount=48.0).out == 1 + 31
+
+
+def test_a_step_above_the_minimum_is_allowed_as_long_as_it_can_be_paid_for_an_hour():
+    assert allowed(0.0, 0, amount=25.0).out == 2
+    assert allowed(0.0, 0, amount=24.9).out == 1
+    assert allowed(0.1, 0, amount=25.0, current=2).keep == 2
+    assert allowed(0.95, 0, amount=25.0, current=2).keep == 1
+
+
+def test_a_spent_budget_allows_the_minimum():
+    made = allowed(60.0, 12, amount=48.0, minimum=2)
+
+    assert (made.out, made.keep) == (2, 2)
+
+
+def test_the_floor_of_the_platform_is_paid_for_like_the_minimum():
+    at = MIDNIGHT
+    state = TargetState(expected=3, capacity=Capacity(3, at, floor=3), spent=spent(0.0, at, capacity=3))
+
+    assert allowance_of(budgeted(amount=48.0), state, now=at).keep == 3
+
+
+@pytest.mark.parametrize("hour", [0, 9, 21.5, 23.9])
+@pytest.mark.parametrize("more", [1, 2, 7])
+@pytest.mark.parametrize("budget", [Budget(amount=60.0), HOURLY], ids=["spent", "billed by the hour"])
+def test_the_budget_named_is_the_one_that_would_allow_it(hour, more, budget):
+    peak = {"hour": MIDNIGHT + hour // 1 * HOUR, "peak": 1000} if budget.hourly else {}
+    bounds = {"minimum": 400 if budget.hourly else 1, "maximum": 1_000_000}
+    units = 100 if budget.hourly else 1
+    at = MIDNIGHT + hour * HOUR
+    spending = spent(30.0 * units, at, **peak)
+    case = {"spending": spending, "step": units, **bounds}
+    capacity = allowed(0, hour, budget=budget, **case).out // units * units + more * units
+    needed = allowed(0, hour, budget=budget, **case).takes_out(capacity)
+
+    assert allowed(0, hour, budget=msgspec.structs.replace(budget, amount=needed), **case).out >= capacity
+    assert (
+        allowed(0, hour, budget=msgspec.structs.replace(budget, amount=needed * 0.999), **case).out < capacity
+    )
+
+
+# -- with a forecast: nights need 1 instance, days (08:00 to 20:00) 10, of which the policy's minimum is 1
+
+RULE = RuleSpec(type="service_level", name="level", options={"backlog": "backlog"})
+
+
+def memories(*, days=8, now=0.0, rate=10.0, by_hour=None):
+    """Learned: an instance serves 10 messages/s; by day 80/s come, at night 8/s."""
+    rates = by_hour or [80.0 if 8 <= hour < 20 else 8.0 for hour in range(24)]
+    known = Memory(
+        since=MIDNIGHT - days * DAY,
+        at=MIDNIGHT,
+        rates=[now] * 5,
+        blend=[0.2] * 5,
+        spread=[[0.0] * 5 for _ in range(5)],
+        usual=44.0,
+        calendar=Calendar(day=rates, day_seen=[days] * 24),
+        learned=Learned(rate=rate, rate_seen=100),
+    )
+    return {"level": memory.encode(known)}
+
+
+def foreseen(hours, hour, **changes):
+    return allowed(hours, hour, rules=(RULE,), memories=memories(), maximum=100, **changes)
+
+
+def need(hour, given=None, **changes):
+    at = MIDNIGHT + hour * HOUR
+    state = TargetState(expected=1, memories=memories() if given is None else given)
+    return need_of(budgeted(rules=(RULE,), **changes), state, at=at, end=MIDNIGHT + DAY, minimum=1)
+
+
+def test_the_need_of_the_rest_of_the_day_is_what_was_learned():
+    by_day = HEADROOM * 8 - 1
+
+    assert need(0).total == pytest.approx(12 * by_day)
+    assert need(12).now == pytest.approx(by_day)
+    assert need(12).total == pytest.approx(8 * by_day)
+    assert need(19.75).total == pytest.approx(by_day)  # what is needed now lasts an hour
+    assert need(21).total == 0.0
+
+
+def test_what_comes_now_counts_where_it_is_more_than_usual():
+    assert need(2, memories(now=40.0)).now == pytest.approx(HEADROOM * 4 - 1)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, memories(days=0), memories(rate=0.0), {"level": b"?"}],
+    ids=["none", "young", "idle", "corrupt"],
+)
+def test_nothing_is_foreseen_before_it_is_learned(given):
+    assert need(9, given) is None
+
+
+def test_what_suffices_allows_the_need_and_of_the_rest_three_times_the_even_pace():
+    by_day = HEADROOM * 8 - 1  # nine above the minimum
+    made = foreseen(8.0, 8, amount=8 + 16 + 12 * by_day + 32)
+
+    assert made.out == 1 + 9 + 6
+
+
+def test_what_does_not_suffice_is_shared_in_proportion():
+    """Half of what the day needs: every hour gets half of its need."""
+    half = 12 * (HEADROOM * 8 - 1) / 2
+    morning = foreseen(8.0, 8, amount=24 + half)
+    evening = foreseen(8.0 + 11 * (1 + 4.5), 19, amount=24 + half)
+
+    assert morning.out == evening.out == 1 + 4
+
+
+def test_a_busy_evening_is_not_starved_by_a_morning():
+    loud_evening = [0.0] * 18 + [200.0] * 4 + [0.0] * 2
+    given = memories(by_hour=loud_evening)
+    foretold = allowed(6.0, 6, rules=(RULE,), memories=given, amount=24 + 60, maximum=100)
+    blind = allowed(6.0, 6, amount=24 + 60, maximum=100)
+
+    assert blind.out == 1 + 10
+    assert foretold.out == 1
+
+
+# -- hours billed at their highest capacity
+
+
+def of_hour(hours, hour, *, peak, current=1000, step=100, **changes):
+    at = MIDNIGHT + hour * HOUR
+    spending = spent(hours, at, capacity=current, hour=at // HOUR * HOUR, peak=peak)
+    return allowed(
+        0,
+        hour,
+        current=current,
+        spending=spending,
+        step=step,
+        budget=HOURLY,
+        minimum=400,
+        maximum=9000,
+        **changes,
+    )
+
+
+def test_what_the_hour_has_paid_for_is_free_within_it():
+    spent_all = of_hour(60_000.0, 12.5, peak=5000)
+
+    assert (spent_all.out, spent_all.keep) == (5000, 5000)
+
+
+def test_before_the_next_hour_what_it_cannot_pay_for_goes():
+    assert of_hour(60_000.0, 12.97, peak=5000, current=5000).keep == 400
+
+
+def test_what_goes_into_the_next_hour_is_paid_for_the_whole_hour():
+    """Two thousand and the minimum for the last hour are left, however high the pace may be."""
+    assert of_hour(48_000.0 - 2400.0, 22.97, peak=5000, current=5000).keep == 2400
+
+
+def test_nothing_goes_before_the_day_that_has_a_budget_of_its_own():
+    assert of_hour(60_000.0, 23.97, peak=5000, current=5000).keep == 5000
+
+
+def test_more_than_the_hour_has_paid_for_costs_the_whole_hour():
+    left = 3600.0
+    made = of_hour(48_000.0 - left, 23.5, peak=1000)
+
+    assert made.out == 1000 + 3600
+
+
+# -- the warning before
+
+
+def test_it_warns_when_the_pace_of_the_last_hour_does_not_last():
+    made = allowed(24.0, 12, amount=48.0, current=4, pace=3.0)
+
+    assert made.will_bind()
+    assert made.warning() == (
+        "the budget will not last: 24 of 48 instance-hours spent today; at the pace of the last hour (3) the other "
+        "12.0 h take 36, and 24 are left"
+    )
+
+
+def test_it_does_not_warn_of_what_lasts_nor_in_the_first_hour():
+    assert not allowed(24.0, 12, amount=48.0, pace=2.0).will_bind()
+    assert not allowed(4.0, 0.9, amount=48.0, pace=9.0).will_bind()
+
+
+def test_with_a_forecast_it_warns_of_what_is_expected():
+    made = foreseen(8.0, 8, amount=24 + 54, pace=1.0)
+
+    assert made.will_bind()
+    assert made.warning() == (
+        "the budget will not last: 8 of 78 instance-hours spent today; as far as it is expected the other 16.0 h take "
+        "124, and 70 are left"
+    )

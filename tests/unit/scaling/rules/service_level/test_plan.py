@@ -1,0 +1,91 @@
+"""How many instances are needed, and how fast that may change."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.rules.service_level import plan
+from scaling.rules.service_level.plan import Outlook
+
+CALM = Outlook(expected=80.0, deviation=0.0, service=10.0, start_up=90.0, wait=60.0)
+
+rates, amounts = st.floats(0, 1e4), st.floats(0, 1e5)
+outlooks = st.builds(
+    Outlook,
+    rates,
+    rates,
+    st.floats(0.01, 1e3),
+    st.floats(1, 3600),
+    st.floats(1, 3600),
+)
+
+
+def test_a_calm_load_needs_what_serves_it_with_a_queue_of_a_third_of_the_wait():
+    capacity = 8 * 90.0 * 10.0
+    assert plan.need(CALM, 1.0, 0.0, capacity) == pytest.approx(8.0 * (1 - 20 / 180))
+    assert plan.need(CALM, 0.0, 80.0 * 20.0, capacity) == pytest.approx(8.0)
+    assert plan.need(CALM, 0.0, 80.0 * 30.0, capacity) > 8.0
+
+
+def test_a_queue_near_the_wait_is_served_in_a_hurry():
+    capacity = 8 * 90.0 * 10.0
+    assert plan.need(CALM, 0.0, 80.0 * 90.0, capacity) == pytest.approx(8.0 + 8.0 * 45 / 45)
+
+
+def test_instances_that_start_count_from_when_they_serve():
+    assert plan.serving([(0.0, 4)], 10, 30.0, 90.0) == (6, 6 * 90.0 + 4 * 30.0)
+    assert plan.serving([(0.0, 4)], 10, 90.0, 90.0) == (10, 10 * 90.0)
+
+
+def test_those_that_started_last_go_first():
+    assert plan.changed([(0.0, 2), (15.0, 3)], 10, 6, 30.0) == [(0.0, 1)]
+    assert plan.changed([(0.0, 2)], 10, 12, 30.0) == [(0.0, 2), (30.0, 2)]
+
+
+@given(outlooks, st.floats(-0.5, 1.5), amounts, amounts, st.floats(0, 1e5))
+def test_need_rises_with_what_waits_and_falls_with_what_there_is(
+    outlook, carefulness, waiting, more, capacity
+):
+    here = plan.need(outlook, carefulness, waiting, capacity)
+    assert plan.need(outlook, carefulness, waiting + more, capacity) >= here
+    assert plan.need(outlook, carefulness, waiting, capacity + more) <= here
+    assert here * outlook.service * outlook.wait >= waiting * (1 - 1e-9) - 1e-12
+
+
+@given(outlooks, st.floats(-0.5, 1.5), st.integers(1, 100), st.floats(0, 1e5))
+def test_the_inverse_tells_where_the_need_is_reached(outlook, carefulness, instances, capacity):
+    waiting = plan.waiting_for(outlook, carefulness, instances, capacity)
+    if waiting > 0:
+        slack = 1e-6 * (waiting + 1.0)
+        assert plan.need(outlook, carefulness, max(waiting - slack, 0.0), capacity) <= instances * (1 + 1e-6)
+        assert plan.need(outlook, carefulness, waiting + slack, capacity) >= instances * (1 - 1e-6)
+    else:
+        assert plan.need(outlook, carefulness, 1e-6, capacity) >= instances * (1 - 1e-6)
+
+
+@given(st.lists(st.tuples(st.floats(1, 60), st.integers(1, 30)), min_size=1, max_size=60), st.floats(1, 600))
+def test_the_highest_need_of_a_time_is_remembered(steps, hold):
+    now, needs, all_of_them = 0.0, [], []
+    for seconds, wanted in steps:
+        now += seconds
+        needs = plan.remembered(needs, now, wanted)
+        all_of_them.append((now, wanted))
+    true = max(wanted for at, wanted in all_of_them if at > now - hold)
+    assert plan.highest(needs, now - hold) == true
+    assert len(needs) <= 30
+
+
+def test_small_steps_are_left():
+    now = 1000.0
+    assert plan.step(21.1, 20, [(now, 21)], now, 90.0) == 20
+    assert plan.step(21.5, 20, [(now, 22)], now, 90.0) == 22
+    assert plan.step(17.5, 20, [(now - 300.0, 20), (now, 18)], now, 90.0) == 20
+    assert plan.step(17.5, 20, [(now, 18)], now, 90.0) == 18
+    assert plan.step(10.0, 20, [(now - 300.0, 20), (now, 10)], now, 90.0) == 10
+
+
+def test_scale_in_waits_for_the_hold_time():
+    now = 1000.0
+    needs = plan.remembered([(now - 60.0, 20)], now, 5)
+    assert plan.step(5.0, 20, needs, now, 90.0) == 20
+    assert plan.step(5.0, 20, needs, now, 45.0) == 5

@@ -1,0 +1,232 @@
+"""What the rule service_level says: numbers, reasons, flips; and never less on what it does not know."""
+
+from itertools import count
+
+import msgspec
+import pytest
+
+from scaling.analysis.replay import decode_inputs, encode_inputs, replay, same
+from scaling.config.policy import RuleSpec
+from scaling.config.rule_registry import RuleError, build_rule
+from scaling.decision import explain
+from scaling.decision.decide import decide
+from scaling.decision.transitions import absorb, advance
+from scaling.log_entry import decision_id
+from scaling.model import (
+    NO_CONTROLS,
+    Capacity,
+    EffectRecord,
+    MetricFailure,
+    MetricSample,
+    MetricsReport,
+    Reason,
+    TargetState,
+)
+from scaling.rules.service_level import memory
+from scaling.storage.rows import read_target, target_row
+from tests.runner_support import metric, policy
+from tests.service_level_support import NOW, STEP
+
+COUNTS = ("backlog", "incoming", "outgoing")
+SPEC = {"span": 60.0, "interval": STEP, "min_samples": 1}
+
+
+def service_level(**options):
+    names = {name: name for name in COUNTS} | options
+    kept = {name: value for name, value in names.items() if value is not None}
+    return RuleSpec(type="service_level", name="service_level", options=kept)
+
+
+class Target:
+    """A target that is reported on every 15 s; what is decided is there at once."""
+
+    def __init__(self, *rules, current=10, maximum=50, **changes):
+        metrics = {name: metric(**SPEC) for name in COUNTS}
+        self.policy = policy(rules=rules or (service_level(),), metrics=metrics, maximum=maximum, **changes)
+        self.windows, self.state, self.current = {}, TargetState(), current
+        self.ticks = count()
+
+    def tick(self, rate=80.0, *, backlog=None, failed=(), **counts):
+        now = NOW + STEP * next(self.ticks)
+        values = {"backlog": 1.6 * rate if backlog is None else backlog}
+        values |= {"incoming": rate * STEP, "outgoing": rate * STEP} | counts
+        samples = tuple(MetricSample(name, now, values[name]) for name in COUNTS if name not in failed)
+        failures = tuple(MetricFailure(name, now, "no answer") for name in failed)
+        report = MetricsReport("plan", now, samples, failures, Capacity(self.current, now))
+        self.windows, self.state = absorb(
+            self.policy, self.windows, self.state, report, now=now, controls=NO_CONTROLS
+        )
+        self.before = self.state
+        self.made = decide(self.policy, self.windows, self.state, now=now, decision_id="d")
+        self.now = now
+        self.state, action = advance(self.policy, self.state, self.made, report_at=now, level=None)
+        if action is not None:
+            self.current = action.to_capacity
+            self.state = msgspec.structs.replace(
+                self.state, pending=None, delivery=None, expected=self.current
+            )
+        return self.made
+
+    def ticks_of(self, rate, times, **changes):
+        for _ in range(times):
+            self.tick(rate, **changes)
+        return self
+
+    @property
+    def known(self):
+        return memory.decode(self.state.memories["service_level"])
+
+
+def test_a_burst_is_met_at_once_and_told_in_one_sentence():
+    target = Target().ticks_of(80.0, 400)
+    before = target.current
+    made = target.tick(300.0, backlog=2500.0, outgoing=80.0 * STEP)
+    assert made.reason is Reason.SCALE_OUT
+    assert made.desired > before
+    text = explain.line(made)
+    for words in ("messages/s expected within", "now 300", "an instance serves", "late today of 1 % allowed"):
+        assert words in text
+    assert "told" not in text
+    assert {e.metric for e in made.evidence} == {"arrivals", "service rate", "late messages"}
+
+
+def test_it_scales_in_when_the_load_is_gone_and_not_before_the_hold_time():
+    target = Target().ticks_of(80.0, 400)
+    made = target.tick(5.0)
+    assert made.desired == made.current
+    target.ticks_of(5.0, 60)
+    assert target.current <= 2
+
+
+def test_never_in_while_a_metric_is_missing():
+    target = Target(current=30).ticks_of(80.0, 300)
+    before = target.current
+    for failed in (("backlog",), ("incoming",), COUNTS):
+        made = target.tick(1.0, failed=failed)
+        assert made.desired == before
+    assert made.reason is Reason.COLLECT_FAILED
+
+
+def test_never_in_on_a_backlog_that_stands_still_while_messages_come_and_go():
+    target = Target().ticks_of(200.0, 300)
+    target.ticks_of(200.0, 25, backlog=128.0, outgoing=190.0 * STEP)  # the count is a cached one
+    before = target.current
+    for _ in range(60):
+        target.tick(20.0, backlog=128.0, outgoing=10.0 * STEP)
+    assert target.made.reason is Reason.STALE_METRIC
+    assert target.current == before
+    assert "stands at 128" in explain.line(target.made)
+
+
+def test_in_the_first_hour_no_fewer_than_hold_what_is_there():
+    target = Target(service_level(concurrency=16.0), current=2)
+    made = target.tick(10.0, backlog=800.0)
+    assert made.desired == 50
+    assert "still learning" in explain.line(made)
+
+
+def test_without_a_memory_it_goes_by_the_backlog_and_never_in():
+    target = Target().ticks_of(80.0, 300)
+    for backlog in (10.0, 320.0):
+        target.tick(80.0, backlog=backlog)
+        state = msgspec.structs.replace(target.before, memories={})
+        found = decide(target.policy, target.windows, state, now=target.now)
+        assert found.desired == max(found.current, backlog / 16)
+        assert "nothing is learned yet" in explain.line(found)
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xc1", b"\x93\x01\x02", b"x" * 20_000])
+def test_a_memory_that_cannot_be_read_is_a_fresh_one_that_says_so(damage):
+    target = Target().ticks_of(80.0, 300)
+    target.state = msgspec.structs.replace(target.state, memories={"service_level": damage})
+    made = target.tick(80.0)
+    assert target.known.seen == 0
+    assert bool(damage) == ("could not be read" in explain.line(made))
+
+
+def test_a_restart_loses_nothing():
+    target, other = Target().ticks_of(80.0, 300), Target().ticks_of(80.0, 300)
+    row = target_row("plan", target.state, target.windows)
+    target.state, target.windows, corrupt = read_target({**row, "PartitionKey": "p", "RowKey": "r"})
+    assert corrupt == ()
+    for rate in (80.0, 120.0, 500.0, 20.0):
+        assert target.tick(rate) == other.tick(rate)
+    assert target.state.memories == other.state.memories
+
+
+def test_a_decision_replays_byte_for_byte_memory_included():
+    target = Target().ticks_of(80.0, 200)
+    for rate in (80.0, 400.0, 900.0, 10.0, 10.0):
+        made = target.tick(rate, backlog=rate * 3)
+        stored = encode_inputs(
+            target.policy, target.windows, target.before, NO_CONTROLS, now=target.now, decision_id="d"
+        )
+        inputs = decode_inputs(stored)
+        assert inputs.state.memories == target.before.memories
+        assert same(made, replay(inputs))
+
+
+def test_the_flips_flip():
+    target = Target().ticks_of(80.0, 400)
+    made = target.tick(80.0)
+    assert made.reason is Reason.WITHIN_TARGET
+    (flip,) = made.flips
+    assert flip.quantity == "latest backlog"
+    for share, reason in ((1.01, Reason.SCALE_OUT), (0.99, Reason.WITHIN_TARGET)):
+        window = target.windows["backlog"]
+        changed = msgspec.structs.replace(window, values=[*window.values[:-1], flip.value * share])
+        windows = {**target.windows, "backlog": changed}
+        assert decide(target.policy, windows, target.before, now=target.now).reason is reason
+
+
+def test_two_rules_keep_two_memories():
+    two = RuleSpec(type="service_level", name="other", options={**service_level().options, "wait": "600s"})
+    target = Target(service_level(), two).ticks_of(80.0, 50)
+    assert set(target.state.memories) == {"service_level", "other"}
+
+
+def test_it_works_within_a_composite():
+    nested = {"rules": [{"type": "service_level", "name": "inner", **service_level().options}]}
+    target = Target(RuleSpec(type="composite", name="c", options=nested)).ticks_of(80.0, 400)
+    assert target.state.memories
+    assert target.tick(600.0, backlog=6000.0, outgoing=80.0 * STEP).reason is Reason.SCALE_OUT
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "words"),
+    [
+        ({"wait": "soon"}, "wait", "durations such as"),
+        ({"wait": "0s"}, "wait", "above 0"),
+        ({"late": "0%"}, "late", "above 0 and below 1"),
+        ({"late": "many"}, "late", "such as '1%'"),
+        ({"late": 1}, "late", "below 1"),
+        ({"concurrency": 0}, "concurrency", "above 0"),
+        ({"concurrency": "all"}, "concurrency", ""),
+        ({"start_up": "-3s"}, "start_up", "durations such as"),
+        ({"waits": "60s"}, "waits", "did you mean 'wait'"),
+    ],
+)
+def test_options_that_make_no_sense_say_what_does(options, key, words):
+    with pytest.raises(RuleError) as caught:
+        build_rule("service_level", {"backlog": "backlog", **options}, name="r")
+    assert words in caught.value.problems[key]
+
+
+def test_a_start_counts_from_the_report_it_was_decided_upon():
+    target = Target().ticks_of(80.0, 300)
+    asked, wanted = target.now + STEP, target.current + 6
+    effect = EffectRecord(asked + 40.0, target.current, wanted, None, decision_id("plan", asked))
+    target.ticks_of(80.0, 3)
+    target.current = wanted
+    target.state = msgspec.structs.replace(target.state, expected=wanted, effects=(effect,))
+    target.tick(80.0)
+    assert target.known.starts == [(asked, 6)]
+
+
+def test_of_rules_that_are_gone_a_few_memories_stay():
+    target = Target().ticks_of(80.0, 3)
+    gone = {f"old-{index}": b"x" for index in range(20)}
+    target.state = msgspec.structs.replace(target.state, memories={**gone, **target.state.memories})
+    target.tick(80.0)
+    assert len(target.state.memories) == 8
+    assert target.known.seen == 3

@@ -1,0 +1,464 @@
+"""Rules on paper beside those that decide: they see what they would see, cost what they would cost, and disturb nothing."""
+
+from itertools import pairwise
+from math import pi, sin
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from scaling.config.policy import Pace, Plateau, QueueSpec, RuleSpec
+from scaling.decision.orders import ORDERS
+from scaling.model import (
+    NO_CONTROLS,
+    Capacity,
+    Controls,
+    MetricSample,
+    MetricsReport,
+    Override,
+    Pause,
+    Reason,
+    TargetState,
+    Verdict,
+)
+from scaling.rules.service_level import memory as service_level
+from scaling.shadow import memory
+from scaling.shadow.beside import decided_beside
+from scaling.shadow.memory import MAX_BYTES, Shadow, decode, encode
+from tests.runner_support import NOW, THRESHOLD, changed
+from tests.shadow_support import SERVICE, SERVICE_LEVEL, STEP, Target, fixed, shadowed
+
+HOUR, DAY = 240, 5_760  # steps
+
+
+def waves(at: float) -> float:
+    return 40.0 + 25.0 * sin(2 * pi * at / 7200.0)
+
+
+def promoted(target: Target, *, on: bool = True) -> Controls:
+    return ORDERS["promote"](target.controls, {"on": on}, target.policy, by="kim", now=target.now)[0]
+
+
+# -- what it sees, and what it costs
+
+
+def test_rules_that_decide_alike_have_the_same_queue_and_the_same_bill():
+    target = Target(shadowed(THRESHOLD), rate=waves)
+
+    for _ in range(3 * HOUR):
+        target.step()
+        assert (target.said.desired, target.shadow.capacity) == (target.made.desired, target.current)
+
+    tally = target.shadow.tally
+    assert tally.live_late > 0.0
+    assert tally.paper == pytest.approx(tally.live)
+    assert tally.paper_late == pytest.approx(tally.live_late)
+    assert tally.agreed == tally.decisions == 3 * HOUR
+
+
+def test_what_is_told_on_paper_comes_true_when_the_same_rules_decide():
+    beside = Target(shadowed(SERVICE_LEVEL, live=(fixed(14),)), current=14, rate=waves)
+    real = Target(shadowed(fixed(14), live=(SERVICE_LEVEL,)), current=14, rate=waves)
+
+    beside.steps(6 * HOUR)
+    real.steps(6 * HOUR)
+
+    paper, live = beside.shadow.tally, real.shadow.tally
+    assert paper.paper == pytest.approx(live.live, rel=0.05)
+    assert paper.paper_late / paper.arrived == pytest.approx(live.live_late / live.arrived, abs=0.01)
+    assert paper.paper < 0.6 * paper.live
+
+
+def test_a_shadow_with_too_few_instances_sees_its_own_queue_grow_though_the_real_one_is_empty():
+    target = Target(shadowed(fixed(2), live=(fixed(10),)), current=10, rate=40.0)
+
+    target.steps(HOUR)
+
+    tally = target.shadow.tally
+    short = 40.0 - 2 * SERVICE
+    assert target.waiting == 0.0
+    assert target.shadow.waiting == pytest.approx(short * STEP * HOUR, rel=0.05)
+    assert (tally.live_late, tally.live_overdue) == (0.0, 0.0)
+    assert tally.paper_late + tally.paper_overdue > 0.8 * tally.arrived
+
+
+def test_a_rule_on_paper_reads_the_queue_on_paper():
+    target = Target(shadowed(THRESHOLD, live=(fixed(10),)), current=10, rate=30.0)
+
+    target.steps(HOUR)
+
+    # By the real backlog it would scale in for good; by its own it keeps what the load needs.
+    assert target.shadow.capacity >= 3
+    assert target.said.proposed is not None
+
+
+def test_what_instances_serve_is_learned_of_the_real_ones():
+    backlog_only = QueueSpec(backlog="backlog")
+    rule = structs.replace(SERVICE_LEVEL, options={"backlog": "backlog"})
+    target = Target(shadowed(rule, live=(THRESHOLD,), queue=backlog_only), rate=waves)
+
+    target.steps(HOUR)
+
+    on_paper = service_level.decode(target.shadow.memories["service_level"]).learned
+    assert on_paper.rate == pytest.approx(service_level.decode(target.shadow.known).learned.rate, rel=0.02)
+
+
+def test_instances_on_paper_serve_a_start_up_time_after_they_were_asked_for():
+    target = Target(shadowed(fixed(9), live=(fixed(4),)), current=4, rate=20.0)
+
+    target.step()
+    assert (target.shadow.capacity, target.shadow.ready) == (9, 4)
+    target.steps(3)
+    assert target.shadow.ready == 4
+    target.step()
+    assert target.shadow.ready == 9
+
+
+def test_the_bounds_paces_and_cooldowns_on_paper_are_the_shadows_own():
+    target = Target(
+        shadowed(fixed(15), live=(fixed(4),), maximum=12, out=Pace(step=3, cooldown=60.0)), current=4
+    )
+
+    seen = []
+    for _ in range(12):
+        target.step()
+        seen.append(target.said.desired)
+
+    assert seen[0] == 7
+    assert [count for before, count in pairwise(seen) if count != before] == [10, 12]
+    assert seen[1:4] == [7, 7, 7]
+    assert target.current == 4
+
+
+def test_pauses_and_overrides_hold_on_paper_and_dry_run_does_not():
+    target = Target(shadowed(fixed(9), live=(fixed(9),)), current=4)
+    target.order(Controls(pauses=(Pause("kim", NOW),), dry_run=True))
+    target.step()
+    assert target.said.reason == Reason.PAUSED
+
+    target.order(Controls(override=Override(6, "kim", NOW, NOW + 1e6), dry_run=True))
+    target.step()
+    assert (target.said.reason, target.shadow.capacity, target.current) == (Reason.OVERRIDDEN, 6, 4)
+
+    target.order(Controls(dry_run=True))
+    target.step()
+    assert (target.made.reason, target.said.reason, target.shadow.capacity) == (
+        Reason.DRY_RUN,
+        Reason.SCALE_OUT,
+        9,
+    )
+
+
+def test_time_that_was_not_seen_is_left_out_of_the_comparison():
+    target = Target(shadowed(fixed(8), live=(fixed(4),)), current=4)
+    target.steps(5)
+    before = target.shadow.tally
+
+    target.now += 3600.0
+    target.step()
+
+    after = target.shadow.tally
+    assert after.seconds == before.seconds == 4 * STEP
+    assert after.live == before.live
+    target.step()
+    assert target.shadow.tally.seconds == 5 * STEP
+
+
+def test_a_missing_metric_holds_the_shadow_as_it_holds_the_target():
+    target = Target(shadowed(SERVICE_LEVEL, live=(THRESHOLD,)), current=4)
+    target.steps(20)
+    capacity = target.shadow.capacity
+
+    target.lost = ("backlog",)
+    target.step()
+
+    assert target.said.desired == capacity
+    assert target.said.reason == Reason.COLLECT_FAILED
+
+
+def test_an_unknown_capacity_decides_nothing_on_paper_and_forgets_nothing():
+    target = Target(shadowed(fixed(8)), current=4)
+    target.steps(5)
+    before = target.shadow
+
+    target.now += STEP
+    target.decide(MetricsReport("plan", target.now, (), (), None, "no answer"))
+
+    assert target.beside.said is None
+    assert target.shadow == before
+
+
+def test_a_plateau_of_a_metric_that_paper_cannot_answer_is_not_looked_at():
+    made = shadowed(fixed(20), live=(fixed(4),), queue=None, out=Pace(step=1))
+    target = Target(changed(made, plateau=Plateau(metric="backlog", effects=2)), current=4)
+
+    target.steps(12)
+
+    assert target.shadow.capacity == 16
+
+
+# -- it disturbs nothing
+
+
+class Evil:
+    """A rule that raises, or says or remembers what it should not."""
+
+    def __init__(self, *, how="raise"):
+        self.how = how
+
+    name = "evil"
+
+    def learn(self, memory, view):
+        if self.how == "hoard":
+            return (memory or b"") + bytes(10_000)
+        if self.how == "die":
+            raise ValueError("cannot learn")
+        return memory
+
+    def evaluate(self, view):
+        if self.how == "raise":
+            raise ValueError("password=hunter2hunter2")
+        return Verdict(view.current, Reason.WITHIN_TARGET)
+
+
+def evil(how: str) -> RuleSpec:
+    return RuleSpec(type=f"{__name__}:Evil", name="evil", options={"how": how})
+
+
+@pytest.mark.parametrize("how", ["raise", "hoard", "die"])
+def test_whatever_a_rule_on_paper_does_the_target_is_decided_as_without_it(how):
+    alone = Target(changed(shadowed(THRESHOLD), shadow=None), rate=waves)
+    beside = Target(shadowed(evil(how)), rate=waves)
+    for _ in range(40):
+        alone.step()
+        beside.step()
+        assert msgspec.json.encode(beside.made) == msgspec.json.encode(alone.made)
+        assert structs.replace(beside.state, shadow=b"") == alone.state
+        assert len(beside.state.shadow) <= MAX_BYTES
+
+
+def test_a_rule_on_paper_that_raises_is_one_warning_and_not_one_per_report():
+    target = Target(shadowed(evil("raise")))
+    target.step()
+    (warning,) = target.beside.warnings
+    assert warning.startswith("shadow plan hold 4: rule failed, Evil: ValueError")
+    assert "hunter2" not in warning
+
+    target.step()
+
+    assert target.beside.warnings == ()
+
+
+def test_a_rule_on_paper_that_remembers_too_much_is_told_and_forgets():
+    target = Target(shadowed(evil("hoard")))
+    told = []
+    for _ in range(8):
+        target.step()
+        told += target.beside.warnings
+
+    assert len(told) == 2
+    assert "of which 32768 are kept at most" in told[0]
+    assert target.shadow.capacity == 4
+
+
+def test_a_fault_of_the_comparison_itself_is_one_warning(monkeypatch):
+    target = Target(shadowed(fixed(8)))
+    target.step()
+
+    def broken(*_, **__):
+        raise ZeroDivisionError("broken")
+
+    monkeypatch.setattr("scaling.shadow.beside.decide", broken)
+    target.step()
+
+    assert target.made is not None
+    assert target.beside.warnings == ("shadow plan: ZeroDivisionError: broken; it begins anew",)
+    assert target.state.shadow == b""
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=200), st.integers(0, 3000))
+def test_a_stored_shadow_that_is_damaged_begins_anew(noise, cut):
+    target = Target(shadowed(SERVICE_LEVEL))
+    target.steps(2)
+    good = target.state.shadow
+    damaged = good[:cut] + noise + good[cut + len(noise) :]
+    target.state = structs.replace(target.state, shadow=damaged)
+
+    target.step()
+
+    assert target.made is not None
+    assert len(target.state.shadow) <= MAX_BYTES
+
+
+def test_a_memory_of_another_version_or_with_numbers_that_are_none_is_no_memory():
+    assert decode(encode(Shadow(version=memory.VERSION + 1))) is None
+    assert decode(encode(Shadow(waiting=float("nan")))) is None
+    assert decode(bytes(MAX_BYTES + 1)) is None
+    assert decode(b"") is None
+
+
+def test_what_is_remembered_stays_bounded():
+    target = Target(shadowed(SERVICE_LEVEL, live=(fixed(14),)), current=14, rate=waves)
+    target.steps(HOUR)
+    sizes = []
+    for _ in range(2 * HOUR):
+        target.step()
+        sizes.append(len(target.state.shadow))
+
+    assert max(sizes) < 16_000
+
+
+def test_other_rules_begin_a_new_comparison():
+    target = Target(shadowed(fixed(8), live=(fixed(4),)), current=4)
+    target.steps(10)
+    target.policy = shadowed(fixed(9), live=(fixed(4),))
+    target.step()
+    assert target.shadow.tally.decisions == 1
+    target.steps(3)
+
+    target.policy = shadowed(fixed(9), live=(fixed(5),))
+    target.step()
+
+    assert target.shadow.tally.decisions == 1
+
+
+def test_a_target_without_a_shadow_keeps_nothing_of_one():
+    target = Target(shadowed(fixed(8), live=(fixed(4),)), current=4)
+    target.steps(3)
+    target.policy = changed(target.policy, shadow=None)
+
+    target.step()
+
+    assert target.state.shadow == b""
+    assert decided_beside(target.policy, {}, TargetState(), target.made, controls=NO_CONTROLS).said is None
+
+
+# -- promotion
+
+
+def test_a_promoted_shadow_decides_and_the_configured_rules_go_on_on_paper():
+    target = Target(shadowed(fixed(9), live=(fixed(4),)), current=4)
+    target.steps(10)
+
+    target.order(promoted(target))
+    target.steps(5)
+
+    assert target.current == 9
+    assert (target.said.promoted, target.shadow.capacity) == (True, 4)
+    assert target.said.line.startswith("configured plan ")
+    assert target.shadow.tally.decisions == 5
+
+    target.order(promoted(target, on=False))
+    target.steps(5)
+    assert target.current == 4
+    assert target.shadow.capacity == 9
+
+
+def test_the_bounds_of_the_target_hold_for_a_promoted_shadow():
+    target = Target(shadowed(fixed(40), live=(fixed(4),), maximum=50), current=4)
+    target.steps(3)
+    assert target.shadow.capacity == 40
+
+    target.order(promoted(target))
+    target.steps(3)
+
+    assert target.current == 20
+
+
+def test_a_promoted_rule_that_learns_goes_on_from_what_the_target_really_showed():
+    target = Target(shadowed(SERVICE_LEVEL, live=(fixed(14),)), current=14, rate=waves)
+    target.steps(2 * HOUR)
+    known = target.shadow.known
+
+    target.order(promoted(target))
+    target.step()
+
+    learned = service_level.decode(target.state.memories["service_level"])
+    before = service_level.decode(known)
+    assert learned.seen == before.seen + 1
+    assert learned.learned.rate == pytest.approx(SERVICE, rel=0.05)
+    target.steps(HOUR)
+    assert 4 <= target.current <= 11
+    assert "still learning" not in target.made.sentence
+
+
+def test_an_order_promotes_the_rules_that_were_seen_and_no_others():
+    target = Target(shadowed(fixed(9), live=(fixed(4),)), current=4)
+    target.steps(2)
+    target.order(promoted(target))
+    target.steps(2)
+    assert target.current == 9
+
+    target.policy = shadowed(fixed(12), live=(fixed(4),))
+    target.steps(2)
+
+    assert target.current == 4
+    assert target.shadow.promoted is False
+
+
+def test_when_the_file_follows_what_was_learned_stays():
+    target = Target(shadowed(SERVICE_LEVEL, live=(fixed(14),)), current=14, rate=waves)
+    target.steps(HOUR)
+    target.order(promoted(target))
+    target.steps(10)
+    known = service_level.decode(target.state.memories["service_level"])
+
+    target.policy = changed(target.policy, rules=(SERVICE_LEVEL,), shadow=None)
+    target.step()
+
+    assert service_level.decode(target.state.memories["service_level"]).seen == known.seen + 1
+    assert target.state.shadow == b""
+
+
+def test_a_foreign_hand_on_the_target_moves_nothing_on_paper():
+    target = Target(shadowed(fixed(8), live=(fixed(4),)), current=4)
+    target.steps(3)
+
+    target.now += STEP
+    held = Capacity(11, target.now, ready=11, held_by="an autoscale setting")
+    target.decide(MetricsReport("plan", target.now, (), (), held))
+
+    assert target.made.reason is Reason.FOREIGN_HAND
+    assert target.shadow.capacity == 8
+    assert target.shadow.live == 11
+
+
+REPORTS = st.lists(
+    st.tuples(
+        st.sampled_from([STEP, STEP, STEP, STEP, 0.0, 7.0, 40.0, 400.0, 90_000.0, -STEP, -7200.0]),
+        st.one_of(st.none(), st.floats(0, 1e6), st.sampled_from([0.0, 1e15])),
+        st.one_of(st.none(), st.floats(0, 1e5)),
+        st.one_of(st.none(), st.integers(0, 30)),
+        st.sampled_from([NO_CONTROLS, Controls(pauses=(Pause("kim", NOW),)), Controls(dry_run=True), None]),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(REPORTS, st.sampled_from([SERVICE_LEVEL, THRESHOLD, fixed(7)]))
+def test_whatever_is_reported_in_whatever_order_the_target_is_decided_as_without_a_shadow(reports, rule):
+    """`None` among the controls is a promotion, in which the target is decided by the shadow's rules."""
+    alone = Target(changed(shadowed(rule), shadow=None))
+    beside = Target(shadowed(rule))
+    swapped = False
+    for seconds, backlog, flow, capacity, controls in reports:
+        for target in (alone, beside):
+            target.now = max(target.now + seconds, 1.0)
+            values = {"backlog": backlog, "incoming": flow, "outgoing": flow}
+            samples = tuple(
+                MetricSample(name, target.now, value) for name, value in values.items() if value is not None
+            )
+            seen = None if capacity is None else Capacity(capacity, target.now, ready=max(capacity - 1, 0))
+            target.order(
+                promoted(target) if controls is None and target is beside else controls or NO_CONTROLS
+            )
+            target.decide(MetricsReport("plan", target.now, samples, (), seen))
+        swapped = swapped or controls is None
+        assert beside.beside.warnings == ()
+        assert len(beside.state.shadow) <= MAX_BYTES
+        if not swapped:
+            assert msgspec.json.encode(beside.made) == msgspec.json.encode(alone.made)

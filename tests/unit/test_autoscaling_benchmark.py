@@ -1,0 +1,179 @@
+"""The model behind benchmarks/autoscaling: that its figures are what they are called."""
+
+from math import ceil
+
+import numpy as np
+import pytest
+
+from benchmarks.autoscaling import bound, field, ours, peers, traces, world
+from benchmarks.autoscaling.world import Fleet, Model, Seen, Sight
+
+QUICK = Model(service_rate=2.0, held=4.0, start_up=10, wait=5, maximum=20)
+
+
+class Scripted:
+    """Asks for what is written, by the second of the observation."""
+
+    def __init__(self, script, interval=5):
+        self.interval, self.script, self.seen = interval, script, []
+
+    def see(self, seen):
+        self.seen.append(seen)
+        return self.script.get(int(seen.t), seen.total)
+
+    def miss(self, t, total):
+        self.seen.append(t)
+
+
+def late_one_by_one(arrivals, totals, model):
+    """The same by messages: whole ones, served first in, first out, in the order of the seconds."""
+    events = dict(totals)
+    serving, starting, queue, late, count = events.pop(0), [], [], 0, 0
+    for second in range(len(arrivals) + 500):
+        if second in events:
+            total = serving + len(starting)
+            more = events[second] - total
+            starting += [second + model.start_up] * max(more, 0)
+            for _ in range(max(-more, 0)):
+                if starting:
+                    starting.pop()
+                else:
+                    serving -= 1
+        serving += sum(at <= second for at in starting)
+        starting = [at for at in starting if at > second]
+        if second < len(arrivals):
+            queue += [second] * int(arrivals[second])
+        served, queue = queue[: int(serving * model.service_rate)], queue[int(serving * model.service_rate) :]
+        late += sum(second - came > model.wait for came in served)
+        count += len(served)
+    return late / count
+
+
+def test_late_messages_are_those_that_begin_too_late():
+    arrivals = np.zeros(300)
+    arrivals[:60], arrivals[100:160], arrivals[150:155] = 2.0, 6.0, 30.0
+    script = {30: 4, 80: 2, 150: 8, 165: 5, 250: 1}
+    found = world.run(arrivals, Scripted(script), QUICK, first=1)
+
+    assert 0.1 < found.late < 0.9
+    assert found.late == pytest.approx(late_one_by_one(arrivals, [(0, 1), *script.items()], QUICK))
+
+
+def test_instances_are_billed_from_when_they_are_asked_for():
+    found = world.run(np.ones(100), Scripted({20: 5, 60: 2}), QUICK, first=1)
+
+    assert found.instance_hours * 3600 == 20 * 1 + 40 * 5 + 40 * 2
+    assert (found.actions, found.flaps) == (2, 1)
+
+
+def test_those_that_start_go_first_and_the_newest_before_the_others():
+    fleet = Fleet(2, 10)
+    fleet.ask(5, 0)
+    fleet.ask(7, 4)
+    fleet.ask(4, 5)
+    assert (fleet.total, fleet.ready, fleet.called_ready(10), fleet.called_ready(14)) == (4, 2, 4, 4)
+    fleet.come(10)
+    fleet.ask(1, 11)
+    assert (fleet.total, fleet.ready) == (1, 1)
+
+
+def test_active_messages_wait_or_are_processed():
+    policy = Scripted({})
+    world.run(np.full(100, 2.0), policy, QUICK, first=2)
+
+    assert policy.seen[10].waiting == 0
+    assert policy.seen[10].active == pytest.approx(2.0 * 4.0 / 2.0)
+
+
+def test_what_reaches_the_policy_may_be_old_lost_or_wrong():
+    old, lost, wrong = Scripted({}), Scripted({}), Scripted({})
+    load = np.arange(200.0)
+    world.run(load, old, QUICK, first=2, sight=Sight(age=10))
+    world.run(load, lost, QUICK, first=2, sight=Sight(lost=0.3))
+    world.run(load, wrong, QUICK, first=2, sight=Sight(noise=0.1))
+
+    assert old.seen[10].arrived == load[:40].sum()
+    assert 2 < sum(isinstance(each, float) for each in lost.seen) < 25
+    true = [seen.arrived - seen.completed for seen in wrong.seen]
+    off = [seen.active / value for seen, value in zip(wrong.seen, true, strict=True) if value]
+    assert 0.9 <= min(off) < 0.97
+    assert 1.03 < max(off) <= 1.1
+
+
+def test_no_policy_without_late_messages_is_cheaper_than_the_clairvoyant():
+    load = np.concatenate([np.full(1800, 5.0), np.full(900, 60.0), np.full(1800, 5.0)])
+    model = Model()
+    lowest = bound.instance_hours(load, model)
+    best = min(
+        found.instance_hours
+        for ahead in range(0, 600, 30)
+        if (found := world.run(load, Scripted({1800 - ahead: 6, 2730: 1}, 30), model, first=1)).late == 0
+    )
+
+    assert lowest <= best <= 1.15 * lowest
+
+
+@pytest.mark.parametrize("name", ["aws_elb_requests", "nasa95_web"])
+def test_a_trace_keeps_its_shape_and_is_scaled_to_a_fleet(name):
+    load = traces.load(traces.FOLDER, name, 10.0)
+    again = traces.load(traces.FOLDER, name, 10.0)
+    minutes = load.arrivals[: len(load.arrivals) // 60 * 60].reshape(-1, 60).mean(axis=1)
+
+    assert (load.arrivals == again.arrivals).all()
+    assert load.arrivals.mean() == pytest.approx(80.0, rel=0.01) or minutes.max() == pytest.approx(
+        900, rel=0.1
+    )
+
+
+def seen(active, total, t=0.0, ready=None):
+    return Seen(t, active, 0.0, total if ready is None else ready, total, 0.0, 0.0)
+
+
+def test_the_peers_do_as_their_documents_say():
+    keda = peers.Keda(12.0)
+    assert keda.see(seen(100.0, 8)) == 8  # within the tolerance of a tenth
+    assert keda.see(seen(500.0, 8, 15.0)) == 16  # twice as many at most
+    assert keda.see(seen(12.0, 16, 30.0)) == 16  # the highest recommendation of five minutes
+    assert keda.see(seen(12.0, 16, 316.0)) == 1
+    functions = peers.TargetBased()
+    assert [functions.see(seen(active, 8)) for active in (0.0, 129.0, 1000.0)] == [7, 9, 12]
+    azure = peers.AzureMonitor(100, 10, 600, 300, 1)
+    assert azure.see(seen(900.0, 8, 0.0)) == 9
+    assert azure.see(seen(9000.0, 9, 60.0)) == 9  # the cooldown
+    seed = peers.Seed(500, 100)
+    assert [seed.see(seen(600.0, 3, 60.0 * minute)) for minute in range(6)] == [3, 3, 3, 3, 4, 3]
+
+
+def test_every_policy_of_the_field_runs_and_gives_the_same_twice():
+    load = traces.load(traces.FOLDER, "fb_hadoop_2010", 10.0).arrivals[:2400]
+    for entry in field.FIELD:
+        one, two = (world.run(load, entry.make(load, Model()), Model(), first=8) for _ in range(2))
+        assert one == two
+        assert one.instance_hours > 0
+
+
+def test_bursts_by_the_clock_are_met_once_they_are_known():
+    second = np.arange(2 * 86_400)
+    load = np.where((second % 3600 >= 1980) & (second % 3600 < 2100), 320.0, 60.0)
+    model = Model()
+    policy = ours.service_level()
+    run = world._Run(load, policy, model, 8, Sight())
+    run.replay()
+    due = np.minimum(np.arange(1, len(load) + 1) + model.wait, run.end)
+    late = np.clip(
+        run.arrived[1 : len(load) + 1] - np.maximum(run.begun[due], run.arrived[: len(load)]), 0, None
+    )
+    first, second_day = late[:86_400].sum(), late[86_400:].sum()
+
+    assert first > 0
+    assert second_day < first / 5
+
+
+@pytest.mark.parametrize("condition", field.CONDITIONS, ids=lambda condition: condition.name)
+def test_no_condition_makes_the_rule_collapse(condition):
+    load = traces.load(traces.FOLDER, "nasa95_web", 10.0).arrivals[8 * 3600 : 13 * 3600]
+    found = world.run(load, condition.policy(), condition.model, ceil(load.mean() / 10.0), condition.sight)
+    work = load.sum() / 10.0 / 3600.0
+
+    assert found.instance_hours < 2.6 * work
+    assert found.late < (0.25 if condition.model.wait < 30 or condition.model.start_up > 120 else 0.1)
