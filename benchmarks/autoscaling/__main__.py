@@ -23,9 +23,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.autoscaling import bound, traces, world
+from benchmarks.autoscaling import bound, traces
 from benchmarks.autoscaling.field import CONDITIONS, FIELD
 from benchmarks.autoscaling.plot import draw
+from scaling.advice import world
 
 BOUNDS = Path(__file__).parent / "bounds.json"
 """Lower bounds already worked out, by the load they are of: a linear program of 20,000 slots takes its time."""

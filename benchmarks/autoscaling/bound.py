@@ -9,7 +9,7 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linprog
 
-from benchmarks.autoscaling.world import Model
+from scaling.advice.world import Model
 
 LONG = 3000
 """Slots from which the interior-point method is the faster one."""

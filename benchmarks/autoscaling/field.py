@@ -9,8 +9,9 @@ from math import ceil
 
 import numpy as np
 
-from benchmarks.autoscaling import ours, peers
-from benchmarks.autoscaling.world import Model, Policy, Sight
+from benchmarks.autoscaling import ours
+from scaling.advice import peers
+from scaling.advice.world import Model, Policy, Sight
 from scaling.config.policy import HPA_IN, HPA_OUT, Pace
 
 Maker = Callable[[np.ndarray, Model], Policy]
@@ -41,13 +42,13 @@ def _busiest_minute(arrivals: np.ndarray) -> float:
 
 
 def _target_per_unit() -> Policy:
-    return ours.Shipped("target_per_unit", {"metric": "backlog", "target": 12.0}, out=HPA_OUT, inward=HPA_IN)
+    return ours.shipped("target_per_unit", {"metric": "backlog", "target": 12.0}, out=HPA_OUT, inward=HPA_IN)
 
 
 def _threshold() -> Policy:
     options = {"metric": "backlog", "scale_out_above": "100 * instances", "scale_in_below": "10 * instances"}
     pace = Pace(cooldown=300.0)
-    return ours.Shipped("threshold", options, interval=60, window=600.0, out=pace, inward=pace)
+    return ours.shipped("threshold", options, interval=60, window=600.0, out=pace, inward=pace)
 
 
 FIELD = (

@@ -5,8 +5,9 @@ from math import ceil
 import numpy as np
 import pytest
 
-from benchmarks.autoscaling import bound, field, ours, peers, traces, world
-from benchmarks.autoscaling.world import Fleet, Model, Seen, Sight
+from benchmarks.autoscaling import bound, field, ours, traces
+from scaling.advice import peers, world
+from scaling.advice.world import Fleet, Model, Seen, Sight
 
 QUICK = Model(service_rate=2.0, held=4.0, start_up=10, wait=5, maximum=20)
 

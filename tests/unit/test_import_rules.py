@@ -34,6 +34,7 @@ ON_TOP = {"__main__", "cli", "tidemark_spark", "environment", "local"}
 PURE_FOLDERS = (
     *("consumer.core", "consumer.mapping", "publisher.event_hubs.core", "publisher.service_bus.core"),
     *(
+        "scaling.advice",
         "scaling.analysis",
         "scaling.budget",
         "scaling.config",

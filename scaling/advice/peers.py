@@ -1,4 +1,4 @@
-"""What users have today, transcribed: each is as its own documentation or source says, and no better.
+"""What users have today, transcribed: each is as its own documentation or source says, and no better. Pure.
 
 Sources: docs/service-level.md names them. Every peer sees the true counts of the moment, which in life they do not.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from math import ceil
 
-from benchmarks.autoscaling.world import Seen
+from scaling.advice.world import Seen
 
 
 class Static:

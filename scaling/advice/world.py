@@ -1,4 +1,4 @@
-"""The model of a queue and its instances, by the second: deterministic, first in, first out.
+"""The model of a queue and its instances, by the second: deterministic, first in, first out. Pure.
 
 An instance serves `service_rate` messages a second when it is busy and holds up to `held` at once, so that a message
 takes held / service_rate seconds at least. An instance asked for at t is billed from t and serves from t + `start_up`.
@@ -233,7 +233,7 @@ class _Run:
 def _highest(arrivals: np.ndarray, interval: int) -> np.ndarray:
     """The most arrivals of a second in each interval."""
     padded = np.concatenate([arrivals, np.zeros(-len(arrivals) % interval)])
-    return padded.reshape(-1, interval).max(axis=1)
+    return np.asarray(padded.reshape(-1, interval).max(axis=1))
 
 
 def _flaps(totals: Sequence[tuple[int, int]]) -> int:
