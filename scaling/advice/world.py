@@ -7,6 +7,8 @@ or are processed, as Service Bus does. The wait of a message ends when its proce
 queue is served on for half an hour, unbilled, so that every wait is known.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,6 +17,10 @@ from typing import Protocol
 import numpy as np
 
 AFTER = 1800
+DAY = 86_400
+PIECE = 1 << 22
+"""Seconds of a load that are looked at in one go, so that a year of them fits into memory."""
+
 FLAP = 1800.0
 """Seconds within which a change back counts as a flap."""
 
@@ -128,29 +134,51 @@ def run(
     arrivals: np.ndarray, policy: Policy, model: Model, first: int, sight: Sight | None = None
 ) -> Outcome:
     """Replays one load under one policy, beginning with `first` instances."""
-    return _Run(arrivals, policy, model, first, sight or Sight()).replay()
+    return Run(arrivals, policy, model, first, sight or Sight()).replay().outcome()
 
 
-class _Run:
-    def __init__(self, arrivals: np.ndarray, policy: Policy, model: Model, first: int, sight: Sight) -> None:
+class Run:
+    """One replay. `parts` are (second of the load, second by the clock) where a part without a gap begins: between two
+    parts the clock goes on, and nothing else does. `arrived` and `begun` are counters of messages by the second.
+    """
+
+    def __init__(
+        self,
+        arrivals: np.ndarray,
+        policy: Policy,
+        model: Model,
+        first: int,
+        sight: Sight,
+        parts: Sequence[tuple[int, int]] = ((0, 0),),
+    ) -> None:
         self.length = len(arrivals)
         self.end = self.length + AFTER
-        self.arrived = np.concatenate([[0.0], np.cumsum(np.concatenate([arrivals, np.zeros(AFTER)]))])
-        self.highest = _highest(np.concatenate([arrivals, np.zeros(AFTER)]), policy.interval)
+        self.arrived = np.zeros(self.end + 1)
+        np.cumsum(arrivals, out=self.arrived[1 : self.length + 1])
+        self.arrived[self.length + 1 :] = self.arrived[self.length]
         self.begun = np.zeros(self.end + 1)
-        self.policy, self.model, self.sight = policy, model, sight
+        self.policy, self.model, self.sight, self.parts = policy, model, sight, parts
+        ends = [begin for begin, _ in parts[1:]] + [self.end]
+        self.spans = [(begin, end, clock - begin) for (begin, clock), end in zip(parts, ends, strict=True)]
         self.fleet = Fleet(first, model.start_up)
         self.rng = np.random.default_rng(7)
         self.totals = [(0, first)]
         self.history: list[Seen] = []
 
-    def replay(self) -> Outcome:
-        interval = self.policy.interval
-        for start in range(0, self.end, interval):
-            if start < self.length:
-                self._decide(start)
-            self._serve(start, min(start + interval, self.end))
-        return self._outcome()
+    def replay(self, told: Callable[[int], None] | None = None) -> Run:
+        """To the end; `told` hears of each day that is done, in seconds."""
+        interval, due = self.policy.interval, 0
+        for begin, end, ahead in self.spans:
+            self.ahead = ahead
+            highest = _highest(np.diff(self.arrived[begin : end + 1]), interval).tolist()
+            for start, most in zip(range(begin, end, interval), highest, strict=True):
+                if start < self.length:
+                    self._decide(start)
+                self._serve(start, min(start + interval, end), most)
+                if told is not None and start >= due:
+                    told(start)
+                    due += DAY
+        return self
 
     def _decide(self, now: int) -> None:
         self.fleet.come(now)
@@ -162,7 +190,7 @@ class _Run:
             seen = Seen(seen.t, old.active, old.waiting, seen.ready, seen.total, old.arrived, old.completed)
         total = self.fleet.total
         if self.sight.lost and self.rng.random() < self.sight.lost:
-            self.policy.miss(float(now), total)
+            self.policy.miss(float(now + self.ahead), total)
             return
         wanted = min(max(self.policy.see(seen), self.model.minimum), self.model.maximum)
         if wanted != total:
@@ -177,7 +205,7 @@ class _Run:
             active *= 1.0 + self.sight.noise * (2.0 * self.rng.random() - 1.0)
         fleet = self.fleet
         ready = fleet.called_ready(now + self.sight.early)
-        return Seen(float(now), active, arrived - begun, ready, fleet.total, arrived, completed)
+        return Seen(float(now + self.ahead), active, arrived - begun, ready, fleet.total, arrived, completed)
 
     def _completed(self, now: int) -> float:
         """What was begun a service time ago."""
@@ -188,15 +216,12 @@ class _Run:
         share = before - whole
         return float(self.begun[whole] * (1.0 - share) + self.begun[whole + 1] * share)
 
-    def _serve(self, start: int, end: int) -> None:
+    def _serve(self, start: int, end: int, most: float) -> None:
         fleet, arrived, begun = self.fleet, self.arrived, self.begun
         fleet.come(start)
         rate = self.model.service_rate * (1.0 if self.model.drift is None else self.model.drift(start))
         changes = fleet.next_ready
-        if (
-            begun[start] == arrived[start]
-            and self.highest[start // self.policy.interval] <= fleet.ready * rate
-        ):
+        if most <= fleet.ready * rate and begun[start] == arrived[start]:
             begun[start + 1 : end + 1] = arrived[start + 1 : end + 1]  # nothing ever waits in this interval
             if changes is not None and changes < end:
                 fleet.come(end - 1)
@@ -213,21 +238,26 @@ class _Run:
             served.append(done)
         begun[start + 1 : end + 1] = served
 
-    def _outcome(self) -> Outcome:
-        arrived, begun, length = self.arrived, self.begun, self.length
-        seconds = np.arange(1, length + 1)
-        done = begun[np.minimum(seconds + self.model.wait, self.end)]
-        late = np.clip(arrived[seconds] - np.maximum(done, arrived[seconds - 1]), 0.0, None).sum()
+    def outcome(self) -> Outcome:
+        arrived, length = self.arrived, self.length
+        late = sum(self._late(first) for first in range(0, length, PIECE))
         ends = [at for at, _ in self.totals[1:]] + [length]
         billed = sum(count * (end - at) for (at, count), end in zip(self.totals, ends, strict=True))
         return Outcome(
             length / 3600.0,
-            float(late / arrived[length]),
+            float(late / arrived[length]) if arrived[length] else 0.0,
             billed / 3600.0,
             len(self.totals) - 1,
             _flaps(self.totals),
             self.totals,
         )
+
+    def _late(self, first: int) -> float:
+        """Late messages of those that arrived in the piece of the load that begins with second `first`."""
+        arrived = self.arrived
+        seconds = np.arange(first + 1, min(first + PIECE, self.length) + 1)
+        done = self.begun[np.minimum(seconds + self.model.wait, self.end)]
+        return float(np.clip(arrived[seconds] - np.maximum(done, arrived[seconds - 1]), 0.0, None).sum())
 
 
 def _highest(arrivals: np.ndarray, interval: int) -> np.ndarray:

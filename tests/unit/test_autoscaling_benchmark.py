@@ -158,7 +158,7 @@ def test_bursts_by_the_clock_are_met_once_they_are_known():
     load = np.where((second % 3600 >= 1980) & (second % 3600 < 2100), 320.0, 60.0)
     model = Model()
     policy = ours.service_level()
-    run = world._Run(load, policy, model, 8, Sight())
+    run = world.Run(load, policy, model, 8, Sight())
     run.replay()
     due = np.minimum(np.arange(1, len(load) + 1) + model.wait, run.end)
     late = np.clip(

@@ -110,15 +110,25 @@ def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: 
         total = copy.total
         begun = past.before - copy.waiting
         waiting = copy.waiting + past.arrived
-        served = min(waiting, service * _instance_seconds(copy.starts, total, now, seconds, start_up))
+        served = service * _instance_seconds(copy.starts, total, now, seconds, start_up)
+        if served > waiting:  # noqa: PLR1730 - here and below: a call of min() takes longer
+            served = waiting
         copy.waiting = waiting = waiting - served
-        copy.late = copy.late * keep + served * late_share(past.old - begun, past.old_now - begun - served)
+        late, overdue = past.old - begun, past.old_now - begun - served
+        copy.late *= keep
+        if late > 0.0 or overdue > 0.0:
+            copy.late += served * late_share(late, overdue)
         copy.cost = copy.cost * keep + total * seconds
         copy.starts = settled(copy.starts, now, start_up)
         _, capacity = serving(copy.starts, total, now, start_up)
         exact = need(outlook, carefulness, waiting, capacity * service)
-        copy.needs = remembered(copy.needs, now, min(rounded(exact), most))
-        after = min(step(exact, total, copy.needs, now, start_up), most)
+        wanted = rounded(exact)
+        if wanted > most:  # noqa: PLR1730
+            wanted = most
+        copy.needs = remembered(copy.needs, now, wanted)
+        after = step(exact, total, copy.needs, now, start_up)
+        if after > most:  # noqa: PLR1730
+            after = most
         if after != total:
             copy.starts = changed(copy.starts, total, after, now)
             copy.total = after
@@ -129,13 +139,15 @@ def best(copies: list[Copy], arrived: float, allowed: float, age: float) -> int:
     `age` seconds since the first observation.
     """
     trusted = FIRST_WORTH * FIRST_TIME / (FIRST_TIME + age)
-    return min(
-        range(len(copies)),
-        key=lambda k: score(copies[k], arrived, allowed) + trusted * abs(CAREFULNESS[k] - CAREFULNESS[FIRST]),
-    )
+    scores = [score(copy, arrived, allowed) + trusted * far for copy, far in zip(copies, _FAR, strict=True)]
+    return scores.index(min(scores))
+
+
+_FAR = tuple(abs(degree - CAREFULNESS[FIRST]) for degree in CAREFULNESS)
 
 
 def score(copy: Copy, arrived: float, allowed: float) -> float:
     """Lower is better: the logarithm of the cost, and the price of the late messages."""
     spent = copy.late / (arrived + 1.0) / allowed
-    return log(copy.cost + 1.0) + PRICE * spent + OVER * max(spent - RESERVE, 0.0)
+    beyond = spent - RESERVE
+    return log(copy.cost + 1.0) + PRICE * spent + (OVER * beyond if beyond > 0.0 else 0.0)

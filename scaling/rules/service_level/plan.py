@@ -73,16 +73,20 @@ class Outlook(Struct):
 def need(outlook: Outlook, carefulness: float, waiting: float, capacity: float) -> float:
     """Instances needed, not rounded. `capacity`: messages that the instances there are serve within the start-up time."""
     rate, wait = outlook.expected, outlook.wait
-    ready_for = outlook.careful(carefulness)
+    ready_for = rate + carefulness * outlook.deviation
+    if ready_for < 0.0:  # noqa: PLR1730 - here and below: a call of max() takes longer than the comparison
+        ready_for = 0.0
     left = waiting + rate * outlook.start_up - capacity
-    if left < 0.0:  # noqa: PLR1730 - here and below: a call of max() takes longer than the comparison
+    if left < 0.0:  # noqa: PLR1730
         left = 0.0
     served = ready_for + (left - ready_for * wait * KEEP_UP_WAIT) / outlook.keep_up_time
     hurry = rate + (left - rate * wait * HURRY_WAIT) / outlook.hurry_time
     if hurry > served:  # noqa: PLR1730
         served = hurry
     alone = waiting / wait
-    return (max(served, alone)) / outlook.service
+    if alone > served:  # noqa: PLR1730
+        served = alone
+    return served / outlook.service
 
 
 def waiting_for(outlook: Outlook, carefulness: float, instances: float, capacity: float) -> float:
@@ -102,11 +106,13 @@ def waiting_for(outlook: Outlook, carefulness: float, instances: float, capacity
 def rounded(instances: float) -> int:
     """Whole instances, one at least."""
     whole = ceil(instances - ROUNDING)
-    return max(1, whole)
+    return whole if whole > 1 else 1  # noqa: FURB136 - as above
 
 
 def serving(starts: Starts, total: int, now: float, start_up: float) -> tuple[int, float]:
     """Of `total` instances those that serve now, and the instance-seconds of all of them within the start-up time."""
+    if not starts:
+        return total, total * start_up
     starting, seconds = 0, 0.0
     for asked, count in starts:
         age = now - asked
@@ -168,6 +174,8 @@ def step(exact: float, total: int, needs: Needs, now: float, hold: float) -> int
     if wanted > total:
         small = exact - total < min(SMALL_STEP_OUT * total, MOST_SMALL_STEP)
         return total if small else wanted
+    if needs[0][1] == wanted == total:  # no need of the time kept was higher, and this one is what there is
+        return total
     held = min(highest(needs, now - hold), total)
     if total - held >= max(1.0, SMALL_STEP_IN * total):
         return held
