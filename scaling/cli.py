@@ -225,7 +225,7 @@ def shadow(
     root: Root = ROOT,
     json_: Json = False,  # noqa: FBT002 - a command-line flag
 ) -> None:
-    """What the rules on paper ([targets.NAME.shadow]) would have cost, and whether to switch to them."""
+    """What the rules on paper (a target's table `shadow`) would have cost, and whether to switch to them."""
 
     async def work(autoscaler: Autoscaler) -> tuple[str, dict[str, ShadowView]]:
         told = "" if promote is None else await _promoted(autoscaler, target, promote, by)

@@ -26,12 +26,12 @@ JOBS = {name: f"spark_jobs.{name.replace('-', '_')}.job" for name in SUMMARIES}
 
 # The options that jobs share, by the same names everywhere.
 Output = Annotated[
-    str | None, Option("--output", help="Folder of the results. [default: spark-output/<job>]")
+    str | None, Option("--output", show_default="spark-output/<job>", help="Folder of the results.")
 ]
 Format = Annotated[
     str, Option("--format", envvar="TIDEMARK_SPARK_FORMAT", help="Tables as parquet or delta.")
 ]
-Cores = Annotated[int | None, Option("--cores", min=1, help="Cores in local mode. [default: all]")]
+Cores = Annotated[int | None, Option("--cores", min=1, show_default="all", help="Cores in local mode.")]
 Memory = Annotated[str, Option("--memory", help="Memory of Spark in local mode.")]
 Quarantine = Annotated[
     str | None, Option("--quarantine", help="Folder for what cannot be read; without it, that is an error.")

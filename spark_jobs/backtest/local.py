@@ -117,7 +117,7 @@ def command(
     output: Annotated[Path, Option("--output", help="Folder of report and scores.")] = Path(
         "backtest-output"
     ),
-    processes: Annotated[int | None, Option(min=1, help="Processes. [default: one per core]")] = None,
+    processes: Annotated[int | None, Option(min=1, show_default="one per core", help="Processes.")] = None,
     config: Annotated[Path, Option(help="The configuration with the running policies.")] = Path(
         "tidemark.toml"
     ),

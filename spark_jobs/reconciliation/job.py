@@ -165,7 +165,7 @@ def _dicts(frame: DataFrame) -> list[dict[str, Any]]:
 
 def command(
     capture: Annotated[
-        str | None, Option(help="Folder of the capture files. [default: the hub itself is read]")
+        str | None, Option(show_default="the hub itself is read", help="Folder of the capture files.")
     ] = None,
     consumer_group: Annotated[
         str, Option(help="To read the hub itself with; not the consumer's own.")
@@ -174,7 +174,8 @@ def command(
     since: cli.Since = None,
     until: cli.Until = None,
     grace: Annotated[
-        str | None, Option(help="Events younger than this are not due: 15m. [default: by checkpoint only]")
+        str | None,
+        Option(show_default="by checkpoint only", help="Events younger than this are not due: 15m."),
     ] = None,
     checkpoints: Annotated[  # noqa: FBT002 - a command-line flag
         bool,

@@ -212,9 +212,9 @@ def _rows(
 
 def command(
     input_: Annotated[str, Option("--input", help="Folder or file of the export; a local path or a URL.")],
-    event: Annotated[str | None, Option(help="Name of the event. [default: the only one]")] = None,
+    event: Annotated[str | None, Option(show_default="the only one", help="Name of the event.")] = None,
     measurement: Annotated[
-        str | None, Option(help="Custom measurement to sum up, too. [default: events are counted only]")
+        str | None, Option(show_default="events are counted only", help="Custom measurement to sum up, too.")
     ] = None,
     bin_: Annotated[str, Option("--bin", help="Length of a bin: 1d, 6h, 15m.")] = "1d",
     since: cli.Since = None,

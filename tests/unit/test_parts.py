@@ -6,8 +6,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import typer
+from rich.text import Text
 from typer.testing import CliRunner
 
+from spark_jobs import cli as spark_jobs
 from tidemark.__main__ import PARTS, command_line
 
 ROOT = Path(__file__).parents[2]
@@ -44,6 +47,31 @@ def test_a_module_of_ours_that_is_missing_is_an_error(monkeypatch):
 
     with pytest.raises(ModuleNotFoundError, match="nowhere"):
         command_line()
+
+
+def texts_of(command):
+    """What the help of a command, and of all below it, says, each with its place."""
+    yield command.name, command.help or ""
+    yield from (
+        (f"{command.name} {parameter.name}", getattr(parameter, "help", None) or "")
+        for parameter in command.params
+    )
+    for below in getattr(command, "commands", {}).values():
+        yield from texts_of(below)
+
+
+def test_nothing_that_a_help_says_is_taken_for_markup_and_swallowed():
+    whole = [typer.main.get_command(command_line())]
+    for name, module in {**spark_jobs.JOBS, "backtest, here": "spark_jobs.backtest.local"}.items():
+        job = typer.Typer()
+        job.command(name)(importlib.import_module(module).command)
+        whole.append(typer.main.get_command(job))
+
+    shown = {
+        where: (text, Text.from_markup(text).plain) for command in whole for where, text in texts_of(command)
+    }
+    assert len(shown) > 60
+    assert {where: text for where, (text, plain) in shown.items() if text.replace("\\[", "[") != plain} == {}
 
 
 def test_every_part_is_an_extra_and_the_publisher_brings_no_other_parts_sdks():
