@@ -252,7 +252,10 @@ async def _promoted(autoscaler: Autoscaler, target: str | None, on: bool, by: st
     if policy is None:
         raise ValueError(f"TARGET: found {target!r}; accepted are {', '.join(autoscaler.config.policies)}")
     name, told = named(NOBODY, by or None)
-    return await carry_out(autoscaler, policy, "promote", {"on": on}, by=name, told=told)
+    stored = await autoscaler.ports.states.load(policy.target)
+    seen = shadow_view(policy, stored.state, stored.controls)
+    rules = {"rules": seen.rules} if on and seen is not None and seen.rules is not None else {}
+    return await carry_out(autoscaler, policy, "promote", {"on": on, **rules}, by=name, told=told)
 
 
 @app.command("lint")

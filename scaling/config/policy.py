@@ -196,19 +196,23 @@ class Policy:
     @cached_property
     def shadow_id(self) -> str:
         """By which a shadow is known: another one where anything in it is another. Empty without a shadow."""
-        return "" if self.spec.shadow is None else f"{crc32(msgspec.json.encode(self.spec.shadow)):08x}"
+        return "" if self.spec.shadow is None else _id_of(self.spec.shadow)
 
     @cached_property
     def rules_id(self) -> str:
         """The same of what the shadow is compared with."""
         spec = self.spec
-        own = (spec.rules, spec.minimum, spec.maximum, spec.out, spec.inward)
-        return f"{crc32(msgspec.json.encode(own)):08x}"
+        return _id_of((spec.rules, spec.minimum, spec.maximum, spec.out, spec.inward))
 
     @cached_property
     def memory(self) -> float:
         """How long recommendations are remembered for stabilization, in seconds."""
         return max(self.spec.out.stabilization, self.spec.inward.stabilization)
+
+
+def _id_of(rules: object) -> str:
+    """The same for the same rules, in whatever order the file has their options."""
+    return f"{crc32(msgspec.json.encode(rules, order='deterministic')):08x}"
 
 
 def _tried(spec: PolicySpec, shadow: ShadowSpec, minimum: int, maximum: int) -> PolicySpec:

@@ -112,8 +112,11 @@ def dry_run(controls: Controls, order: Order, policy: Policy, *, by: str, now: f
 
 
 def promote(controls: Controls, order: Order, policy: Policy, *, by: str, now: float) -> tuple[Controls, str]:
-    """`{on: true | false}`: the shadow's rules decide for the target from now on, or the configured ones again."""
-    _only(order, "on", "by")
+    """`{on: true | false}`: the shadow's rules decide for the target from now on, or the configured ones again.
+
+    With `rules`, the shadow that was seen (`Policy.shadow_id`), no other one is promoted.
+    """
+    _only(order, "on", "rules", "by")
     on = order.get("on")
     if not isinstance(on, bool):
         raise OrderError(
@@ -125,6 +128,12 @@ def promote(controls: Controls, order: Order, policy: Policy, *, by: str, now: f
     if policy.promoted is None:
         raise OrderError(
             f"on: there is nothing to promote: tidemark.toml has no usable [targets.{policy.target}.shadow]"
+        )
+    seen = order.get("rules")
+    if seen is not None and seen != policy.shadow_id:
+        raise OrderError(
+            f"rules: found {seen!r}, accepted is '{policy.shadow_id}': the comparison that was seen is of another shadow than "
+            "tidemark.toml has here; look again once it is compared"
         )
     new = Promotion(by, now, policy.shadow_id)
     text = f"shadow promoted, its rules decide; tidemark.toml should follow: {follow_text(policy.target)}"

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -40,14 +41,20 @@ from scaling.model import Capacity, MetricsReport, Reason, ScaleAction, TargetSt
 from scaling.ports import CollectError, Collector, Reading, Scaler, Snapshot
 from scaling.service import messages as codec
 from scaling.service import reading, shell
+from scaling.service.aside import begun
 from scaling.service.deliveries import Deliveries
 from scaling.service.entries import decision_entry, finding_entries
+from scaling.service.paper import Paper
 from scaling.service.shell import ATTEMPTS, Outcome, Ports
-from scaling.shadow.beside import Beside, decided_beside, exchanged, last_said
+from scaling.shadow.beside import Beside, exchanged, last_said
+from scaling.shadow.comparison import promotion_news
 from scaling.window import Window
 
 PURGE_DEADLINE = 30.0
 """Seconds one purge of the log may take: what the checks found waits for it."""
+
+LINT_DEADLINE = 60.0
+"""Seconds to check the rules of one target: those of the package take few, one of the user's own may never end."""
 
 CLOCK_TOLERANCE = 300.0
 """Seconds a report may come from the future; a later one would outrank every true report until then."""
@@ -62,6 +69,7 @@ class Autoscaler:
         self.clock = clock
         self._findings: asyncio.Task[tuple[Finding, ...]] | None = None
         self._told = False
+        self._paper = Paper()
         seconds = reading.round_seconds(config.interval)
         self._readings: Rounds[Collector, Reading | CollectError] = Rounds(seconds, reading.endpoint_of)
         self._capacities: Rounds[Scaler, Capacity | str] = Rounds(seconds, reading.endpoint_of)
@@ -133,7 +141,7 @@ class Autoscaler:
             loaded = await shell.load(self.ports, report.target)
             if already_evaluated(loaded.state, report.at):
                 return await self._decided_before(loaded.state, report)
-            decided = self._decide(policy, loaded, report)
+            decided = await self._decide(policy, loaded, report)
             await shell.append(self.ports, decided.entries)
             try:
                 left_out = await self._save(loaded, decided)
@@ -178,13 +186,14 @@ class Autoscaler:
             return Outcome((codec.encode(pending),), (f"{line}; its action is sent again",))
         return Outcome(lines=(line,))
 
-    def _decide(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> _Decided:
+    async def _decide(self, policy: Policy, loaded: Snapshot, report: MetricsReport) -> _Decided:
         now = self.clock()
         warnings = [f"scaling {policy.target}: stored '{part}' was unreadable" for part in loaded.corrupt]
         controls, before = shell.controls_of(loaded, now), loaded.state
         if "state" in loaded.corrupt:
             before = TargetState(corrupt_since=now)
         known = "controls" not in loaded.corrupt  # or it would look as if a promotion had ended
+        news = promotion_news(policy, before, controls)
         if known:
             before = exchanged(policy, before, controls)
         rules = deciding(policy, controls)
@@ -192,7 +201,7 @@ class Autoscaler:
         readable = state.capacity if state.capacity_error is None else None
         found = pursue(rules, state, readable, now=now, controls=controls)
         state = found.state
-        if (text := not_lasting(policy, before, state, now=now)) is not None:
+        if (text := not_lasting(rules, before, state, now=now)) is not None:
             found = msgspec.structs.replace(found, findings=(*found.findings, (Reason.OVER_BUDGET, text)))
         identity = decision_id(report.target, report.at)
         recommendation = decide(rules, windows, state, now=now, controls=controls, decision_id=identity)
@@ -204,7 +213,7 @@ class Autoscaler:
             after = msgspec.structs.replace(after, pending=action)
         shadow = Beside(state.shadow)
         if known:
-            shadow = decided_beside(policy, windows, state, recommendation, controls=controls)
+            shadow = await self._paper.decided(policy, windows, state, recommendation, controls=controls)
         after = msgspec.structs.replace(after, shadow=shadow.shadow)
         entry = decision_entry(
             report,
@@ -214,7 +223,7 @@ class Autoscaler:
             shadow.said,
         )
         again = found.emit if found.emit is not None and after.pending == found.emit else None
-        noted = finding_entries("scaling", policy.target, report.at, found, state.expected)
+        noted = finding_entries("scaling", policy.target, report.at, found, state.expected, news)
         warnings += [each.line for each in noted if each.kind is LogKind.VERIFY]
         warnings += shadow.warnings
         return _Decided(after, windows, action or again, (*noted, entry), tuple(warnings))
@@ -295,7 +304,15 @@ async def _linted(config: Config) -> tuple[Finding, ...]:
     """A policy at a time: a thread that computes holds up the others of its process."""
     found = list(config.findings)
     for policy in config.policies.values():
-        found += await asyncio.to_thread(lint, policy)
+        try:
+            async with asyncio.timeout(LINT_DEADLINE):
+                found += await begun(partial(lint, policy), f"lint {policy.target}")[1]
+        except TimeoutError:
+            text = f"targets.{policy.target}: cannot be checked: no answer of its rules within {LINT_DEADLINE:g} s"
+            found.append(Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text))
+        except Exception as error:  # noqa: BLE001 - a rule that tried to end the process
+            text = f"targets.{policy.target}: cannot be checked: {told(error)}"
+            found.append(Finding(Severity.ERROR, "rule_breaks_lint", policy.target, text))
     return tuple(finding for finding in found if finding.severity is not Severity.NOTE)
 
 

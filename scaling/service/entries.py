@@ -32,10 +32,13 @@ def decision_entry(
 
 
 def finding_entries(
-    where: str, target: str, at: float, found: Review, current: int | None
+    where: str, target: str, at: float, found: Review, current: int | None, promotion: str | None = None
 ) -> tuple[LogEntry, ...]:
-    """The rows of what was found out about a target: an effect nobody recorded, and the findings in words."""
+    """The rows of what was found out about a target: an effect nobody recorded, the findings in words, and what became of a
+    `promotion`.
+    """
     effects = () if found.effect is None else (effect_entry(found.effect),)
+    told = found.findings if promotion is None else (*found.findings, ("promote", promotion))
     findings = (
         LogEntry(
             target=target,
@@ -46,7 +49,7 @@ def finding_entries(
             reason=reason,
             current=current,
         )
-        for index, (reason, text) in enumerate(found.findings)
+        for index, (reason, text) in enumerate(told)
     )
     return (*effects, *findings)
 

@@ -35,7 +35,7 @@ from scaling.model import (
 )
 from scaling.rules.service_level.plan import changed, serving, settled
 from scaling.shadow import queue as imagined
-from scaling.shadow.memory import MAX_BYTES, Shadow, Tally, decode, encode
+from scaling.shadow.memory import MAX_BYTES, Shadow, Tally, decode, encode, sides
 from scaling.window import Window
 
 GAP = 3.5
@@ -109,7 +109,7 @@ def decided_beside(
 
 def _begun(policy: Policy, state: TargetState, promoted: bool) -> Shadow:  # noqa: FBT001 - one of two roles
     """What is remembered; anew where the rules on either side are other ones than before."""
-    rules = f"{policy.shadow_id}-{policy.rules_id}{'+' if promoted else ''}"
+    rules = sides(policy, promoted=promoted)
     shadow = decode(state.shadow)
     if shadow is None or (shadow.rules and shadow.rules != rules):
         shadow = Shadow(promoted=promoted)
@@ -134,7 +134,12 @@ class _OnPaper:
         self.target, self.shadow, self.made = policy, shadow, made
         self.queue = _queue(policy)
         self.policy = _without_foreign_plateau(policy if shadow.promoted else policy.shadow, self.queue)
-        self.windows, self.state = dict(windows), state
+        # Lists of their own: what a rule on paper writes into them must not be decided by, nor saved.
+        self.windows = {
+            name: structs.replace(window, times=[*window.times], values=[*window.values])
+            for name, window in windows.items()
+        }
+        self.state = state
         self.seen = self.windows
         """The windows as they would be."""
         self.capacity, self.expected = state.capacity, state.expected

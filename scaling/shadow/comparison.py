@@ -9,7 +9,7 @@ from scaling.config.policy import Policy, QueueSpec
 from scaling.decision.orders import follow_text, standing
 from scaling.model import Controls, TargetState
 from scaling.shadow import queue as imagined
-from scaling.shadow.memory import Shadow, Tally, decode
+from scaling.shadow.memory import Shadow, Tally, decode, sides
 
 DAY = 86_400.0
 
@@ -26,13 +26,16 @@ WORTH = 0.01
 class ShadowView(Struct, frozen=True):
     """The rules on paper of one target, as the HTTP API and `tidemark shadow` show them.
 
-    `on_paper` is `shadow`, or `configured` while the shadow is promoted (`promoted_by`, `promoted_at`). `current` is
+    `rules` is the shadow that was last decided on paper, which an order to promote it names. `on_paper` is `shadow`, or
+    `configured` while the shadow is promoted (`promoted_by`, `promoted_at`). `current` is
     the imagined capacity, `desired`, `reason` and `line` are of the last decision on paper. The comparison is since
-    `since`, over `seconds` that were seen: hours of capacity units of the rules that decide and of those on paper, the
+    `since`, over `seconds` that were seen: hours of capacity units (`unit`) of the rules that decide and of those on paper, the
     share of messages that waited longer than `wait` (null where it is not known) beside the `allowed` one, and the share
     of decisions that wanted the same capacity. `switch` says whether to exchange them, `advice` why.
     """
 
+    rules: str | None
+    unit: str
     on_paper: str
     promoted_by: str | None
     promoted_at: float | None
@@ -59,12 +62,16 @@ def shadow_view(policy: Policy, state: TargetState, controls: Controls) -> Shado
     if policy.shadow is None or policy.spec.shadow is None:
         return None
     queue, promoted = policy.spec.shadow.queue, standing(policy, controls)
-    shadow = decode(state.shadow) or Shadow()
+    stored = decode(state.shadow) or Shadow()
+    told = stored.rules in {"", sides(policy, promoted=promoted is not None)}
+    shadow = stored if told else Shadow(known=stored.known)  # figures of other rules are none of these
     tally, last = shadow.tally, shadow.last
     late = _late(tally) if queue is not None else None
     unit = "RU/s-hours" if policy.spec.scaler == "cosmos_throughput" else "instance-hours"
     switch, advice = _advice(tally, queue, unit, promoted=promoted is not None)
     return ShadowView(
+        rules=stored.rules.partition("-")[0] or None,
+        unit=unit,
         on_paper="configured" if promoted is not None else "shadow",
         promoted_by=promoted.by if promoted is not None else None,
         promoted_at=promoted.at if promoted is not None else None,
@@ -165,3 +172,19 @@ def promotion_warning(policy: Policy, controls: Controls) -> str | None:
         f"{target}: its shadow decides, promoted by {promoted.by}, and tidemark.toml says otherwise: "
         f"{follow_text(policy.target)}"
     )
+
+
+def promotion_news(policy: Policy, state: TargetState, controls: Controls) -> str | None:
+    """What tidemark.toml has made of a promotion since the last decision (`state` is of then); None where it is as it was,
+    or where an order changed it, which is in the log.
+    """
+    promoted, shadow, last = controls.promoted, decode(state.shadow), state.last
+    if promoted is None or last is None or promoted.at > last.at:
+        return None
+    before, now = shadow is not None and shadow.promoted, standing(policy, controls) is not None
+    if before and not now:
+        lost = "has other rules now" if policy.spec.shadow is not None else "is not in tidemark.toml any more"
+        return f"the shadow that {promoted.by} promoted {lost}: the configured rules decide"
+    if now and not before:
+        return f"tidemark.toml has the shadow again that {promoted.by} promoted: its rules decide"
+    return None

@@ -11,14 +11,17 @@ from math import isfinite
 import msgspec
 from msgspec import Struct, field
 
+from scaling.config.policy import Policy
 from scaling.log_entry import ShadowSaid
 from scaling.model import EffectRecord
 from scaling.spent import Spent
 
 VERSION = 1
 
-MAX_BYTES = 32_768
-"""No memory is larger. One of two `service_level` rules takes 12 KB; the row of a target holds 1 MiB."""
+MAX_BYTES = 65_536
+"""No memory is larger: 175 KB of the row of a target, which holds 1 MiB. One of a `service_level` rule takes 12 KB, of four,
+with long windows and a long stabilization, 40 KB.
+"""
 
 
 class Tally(Struct, array_like=True):
@@ -71,6 +74,11 @@ class Shadow(Struct, array_like=True):
     tally: Tally = field(default_factory=Tally)
     last: ShadowSaid | None = None
     spent: Spent | None = None
+
+
+def sides(policy: Policy, *, promoted: bool) -> str:
+    """By which a comparison is known (`Shadow.rules`): of which shadow it is, beside which rules, and who decides."""
+    return f"{policy.shadow_id}-{policy.rules_id}{'+' if promoted else ''}"
 
 
 _encoder = msgspec.msgpack.Encoder()

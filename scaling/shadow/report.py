@@ -44,7 +44,8 @@ def show(console: Console, views: Mapping[str, ShadowView]) -> None:
 
 
 def _table(views: Mapping[str, ShadowView]) -> Table:
-    table = Table("target", "rules", "now", "wanted", "instance-hours", "late", "agree", "since")
+    units = " or ".join(sorted({view.unit for view in views.values()}))
+    table = Table("target", "rules", "now", "wanted", units, "late", "agree", "since")
     for name, view in views.items():
         since = "" if view.since is None else f"{time_text(view.since)}, {duration_text(view.seconds)} seen"
         decides, paper = (

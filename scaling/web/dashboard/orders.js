@@ -46,9 +46,10 @@ const ORDERS = {
     submit: "Apply",
     fields: (view) => [
       h("p", {}, view.shadow.advice),
+      h("input", { name: "rules", type: "hidden", value: view.shadow.rules ?? "" }),
       field("From now on", choices("on", [["true", "promote: the shadow's rules decide"], ["false", "withdraw: the configured rules decide"]], view.shadow.promoted_by ? "false" : "true"), "within the target's own bounds; tidemark.toml should follow"),
     ],
-    body: (data) => ({ on: JSON.parse(data.get("on")) }),
+    body: (data) => ({ on: JSON.parse(data.get("on")), rules: data.get("rules") || null }),
   },
 };
 

@@ -13,7 +13,7 @@ const partText = (share) => (share === null ? UNKNOWN : `${Number((share * 100).
 function comparisonTable(shadow) {
   const [live, paper] = shadow.on_paper === "configured" ? ["shadow", "configured"] : ["configured", "shadow"];
   const row = (name, hours, late) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { className: "num" }, numberText(hours)), h("td", { className: "num" }, partText(late)));
-  const heads = ["rules", "instance-hours", shadow.wait === null ? "late" : `later than ${durationText(shadow.wait)}`];
+  const heads = ["rules", shadow.unit, shadow.wait === null ? "late" : `later than ${durationText(shadow.wait)}`];
   return h("table", {},
     h("thead", {}, h("tr", {}, heads.map((name, index) => h("th", { scope: "col", className: index ? "num" : "" }, name)))),
     h("tbody", {}, row(`${live}, deciding`, shadow.live_hours, shadow.live_late), row(`${paper}, on paper`, shadow.paper_hours, shadow.paper_late)));

@@ -296,6 +296,17 @@ def test_promoting_is_an_order_that_is_told_and_undone(tmp_path, trying):
     assert "shadow (on paper)" in words(run(tmp_path, "shadow"))
 
 
+def test_a_shadow_that_the_app_has_not_compared_is_not_promoted(tmp_path, trying):
+    """The file of this machine is not the one that is deployed."""
+    trying.policy = policy(shadow=ShadowSpec(rules=(fixed(9),), minimum=1, maximum=10))
+
+    result = run(tmp_path, "shadow", "plan", "--promote", "--by", "kim")
+
+    assert result.exit_code == 2
+    assert "the comparison that was seen is of another shadow than tidemark.toml has here" in words(result)
+    assert asyncio.run(trying.entries("control")) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

@@ -1,6 +1,7 @@
 """A shadow in the whole autoscaler: one row of the log, one row of state, orders over HTTP, and replay as before."""
 
 import json
+import threading
 
 import msgspec
 import pytest
@@ -8,8 +9,8 @@ from msgspec import structs
 
 from foundation.keys import TooLargeError
 from scaling.analysis.replay import decode_inputs, replay, same
-from scaling.config.policy import ShadowSpec
-from scaling.model import Controls, Reason
+from scaling.config.policy import RuleSpec, ShadowSpec
+from scaling.model import Controls, Reason, Verdict
 from scaling.shadow.memory import decode
 from scaling.storage.rows import controls_row, read_controls, target_row
 from scaling.web import api
@@ -184,6 +185,110 @@ async def test_a_misbehaving_shadow_is_a_warning_of_the_function(world, monkeypa
 
     assert outcome.warnings == ("shadow plan: ZeroDivisionError: broken; it begins anew",)
     assert (await world.entries("decision"))[-1].shadow is None
+
+
+class Stuck:
+    """A rule that waits until it is let go, or tries to end the process."""
+
+    free = threading.Event()
+
+    def __init__(self, *, how):
+        self.how = how
+
+    def evaluate(self, view):
+        if self.how == "exit":
+            raise SystemExit(3)
+        assert self.free.wait(60.0)
+        return Verdict(view.current + 1, Reason.SCALE_OUT)
+
+
+def trying(how):
+    rule = RuleSpec(type=f"{__name__}:Stuck", name="stuck", options={"how": how})
+    return World(policy(shadow=ShadowSpec(rules=(rule,), minimum=1, maximum=10)))
+
+
+async def test_a_rule_on_paper_that_hangs_is_left_out_until_it_answers_and_holds_nobody_up(monkeypatch):
+    monkeypatch.setattr("scaling.service.paper.PAPER_DEADLINE", 0.05)
+    Stuck.free.clear()
+    world, alone = trying("hang"), World(policy())
+    process = world.autoscaler()
+    told = []
+
+    async def minute():
+        alone.clock.now = world.clock.now = world.clock.now + 60.0
+        await alone.tick()
+        await alone.decide()
+        (message,) = (await process.collect()).messages
+        return (await process.evaluate(message)).warnings
+
+    try:
+        for _ in range(6):
+            told += await minute()
+    finally:
+        Stuck.free.set()
+
+    assert told == ["shadow plan: no answer within 0.05 s; left out until it answers"]
+    made = [entry.recommendation for entry in await world.entries("decision")]
+    assert made == [entry.recommendation for entry in await alone.entries("decision")]
+    assert len(made) == 6
+
+    for thread in threading.enumerate():
+        if thread.name == "shadow plan":
+            thread.join(60.0)
+    monkeypatch.setattr("scaling.service.paper.PAPER_DEADLINE", 60.0)
+    assert await minute() == ()
+    assert (await world.entries("decision"))[-1].shadow is not None
+
+
+async def test_a_rule_on_paper_that_ends_the_process_ends_nothing():
+    world = trying("exit")
+
+    await world.tick()
+    outcome = await world.decide()
+
+    assert outcome.warnings == ("shadow plan: RuntimeError: it raised SystemExit(3); it begins anew",)
+    assert len(await world.entries("decision")) == 1
+
+
+@pytest.mark.parametrize(
+    ("how", "why"), [("hang", "no answer of its rules within 0.05 s"), ("exit", "SystemExit")]
+)
+async def test_a_rule_that_never_answers_the_checks_does_not_keep_the_status_back(monkeypatch, how, why):
+    monkeypatch.setattr("scaling.service.autoscaler.LINT_DEADLINE", 0.05 if how == "hang" else 60.0)
+    Stuck.free.clear()
+    process = trying(how).autoscaler()
+    try:
+        answer = await api.status(process)
+    finally:
+        Stuck.free.set()
+
+    (problem,) = json.loads(answer.body)["problems"]
+    assert problem.startswith("error: targets.plan: cannot be checked: ")
+    assert why in problem
+    await process.aclose()
+
+
+async def test_the_log_tells_when_the_file_ends_a_promotion_and_when_it_brings_it_back(world):
+    await world.pass_minutes(4)
+    await ordered(world, True)
+    await world.pass_minutes(3)
+    assert await world.entries("verify") == []
+
+    for tried in (structs.replace(TRIED, rules=(fixed(7),)), TRIED, None):
+        world.policy = changed(world.policy, shadow=tried)
+        await world.pass_minutes(2)
+
+    assert [(entry.reason, entry.line) for entry in await world.entries("verify")] == [
+        (
+            "promote",
+            "scaling plan: the shadow that kim promoted has other rules now: the configured rules decide",
+        ),
+        ("promote", "scaling plan: tidemark.toml has the shadow again that kim promoted: its rules decide"),
+        (
+            "promote",
+            "scaling plan: the shadow that kim promoted is not in tidemark.toml any more: the configured rules decide",
+        ),
+    ]
 
 
 def test_orders_of_earlier_releases_are_read():

@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from scaling.config.policy import Pace, Plateau, QueueSpec, RuleSpec
+from foundation.errors import OrderError
+from scaling.config.policy import EFFECTS_KEPT, Pace, Plateau, QueueSpec, RuleSpec
 from scaling.decision.orders import ORDERS
 from scaling.model import (
     NO_CONTROLS,
     Capacity,
     Controls,
+    EffectRecord,
     MetricSample,
     MetricsReport,
     Override,
@@ -27,6 +29,7 @@ from scaling.rules.service_level import memory as service_level
 from scaling.shadow import memory
 from scaling.shadow.beside import decided_beside
 from scaling.shadow.memory import MAX_BYTES, Shadow, decode, encode
+from scaling.shadow.queue import APART
 from tests.runner_support import NOW, THRESHOLD, changed
 from tests.shadow_support import SERVICE, SERVICE_LEVEL, STEP, Target, fixed, shadowed
 
@@ -220,6 +223,9 @@ class Evil:
     def evaluate(self, view):
         if self.how == "raise":
             raise ValueError("password=hunter2hunter2")
+        if self.how == "write":
+            for window in view.windows.values():
+                window.values[:] = [0.0] * len(window.values)
         return Verdict(view.current, Reason.WITHIN_TARGET)
 
 
@@ -227,7 +233,7 @@ def evil(how: str) -> RuleSpec:
     return RuleSpec(type=f"{__name__}:Evil", name="evil", options={"how": how})
 
 
-@pytest.mark.parametrize("how", ["raise", "hoard", "die"])
+@pytest.mark.parametrize("how", ["raise", "hoard", "die", "write"])
 def test_whatever_a_rule_on_paper_does_the_target_is_decided_as_without_it(how):
     alone = Target(changed(shadowed(THRESHOLD), shadow=None), rate=waves)
     beside = Target(shadowed(evil(how)), rate=waves)
@@ -236,6 +242,7 @@ def test_whatever_a_rule_on_paper_does_the_target_is_decided_as_without_it(how):
         beside.step()
         assert msgspec.json.encode(beside.made) == msgspec.json.encode(alone.made)
         assert structs.replace(beside.state, shadow=b"") == alone.state
+        assert beside.windows == alone.windows
         assert len(beside.state.shadow) <= MAX_BYTES
 
 
@@ -258,8 +265,8 @@ def test_a_rule_on_paper_that_remembers_too_much_is_told_and_forgets():
         target.step()
         told += target.beside.warnings
 
-    assert len(told) == 2
-    assert "of which 32768 are kept at most" in told[0]
+    assert len(told) == 1
+    assert "of which 65536 are kept at most" in told[0]
     assert target.shadow.capacity == 4
 
 
@@ -309,6 +316,23 @@ def test_what_is_remembered_stays_bounded():
         sizes.append(len(target.state.shadow))
 
     assert max(sizes) < 16_000
+
+
+def test_four_rules_that_learn_fit_with_long_windows_and_a_long_stabilization():
+    rules = [structs.replace(SERVICE_LEVEL, name=f"rule {index}") for index in range(4)]
+    target = Target(shadowed(*rules, live=(fixed(14),)), current=14, rate=waves)
+    target.steps(2 * HOUR)
+    effect = EffectRecord(NOW, 3, 4, 123.4, "plan-orders@20270115T080000.000Z")
+
+    busy = structs.replace(
+        target.shadow,
+        apart=[(NOW + index / 3, 1000 + index, -index) for index in range(APART)],
+        recommendations=tuple((NOW + index / 3, index) for index in range(4 * HOUR)),
+        effects=(effect,) * EFFECTS_KEPT,
+    )
+
+    assert len(busy.memories) == 4
+    assert len(encode(busy)) < MAX_BYTES
 
 
 def test_other_rules_begin_a_new_comparison():
@@ -462,3 +486,23 @@ def test_whatever_is_reported_in_whatever_order_the_target_is_decided_as_without
         assert len(beside.state.shadow) <= MAX_BYTES
         if not swapped:
             assert msgspec.json.encode(beside.made) == msgspec.json.encode(alone.made)
+
+
+# -- what the file makes of a promotion
+
+
+def test_the_order_of_options_in_the_file_makes_no_other_shadow():
+    there = structs.replace(SERVICE_LEVEL, options=dict(reversed(SERVICE_LEVEL.options.items())))
+
+    assert shadowed(there).shadow_id == shadowed(SERVICE_LEVEL).shadow_id
+    assert shadowed(fixed(3), live=(there,)).rules_id == shadowed(fixed(3), live=(SERVICE_LEVEL,)).rules_id
+    assert shadowed(fixed(3)).shadow_id != shadowed(fixed(4)).shadow_id
+
+
+def test_only_the_shadow_that_was_seen_is_promoted():
+    made = shadowed(fixed(9))
+    order = {"on": True, "rules": made.shadow_id}
+
+    assert ORDERS["promote"](NO_CONTROLS, order, made, by="kim", now=NOW)[0].promoted.rules == made.shadow_id
+    with pytest.raises(OrderError, match="of another shadow than"):
+        ORDERS["promote"](NO_CONTROLS, order, shadowed(fixed(8)), by="kim", now=NOW)

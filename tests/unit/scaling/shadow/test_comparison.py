@@ -170,3 +170,27 @@ def test_targets_are_named_as_they_are_configured():
     assert those_with_shadows(policies, "bare") == {}
     with pytest.raises(ValueError, match="found 'plam'; did you mean 'plan'"):
         those_with_shadows(policies, "plam")
+
+
+def test_figures_of_another_shadow_are_not_told_as_those_of_this_one():
+    """After a new deployment, until its first report: nothing is known of the rules it has."""
+    of_others = Shadow(
+        rules=f"{MADE.shadow_id}-{MADE.rules_id}", capacity=6, tally=Tally(seconds=9 * DAY, decisions=9)
+    )
+    state = TargetState(shadow=encode(of_others))
+    now = shadowed(fixed(3))
+
+    assert shadow_view(MADE, state, NO_CONTROLS).seconds == 9 * DAY
+    view = shadow_view(now, state, NO_CONTROLS)
+    assert (view.seconds, view.current, view.agreed) == (0.0, None, None)
+    assert view.rules == MADE.shadow_id != now.shadow_id
+
+
+def test_request_units_are_not_called_instances():
+    view = seen(policy=changed(MADE, scaler="cosmos_throughput"))
+
+    assert view.unit == "RU/s-hours"
+    assert "RU/s-hours a day" in view.advice
+    shown = StringIO()
+    show(Console(file=shown, width=300), {"flights": view})
+    assert "instance-hours" not in shown.getvalue()
