@@ -13,6 +13,9 @@ in units of capacity times hours, with T hours to go.
 What is there is taken back only beyond twice the pace (or a quarter more than the share), so that what was just allowed
 is not taken back by the next report. Where hours are billed at their highest capacity, the present hour is paid for:
 nothing is taken back before its last minutes, and more than its highest capacity costs the whole hour.
+
+Request units in step with instances can be taken back only after these are gone, and no budget of theirs sends them
+away. So no more is allowed than can be kept until midnight.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from scaling.budget.expected import Need, need_of
 from scaling.budget.spending import HOUR, hour_of, spent_by
 from scaling.config.policy import Budget, Policy
 from scaling.model import TargetState
+from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
 from scaling.spent import Spent
 
 OUT_PART, KEEP_PART = 1 / 3, 1 / 6
@@ -37,6 +41,9 @@ ONE_STEP = 1.0
 """Hours of one step above the minimum that D has to pay for."""
 
 KEEP_SHARE = 1.25
+
+ALL_OF_IT = 1.0
+"""Of the time that is left, what D has to pay for where nothing can be taken back before instances are gone."""
 
 REPORTS = 2.0
 """Collection intervals that D has to pay for at least: what is decided now has its effect after the next one."""
@@ -185,6 +192,8 @@ def allowance_of(policy: Policy, state: TargetState, *, now: float) -> Allowance
     kept = max(1.0 if budget.hourly else KEEP_LEAST, REPORTS * _interval(policy) / HOUR)
     keep = Side(KEEP_PART, kept, kept, KEEP_SHARE)
     out = Side(OUT_PART, max(OUT_LEAST, kept), max(ONE_STEP, kept))
+    if any(isinstance(rule, RequestUnitsForRateRule) for rule in policy.flat_rules):
+        out = Side(ALL_OF_IT, rest.hours, rest.hours)
     return Allowance(
         budget, spent, ends, rest, out, keep, rest.most(policy.maximum, out), rest.most(policy.maximum, keep)
     )

@@ -42,7 +42,7 @@ from scaling.model import (
     ScaleAction,
     TargetState,
 )
-from scaling.rules.combine import PROBLEMS
+from scaling.rules.combine import PROBLEMS, objection_of
 from scaling.window import Window
 
 
@@ -201,6 +201,12 @@ class _Case(Situation):
             else:
                 flips = (Flip("budget", ">=", allowance.takes_keep(current), ruled.reason),)
             limit = Limit(Reason.OVER_BUDGET, current, kept, allowance.text())
+            # It would be asked before the action is carried out, too: an order that must not be is none.
+            if needed := objection_of(self.policy.rules, self.view, kept):
+                if ruled.acts:
+                    return ruled
+                limits = (limit, Limit(Reason.LOCK_STEP, kept, current, needed))
+                return self._hold(Reason.OVER_BUDGET, flips, self.verdict.note, limits=limits)
             return self._to_bound(kept, Reason.OVER_BUDGET, flips, (limit,))
         if self.unpaid_floor is not None and current == self.low:
             flips = blockers.budget_flips(self, allowance, Reason.BELOW_MINIMUM)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, RuleSpec
+from scaling.config.policy import Budget, MetricSpec, Pace, Policy, PolicySpec, RuleSpec
 from scaling.decision.decide import decide
 from scaling.decision.lock_step import as_seen, capacities, objection
 from scaling.decision.pending_action import record_effect, refusal
@@ -390,3 +390,26 @@ def test_a_forecast_raises_request_units_before_its_instances_come_and_lowers_th
     assert there.index(max(there)) <= demands.index(max(demands))
     assert demands[-1] < 8 * UNIT
     assert there[-1] == demands[-1]
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 400), st.integers(1, 10)), min_size=1, max_size=8), st.floats(1.0, 6.0)
+)
+def test_a_budget_of_request_units_lasts_the_day_though_nothing_is_taken_from_under_instances(loads, times):
+    """What instances need cannot be taken back: so no more is ever allowed than lasts to midnight."""
+    budget = Budget(amount=24 * UNIT * times, unit="request_unit_hours", hourly=True)
+    simulation = Simulation(1)
+    simulation.now = START // 86_400 * 86_400 - 60
+    simulation.targets["ru"].policy = ru_policy(budget=budget, minimum=UNIT)
+    by_minute = [instances for minutes, instances in loads for _ in range(minutes)]
+    hours: dict[int, int] = {}
+    for minute in range(1440):
+        simulation.load(by_minute[minute % len(by_minute)])
+        tick(simulation)
+        hour = minute // 60
+        hours[hour] = max(hours.get(hour, 0), simulation.there)
+        assert simulation.demand <= simulation.there
+
+    assert sum(hours.values()) <= budget.amount + 1
+    assert Reason.ACTION_PENDING not in simulation.reasons  # nothing is ordered that could not be carried out

@@ -168,6 +168,27 @@ def test_at_midnight_the_budget_is_new():
     assert decide(budgeted(), windows, after, now=MIDNIGHT + DAY).desired == 4
 
 
+def test_request_units_that_instances_need_are_not_ordered_away():
+    sizing = RuleSpec(
+        type="request_units_for_rate",
+        name="sizing",
+        options={"consumers": "backlog", "rate": 1000, "ru_per_record": 6, "headroom": 1},
+    )
+    spending = {"spent": known(60_000.0, current=30_000, now=NINE + 3500, hour=NINE, peak=30_000)}
+    budget = Budget(amount=48_000.0, unit="request_unit_hours", hourly=True)
+    given = budgeted(budget=budget, minimum=400, maximum=90_000, rules=(sizing,))
+
+    def decided(instances):
+        windows = {"backlog": full(instances, now=NINE + 3500, count=2)}
+        return decide(given, windows, at(30_000, now=NINE + 3500, **spending), now=NINE + 3500)
+
+    assert (decided(5.0).reason, decided(5.0).desired) == (Reason.OVER_BUDGET, 30_000)
+    assert decided(5.0).limits[1] == Limit(
+        Reason.LOCK_STEP, 400, 30_000, "5 x 1000 records/s x 6 RU = 30000 RU/s are needed still"
+    )
+    assert (decided(2.0).reason, decided(2.0).desired) == (Reason.SCALE_IN, 12_000)
+
+
 # -- counting, and the warning, as reports come
 
 
