@@ -43,3 +43,10 @@ def test_a_budget_beyond_the_maximum_is_noted():
         "instance-hours"
     )
     assert texts("idle_budget", 959.0) == []
+
+
+def test_money_is_told_as_money_and_no_budget_has_no_floors_to_pay_for():
+    [text] = texts("unpaid_floor", budget=Budget(amount=7.0, unit="money", price=0.1))
+
+    assert "take 7.4 on the dearest day, and budget is 7:" in text
+    assert texts("unpaid_floor", budget=None) + texts("rule_breaks_lint", budget=None) == []

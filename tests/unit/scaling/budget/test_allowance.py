@@ -11,6 +11,7 @@ from scaling.rules.service_level import memory
 from scaling.rules.service_level.memory import Calendar, Learned, Memory
 from scaling.spent import Spent
 from tests.budget_support import DAY, HOUR, MIDNIGHT, budgeted
+from tests.runner_support import metric
 
 HOURLY = Budget(amount=48_000.0, unit="request_unit_hours", hourly=True)
 
@@ -260,3 +261,50 @@ def test_with_a_forecast_it_warns_of_what_is_expected():
         "the budget will not last: 8 of 78 instance-hours spent today; as far as it is expected the other 16.0 h take "
         "124, and 70 are left"
     )
+
+
+# -- edges
+
+
+def test_plenty_allows_the_maximum_itself():
+    made = allowed(0.0, 0, amount=1e6)
+
+    assert (made.out, made.keep) == (40, 40)
+
+
+def test_late_in_the_day_what_is_kept_is_paid_for_five_minutes_at_least():
+    assert allowed(47.0, 23.95, amount=48.05, current=9).keep == 1 + 20  # one and a bit, over three minutes
+    assert allowed(46.0, 23.5, amount=47.5, current=13).keep == 1 + 12  # one, over five minutes
+
+
+def test_reports_that_come_seldom_are_paid_for_until_the_next_but_one():
+    seldom = {"metrics": {"backlog": metric(span=7200.0, interval=1800.0, min_samples=1)}}
+
+    assert allowed(46.0, 22, amount=48.0 + 6.0, **seldom).out == 1 + 6  # six above the minimum, for an hour
+    assert allowed(46.0, 22, amount=48.0 + 6.0, current=9, **seldom).keep == 1 + 6
+
+
+def test_an_hour_closes_earlier_where_reports_come_seldom():
+    seldom = {"metrics": {"backlog": metric(span=1200.0, interval=600.0, min_samples=1)}}
+
+    assert of_hour(60_000.0, 12.6, peak=5000, current=5000, **seldom).keep == 5000
+    assert of_hour(60_000.0, 12.7, peak=5000, current=5000, **seldom).keep == 400
+
+
+def test_a_step_of_the_platform_is_one_step_however_many_units_it_is():
+    """At midnight, for an hour: the one above the minimum that is rounded up to a whole one."""
+    given = {"budget": HOURLY_OF_28, "minimum": 900, "maximum": 9000, "current": 1000, "step": 1000}
+    spending = spent(1000.0, MIDNIGHT, capacity=1000, hour=MIDNIGHT, peak=1000)
+
+    assert allowed(0, 0, spending=spending, **given).out == 2000
+
+
+HOURLY_OF_28 = Budget(amount=26_000.0, unit="request_unit_hours", hourly=True)
+
+
+def test_more_than_the_budget_is_told_without_a_pace_for_the_rest():
+    assert allowed(60.0, 12, amount=48.0).text() == "60 of 48 instance-hours spent today, 12.0 h left"
+
+
+def test_what_is_needed_now_lasts_no_longer_than_the_day():
+    assert need(23.75, memories(now=40.0)).total == pytest.approx(0.25 * (HEADROOM * 4 - 1))

@@ -187,3 +187,10 @@ def test_moments_that_no_calendar_has_are_of_some_day(at):
 
     assert day <= at <= end
     spent_by(Budget(amount=48.0, time_zone="Europe/Amsterdam"), state(spent=known()), now=at)
+
+
+def test_of_a_day_nobody_counted_the_hour_that_has_begun_counts_as_a_whole():
+    begun = spent(NINE + 1200, HOURLY, spent=None, current=1000)
+
+    assert begun.hours == pytest.approx(48_000.0 * (9 + 1 / 3) / 24 + 1000 * 2 / 3)
+    assert (begun.hour, begun.peak) == (NINE, 1000)
