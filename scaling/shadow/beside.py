@@ -257,6 +257,7 @@ class _OnPaper:
             shadow.capacity = to
         tally.decisions += 1
         tally.agreed += made.desired == self.made.desired
+        tally.failed += made.reason is Reason.RULE_FAILED
         shadow.at, shadow.live = self.now, self.capacity.current
         shadow.effects, shadow.recommendations = after.effects, after.recommendations
         shadow.missing_since, shadow.memories, shadow.spent = after.missing_since, after.memories, after.spent

@@ -19,6 +19,11 @@ ENOUGH = DAY
 ENOUGH_MODELLED = 0.9
 """Share of these in which it must be known how long messages waited."""
 
+FAILED = 0.01
+"""A larger share of decisions in which its rules raised an error is none to switch to: what holds for want of a decision may
+look cheap.
+"""
+
 WORTH = 0.01
 """A smaller share of the instance-hours is not worth a switch."""
 
@@ -107,6 +112,9 @@ def _advice(tally: Tally, queue: QueueSpec | None, unit: str, *, promoted: bool)
     keep, change = ("stay with the promoted shadow", "withdraw it") if promoted else ("stay", "switch")
     if tally.seconds < ENOUGH:
         return False, f"too little seen: {duration_text(tally.seconds)} of at least {duration_text(ENOUGH)}"
+    if tally.failed > FAILED * tally.decisions:
+        failed = percent_text(tally.failed / tally.decisions)
+        return False, f"{keep}: the other rules failed in {failed} of their decisions"
     days = tally.seconds / DAY
     saved = (tally.live - tally.paper) / 3600.0 / days
     cost = f"{'saves' if saved >= 0 else 'costs'} {number_text(abs(saved))} {unit} a day"

@@ -29,6 +29,7 @@ class Tally(Struct, array_like=True):
 
     `live` is of the rules that decide, `paper` of those on paper. Of `modelled` seconds it is known how long messages
     waited: `arrived` came in them, `*_late` had waited too long when they were begun, `*_overdue` wait too long now.
+    Of `decisions` both wanted the same in `agreed`, and in `failed` a rule on paper raised an error.
     """
 
     since: float = 0.0
@@ -43,6 +44,7 @@ class Tally(Struct, array_like=True):
     paper_overdue: float = 0.0
     decisions: int = 0
     agreed: int = 0
+    failed: int = 0
 
 
 class Shadow(Struct, array_like=True):

@@ -51,9 +51,9 @@ def _table(views: Mapping[str, ShadowView]) -> Table:
         decides, paper = (
             ("shadow", "configured") if view.on_paper == "configured" else ("configured", "shadow")
         )
-        hours = number_text(view.live_hours)
+        hours = number_text(view.live_hours) if view.seconds else "?"
         table.add_row(*map(_cell, (name, decides, "", "", hours, _share(view.live_late), "", since)))
-        paper, hours = f"{paper} (on paper)", number_text(view.paper_hours)
+        paper, hours = f"{paper} (on paper)", number_text(view.paper_hours) if view.seconds else "?"
         wishes = (view.current, view.desired, hours, _share(view.paper_late), _share(view.agreed))
         table.add_row(*map(_cell, ("", paper, *wishes, "")))
     return table

@@ -35,8 +35,9 @@ def budget_view(policy: Policy, state: TargetState, *, now: float) -> BudgetView
     allowance = allowance_of(policy, state, now=now) if state.spent is not None else None
     if allowance is None:
         return None
-    budget, spent = allowance.budget, allowance.spent
-    text = f"{allowance.text()}: {allowance.out} allowed"
+    budget, spent, step = allowance.budget, allowance.spent, allowance.rest.step
+    allowed, kept = (each // step * step for each in (allowance.out, allowance.keep))
+    text = f"{allowance.text()}: {allowed} allowed, up to {kept} kept"
     if spent.since > day_of(spent.day, budget.time_zone)[0]:
         text += f"; before {time_text(spent.since)} nothing is known, and the even share is taken for spent"
     return BudgetView(
@@ -45,8 +46,8 @@ def budget_view(policy: Policy, state: TargetState, *, now: float) -> BudgetView
         spent=budget.told(spent.hours),
         since=spent.since,
         day_ends=allowance.ends,
-        allowed=allowance.out,
-        kept=allowance.keep,
+        allowed=allowed,
+        kept=kept,
         text=text,
         warning=allowance.warning() if allowance.will_bind() else None,
     )

@@ -12,7 +12,7 @@ const partText = (share) => (share === null ? UNKNOWN : `${Number((share * 100).
 
 function comparisonTable(shadow) {
   const [live, paper] = shadow.on_paper === "configured" ? ["shadow", "configured"] : ["configured", "shadow"];
-  const row = (name, hours, late) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { className: "num" }, numberText(hours)), h("td", { className: "num" }, partText(late)));
+  const row = (name, hours, late) => h("tr", {}, h("th", { scope: "row" }, name), h("td", { className: "num" }, shadow.seconds ? numberText(hours) : UNKNOWN), h("td", { className: "num" }, partText(late)));
   const heads = ["rules", shadow.unit, shadow.wait === null ? "late" : `later than ${durationText(shadow.wait)}`];
   return h("table", {},
     h("thead", {}, h("tr", {}, heads.map((name, index) => h("th", { scope: "col", className: index ? "num" : "" }, name)))),

@@ -128,7 +128,7 @@ def test_status_shows_the_budget_and_its_warning(tmp_path, running):
     asyncio.run(save())
     lines = [line.strip() for line in run(tmp_path, "status").output.splitlines()]
 
-    assert "budget: 40 of 72 instance-hours spent today, 16.0 h left at 2: 4 allowed" in lines
+    assert "budget: 40 of 72 instance-hours spent today, 16.0 h left at 2: 4 allowed, up to 7 kept" in lines
     assert any(line.startswith("the budget will not last: 40 of 72") for line in lines)
 
 

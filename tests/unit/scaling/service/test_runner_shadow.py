@@ -94,6 +94,18 @@ async def test_a_promoted_shadow_decides_and_the_order_stands_in_the_log(world):
     assert row.shadow.promoted
 
 
+async def test_that_a_budget_will_not_last_is_told_by_the_rules_that_decide(world, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "scaling.service.autoscaler.not_lasting", lambda policy, *_, **__: asked.append(policy)
+    )
+    await world.pass_minutes(1)
+    await ordered(world, True)
+    await world.pass_minutes(1)
+
+    assert asked == [world.policy, world.policy.promoted]
+
+
 async def test_a_promotion_is_undone_by_the_same_order(world):
     await world.pass_minutes(6)
     await ordered(world, True)

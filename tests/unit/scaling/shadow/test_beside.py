@@ -29,9 +29,10 @@ from scaling.rules.service_level import memory as service_level
 from scaling.shadow import memory
 from scaling.shadow.beside import decided_beside
 from scaling.shadow.memory import MAX_BYTES, Shadow, decode, encode
-from scaling.shadow.queue import APART
+from scaling.shadow.queue import APART, on_paper, watcher
+from scaling.window import Window
 from tests.runner_support import NOW, THRESHOLD, changed
-from tests.shadow_support import SERVICE, SERVICE_LEVEL, STEP, Target, fixed, shadowed
+from tests.shadow_support import HELD, QUEUE, SERVICE, SERVICE_LEVEL, STEP, Target, fixed, shadowed
 
 HOUR, DAY = 240, 5_760  # steps
 
@@ -85,6 +86,79 @@ def test_a_shadow_with_too_few_instances_sees_its_own_queue_grow_though_the_real
     assert target.shadow.waiting == pytest.approx(short * STEP * HOUR, rel=0.05)
     assert (tally.live_late, tally.live_overdue) == (0.0, 0.0)
     assert tally.paper_late + tally.paper_overdue > 0.8 * tally.arrived
+
+
+def test_a_report_that_comes_late_changes_nothing_of_the_queue_on_paper():
+    target = Target(shadowed(fixed(2), live=(fixed(10),)), current=10, rate=40.0)
+    target.steps(40)
+    before = target.shadow
+    assert before.waiting > 0.0
+
+    samples = tuple(
+        MetricSample(name, target.now - 40.0, 80.0) for name in ("backlog", "incoming", "outgoing")
+    )
+    target.now += 1.0
+    target.decide(MetricsReport("plan", target.now - 40.0, samples, (), Capacity(10, target.now, ready=10)))
+
+    assert (target.shadow.waiting, target.shadow.apart) == (before.waiting, before.apart)
+
+
+def test_where_messages_really_wait_those_processed_on_paper_follow_from_how_long_each_takes():
+    target = Target(shadowed(fixed(10), live=(fixed(4),)), current=4, rate=40.0)
+    target.steps(40)
+
+    assert target.waiting > 0.0
+    assert target.shadow.waiting == 0.0
+    _, backlog, outgoing = target.shadow.apart[-1]
+    real = target.waiting + HELD * 4
+    assert real + backlog == pytest.approx(40.0 * HELD / SERVICE, abs=1)
+    assert 4 * SERVICE * STEP + outgoing == pytest.approx(40.0 * STEP, abs=1)
+
+
+def test_in_the_interval_in_which_paper_has_caught_up_it_processed_more():
+    begin = NOW + 10 * STEP
+    target = Target(
+        shadowed(fixed(4), live=(fixed(10),)), current=10, rate=lambda at: 40.0 if at <= begin else 20.0
+    )
+    target.steps(10)
+    while target.shadow.waiting:
+        target.step()
+
+    assert target.waiting == 0.0
+    _, backlog, outgoing = target.shadow.apart[-1]
+    assert outgoing > 0
+    assert backlog == round(HELD / SERVICE * 20.0 * outgoing / (20.0 * STEP))
+
+
+def test_samples_differ_by_what_differed_at_their_time():
+    windows = {
+        "backlog": Window([10.0, 20.0, 30.0, 40.0], [100.0] * 4),
+        "outgoing": Window([10.0, 40.0], [50.0, 50.0]),
+    }
+    shadow = Shadow(apart=[(20.0, 7, 1), (40.0, -300, -9)])
+
+    seen = on_paper(windows, shadow, QUEUE)
+
+    assert seen["backlog"].values == [100.0, 107.0, 107.0, 0.0]
+    assert seen["outgoing"].values == [50.0, 41.0]
+
+
+def test_a_shadow_begins_with_what_the_rules_of_its_target_have_learned():
+    target = Target(changed(shadowed(fixed(3), live=(SERVICE_LEVEL,)), shadow=None), rate=waves)
+    target.steps(HOUR)
+    target.policy = shadowed(fixed(3), live=(SERVICE_LEVEL,))
+
+    target.step()
+
+    assert target.shadow.known == target.state.memories["service_level"]
+    assert service_level.decode(target.shadow.known).seen >= HOUR
+
+
+def test_what_is_given_of_the_instances_is_not_learned():
+    given = watcher(structs.replace(QUEUE, concurrency=5.0, start_up=20.0)).objective
+
+    assert (given.held, given.start_up) == (5.0, 20.0)
+    assert watcher(QueueSpec(backlog="backlog")).objective.held is None
 
 
 def test_a_rule_on_paper_reads_the_queue_on_paper():
@@ -256,6 +330,7 @@ def test_a_rule_on_paper_that_raises_is_one_warning_and_not_one_per_report():
     target.step()
 
     assert target.beside.warnings == ()
+    assert (target.shadow.tally.failed, target.shadow.tally.decisions) == (2, 2)
 
 
 def test_a_rule_on_paper_that_remembers_too_much_is_told_and_forgets():

@@ -56,6 +56,9 @@ def seen(*, days=2.0, live=10.0, paper=6.0, live_late=0.0, paper_late=0.004, pol
             "switch: saves 96 instance-hours a day at no more late messages: 3 % late of 1 % allowed (now 5 %)",
         ),
         ({"paper": 12}, False, "stay: the other costs 48 instance-hours a day more; 0.4 % late of 1 %"),
+        ({"paper_late": 0.01}, True, "switch: saves 96 instance-hours a day at 1 % late of 1 % allowed"),
+        ({"failed": 1}, True, "switch: saves 96 instance-hours a day"),
+        ({"failed": 2}, False, "stay: the other rules failed in 2 % of their decisions"),
         ({"paper": 9.99}, False, "stay: no difference worth a switch; 0.4 % late"),
         (
             {"modelled": DAY},
@@ -194,3 +197,26 @@ def test_request_units_are_not_called_instances():
     shown = StringIO()
     show(Console(file=shown, width=300), {"flights": view})
     assert "instance-hours" not in shown.getvalue()
+
+
+def test_before_anything_was_seen_no_hours_are_told():
+    shown = StringIO()
+    show(Console(file=shown, width=300), {"plan": shadow_view(MADE, TargetState(), NO_CONTROLS)})
+
+    row = next(line for line in shown.getvalue().splitlines() if "shadow (on paper)" in line)
+    assert [cell.strip() for cell in row.split("│")][1:-1] == [
+        "",
+        "shadow (on paper)",
+        "?",
+        "?",
+        "?",
+        "?",
+        "?",
+        "",
+    ]
+
+
+def test_nothing_is_told_of_a_shadow_whose_class_is_gone():
+    tried = structs.replace(MADE.spec.shadow, rules=(structs.replace(fixed(6), type="nowhere:Rule"),))
+
+    assert shadow_view(changed(MADE, shadow=tried), TargetState(), NO_CONTROLS) is None

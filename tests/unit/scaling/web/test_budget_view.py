@@ -26,7 +26,7 @@ def test_what_is_spent_and_what_is_allowed():
         day_ends=MIDNIGHT + DAY,
         allowed=4,
         kept=7,
-        text="24 of 48 instance-hours spent today, 12.0 h left at 2: 4 allowed",
+        text="24 of 48 instance-hours spent today, 12.0 h left at 2: 4 allowed, up to 7 kept",
         warning=None,
     )
 
@@ -35,7 +35,7 @@ def test_money_is_shown_in_money():
     view = shown(made=budgeted(budget=Budget(amount=12.0, unit="money", price=0.25)))
 
     assert (view.per_day, view.spent) == (12.0, 6.0)
-    assert view.text == "6 of 12 spent today, 12.0 h left at 2: 4 allowed"
+    assert view.text == "6 of 12 spent today, 12.0 h left at 2: 4 allowed, up to 7 kept"
 
 
 def test_time_that_passed_since_the_last_report_counts():
@@ -59,3 +59,15 @@ def test_nothing_is_shown_without_a_budget_or_before_anything_is_counted():
 
 def test_it_goes_into_json():
     assert msgspec.json.decode(msgspec.json.encode(shown()))["allowed"] == 4
+
+
+def test_what_is_allowed_is_told_in_steps_of_the_platform():
+    budget = Budget(amount=50_000.0, unit="request_unit_hours", hourly=True)
+    made = budgeted(budget=budget, minimum=400, maximum=10_000)
+    spent = Spent(MIDNIGHT, MIDNIGHT, NOON, 20_000.0, 400, 400.0, hour=NOON, peak=400)
+    state = TargetState(expected=400, capacity=Capacity(400, NOON, step=100), spent=spent)
+
+    view = budget_view(made, state, now=NOON)
+
+    assert (view.allowed % 100, view.kept % 100) == (0, 0)
+    assert f": {view.allowed} allowed, up to {view.kept} kept" in view.text
