@@ -205,8 +205,8 @@ class _Case(Situation):
             if needed := objection_of(self.policy.rules, self.view, kept):
                 if ruled.acts:
                     return ruled
-                limits = (limit, Limit(Reason.LOCK_STEP, kept, current, needed))
-                return self._hold(Reason.OVER_BUDGET, flips, self.verdict.note, limits=limits)
+                both = (limit, Limit(Reason.LOCK_STEP, kept, current, needed))
+                return self._hold(Reason.OVER_BUDGET, flips, self.verdict.note, limits=both)
             return self._to_bound(kept, Reason.OVER_BUDGET, flips, (limit,))
         if self.unpaid_floor is not None and current == self.low:
             flips = blockers.budget_flips(self, allowance, Reason.BELOW_MINIMUM)

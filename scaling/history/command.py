@@ -97,7 +97,9 @@ def pull_command(
     except (PullError, ConfigError, SettingsError) as error:
         _fail(str(error))
     except KeyboardInterrupt:
-        _fail(f"stopped; what was read is in {place_of(out)}, and the same command goes on there")
+        kept = place_of(out)
+        told = f"what was read is in {kept}, and the same command goes on there"
+        _fail(f"stopped; {told if kept.exists() else 'nothing was read yet'}")
     for line in summary(result, wanted, out):
         console.print(escape(line), soft_wrap=True)
 

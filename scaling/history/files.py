@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.util import find_spec
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,11 @@ def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _number(value: Any) -> float | None:
-    return None if value in {None, ""} else float(value)
+    """Raises ValueError for what cannot be counted."""
+    number = None if value in {None, ""} else float(value)
+    if number is not None and not (isfinite(number) and number >= 0):
+        raise ValueError(f"found {value}")
+    return number
 
 
 def _seconds(value: Any) -> float:

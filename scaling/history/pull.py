@@ -166,7 +166,9 @@ class Puller:
             try:
                 return await request()
             except UnavailableError as error:
-                wait = backoff if error.retry_after is None else error.retry_after
+                wait = (
+                    error.retry_after or backoff
+                )  # "after 0 s" is no wait: all attempts would be over at once
                 if attempt == ATTEMPTS or wait > PATIENCE:
                     raise PullError(
                         f"{error}; what was read is kept, and the same command goes on there"
@@ -174,7 +176,7 @@ class Puller:
                     ) from error
                 self._shown.waiting(f"waiting {wait:g} s: {error}")
                 await self._sleep(wait)
-                if error.retry_after is None:
+                if not error.retry_after:
                     backoff = min(backoff * 2, LONGEST_WAIT)
         raise AssertionError("the last attempt returns or raises")
 

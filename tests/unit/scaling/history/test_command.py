@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from scaling.history.command import app, summary
+from scaling.history.journal import place_of
 from scaling.history.model import Minute, Source, Wanted
 from scaling.history.pull import Result
 
@@ -29,6 +30,7 @@ def run(folder, **options):
     }
     words = [word for name, value in given.items() if value is not None for word in (f"--{name}", str(value))]
     result = CliRunner().invoke(app, ["pull", *words], env={"COLUMNS": "300"})
+    assert isinstance(result.exception, SystemExit)
     return result.exit_code, " ".join(result.output.split())
 
 
@@ -83,3 +85,16 @@ def test_the_summary_says_what_was_odd(offset, side):
     )
     assert "left out of the answers although asked for again, and so gaps: 1 minute" in told
     assert f"this machine's clock is 1 h {side} Azure's, which was used" in told
+
+
+@pytest.mark.parametrize(("read", "told"), [(False, "nothing was read yet"), (True, "what was read is in")])
+def test_a_pull_that_is_stopped_says_what_it_leaves(tmp_path, monkeypatch, read, told):
+    async def stopped(_wanted, _days, out, _settings):
+        if read:
+            place_of(out).touch()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("scaling.history.command._pull", stopped)
+    ended, words = run(tmp_path)
+
+    assert (ended, f"error: stopped; {told}" in words) == (1, True), words

@@ -93,6 +93,10 @@ def test_a_file_of_another_target_or_queue_is_refused_with_both_names(tmp_path, 
         ("h.csv", b"\xff\xfe\x00", "cannot be read"),
         ("h.csv", b"t,target,arrivals,instances,source\nnow,plan,5,,bus/orders\n", "found the row"),
         ("h.csv", b"t,target,arrivals,instances,source\n2025-02-19T21:20:00Z,plan\n", "for target 'plan'"),
+        *(
+            ("h.csv", b"t,target,arrivals,instances,source\n2025-02-19T21:20:00Z,plan,%b,%b,bus/orders\n" % odd, "found the row")
+            for odd in ((b"nan", b""), (b"inf", b""), (b"-5", b""), (b"5", b"inf"), (b"5", b"-1"))
+        ),
         ("h.csv.gz", b"not gzip", "cannot be read"),
         ("h.csv.gz", gzip.compress(b"t,target")[:-9], "cannot be read"),
         ("h.parquet", b"PAR1", "cannot be read"),

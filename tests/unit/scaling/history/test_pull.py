@@ -14,7 +14,7 @@ from scaling.history import files, pull
 from scaling.history.azure_monitor import Answer
 from scaling.history.journal import opened, place_of
 from scaling.history.model import DAY, MINUTE, SETTLING, Minute, PullError, Source, Span, Wanted
-from scaling.history.pull import ATTEMPTS, PATIENCE, Puller
+from scaling.history.pull import ATTEMPTS, PATIENCE, REASKED, Puller
 
 NOW = 1_800_000_030.0
 LAST = int(NOW // MINUTE) - SETTLING
@@ -237,7 +237,12 @@ def test_what_stands_at_the_place_is_looked_at_before_anything_is_asked(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("asked_for", "slept"), [(7.0, [7.0] * 7), (None, [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0])]
+    ("asked_for", "slept"),
+    [
+        (7.0, [7.0] * 7),
+        (0.0, [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]),
+        (None, [2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]),
+    ],
 )
 def test_waits_are_those_asked_for_or_double_and_have_an_end(tmp_path, asked_for, slept):
     def fail(_request):
@@ -269,3 +274,35 @@ def test_without_a_plan_nobody_asks_for_instances(tmp_path):
 
     assert {name for name, _ in service.asked} == {"/bus"}
     assert {minute.instances for minute in result.minutes.values()} == {None}
+
+
+def test_a_pull_without_a_plan_goes_on_where_it_was_killed(tmp_path):
+    wanted = Wanted("plan", "bus/orders", ARRIVALS, None)
+    with suppress(Killed):
+        run(tmp_path / "h.csv", shown=Watching(kill_after=1), wanted=wanted)
+    service = Service()
+
+    result = run(tmp_path / "h.csv", service, wanted=wanted)
+
+    assert result.minutes == {at: Minute(came(at)) for at in range(LAST - 2 * DAY, LAST)}
+    assert sum(len(span) for _, span in service.asked[1:]) == DAY
+
+
+def test_minutes_left_out_are_asked_for_twice_again_and_no_more(tmp_path):
+    class Forgetful(Service):
+        async def read(self, source, span, *, top):
+            answer = await super().read(source, span, top=top)
+            return Answer(
+                [[point for point in points if point[0] != (LAST - 5) * 60.0] for points in answer.series],
+                NOW,
+            )
+
+    service = Forgetful()
+    result = run(tmp_path / "h.csv", service, days=1, wanted=Wanted("plan", "bus/orders", ARRIVALS, None))
+
+    assert [span for _, span in service.asked[1:]] == [
+        Span(LAST - DAY, LAST),
+        *[Span(LAST - 5, LAST - 4)] * REASKED,
+    ]
+    assert REASKED == 2
+    assert (result.untold, result.minutes[LAST - 5]) == (1, Minute())
