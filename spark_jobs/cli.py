@@ -18,6 +18,7 @@ SUMMARIES: dict[str, str] = {
     "sampling-report": "What Application Insights sampled, what it lost, and on which day that began.",
     "reconciliation": "Which events of the hub are neither in Cosmos DB nor dead letters. Exit status 3 if any.",
     "backtest": "Recorded metrics against a grid of rules: SLO misses, cost, actions, and what to set.",
+    "advise": "Recorded load under today's policy, Azure Monitor, KEDA and service_level: cost, waits, what to set.",
     "backfill": "Capture files into Cosmos DB through the consumer's sink, at a global rate, resumable.",
 }
 
@@ -65,9 +66,10 @@ app = typer.Typer(
 
 
 def mount(parent: typer.Typer) -> None:
-    """Adds `spark` and `backtest`, the backtest on one machine, to the `tidemark` command."""
+    """Adds `spark`, and what runs on one machine without it, to the `tidemark` command."""
     parent.add_typer(app)
-    _add(parent, "backtest", "spark_jobs.backtest.local", SUMMARIES["backtest"])
+    for name in ("advise", "backtest"):
+        _add(parent, name, f"spark_jobs.{name}.local", SUMMARIES[name])
 
 
 def run_command(

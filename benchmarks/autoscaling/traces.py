@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-FOLDER = Path(__file__).parent / "traces"
+from scaling.advice import load as by_second
 
-LINEAR_FROM = 300
-"""Bins of so many seconds and more are drawn linearly through their centres; their totals are kept."""
+FOLDER = Path(__file__).parent / "traces"
 
 MEAN_INSTANCES, PEAK_INSTANCES = 8.0, 90.0
 
@@ -44,20 +43,10 @@ def load(folder: Path, name: str, service_rate: float) -> Load:
     with gzip.open(path, "rt") as file:
         rows = np.loadtxt(file, delimiter=",", skiprows=1)
     width = round(rows[1, 0] - rows[0, 0])
-    rates = _rates(rows[:, 1], width)
+    rates = by_second.rates(rows[:, 1], width)
     minutes = rates[: len(rates) // 60 * 60].reshape(-1, 60).mean(axis=1)
     scale = min(MEAN_INSTANCES * service_rate / rates.mean(), PEAK_INSTANCES * service_rate / minutes.max())
     expected = rates * scale
     if width > 1:  # a trace by the second has its own noise
         expected = np.random.default_rng(zlib.crc32(name.encode())).poisson(expected).astype(float)
     return Load(name, expected, apart=len(expected) <= SHORT or name == ON_OFF)
-
-
-def _rates(bins: np.ndarray, width: int) -> np.ndarray:
-    if width < LINEAR_FROM:
-        return np.repeat(bins / width, width)
-    centres = (np.arange(len(bins)) + 0.5) * width
-    drawn = np.interp(np.arange(len(bins) * width) + 0.5, centres, bins / width).reshape(-1, width)
-    totals = drawn.sum(axis=1)
-    kept = np.divide(bins, totals, out=np.zeros(len(bins)), where=totals > 0)
-    return (drawn * kept[:, None]).ravel()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
 import typer
@@ -44,6 +44,19 @@ HISTORIES_PER_BATCH = "16"
 _Result = TypeVar("_Result")
 
 
+class Inputs(Protocol):
+    """Where recorded load is."""
+
+    @property
+    def arrivals(self) -> str | None: ...
+    @property
+    def log(self) -> str | None: ...
+    @property
+    def quarantine(self) -> str | None: ...
+    @property
+    def app_settings(self) -> Mapping[str, str] | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Paths: `grid` and `config` are read by the driver, `arrivals` and `log` by Spark."""
@@ -77,7 +90,7 @@ def run(spark: SparkSession, settings: Settings) -> str:
     return load(spark, results, settings, found, rows)
 
 
-def extract(spark: SparkSession, settings: Settings) -> DataFrame:
+def extract(spark: SparkSession, settings: Inputs) -> DataFrame:
     """READINGS of all inputs. Raises InputError when none is given."""
     frames: list[DataFrame] = []
     if settings.arrivals is not None:
@@ -119,7 +132,7 @@ def backtest(
 def score(spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str]) -> list[Row]:
     """Scores of all candidates, by target and in the order of the candidates. Raises InputError."""
     with watch(spark, f"replaying {len(names)} targets"):
-        scored = _results(spark, recorded, job, job.scorings(names, _workers(spark)), rows_of)
+        scored = _results(spark, recorded, job, job.scorings(names, workers_of(spark)), rows_of)
     order = {
         name: place
         for policies in job.candidates.values()
@@ -131,7 +144,7 @@ def score(spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[st
     )
 
 
-def _workers(spark: SparkSession) -> int:
+def workers_of(spark: SparkSession) -> int:
     """Tasks that Spark runs at a time: what it cuts a range into by itself, which sessions of all kinds tell."""
     return spark.range(1 << 12).select(F.spark_partition_id()).distinct().count()
 
@@ -149,7 +162,7 @@ def _results(
         for number, (target, work) in enumerate(works)
     ]
     frame = spark.createDataFrame(plans, PLANS)
-    partitions = min(len(plans), 4 * _workers(spark))
+    partitions = min(len(plans), 4 * workers_of(spark))
     found = collected(replayed(recorded, frame, partitions=partitions))
     if problems := [row.problem for row in found if row.problem is not None]:
         raise refused(problems)

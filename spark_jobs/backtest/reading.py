@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ Readings = dict[str, list[Reading]]
 def read_arrivals(path: Path) -> Readings:
     """Arrivals of one CSV file (.gz too), of one in Parquet, or of all of a folder, as `tidemark history pull` writes them:
     columns `t` (or at, time, timestamp), `arrivals`, and `target`; without the last, the target is called as the file.
-    `instances`, those that ran, may be there, too. Times are seconds, or ISO 8601. Raises InputError.
+    `instances`, those that ran, and `backlog`, messages waiting at that time, may be there, too. Times are seconds, or ISO 8601. Raises InputError.
     """
     found: Readings = {}
     for file in _files(path, (".csv", ".csv.gz", ".parquet")):
@@ -71,18 +72,41 @@ def _rows(file: Path) -> Iterator[tuple[str, Reading]]:
         )
     name = file.name.removesuffix(".gz").removesuffix(".csv").removesuffix(".parquet")
     for line, row in enumerate(rows, start=2):
-        target = row["target"] if "target" in columns else name
-        value = row["arrivals"]
-        if value in (None, ""):
+        if row["arrivals"] in (None, ""):
             continue  # not known; from_arrivals leaves a gap
+        target = str(row["target"]) if "target" in columns else name
+        yield target, _reading(row, time, f"{file}, line {line}")
+
+
+def _reading(row: Mapping[str, Any], time: str, where: str) -> Reading:
+    """Raises InputError naming the column."""
+
+    def cell(column: str, read: Callable[[Any], Any], accepted: str) -> Any:
+        value = row.get(column)
+        if value in (None, "") and column in OTHER_COLUMNS:
+            return None
         try:
-            ran = row.get("instances")
-            instances = None if ran in (None, "") else int(ran)
-            yield target, Reading(seconds(row[time]), arrivals=float(value), instances=instances)
-        except (TypeError, ValueError):
-            raise InputError(
-                f"{file}, line {line}: found {row[time]!r}, {value!r}; accepted are a time (seconds, or ISO 8601) and a number"
-            ) from None
+            return read(value)
+        except (TypeError, ValueError, OverflowError):
+            raise InputError(f"{where}, column {column}: found {value!r}; accepted is {accepted}") from None
+
+    return Reading(
+        cell(time, seconds, "a time: seconds since 1970, or ISO 8601"),
+        arrivals=cell("arrivals", _count, "a number of 0 or more, or nothing where it is not known"),
+        backlog=cell("backlog", _count, "a number of 0 or more"),
+        instances=cell("instances", int, "a whole number"),
+    )
+
+
+OTHER_COLUMNS = ("backlog", "instances")
+"""Columns that may be there: messages waiting, and instances there were, at the begin of the bin."""
+
+
+def _count(value: Any) -> float:
+    found = float(value)
+    if not 0 <= found < inf:
+        raise ValueError
+    return found
 
 
 def _csv(file: Path) -> tuple[Sequence[str], Iterable[dict[str, Any]]]:

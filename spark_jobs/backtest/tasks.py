@@ -33,6 +33,10 @@ OUTCOMES = pa.schema([("target", pa.string()), ("result", pa.binary()), ("proble
 """What a task gave, or why it could not be done."""
 
 
+Batches = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""For mapInArrow: TASKS in, OUTCOMES out."""
+
+
 def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For mapInArrow: TASKS in, OUTCOMES out. What is wrong with a history becomes a problem, not a failed task."""
     for batch in batches:
@@ -51,7 +55,7 @@ def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
     return {"target": target, "result": encoded(result), "problem": None}
 
 
-def readings_of(recorded: Sequence[Mapping[str, Any]], metric: str) -> list[Reading]:
+def readings_of(recorded: Sequence[Mapping[str, Any]], metric: str | None) -> list[Reading]:
     """READINGS of one target in their order in time. Of several entries of one decision the last one counts, by its
     content: rows come in no order.
     """
@@ -59,7 +63,8 @@ def readings_of(recorded: Sequence[Mapping[str, Any]], metric: str) -> list[Read
     twice: list[Reading] = []
     for row in sorted(recorded, key=_order):
         if row["arrivals"] is not None:
-            reading = Reading(row["at"], arrivals=row["arrivals"])
+            waiting = dict(row["metrics"] or ()).get("backlog")
+            reading = Reading(row["at"], row["arrivals"], waiting, row["instances"])
             if (True, row["at"]) in found:
                 twice.append(reading)
             found[True, row["at"]] = reading

@@ -8,12 +8,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_jobs.backtest.reading import TIME_COLUMNS, UNREAD
 from spark_jobs.backtest.schemas import HISTORIES, PLANS, READINGS, TASKS
-from spark_jobs.backtest.tasks import OUTCOMES, outcomes
+from spark_jobs.backtest.tasks import OUTCOMES, Batches, outcomes
 from spark_jobs.errors import InputError
 
 
 def arrivals_as_readings(frame: DataFrame) -> DataFrame:
-    """READINGS of a table: t (or at, time, timestamp: seconds or ISO 8601), arrivals, target or file, and maybe instances.
+    """READINGS of a table: t (or at, time, timestamp: seconds or ISO 8601), arrivals, target or file, and maybe instances and
+    backlog, which is a metric of that name then.
 
     Rows without arrivals are bins of which nothing is known. A time or number that cannot be read gives NaN, which
     the replay refuses by its target. Raises InputError for other columns.
@@ -31,12 +32,17 @@ def arrivals_as_readings(frame: DataFrame) -> DataFrame:
     ran = (
         F.col("instances").try_cast("bigint") if "instances" in frame.columns else F.lit(None).cast("bigint")
     )
+    waiting = (
+        F.create_map(F.lit("backlog"), F.coalesce(F.col("backlog").try_cast("double"), nan))
+        if "backlog" in frame.columns
+        else F.lit(None)
+    )
     return known.select(
         F.col("target" if "target" in frame.columns else "file").alias("target"),
         moment.alias("at"),
         F.coalesce(F.col("arrivals").try_cast("double"), nan).alias("arrivals"),
         ran.alias("instances"),
-        F.lit(None).cast("map<string,double>").alias("metrics"),
+        waiting.cast("map<string,double>").alias("metrics"),
     ).select(*READINGS.fieldNames())
 
 
@@ -65,9 +71,11 @@ def histories(readings: DataFrame) -> DataFrame:
     )
 
 
-def replayed(histories: DataFrame, plans: DataFrame, *, partitions: int) -> DataFrame:
+def replayed(
+    histories: DataFrame, plans: DataFrame, *, partitions: int, work: Batches = outcomes
+) -> DataFrame:
     """OUTCOMES of every plan with its target's history. Tasks are spread evenly; their order is of no matter."""
     planned = plans.select(*PLANS.fieldNames())
     tasks = histories.join(planned, on="target", how="inner").select(*TASKS.fieldNames())
     spread = tasks.repartition(partitions)
-    return spread.mapInArrow(outcomes, from_arrow_schema(OUTCOMES)).select(*OUTCOMES.names)
+    return spread.mapInArrow(work, from_arrow_schema(OUTCOMES)).select(*OUTCOMES.names)

@@ -207,6 +207,11 @@ class Targets:
     def names(self) -> tuple[str, ...]:
         return tuple(self._tree.get("targets", {}))
 
+    def table(self, target: str) -> Mapping[str, Any]:
+        """The target's table as it is written, without the defaults of all targets."""
+        found: Mapping[str, Any] = self._tree["targets"][target]
+        return found
+
     def baseline(self, target: str) -> PolicySpec:
         """The running policy. Raises ConfigError."""
         return self._built(target, self._tree, Shared(self._name, self._lines, self._settings))
@@ -227,6 +232,11 @@ class Targets:
         if problems:
             raise ConfigError(list(problems.values()))
         return found
+
+    def written(self, target: str, table: Mapping[str, Any]) -> PolicySpec:
+        """The policy of a target whose table is exchanged for another. Raises ConfigError."""
+        tree = {**self._tree, "targets": {**self._tree.get("targets", {}), target: table}}
+        return self._built(target, tree, Shared(self._name, {}, self._settings))
 
     def _candidate(self, target: str, variant: Variant, where: str) -> Candidate:
         defaults, targets = self._tree.get("defaults", {}), self._tree["targets"]

@@ -565,7 +565,7 @@ def test_arrivals_are_read_by_target_with_iso_times_and_unknown_bins(tmp_path):
     ("text", "told"),
     [
         ("when,many\n1,2\n", "columns when, many; accepted: t or at"),
-        ("t,arrivals\n1,x\n", r"line 2: found '1', 'x'"),
+        ("t,arrivals\n1,x\n", r"line 2, column arrivals: found 'x'"),
         ("t,arrivals\n", "no arrivals"),
     ],
 )

@@ -1,0 +1,148 @@
+"""What a replay of each policy says, which of them to take, and where more instances stop to help. Pure.
+
+One number orders policies that cost and are late: the score by which `service_level` chooses its own carefulness,
+
+    log(instance-hours) + PRICE * spent + OVER * (spent - RESERVE, if above)        spent = late share / allowed share
+
+So a whole budget of late messages weighs as much as a twelfth of the bill, and what is beyond three quarters of it
+twice that. The knee of the curve is the objective with the lowest score: to the left of it money is saved by lateness that
+weighs more, to the right of it instances hardly save any late message. It is looked for among objectives that ask for no
+less than the target's own; of several whose scores are within two per cent of the lowest it is the one nearest to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import isfinite, log
+from zlib import crc32
+
+import numpy as np
+from msgspec import Struct
+
+from scaling.advice.field import OFTEN, OFTENER, TODAY, Entry, Target
+from scaling.advice.load import Load, by_second
+from scaling.advice.waits import Series, series_of, waits_of
+from scaling.advice.world import Run, Sight
+from scaling.rules.service_level.memory import Copy
+from scaling.rules.service_level.paper import score
+
+WORTH = 0.02
+"""A score that is better by less is no reason to change anything: two per cent of the bill."""
+
+
+class Recorded(Struct, frozen=True):
+    """The load of a target: messages in bins of `width` seconds from `begin` on (seconds since the epoch; NaN: not known),
+    and `first` instances at its begin.
+    """
+
+    begin: float
+    width: int
+    bins: list[float]
+    first: int
+
+    def load(self, name: str) -> Load:
+        """By the second; the noise within a bin is the same for the same name."""
+        return by_second(np.array(self.bins), self.width, np.random.default_rng(crc32(name.encode())))
+
+
+class Row(Struct, frozen=True):
+    """One policy on the load. `late` is the share of messages that waited longer than the objective's wait; `longest` and
+    `slow` are seconds that the slowest message waited, and the slowest but for one in a hundred: None where that is longer
+    than the replay. `objective` is (wait, late) of a point of the curve.
+    """
+
+    policy: str
+    instance_hours: float
+    late: float
+    longest: float | None
+    slow: float | None
+    actions_per_hour: float
+    flaps_per_hour: float
+    score: float
+    objective: tuple[float, float] | None
+    series: Series
+
+
+def play(
+    target: Target,
+    recorded: Recorded,
+    load: Load,
+    entry: Entry,
+    told: Callable[[int], None] | None = None,
+) -> Row:
+    """Replays the load under one policy; `told` hears of the seconds done."""
+    policy, model = entry.policy(target, recorded.begin), target.model
+    run = Run(load.arrivals, policy, model, recorded.first, Sight(), load.parts).replay(told)
+    found, waits = run.outcome(), waits_of(run)
+    messages = float(run.arrived[run.length])
+    copy = Copy(cost=3600.0 * found.instance_hours, late=found.late * messages)
+    return Row(
+        entry.name,
+        found.instance_hours,
+        found.late,
+        waits.longest if isfinite(waits.longest) else None,
+        waits.slow if isfinite(waits.slow) else None,
+        found.actions_per_hour,
+        found.flaps_per_hour,
+        score(copy, messages, target.late),
+        entry.objective,
+        series_of(run),
+    )
+
+
+class Choice(Struct, frozen=True):
+    """What to take. `knee` is of the curve; `taken` is that, or today's policy where it is as good. `why` in a sentence."""
+
+    knee: str
+    taken: str
+    why: str
+
+
+def choose(target: Target, rows: Sequence[Row]) -> Choice:
+    curve = [row for row in rows if row.objective is not None]
+    asked = [row for row in curve if (row.objective or (0.0, 0.0))[1] <= target.late * (1.0 + 1e-9)]
+    lowest = min(row.score for row in asked)
+    knee = min((row for row in asked if row.score <= lowest + WORTH), key=lambda row: _far(row, target))
+    today = next((row for row in rows if row.policy == TODAY), None)
+    oftener = next((row for row in rows if row.policy == OFTENER), None)
+    best = min(each.score for each in (knee, today) if each is not None)
+    hint = ""
+    if oftener is not None and oftener.score < best - WORTH:
+        told = _less(oftener, knee)
+        hint = (
+            f". Looked at every {OFTEN:g} s (the setting COLLECT_SCHEDULE) it would be better still: {told}"
+        )
+    if today is not None and today.score <= knee.score + WORTH:
+        better = "as good as" if today.score >= knee.score - WORTH else "better than"
+        why = f"{TODAY} is {better} {knee.policy} on this load: stay with it"
+        return Choice(knee.policy, TODAY, why + hint)
+    why = f"the knee of the curve is {knee.policy}"
+    if today is not None:
+        why += f", better than {TODAY}: {_less(knee, today)}"
+    if knee.late > target.late:
+        why += (
+            f". It is late with {100 * knee.late:.2g} % of {100 * target.late:.3g} % allowed: "
+            "bursts within the start-up time are met by a minimum or a schedule only, a load beyond the maximum by a higher one"
+        )
+    return Choice(knee.policy, knee.policy, why + hint)
+
+
+def _far(row: Row, target: Target) -> tuple[float, float]:
+    """How far a point's objective is from the one that is asked for; of two that are as far, the cheaper one."""
+    wait, late = row.objective or (target.wait, target.late)
+    return round(abs(log(wait / target.wait)) + abs(log(late / target.late)), 6), row.instance_hours
+
+
+def _less(row: Row, today: Row) -> str:
+    saved = 100.0 * (1.0 - row.instance_hours / today.instance_hours)
+    cost = f"{abs(saved):.3g} % {'fewer' if saved >= 0 else 'more'} instance-hours"
+    return f"{cost}, {100 * row.late:.2f} % late instead of {100 * today.late:.2f} %"
+
+
+def frontier(rows: Sequence[Row]) -> list[Row]:
+    """Those that none other beats in both, the cheapest first."""
+    found: list[Row] = []
+    for row in sorted(rows, key=lambda row: (row.instance_hours, row.late)):
+        if not found or row.late < found[-1].late:
+            found.append(row)
+    return found

@@ -1,0 +1,173 @@
+"""Who is compared on a recorded load: today's policy, what others use, and `service_level` at several objectives. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct, structs
+
+from foundation.wording import duration_text
+from scaling.advice import peers, world
+from scaling.advice.driving import BACKLOG, INCOMING, OUTGOING, Shipped
+from scaling.config.policy import MetricSpec, Pace, Policy, PolicySpec, QueueSpec, RuleSpec
+from scaling.rules.service_level.rule import ServiceLevelRule
+from scaling.window import WindowSpec
+
+TODAY = "today's policy"
+
+LATES = (0.1, 0.3, 1.0, 3.0, 10.0)
+WAITS = (0.25, 0.5)
+"""Times the objective's share of late messages, and times its wait: the points of the curve."""
+
+MOST_LATE = 0.5
+OFTEN = 15.0
+"""Seconds between two looks that are tried, too, where the target is looked at less often."""
+
+OFTENER = f"service_level, every {OFTEN:g} s"
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """What is known of a target, or assumed of it.
+
+    `service_rate` messages per second of a busy instance, `held` messages it holds at once, `start_up` seconds from
+    asked-for to serving; `wait` and `late` are the objective. `interval` seconds between two looks. `reads` says which of
+    the policy's metrics is what (`driving`). `policy` is None where nothing is configured, or where it reads what no
+    history tells. `told` are options of `service_level` that are given and not to be learned.
+    """
+
+    name: str
+    service_rate: float
+    held: float
+    start_up: float
+    wait: float
+    late: float
+    minimum: int
+    maximum: int
+    interval: float
+    reads: dict[str, str]
+    policy: PolicySpec | None = None
+    told: dict[str, float | str] = {}
+
+    @property
+    def model(self) -> world.Model:
+        return world.Model(
+            service_rate=self.service_rate,
+            held=self.held,
+            start_up=round(self.start_up),
+            wait=round(self.wait),
+            minimum=self.minimum,
+            maximum=self.maximum,
+        )
+
+
+class Entry(Struct, frozen=True):
+    """One that is compared. `spec` is the policy of ours, if it is one; `peer` and `numbers` those of another.
+    `objective` is (wait, late) of a point of the curve.
+    """
+
+    name: str
+    spec: PolicySpec | None = None
+    peer: str = ""
+    numbers: tuple[float, ...] = ()
+    objective: tuple[float, float] | None = None
+
+    def policy(self, target: Target, begin: float) -> world.Policy:
+        """Made anew for a load that begins at `begin`."""
+        if self.spec is not None:
+            reads = {name: kind for name, kind in target.reads.items() if name in self.spec.metrics}
+            return Shipped(Policy(self.spec), reads, begin=begin)
+        if self.peer == "keda":
+            return peers.Keda(*self.numbers)
+        out, inward, window, cooldown, step = self.numbers
+        return peers.AzureMonitor(out, inward, window, cooldown, int(step))
+
+
+def field(target: Target) -> Iterator[Entry]:
+    """All of them, in the order they are told. Names are unique."""
+    if target.policy is not None:
+        yield Entry(TODAY, target.policy)
+    yield Entry("Azure Monitor 100/10", peer="azure", numbers=(100, 10, 600, 300, 1))
+    out, inward = 0.875 * target.held, 0.5 * target.held
+    yield Entry(f"Azure Monitor {out:.3g}/{inward:.3g}", peer="azure", numbers=(out, inward, 300, 60, 4))
+    yield Entry("KEDA 5 (default)", peer="keda", numbers=(5.0,))
+    per_instance = max(0.75 * target.held, 1.0)
+    if per_instance != 5.0:
+        yield Entry(f"KEDA {per_instance:.3g}", peer="keda", numbers=(per_instance,))
+    points = [(target.wait, min(target.late * times, MOST_LATE)) for times in LATES]
+    points += [(max(target.wait * times, 1.0), target.late) for times in WAITS]
+    for wait, late in dict.fromkeys(sorted(points, key=lambda point: (-point[0], -point[1]))):
+        yield Entry(
+            name_of(wait, late), service_level(target, wait, late, target.interval), objective=(wait, late)
+        )
+    if target.interval > OFTEN:
+        yield Entry(OFTENER, service_level(target, target.wait, target.late, OFTEN))
+
+
+def name_of(wait: float, late: float) -> str:
+    return f"service_level {wait_text(wait)}, {100 * late:.3g} %"
+
+
+def wait_text(wait: float) -> str:
+    return f"{wait:g} s" if wait < 300 else duration_text(wait)
+
+
+def service_level(target: Target, wait: float, late: float, interval: float) -> PolicySpec:
+    """The target's policy with the rule in place of its own, and without the limits that would only delay it."""
+    metrics = dict.fromkeys(target.reads, _metric(interval, target.policy, target.interval))
+    options = rule_options(target, wait, late)
+    rule = RuleSpec(type="service_level", name="service_level", options=options)
+    if target.policy is not None:
+        return structs.replace(
+            target.policy, metrics=metrics, rules=(rule,), out=Pace(), inward=Pace(), plateau=None
+        )
+    return PolicySpec(
+        target=target.name,
+        scaler="simulated",
+        scaler_options={},
+        minimum=target.minimum,
+        maximum=target.maximum,
+        metrics=metrics,
+        rules=(rule,),
+    )
+
+
+def _metric(interval: float, policy: PolicySpec | None, looks: float) -> MetricSpec:
+    """Looked at every `interval`; the window is the policy's, as many looks long, or of five."""
+    spans = [] if policy is None else [metric.window.span / looks for metric in policy.metrics.values()]
+    looks_kept = max(spans, default=5.0)
+    window = WindowSpec(span=looks_kept * interval, interval=interval)
+    return MetricSpec(collector="simulated", options={}, count="active", window=window)
+
+
+def rule_options(target: Target, wait: float, late: float) -> dict[str, object]:
+    """The rule's options, as tidemark.toml has them."""
+    kinds = {BACKLOG: "backlog", INCOMING: "incoming", OUTGOING: "outgoing"}
+    metrics = {kinds[kind]: name for name, kind in target.reads.items()}
+    return {**metrics, "wait": f"{wait:g}s", "late": float(f"{late:.6g}"), **target.told}
+
+
+def reads_of(spec: PolicySpec, queue: str) -> dict[str, str]:
+    """Which of a policy's metrics is what of the queue that its metric `queue` is: what its rules say."""
+    params = [rule.params for rule in Policy(spec).flat_rules if isinstance(rule, ServiceLevelRule)]
+    own = [each for each in params if each.backlog == queue]
+    incoming = {each.incoming: INCOMING for each in own if each.incoming is not None}
+    outgoing = {each.outgoing: OUTGOING for each in own if each.outgoing is not None}
+    return {queue: BACKLOG} | incoming | outgoing
+
+
+def objective_of(spec: PolicySpec) -> QueueSpec | None:
+    """What a policy asks for by a rule of its own, or says of the queue of its shadow; None where it says nothing."""
+    if spec.shadow is not None and spec.shadow.queue is not None:
+        return spec.shadow.queue
+    rules = (rule for rule in Policy(spec).flat_rules if isinstance(rule, ServiceLevelRule))
+    rule = next(rules, None)
+    if rule is None:
+        return None
+    objective = rule.objective
+    return QueueSpec(
+        backlog=rule.params.backlog,
+        wait=objective.wait,
+        late=objective.late,
+        concurrency=objective.held,
+        start_up=objective.start_up,
+    )

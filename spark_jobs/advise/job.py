@@ -1,0 +1,160 @@
+"""`tidemark spark advise`: the advice over many targets, with the figures of `tidemark advise`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pyspark.sql import DataFrame, SparkSession
+from typer import Option
+
+from spark_jobs import cli
+from spark_jobs.advise import local
+from spark_jobs.advise.answered import Answer, answer, flat
+from spark_jobs.advise.page import report_of
+from spark_jobs.advise.question import Options
+from spark_jobs.advise.schemas import ADVICE, TAKEN
+from spark_jobs.advise.tasks import Task, done_of, encoded, outcomes
+from spark_jobs.backtest.analysis import refused
+from spark_jobs.backtest.candidates.grid import Targets
+from spark_jobs.backtest.job import BATCH_SETTING, HISTORIES_PER_BATCH, extract, workers_of
+from spark_jobs.backtest.schemas import PLANS
+from spark_jobs.backtest.transforms import histories, replayed
+from spark_jobs.platform.output import check_format
+from spark_jobs.platform.progress import watch
+from spark_jobs.platform.results import Results
+from spark_jobs.platform.rows import cached, collected
+from spark_jobs.platform.session import try_setting
+from spark_jobs.reports.report_files import write_report
+from spark_jobs.sources.registration import spark_session
+
+NAME = "advise"
+
+BLOCKS = 14
+"""Most tasks a target is cut into: about as many as there are policies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Paths: `config` is read by the driver, `arrivals` and `log` by Spark."""
+
+    config: Path
+    options: Options
+    arrivals: str | None = None
+    log: str | None = None
+    output: str = cli.default_output(NAME)
+    fmt: str = "parquet"
+    quarantine: str | None = None
+    app_settings: Mapping[str, str] | None = field(default=None, repr=False)
+    """What the configuration and the scaling log's table refer to; None: the environment."""
+
+
+def run(spark: SparkSession, settings: Settings) -> str:
+    """Extract, transform, load; returns the report's path. Raises InputError."""
+    check_format(settings.fmt)
+    targets = local.read_targets(settings.config, settings.app_settings or os.environ)
+    results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
+    before = str(spark.conf.get(BATCH_SETTING))
+    with cached(histories(extract(spark, settings))) as recorded:
+        try_setting(spark, BATCH_SETTING, HISTORIES_PER_BATCH)
+        try:
+            answers = advised(spark, recorded, settings.options, targets)
+        finally:
+            try_setting(spark, BATCH_SETTING, before)  # the session may be a notebook's
+    return load(spark, results, settings, answers)
+
+
+def advised(
+    spark: SparkSession, recorded: DataFrame, options: Options, targets: Targets | None
+) -> list[Answer]:
+    """The answers of all recorded targets, by name. Raises InputError with the problems of all of them."""
+    with watch(spark, "reading the history"):
+        names = sorted(row.target for row in collected(recorded.select("target")))
+    blocks = min(max(-(-4 * workers_of(spark) // max(len(names), 1)), 1), BLOCKS)
+    plans = []
+    for name in names:
+        spec = local.spec_of(name, targets)
+        metric = local.metric_for(spec, options)
+        plans += [(name, n, encoded(Task(options, spec, metric, n, blocks))) for n in range(blocks)]
+    with watch(spark, f"replaying {len(names)} targets"):
+        frame = spark.createDataFrame(plans, PLANS)
+        partitions = max(min(len(plans), 4 * workers_of(spark)), 1)
+        found = collected(replayed(recorded, frame, partitions=partitions, work=outcomes))
+    if problems := [row.problem for row in found if row.problem is not None]:
+        raise refused(problems)
+    done = [done_of(bytes(row.result)) for row in found]
+    answers = []
+    for name in names:
+        own = [each for each in done if each.question.target.name == name]
+        rows = {number: row for each in own for number, row in each.rows.items()}
+        ordered = [rows[number] for number in sorted(rows)]
+        answers.append(answer(own[0].question, options, ordered, local.table_of(name, targets)))
+    return answers
+
+
+def load(spark: SparkSession, results: Results, settings: Settings, answers: Sequence[Answer]) -> str:
+    """Writes both tables and the report; returns the report's path."""
+    rows = [row for found in answers for row in flat(found)]
+    results.write("advice", spark.createDataFrame(rows, ADVICE))
+    taken = [(a.question.target.name, a.choice.taken, a.choice.why, a.toml) for a in answers]
+    results.write("taken", spark.createDataFrame(taken, TAKEN))
+    results.publish()
+    return write_report(spark, report_of(answers), settings.output)
+
+
+def command(
+    arrivals: Annotated[
+        str | None, Option(help="Arrivals as CSV or .parquet: t, arrivals and, for several targets, target.")
+    ] = None,
+    log: Annotated[
+        str | None, Option(help="Scaling log: folder of JSON lines, or table://<connection>.")
+    ] = None,
+    service_rate: local.ServiceRate = None,
+    concurrency: local.Concurrency = None,
+    start_up: local.StartUp = None,
+    wait_: local.Wait = None,
+    late: local.Late = None,
+    minimum: local.Minimum = None,
+    maximum: local.Maximum = None,
+    metric: local.Metric = None,
+    idle_utilization: local.Idle = None,
+    price: local.Price = None,
+    currency: local.Currency = "",
+    config: local.Config = Path("tidemark.toml"),
+    root: cli.Root = Path(),
+    output: cli.Output = None,
+    format_: cli.Format = "parquet",
+    quarantine: cli.Quarantine = None,
+    cores: cli.Cores = None,
+    memory: cli.Memory = "2g",
+) -> None:
+    """What today's policies, Azure Monitor autoscale, KEDA and service_level would have made of recorded load.
+
+    Over all targets of the history; for one of them `tidemark advise` does the same without Spark. Writes the tables advice
+    and taken, and a report.
+    """
+    options = local.options_of(
+        service_rate=service_rate,
+        concurrency=concurrency,
+        start_up=start_up,
+        wait=wait_,
+        late=late,
+        minimum=minimum,
+        maximum=maximum,
+        metric=metric,
+        idle_utilization=idle_utilization,
+        price=price,
+        currency=currency,
+    )
+    folder, fmt = output or cli.default_output(NAME), check_format(format_)
+    settings = Settings(config, options, arrivals, log, folder, fmt, quarantine, cli.app_settings(root))
+    spark = spark_session(NAME, cores=cores, memory=memory)
+    typer.echo(run(spark, settings))
+
+
+if __name__ == "__main__":
+    cli.run_command(command)

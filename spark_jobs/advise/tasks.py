@@ -1,0 +1,61 @@
+"""What Spark's workers do: one target's history in, some of its policies replayed. Runs where the executors are; no Spark here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+import pyarrow as pa  # type: ignore[import-untyped]
+from msgspec import Struct
+
+from scaling.advice.answer import Row, play
+from scaling.advice.field import field
+from scaling.config.policy import PolicySpec
+from spark_jobs.advise.question import Options, Question, prepare
+from spark_jobs.backtest.replay.history import HistoryError
+from spark_jobs.backtest.tasks import OUTCOMES, readings_of
+
+
+class Task(Struct, frozen=True):
+    """Every `of`-th policy of the field, from number `block` on. `spec` is today's policy, `metric` the queue's in a log."""
+
+    options: Options
+    spec: PolicySpec | None
+    metric: str | None
+    block: int
+    of: int
+
+
+class Done(Struct, frozen=True):
+    """`rows` by their number in the field."""
+
+    question: Question
+    rows: dict[int, Row]
+
+
+encoded = msgspec.msgpack.Encoder().encode
+_task = msgspec.msgpack.Decoder(Task)
+done_of: Callable[[bytes], Done] = msgspec.msgpack.Decoder(Done).decode
+
+
+def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For mapInArrow: TASKS in, OUTCOMES out. What is wrong with a history becomes a problem, not a failed task."""
+    for batch in batches:
+        for task in batch.to_pylist():
+            yield pa.RecordBatch.from_pylist([_outcome(task)], schema=OUTCOMES)
+
+
+def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
+    target, task = row["target"], _task.decode(row["work"])
+    try:
+        question = prepare(target, readings_of(row["readings"], task.metric), task.options, task.spec)
+    except HistoryError as error:
+        return {"target": target, "result": None, "problem": str(error)}
+    load = question.recorded.load(target)
+    rows = {
+        number: play(question.target, question.recorded, load, entry)
+        for number, entry in enumerate(field(question.target))
+        if number % task.of == task.block
+    }
+    return {"target": target, "result": encoded(Done(question, rows)), "problem": None}

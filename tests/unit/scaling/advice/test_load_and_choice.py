@@ -1,0 +1,223 @@
+"""From recorded counts to seconds, through gaps; and which policy is taken of what replays say."""
+
+from math import log
+
+import numpy as np
+import pytest
+
+from scaling.advice import load as by_second
+from scaling.advice.answer import Recorded, Row, choose, frontier, play
+from scaling.advice.field import OFTENER, TODAY, Entry, Target, field
+from scaling.advice.waits import Series, waits_of
+from scaling.advice.world import Model, Run, Sight
+from scaling.config.policy import MetricSpec, Pace, PolicySpec, RuleSpec
+from scaling.window import WindowSpec
+
+NAN = float("nan")
+
+
+def rng():
+    return np.random.default_rng(1)
+
+
+def target(**changes):
+    given = {
+        "name": "plan",
+        "service_rate": 10.0,
+        "held": 16.0,
+        "start_up": 90.0,
+        "wait": 60.0,
+        "late": 0.01,
+        "minimum": 1,
+        "maximum": 20,
+        "interval": 60.0,
+        "reads": {"backlog": "backlog"},
+    }
+    return Target(**{**given, **changes})
+
+
+def test_the_total_of_each_bin_is_kept_and_messages_come_at_random_within_it():
+    bins = np.array([600.0, 0.0, 60.5, 6000.0])
+    load = by_second.by_second(bins, 60, rng())
+
+    assert load.parts == ((0, 0),)
+    assert load.arrivals.reshape(-1, 60).sum(axis=1) == pytest.approx(bins, rel=1e-5)
+    assert load.arrivals[:60].std() > 1.0
+
+
+def test_counts_by_the_second_stay_as_they_are():
+    assert by_second.by_second(np.array([3.0, 0.0, 2.5]), 1, rng()).arrivals.tolist() == [3.0, 0.0, 2.5]
+
+
+def test_a_gap_is_left_out_and_the_clock_goes_on():
+    load = by_second.by_second(np.array([60.0, NAN, NAN, 120.0, 60.0, NAN, 60.0]), 60, rng())
+
+    assert load.parts == ((0, 0), (60, 180), (180, 360))
+    assert len(load.arrivals) == 240
+    assert load.arrivals.sum() == pytest.approx(300.0, rel=1e-5)
+
+
+def test_coarse_bins_follow_their_neighbours_also_where_they_are_drawn_in_pieces(monkeypatch):
+    bins = np.array([3000.0, 6000.0, 9000.0, 3000.0, 0.0, 600.0])
+    whole = by_second.rates(bins, 300)
+    pieces = []
+    monkeypatch.setattr(by_second, "PIECE", 600)
+
+    class Even:
+        def poisson(self, expected):
+            pieces.append(expected.ravel())
+            return expected
+
+    by_second.by_second(bins, 300, Even())
+
+    assert len(pieces) == 3
+    assert np.concatenate(pieces) == pytest.approx(whole)
+    assert whole[250] < whole[299]  # on the way to more
+
+
+class Looks:
+    """Holds what there is, and notes when it was asked."""
+
+    interval = 60
+
+    def __init__(self):
+        self.at = []
+
+    def see(self, seen):
+        self.at.append((seen.t, seen.waiting))
+        return seen.total
+
+    def miss(self, t, total):
+        raise AssertionError
+
+
+def test_in_a_gap_nobody_looks_nothing_is_billed_and_the_queue_stays():
+    policy = Looks()
+    run = Run(np.full(240, 20.0), policy, Model(), 1, Sight(), ((0, 0), (120, 7200))).replay()
+
+    assert [at for at, _ in policy.at] == [0, 60, 7200, 7260]
+    assert [waiting for _, waiting in policy.at] == [0, 600, 1200, 1800]
+    assert run.outcome().instance_hours * 3600 == 240
+    assert waits_of(run).longest == 240
+
+
+def test_what_is_never_served_waits_for_ever():
+    run = Run(np.full(4000, 20.0), Looks(), Model(), 1, Sight()).replay()
+
+    assert waits_of(run).longest == float("inf")
+
+
+# -- the choice -------------------------------------------------------------------------------------------
+
+
+def row(policy, hours, late, objective=None):
+    spent = late / 0.01
+    score = log(3600 * hours) + 0.08 * spent + 0.08 * max(spent - 0.75, 0)
+    return Row(policy, hours, late, 10.0, 5.0, 1.0, 0.0, score, objective, Series([], [], [], []))
+
+
+def test_the_knee_is_where_more_instances_stop_to_help():
+    rows = [
+        row("lax", 100.0, 0.05, (60.0, 0.1)),
+        row("asked", 110.0, 0.009, (60.0, 0.01)),
+        row("strict", 150.0, 0.004, (60.0, 0.001)),
+    ]
+
+    assert choose(target(), rows).knee == "asked"
+
+
+def test_nothing_laxer_than_what_is_asked_for_is_taken():
+    rows = [row("lax", 50.0, 0.0, (60.0, 0.1)), row("asked", 110.0, 0.009, (60.0, 0.01))]
+
+    assert choose(target(), rows).knee == "asked"
+
+
+def test_of_objectives_that_are_as_good_the_one_that_is_asked_for_is_taken():
+    rows = [
+        row("lax", 100.0, 0.0001, (60.0, 0.1)),
+        row("asked", 101.0, 0.0, (60.0, 0.01)),
+        row("strict", 101.2, 0.0, (15.0, 0.01)),
+    ]
+
+    assert choose(target(), rows).taken == "asked"
+
+
+def test_todays_policy_stays_where_it_is_as_good():
+    asked = row("asked", 100.0, 0.001, (60.0, 0.01))
+
+    assert choose(target(), [row(TODAY, 100.5, 0.001), asked]).taken == TODAY
+    found = choose(target(), [row(TODAY, 130.0, 0.001), asked])
+    assert found.taken == "asked"
+    assert "23.1 % fewer instance-hours" in found.why
+
+
+def test_that_nothing_keeps_the_objective_is_told_and_that_looking_more_often_would_help():
+    late = row("asked", 100.0, 0.05, (60.0, 0.01))
+
+    assert "late with 5 % of 1 % allowed" in choose(target(), [late]).why
+    assert "COLLECT_SCHEDULE" in choose(target(), [late, row(OFTENER, 90.0, 0.01)]).why
+    assert "COLLECT_SCHEDULE" not in choose(target(), [late, row(OFTENER, 100.0, 0.05)]).why
+
+
+def test_the_frontier_has_those_that_none_beats_in_both():
+    rows = [row("a", 1.0, 0.5), row("b", 2.0, 0.6), row("c", 3.0, 0.1), row("d", 3.0, 0.2)]
+
+    assert [each.policy for each in frontier(rows)] == ["a", "c"]
+
+
+# -- the field --------------------------------------------------------------------------------------------
+
+
+def todays():
+    window = WindowSpec(span=300.0, interval=60.0)
+    return PolicySpec(
+        target="plan",
+        scaler="app_service_plan",
+        scaler_options={},
+        minimum=1,
+        maximum=20,
+        metrics={
+            "backlog": MetricSpec(collector="service_bus_queue", options={}, count="active", window=window)
+        },
+        rules=(
+            RuleSpec(
+                type="threshold",
+                name="t",
+                options={"metric": "backlog", "scale_out_above": 500, "scale_in_below": 100},
+            ),
+        ),
+        out=Pace(cooldown=300.0),
+    )
+
+
+def test_the_field_is_of_today_the_peers_and_the_curve():
+    entries = list(field(target(policy=todays())))
+    names = [entry.name for entry in entries]
+
+    assert names[:5] == [TODAY, "Azure Monitor 100/10", "Azure Monitor 14/8", "KEDA 5 (default)", "KEDA 12"]
+    assert "service_level 60 s, 1 %" in names
+    assert names[-1] == OFTENER
+    assert len(set(names)) == len(names)
+    curve = [entry for entry in entries if entry.objective is not None]
+    assert {entry.spec.out for entry in curve} == {Pace()}  # its cooldown would only delay the rule
+    assert entries[0].spec.out == Pace(cooldown=300.0)
+
+
+def test_a_target_that_is_looked_at_often_needs_no_further_row():
+    assert OFTENER not in [entry.name for entry in field(target(interval=15.0))]
+
+
+@pytest.mark.parametrize("entry", list(field(target(policy=todays()))), ids=lambda entry: entry.name)
+def test_every_policy_answers_the_load_and_keeps_to_the_bounds(entry):
+    minutes = 3000.0 + 2400.0 * np.sin(np.arange(240) / 40.0)
+    recorded = Recorded(1_799_625_600.0, 60, minutes.tolist(), 5)
+    asked = target(policy=todays())
+    one, two = (play(asked, recorded, recorded.load("plan"), entry) for _ in range(2))
+
+    assert one == two
+    assert 4.0 * 1 < one.instance_hours <= 4.0 * 20
+    assert one.instance_hours >= 0.9 * minutes.sum() / 10.0 / 3600.0 or one.late > 0.1
+
+
+def test_an_entry_is_one_of_ours_or_a_peer():
+    assert Entry("k", peer="keda", numbers=(12.0,)).policy(target(), 0.0).target == 12.0
