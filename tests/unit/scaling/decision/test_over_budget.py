@@ -1,6 +1,7 @@
 """The budget of the day bounds scaling out and takes back what it does not pay for; what stands above it, and what not."""
 
 import msgspec
+from msgspec import structs
 
 from scaling.config.policy import Budget, Fallback, Pace, RuleSpec
 from scaling.decision.decide import decide
@@ -20,6 +21,7 @@ from scaling.model import (
     Pause,
     Reason,
     Refused,
+    ScaleAction,
     TargetState,
 )
 from scaling.spent import Spent
@@ -166,6 +168,18 @@ def test_at_midnight_the_budget_is_new():
 
     assert held.flips[-1].value == MIDNIGHT + DAY
     assert decide(budgeted(), windows, after, now=MIDNIGHT + DAY).desired == 4
+
+
+def test_what_is_foretold_of_the_next_day_is_by_its_budget():
+    now = MIDNIGHT + DAY - 60
+    pending = ScaleAction("plan@1", "plan", 1, 2, now - 60, now + 540, Reason.SCALE_OUT)
+    held = made(9.0, hours=47.99, current=1, now=now, state={"pending": pending})
+    spent = made(
+        9.0, hours=47.99, current=1, state={"pending": structs.replace(pending, expires_at=NINE + 60)}
+    )
+
+    assert [(flip.value, flip.outcome) for flip in held.flips] == [(now + 540, Reason.SCALE_OUT)]
+    assert [(flip.value, flip.outcome) for flip in spent.flips] == [(NINE + 60, Reason.OVER_BUDGET)]
 
 
 def test_request_units_that_instances_need_are_not_ordered_away():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from foundation.errors import OrderError
-from scaling.config.policy import EFFECTS_KEPT, Pace, Plateau, QueueSpec, RuleSpec
+from scaling.config.policy import EFFECTS_KEPT, Budget, Pace, Plateau, QueueSpec, RuleSpec
 from scaling.decision.orders import ORDERS
 from scaling.model import (
     NO_CONTROLS,
@@ -226,6 +226,33 @@ def test_pauses_and_overrides_hold_on_paper_and_dry_run_does_not():
         Reason.SCALE_OUT,
         9,
     )
+
+
+def test_a_shadow_has_the_budget_of_its_target_and_spends_it_on_paper():
+    budget = Budget(amount=48.0)
+    target = Target(changed(shadowed(fixed(20), live=(fixed(1),)), budget=budget), current=1)
+    target.step()
+    begun = target.state.spent.hours
+    target.steps(2 * HOUR - 1)
+
+    paper, real = target.shadow, target.state.spent
+    assert real.hours - begun == pytest.approx((2 * HOUR - 1) * STEP / 3600.0)
+    assert paper.tally.paper == pytest.approx((paper.spent.hours - begun) * 3600.0, rel=0.05)
+    assert paper.spent.hours - begun > 1.5 * (real.hours - begun)
+    assert target.said.reason == Reason.OVER_BUDGET
+    assert 1 < paper.capacity < 20
+
+
+def test_what_the_target_has_spent_of_the_day_before_a_shadow_was_tried_is_spent_for_both():
+    made = changed(shadowed(fixed(3), live=(fixed(3),)), budget=Budget(amount=48.0))
+    target = Target(changed(made, shadow=None), current=3)
+    target.step()
+    target.state = structs.replace(target.state, spent=structs.replace(target.state.spent, hours=47.0))
+    target.policy = made
+
+    target.step()
+
+    assert target.shadow.spent.hours == target.state.spent.hours > 47.0
 
 
 def test_time_that_was_not_seen_is_left_out_of_the_comparison():

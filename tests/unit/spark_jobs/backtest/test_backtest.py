@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from foundation.settings_reader import ConfigError
-from scaling.config.policy import Pace, RuleSpec
+from scaling.config.policy import Budget, Pace, RuleSpec
 from scaling.model import Reason
 from scaling.service import registry
 from spark_jobs.backtest import local
@@ -207,6 +207,7 @@ def test_another_recorded_metric_guards_and_where_it_is_unknown_it_is_a_failed_r
     run = simulate(Load(history, 60.0), guarded, Model(service_rate=1.0), metric="backlog", initial=1)
 
     assert quiet(guarded, "backlog") is None
+    assert quiet(policy(budget=Budget(amount=48.0)), "backlog") is None
     assert run.changes[0].decided_at > NOW + 20 * 60
 
 
