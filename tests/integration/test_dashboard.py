@@ -135,9 +135,31 @@ async def test_a_shadow_is_drawn_compared_in_words_and_promoted(browser):
 
     await card(page).get_by_text("shadow promoted by ann", exact=True).wait_for()
     assert target.controls.promoted.by == "ann"
+    [ordered] = [body for method, _, _, body in api.requests if method == "POST"]
+    assert ordered["rules"] == target.policy.shadow_id
     assert await card(page).get_by_text("tidemark.toml should follow").count() == 1
     target.tick(time.time())
     await card(page).get_by_role("heading", name="Shadow, promoted").wait_for()
+    await context.close()
+    await api.stop()
+
+
+async def test_request_units_stand_beside_their_reason_and_not_under_it(browser):
+    wide = {"scaler": "cosmos_throughput", "minimum": 400, "maximum": 100_000}
+    target = SimulatedTarget(threshold_policy("flights-ru", **wide), waves(), current=40_000)
+    api = FakeApi([SimulatedTarget(threshold_policy("a-plan"), waves()), target])
+    api.simulate(1200)
+    context = await browser.new_context(viewport={"width": 1280, "height": 800})
+    page = await context.new_page()
+    await page.goto(await api.start())
+
+    row = card(page, "flights-ru").locator(".summary")
+    if await row.get_attribute("aria-expanded") == "true":
+        await row.click()
+    bounds = await row.locator(".bounds").bounding_box()
+    badge = await row.locator(".badge").bounding_box()
+
+    assert bounds["x"] + bounds["width"] <= badge["x"]
     await context.close()
     await api.stop()
 

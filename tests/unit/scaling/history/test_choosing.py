@@ -155,3 +155,13 @@ def test_a_connection_without_settings_is_named_and_no_secret_is_told():
     with pytest.raises(PullError) as told:
         chosen(Options(target="plan"), spec, {"Orders": "SharedAccessKey=c2VjcmV0"})
     assert "c2VjcmV0" not in str(told.value)
+
+
+def test_an_account_needs_no_entity_and_what_is_below_a_resource_is_none_of_them():
+    assert choose(target="any", resource_id=ACCOUNT).source == "store/*"
+    assert choose(target="any", resource_id=f"{ACCOUNT}/queueServices/default").source == "store/*"
+    for below in (f"{ACCOUNT}/queueServices/default/queues/jobs", f"{BUS}/queues/orders"):
+        with pytest.raises(PullError, match=r"accepted are Microsoft\.ServiceBus/namespaces"):
+            choose(target="any", resource_id=below, entity="orders")
+    with pytest.raises(PullError, match="--entity is missing"):
+        choose(target="any", resource_id=BUS)

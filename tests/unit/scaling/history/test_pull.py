@@ -306,3 +306,14 @@ def test_minutes_left_out_are_asked_for_twice_again_and_no_more(tmp_path):
     ]
     assert REASKED == 2
     assert (result.untold, result.minutes[LAST - 5]) == (1, Minute())
+
+
+def test_without_a_date_in_the_answer_this_machines_clock_counts(tmp_path):
+    class Dateless(Service):
+        async def read(self, source, span, *, top):
+            return Answer((await super().read(source, span, top=top)).series)
+
+    result = run(tmp_path / "h.csv", Dateless(), days=1, clock=NOW - 86_400.0)
+
+    assert max(result.minutes) == LAST - DAY - 1
+    assert result.clock_offset == 0.0
