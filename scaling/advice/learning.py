@@ -42,8 +42,10 @@ class Learner:
         latest, most = backlog or 0.0, max(self.maximum, total, 1)
         seen = Observation(now, self.interval, latest, incoming, outgoing, total, ready, most, asked)
         self.known = known = learning.learn(self.known, seen, self.objective)
-        outlook = learning.outlook(known, self.objective)
-        exact = min(learning.needed(known, outlook, latest, total, self.objective), float(MOST))
+        exact = float(known.wanted)
+        if exact > total:  # only then does more than its whole number count
+            outlook = learning.outlook(known, self.objective)
+            exact = min(learning.needed(known, outlook, latest, total, self.objective), float(MOST))
         needs = plan.remembered(known.needs, known.at, plan.rounded(exact))
         wanted = plan.step(exact, total, needs, known.at, learning.hold(known, self.objective))
         if wanted < total and known.still >= learning.STANDS_STILL:

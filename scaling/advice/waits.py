@@ -26,26 +26,28 @@ class Waits(Struct, frozen=True):
 
 
 def waits_of(run: Run, slow: float = 0.99) -> Waits:
-    found = [_waits(run, first) for first in range(0, run.length, PIECE)]
-    waits = np.concatenate([each for each, _ in found])
-    if not len(waits):
-        return Waits(0.0, 0.0)
-    order = np.argsort(waits, kind="stable")[::-1]
-    longer = np.cumsum(np.concatenate([counts for _, counts in found])[order])
-    place = int(np.searchsorted(longer, (1.0 - slow) * run.arrived[run.length], side="right"))
-    return Waits(float(waits[order[0]]), float(waits[order[place]]) if place < len(order) else 0.0)
+    by_wait = np.zeros(1)  # messages that waited so many seconds; the last are those never served
+    for first in range(0, run.length, PIECE):
+        found = _waits(run, first)
+        size = max(len(found), len(by_wait))
+        by_wait = np.pad(by_wait, (0, size - len(by_wait))) + np.pad(found, (0, size - len(found)))
+    longer = np.cumsum(by_wait[::-1])[::-1]  # messages that waited so long or longer
+    allowed = (1.0 - slow) * run.arrived[run.length]
+    waits = np.flatnonzero(by_wait)
+    ends = (int(waits[-1]) if len(waits) else 0, int(np.flatnonzero(longer > allowed)[-1:].sum()))
+    longest, slowest = (inf if each > run.end else float(each) for each in ends)
+    return Waits(longest, slowest)
 
 
-def _waits(run: Run, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """The waits of a piece of the load that are not 0, and how many messages waited so long."""
+def _waits(run: Run, first: int) -> np.ndarray:
+    """How many messages of a piece of the load waited 1, 2, ... seconds; more than `run.end` stands for never served."""
     last = min(first + PIECE, run.length)
     there = run.arrived[first + 1 : last + 1]
     waiting = np.flatnonzero(run.begun[first + 1 : last + 1] < there)
     count = there[waiting] - run.arrived[first + waiting]
-    came, waiting = there[waiting], first + waiting
-    begun = np.searchsorted(run.begun, came)
-    waits = np.where(begun > run.end, inf, begun - 1.0 - waiting)
-    return waits[count > 0.0], count[count > 0.0]
+    begun = np.searchsorted(run.begun, there[waiting])
+    waits = np.where(begun > run.end, run.end + 1, begun - 1 - (first + waiting))
+    return np.asarray(np.bincount(waits, weights=count, minlength=1))
 
 
 class Series(Struct, frozen=True):

@@ -9,7 +9,7 @@ queue is served on for half an hour, unbilled, so that every wait is known.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Protocol
@@ -170,7 +170,7 @@ class Run:
         interval, due = self.policy.interval, 0
         for begin, end, ahead in self.spans:
             self.ahead = ahead
-            highest = _highest(np.diff(self.arrived[begin : end + 1]), interval).tolist()
+            highest = self._highest(begin, end, interval)
             for start, most in zip(range(begin, end, interval), highest, strict=True):
                 if start < self.length:
                     self._decide(start)
@@ -179,6 +179,14 @@ class Run:
                     told(start)
                     due += DAY
         return self
+
+    def _highest(self, begin: int, end: int, interval: int) -> Iterator[float]:
+        """The most arrivals of a second, in each interval."""
+        piece = PIECE // interval * interval
+        for first in range(begin, end, piece):
+            arrivals = np.diff(self.arrived[first : min(first + piece, end) + 1])
+            padded = np.concatenate([arrivals, np.zeros(-len(arrivals) % interval)])
+            yield from padded.reshape(-1, interval).max(axis=1).tolist()
 
     def _decide(self, now: int) -> None:
         self.fleet.come(now)
@@ -258,12 +266,6 @@ class Run:
         seconds = np.arange(first + 1, min(first + PIECE, self.length) + 1)
         done = self.begun[np.minimum(seconds + self.model.wait, self.end)]
         return float(np.clip(arrived[seconds] - np.maximum(done, arrived[seconds - 1]), 0.0, None).sum())
-
-
-def _highest(arrivals: np.ndarray, interval: int) -> np.ndarray:
-    """The most arrivals of a second in each interval."""
-    padded = np.concatenate([arrivals, np.zeros(-len(arrivals) % interval)])
-    return np.asarray(padded.reshape(-1, interval).max(axis=1))
 
 
 def _flaps(totals: Sequence[tuple[int, int]]) -> int:
