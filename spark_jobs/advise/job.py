@@ -121,7 +121,6 @@ def command(
     minimum: local.Minimum = None,
     maximum: local.Maximum = None,
     metric: local.Metric = None,
-    idle_utilization: local.Idle = None,
     price: local.Price = None,
     currency: local.Currency = "",
     config: local.Config = Path("tidemark.toml"),
@@ -146,7 +145,6 @@ def command(
         minimum=minimum,
         maximum=maximum,
         metric=metric,
-        idle_utilization=idle_utilization,
         price=price,
         currency=currency,
     )

@@ -64,12 +64,6 @@ Maximum = Annotated[int | None, Option(min=1, help="Most instances. [default: as
 Metric = Annotated[
     str | None, Option(help="The policy's metric that is the queue; needed where there are several.")
 ]
-Idle = Annotated[
-    float | None,
-    Option(
-        min=0, max=1, help="Share of the capacity in use where nothing waited; for backlogs without arrivals."
-    ),
-]
 Price = Annotated[float | None, Option(min=0, help="Of one instance-hour, such as 0.20.")]
 Currency = Annotated[str, Option(help="Told behind prices, such as EUR.")]
 Config = Annotated[Path, Option(help="The configuration with today's policy.")]
@@ -265,7 +259,6 @@ def command(
     minimum: Minimum = None,
     maximum: Maximum = None,
     metric: Metric = None,
-    idle_utilization: Idle = None,
     price: Price = None,
     currency: Currency = "",
     output: Annotated[Path, Option("--output", help="Folder of page and rows.")] = Path("advise-output"),
@@ -286,7 +279,6 @@ def command(
         minimum=minimum,
         maximum=maximum,
         metric=metric,
-        idle_utilization=idle_utilization,
         price=price,
         currency=currency,
     )

@@ -23,8 +23,8 @@ from spark_jobs.backtest.replay.history import (
     HistoryError,
     Reading,
     estimate_service_rate,
+    from_active,
     from_arrivals,
-    from_backlog,
 )
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -38,7 +38,7 @@ MOST = 100
 
 class Options(Struct, frozen=True, kw_only=True):
     """What the command line says; None and empty are not said. Durations in seconds, `late` a share, `service_rate` messages
-    per second of a busy instance, `idle_utilization` as in `from_backlog`, `price` of an instance-hour.
+    per second of a busy instance, `price` of an instance-hour.
     """
 
     service_rate: float | None = None
@@ -49,7 +49,6 @@ class Options(Struct, frozen=True, kw_only=True):
     minimum: int | None = None
     maximum: int | None = None
     metric: str | None = None
-    idle_utilization: float | None = None
     price: float | None = None
     currency: str = ""
 
@@ -70,21 +69,18 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
     """Raises HistoryError, naming the option that would help."""
     queue = queue_of(spec, options)
     reads = {"backlog": BACKLOG} if spec is None else reads_of(spec, queue)
-    looks = MINUTE if spec is None else spec.metrics[queue].window.interval
-    if looks < 1 or looks != int(looks):
-        raise HistoryError(
-            f"{name}: looked at every {looks:g} s; a replay goes by whole seconds: see COLLECT_SCHEDULE"
-        )
-    history, rate, how = _load(name, readings, options, spec, reads, looks)
+    looks = _looks(name, spec, queue)
+    known = _Known(options, None if spec is None else objective_of(spec))
+    held = known.value("concurrency", FIRST_HELD)
+    history, rate, how = _load(name, readings, options, spec, reads, looks, held)
     if history.step < 1 or history.step != int(history.step):
         raise HistoryError(f"{name}: bins of {history.step:g} s; accepted are whole seconds")
     low, high = _bounds(name, options, spec)
     policy, left_out = _today(spec, reads, low, high)
-    known = _Known(options, None if spec is None else objective_of(spec))
     target = Target(
         name=name,
         service_rate=rate,
-        held=known.value("concurrency", FIRST_HELD),
+        held=held,
         start_up=known.value("start_up", FIRST_START_UP),
         wait=known.value("wait", 60.0),
         late=known.value("late", 0.01),
@@ -95,8 +91,7 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
         policy=policy,
         told=known.given,
     )
-    first = _first(history, rate, low, high)
-    recorded = Recorded(history.start, int(history.step), history.arrivals, first)
+    first, bins = _first(history, rate, low, high), history.arrivals
     notes = (
         *_coverage(history),
         f"one busy instance serves {rate:.4g} messages/s: {how}",
@@ -106,8 +101,20 @@ def prepare(name: str, readings: Sequence[Reading], options: Options, spec: Poli
         *history.notes,
         *_ran(readings, history),
     )
-    hours = sum(not isnan(each) for each in history.arrivals) * history.step / HOUR
-    return Question(target, recorded, hours, len(history.arrivals) * history.step / HOUR, notes)
+    hours, whole = (
+        count * history.step / HOUR for count in (sum(not isnan(each) for each in bins), len(bins))
+    )
+    return Question(target, Recorded(history.start, int(history.step), bins, first), hours, whole, notes)
+
+
+def _looks(name: str, spec: PolicySpec | None, queue: str) -> float:
+    """Seconds between two looks at the queue."""
+    looks = MINUTE if spec is None else spec.metrics[queue].window.interval
+    if looks < 1 or looks != int(looks):
+        raise HistoryError(
+            f"{name}: looked at every {looks:g} s; a replay goes by whole seconds: see COLLECT_SCHEDULE"
+        )
+    return looks
 
 
 def _bounds(name: str, options: Options, spec: PolicySpec | None) -> tuple[int, int]:
@@ -159,6 +166,7 @@ def _load(
     spec: PolicySpec | None,
     reads: Mapping[str, str],
     looks: float,
+    held: float,
 ) -> tuple[History, float, str]:
     """The history, messages per second of an instance, and how that is known."""
     metrics = {kind: metric for metric, kind in reads.items()}
@@ -174,7 +182,7 @@ def _load(
                 f"{name}: the history has no arrivals, and how many follow from its backlogs depends on what an instance "
                 "serves: give --service-rate (messages per second of one busy instance)"
             )
-        return _recovered(name, seen, step, given, options), given, how
+        return from_active(name, seen, step=step, service_rate=given, held=held), given, how
     history = from_arrivals(name, counts)
     ran = {reading.at: reading.instances for reading in readings if reading.instances is not None}
     history = structs.replace(history, instances=ran.get(history.start))
@@ -232,15 +240,6 @@ def _step(seen: Sequence[Reading], looks: float) -> float:
     """Seconds between two readings, where there are any."""
     apart = [later.at - earlier.at for earlier, later in pairwise(sorted(seen, key=lambda r: r.at))]
     return max(float(round(median(apart))), 1.0) if apart else looks
-
-
-def _recovered(name: str, seen: Sequence[Reading], step: float, rate: float, options: Options) -> History:
-    try:
-        return from_backlog(
-            name, seen, step=step, service_rate=rate, idle_utilization=options.idle_utilization
-        )
-    except HistoryError as error:
-        raise HistoryError(str(error).replace("Give idle_utilization", "Give --idle-utilization")) from error
 
 
 def _first(history: History, rate: float, low: int, high: int) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import sys
 import time
@@ -525,6 +526,17 @@ async def test_a_pulled_file_is_backtested_at_once_in_any_time_zone(
 
         assert status == 0, told
         assert (tmp_path / "out" / "backtest.html").exists()
+
+        # What is assumed of the target, and its policy, come from tidemark.toml, whose settings only the app has.
+        status, told = await tidemark(
+            tmp_path, "advise", out, "--service-rate", 4, "--price", 0.2, "--output", tmp_path / "advice", **settings
+        )  # fmt: skip
+
+        assert status == 0, told
+        assert "today's policy" in told
+        assert "instance-hours ran in truth" in told
+        assert re.search(r"2 % of the time is missing \(\d+ min in \d+ gaps\)", told)
+        assert (tmp_path / "advice" / "advice.html").exists()
 
 
 async def test_metrics_come_over_the_control_port_too(world):

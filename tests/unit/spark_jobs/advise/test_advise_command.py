@@ -3,17 +3,25 @@
 import random
 import re
 
+import msgspec
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from foundation.durations import parse_duration
-from scaling.advice.field import Target
+from scaling.advice.answer import play
+from scaling.advice.driving import Shipped
+from scaling.advice.field import TODAY, Target, field
+from scaling.advice.world import Model, Run, Sight
+from scaling.config.policy import Policy
 from scaling.config.policy_file import load_config
+from scaling.log_entry import LogEntry, LogKind
 from scaling.service import registry
 from spark_jobs.advise import local
 from spark_jobs.advise.question import Options, prepare
 from spark_jobs.advise.snippet import as_text, recommended
 from spark_jobs.backtest.candidates.grid import Targets
+from spark_jobs.backtest.reading import read_log
 from spark_jobs.backtest.replay.history import Reading
 from spark_jobs.errors import InputError
 from tests.unit.spark_jobs.advise.test_advise_question import CONFIG, MONDAY
@@ -131,6 +139,46 @@ def test_what_is_wrong_is_one_line_that_names_it(folder, arguments, words):
 
     assert found.exit_code == 1
     assert words in " ".join(found.output.split())
+
+
+class Logged(Shipped):
+    """A policy at work, and the scaling log of its decisions."""
+
+    def see(self, seen):
+        total, now = super().see(seen), self.begin + seen.t + 0.05
+        known = {
+            "at": now,
+            "kind": LogKind.DECISION,
+            "key": str(now),
+            "line": "",
+            "reason": str(self.made.reason),
+        }
+        self.entries.append(
+            LogEntry(
+                "plan", **known, current=seen.total, desired=total, metrics={"backlog": round(seen.active)}
+            )
+        )
+        return total
+
+
+def test_the_log_of_a_policy_at_work_tells_the_load_it_had_and_what_it_cost(tmp_path):
+    spec = Targets(CONFIG, name="tidemark.toml", settings={}, plug_ins=registry).baseline("plan")
+    spec = msgspec.structs.replace(spec, dry_run=False)
+    load = np.random.default_rng(2).poisson(60.0 + 50.0 * np.sin(np.arange(6 * 3600) / 3000.0)).astype(float)
+    policy = Logged(Policy(spec), {"backlog": "backlog"}, begin=MONDAY)
+    policy.entries = []
+    truth = Run(load, policy, Model(minimum=2, maximum=12), 6, Sight()).replay().outcome()
+    (tmp_path / "log.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, policy.entries)))
+
+    (readings,) = read_log(tmp_path / "log.jsonl", "backlog").values()
+    question = prepare("plan", readings, Options(service_rate=10.0), spec)
+    found = play(
+        question.target, question.recorded, question.recorded.load("plan"), next(field(question.target))
+    )
+
+    assert found.policy == TODAY
+    assert found.instance_hours == pytest.approx(truth.instance_hours, rel=0.1)
+    assert sum(question.recorded.bins) == pytest.approx(load[:-60].sum(), rel=0.01)
 
 
 def test_of_several_targets_one_is_asked_for():

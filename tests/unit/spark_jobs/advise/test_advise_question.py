@@ -1,6 +1,7 @@
 """From readings, policy and options to what is replayed: what is told, what is assumed, and what is refused."""
 
 import re
+from math import nan
 
 import pytest
 
@@ -139,14 +140,19 @@ def test_arrivals_of_a_scaling_log_are_those_that_it_counted():
     assert found.recorded.begin == pytest.approx(MONDAY + 0.3)
 
 
-def test_backlogs_alone_need_the_idle_share_where_nothing_waited():
-    log = [Reading(MONDAY + 60.0 * n, backlog=0.0, instances=2) for n in range(9)]
+def test_arrivals_follow_from_backlogs_that_count_what_is_processed_too():
+    # 2 instances hold 32: with 16 there they serve 10/s, and with 320 there all they can, which is 20/s.
+    there = [16.0, 16.0, 320.0, 320.0, 20.0, None, 16.0, 16.0]
+    log = [
+        Reading(MONDAY + 60.0 * n, backlog=each, instances=2)
+        for n, each in enumerate(there)
+        if each is not None
+    ]
+    found = prepare("plan", log, RATE, spec())
 
-    with pytest.raises(HistoryError, match="Give --idle-utilization"):
-        prepare("plan", log, RATE, spec())
-    found = prepare("plan", log, Options(service_rate=10.0, idle_utilization=0.5), spec())
-    assert found.recorded.bins == [600.0] * 8
-    assert told(found, "in 8 of 8 bins nothing waited")
+    assert found.recorded.bins == pytest.approx([600, 1504, 1200, 900, nan, nan, 600], nan_ok=True)
+    assert told(found, "recovered from backlogs")
+    assert found.recorded.first == 2
 
 
 def test_a_policy_that_reads_more_than_the_queue_is_left_out_with_the_reason():
