@@ -20,6 +20,8 @@ from scaling.model import (
     Recommendation,
     TargetState,
 )
+from scaling.rules.service_level import memory
+from scaling.rules.service_level.memory import Calendar, Learned, Memory
 from scaling.window import Window
 from tests.runner_support import MINUTE, metric, policy
 
@@ -117,3 +119,22 @@ def live(
 def with_budget(made: Policy, **changes) -> Policy:
     budget = msgspec.structs.replace(made.spec.budget, **changes)
     return Policy(msgspec.structs.replace(made.spec, budget=budget))
+
+
+RULE = RuleSpec(type="service_level", name="level", options={"backlog": "backlog"})
+
+
+def memories(*, days=8, now=0.0, rate=10.0, by_hour=None):
+    """Learned: an instance serves 10 messages/s; by day 80/s come, at night 8/s."""
+    rates = by_hour or [80.0 if 8 <= hour < 20 else 8.0 for hour in range(24)]
+    known = Memory(
+        since=MIDNIGHT - days * DAY,
+        at=MIDNIGHT,
+        rates=[now] * 5,
+        blend=[0.2] * 5,
+        spread=[[0.0] * 5 for _ in range(5)],
+        usual=44.0,
+        calendar=Calendar(day=rates, day_seen=[days] * 24),
+        learned=Learned(rate=rate, rate_seen=100),
+    )
+    return {"level": memory.encode(known)}

@@ -7,7 +7,8 @@ in units of capacity times hours, with T hours to go.
   and however long it lasts, something is left: the pace falls with what is left. One step more than the minimum is
   allowed as long as D pays for an hour of it.
 * With a forecast (the rule `service_level`, after a day): the need N above the minimum is known for the rest of the day.
-  Where D is not enough, every hour gets the same share D / N of its need: neither morning nor evening is starved.
+  Where D is not enough, every hour gets the same share D / N of its need, and the step of which that is a part as a whole:
+  neither morning nor evening is starved, nor a quiet hour of the one step it needs.
   Where it is, all of the need is allowed, and of D - N as much more as without a forecast.
 
 What is there is taken back only beyond twice the pace (or a quarter more than the share), so that what was just allowed
@@ -93,8 +94,8 @@ class Rest(Struct, frozen=True):
             even = units * pace
             return min(even, units * min(self.hours, side.one_step)) if units <= self.step else even
         now, total = self.need.now, self.need.total
-        if units <= now:
-            return max(min(total * units / (now * side.share), total), least)
+        if units <= now:  # a step of which the share pays for a part comes as a whole
+            return max(min(total * (units - self.step) / (now * side.share), total), least)
         return max(total + (units - now) * pace, least)
 
     def most(self, top: int, side: Side) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 
 from msgspec import Struct
 
@@ -18,28 +19,23 @@ HOUR = 3600.0
 HEADROOM = 1.25
 """Instances above those that the usual rate keeps busy: as many as the rule has on average over the open traces."""
 
-NOW_LASTS = 1.0
-"""Hours that the need of now is expected to last; after them the usual rate of each hour counts."""
+BEYOND_LASTS = 1.0
+"""Hours that what is needed now beyond the usual is expected to last; the usual rate of each hour counts besides."""
 
 LEVEL = 3
 """Of the rates that are remembered, the one of the last ten minutes: what comes now, without its ripples."""
 
 
 class Need(Struct, frozen=True):
-    """Units of capacity above the minimum: `now`, for `within` hours, and `later`, times hours, until the day ends."""
+    """Units of capacity above the minimum: `now`, and times hours until the day ends, `total`."""
 
     now: float
-    within: float
-    later: float
-
-    @property
-    def total(self) -> float:
-        """Units of capacity times hours."""
-        return self.now * self.within + self.later
+    total: float
 
 
 def need_of(policy: Policy, state: TargetState, *, at: float, end: float, minimum: int) -> Need | None:
-    """What is needed from `at` to `end`; of several rules that learned it, the one that needs most at each time counts.
+    """What is needed from `at` to `end`, in whole instances; of several rules that learned it, the one that needs most at
+    each time counts.
 
     None where no rule has: it takes a day.
     """
@@ -49,20 +45,19 @@ def need_of(policy: Policy, state: TargetState, *, at: float, end: float, minimu
     most = max(policy.maximum - minimum, 0)
 
     def extra(rate: float, service: float) -> float:
-        return min(max(HEADROOM * rate / service - minimum, 0.0), most)
+        return min(max(ceil(HEADROOM * rate / service) - minimum, 0), most)
 
     def usual(index: int) -> float:
         return max(extra(_rate(each, index), each.learned.rate) for each in known)
 
-    within = min((end - at) / HOUR, NOW_LASTS)
-    here = max(extra(each.rates[LEVEL], each.learned.rate) for each in known)
-    begin, later = at + within * HOUR, 0.0
-    while begin < end:
-        index = int(begin // HOUR)
+    index = int(at // HOUR)
+    beyond = max(max(extra(each.rates[LEVEL], each.learned.rate) for each in known) - usual(index), 0.0)
+    now, total = usual(index) + beyond, beyond * min((end - at) / HOUR, BEYOND_LASTS)
+    while at < end:
         stop = min((index + 1) * HOUR, end)
-        later += usual(index) * (stop - begin) / HOUR
-        begin = stop
-    return Need(max(here, usual(int(at // HOUR))), within, later)
+        total += usual(index) * (stop - at) / HOUR
+        at, index = stop, index + 1
+    return Need(now, total)
 
 
 def _known(policy: Policy, state: TargetState) -> Iterator[Memory]:

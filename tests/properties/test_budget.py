@@ -2,11 +2,12 @@
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from scaling.config.policy import Budget
 from scaling.model import Reason, TargetState
 from scaling.spent import Spent
-from tests.budget_support import MIDNIGHT, budgeted, live
+from tests.budget_support import MIDNIGHT, RULE, budgeted, live, memories
 
 MINUTES = 1440
 
@@ -36,6 +37,24 @@ def test_no_more_than_the_budget_and_one_interval_is_billed(parts, minimum, time
     assert day.state.spent.hours >= day.billed - interval
     assert delay or day.state.spent.hours <= day.billed
     assert min(day.capacities) >= minimum
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    stretches,
+    st.lists(st.floats(0.0, 400.0), min_size=24, max_size=24),
+    st.floats(1.0, 6.0),
+    st.integers(0, 3),
+)
+def test_nor_with_a_forecast_however_wrong_it_is(parts, by_hour, times, delay):
+    made = budgeted(24 * times, rules=(*budgeted().spec.rules, RULE))
+    state = structs.replace(begun(1), memories=memories(by_hour=by_hour))
+
+    day = live(made, load_of(parts), delay=delay, state=state)
+
+    interval = max(day.capacities) / 60
+    assert day.billed <= 24 * times + interval
+    assert min(day.capacities) >= 1
 
 
 @settings(max_examples=15, deadline=None)

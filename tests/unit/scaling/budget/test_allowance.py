@@ -5,12 +5,10 @@ import pytest
 
 from scaling.budget.allowance import allowance_of
 from scaling.budget.expected import HEADROOM, need_of
-from scaling.config.policy import Budget, RuleSpec
+from scaling.config.policy import Budget
 from scaling.model import Capacity, TargetState
-from scaling.rules.service_level import memory
-from scaling.rules.service_level.memory import Calendar, Learned, Memory
 from scaling.spent import Spent
-from tests.budget_support import DAY, HOUR, MIDNIGHT, budgeted
+from tests.budget_support import DAY, HOUR, MIDNIGHT, RULE, budgeted, memories
 from tests.runner_support import metric
 
 HOURLY = Budget(amount=48_000.0, unit="request_unit_hours", hourly=True)
@@ -112,24 +110,6 @@ def test_the_budget_named_is_the_one_that_would_allow_it(hour, more, budget):
 
 # -- with a forecast: nights need 1 instance, days (08:00 to 20:00) 10, of which the policy's minimum is 1
 
-RULE = RuleSpec(type="service_level", name="level", options={"backlog": "backlog"})
-
-
-def memories(*, days=8, now=0.0, rate=10.0, by_hour=None):
-    """Learned: an instance serves 10 messages/s; by day 80/s come, at night 8/s."""
-    rates = by_hour or [80.0 if 8 <= hour < 20 else 8.0 for hour in range(24)]
-    known = Memory(
-        since=MIDNIGHT - days * DAY,
-        at=MIDNIGHT,
-        rates=[now] * 5,
-        blend=[0.2] * 5,
-        spread=[[0.0] * 5 for _ in range(5)],
-        usual=44.0,
-        calendar=Calendar(day=rates, day_seen=[days] * 24),
-        learned=Learned(rate=rate, rate_seen=100),
-    )
-    return {"level": memory.encode(known)}
-
 
 def foreseen(hours, hour, **changes):
     return allowed(hours, hour, rules=(RULE,), memories=memories(), maximum=100, **changes)
@@ -147,12 +127,24 @@ def test_the_need_of_the_rest_of_the_day_is_what_was_learned():
     assert need(0).total == pytest.approx(12 * by_day)
     assert need(12).now == pytest.approx(by_day)
     assert need(12).total == pytest.approx(8 * by_day)
-    assert need(19.75).total == pytest.approx(by_day)  # what is needed now lasts an hour
+    assert need(19.75).total == pytest.approx(by_day / 4)
     assert need(21).total == 0.0
 
 
-def test_what_comes_now_counts_where_it_is_more_than_usual():
-    assert need(2, memories(now=40.0)).now == pytest.approx(HEADROOM * 4 - 1)
+def test_what_comes_now_beyond_the_usual_counts_for_an_hour():
+    beyond = HEADROOM * 4 - 1
+
+    assert need(2, memories(now=40.0)).now == pytest.approx(beyond)
+    assert need(2, memories(now=40.0)).total == pytest.approx(need(2).total + beyond)
+    assert need(12, memories(now=40.0)) == need(12)
+
+
+def test_needs_are_whole_instances():
+    """An hour of 8.1/s takes two instances that serve ten, with a fifth to spare."""
+    by_hour = memories(by_hour=[8.1] * 24)
+
+    assert need(0, by_hour).total == pytest.approx(24)
+    assert need(0, by_hour, maximum=1).total == 0.0
 
 
 @pytest.mark.parametrize(
@@ -172,12 +164,23 @@ def test_what_suffices_allows_the_need_and_of_the_rest_three_times_the_even_pace
 
 
 def test_what_does_not_suffice_is_shared_in_proportion():
-    """Half of what the day needs: every hour gets half of its need."""
+    """Half of what the day needs: every hour gets half of its need, and what is left of a step as a whole one."""
     half = 12 * (HEADROOM * 8 - 1) / 2
     morning = foreseen(8.0, 8, amount=24 + half)
     evening = foreseen(8.0 + 11 * (1 + 4.5), 19, amount=24 + half)
 
-    assert morning.out == evening.out == 1 + 4
+    assert morning.out == evening.out == 1 + 5
+
+
+def test_an_hour_that_needs_one_more_gets_it_however_much_the_evening_needs():
+    """One step more or less is all that a quiet hour has: without it its messages would wait until the evening."""
+    day = [8.1] * 18 + [150.0] * 4 + [8.1] * 2
+    given = {"rules": (RULE,), "memories": memories(by_hour=day), "maximum": 100, "amount": 24 + 60.0}
+
+    assert allowed(1.0, 1, **given).out == 2
+    assert (
+        allowed(1.0 + 17 * 2, 18, **given).out == 1 + 11
+    )  # 43 of 74 that four hours of 18 and two of one need
 
 
 def test_a_busy_evening_is_not_starved_by_a_morning():
@@ -306,5 +309,5 @@ def test_more_than_the_budget_is_told_without_a_pace_for_the_rest():
     assert allowed(60.0, 12, amount=48.0).text() == "60 of 48 instance-hours spent today, 12.0 h left"
 
 
-def test_what_is_needed_now_lasts_no_longer_than_the_day():
+def test_what_is_beyond_the_usual_lasts_no_longer_than_the_day():
     assert need(23.75, memories(now=40.0)).total == pytest.approx(0.25 * (HEADROOM * 4 - 1))
