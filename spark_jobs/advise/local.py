@@ -46,21 +46,21 @@ LOGS = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 
 ServiceRate = Annotated[
     float | None,
-    Option(help="Messages per second of one busy instance. [default: estimated, where backlogs tell]"),
+    Option(help="Messages per second of one busy instance.", show_default="estimated, where backlogs tell"),
 ]
 Concurrency = Annotated[
-    float | None, Option(help="Messages one instance holds at once. [default: as the policy, or 16]")
+    float | None, Option(help="Messages one instance holds at once.", show_default="as the policy, or 16")
 ]
 StartUp = Annotated[
-    str | None, Option(help="From asked-for to serving, such as 90s. [default: as the policy, or 90s]")
+    str | None, Option(help="From asked-for to serving, such as 90s.", show_default="as the policy, or 90s")
 ]
 Wait = Annotated[
     str | None,
-    Option("--wait", help="What no message should wait longer than. [default: as the policy, or 60s]"),
+    Option("--wait", help="What no message should wait longer than.", show_default="as the policy, or 60s"),
 ]
-Late = Annotated[str | None, Option(help="But for this share of them. [default: as the policy, or 1%]")]
-Minimum = Annotated[int | None, Option(min=0, help="Fewest instances. [default: as the policy, or 1]")]
-Maximum = Annotated[int | None, Option(min=1, help="Most instances. [default: as the policy, or 100]")]
+Late = Annotated[str | None, Option(help="But for this share of them.", show_default="as the policy, or 1%")]
+Minimum = Annotated[int | None, Option(min=0, help="Fewest instances.", show_default="as the policy, or 1")]
+Maximum = Annotated[int | None, Option(min=1, help="Most instances.", show_default="as the policy, or 100")]
 Metric = Annotated[
     str | None, Option(help="The policy's metric that is the queue; needed where there are several.")
 ]
@@ -262,7 +262,7 @@ def command(
     price: Price = None,
     currency: Currency = "",
     output: Annotated[Path, Option("--output", help="Folder of page and rows.")] = Path("advise-output"),
-    processes: Annotated[int | None, Option(min=1, help="Processes. [default: one per core]")] = None,
+    processes: Annotated[int | None, Option(min=1, show_default="one per core", help="Processes.")] = None,
     config: Config = Path("tidemark.toml"),
     root: cli.Root = Path(),
 ) -> None:

@@ -297,7 +297,7 @@ def _coverage(history: History) -> list[str]:
             isnan(b) and not isnan(a) for a, b in pairwise(history.arrivals)
         )  # the first bin is always known
         notes.append(
-            f"{100 * unknown / whole:.2g} % of the time is missing ({duration_text(unknown * history.step)} in "
+            f"{_percent(unknown / whole)} of the time is missing ({duration_text(unknown * history.step)} in "
             f"{count_text(gaps, 'gap')}); nothing is assumed for it, and it counts for nothing"
         )
     if span < DAY:
@@ -308,6 +308,12 @@ def _coverage(history: History) -> list[str]:
     elif span < 7 * DAY:
         notes.append("less than a week: days of the week that are not in it may look different")
     return notes
+
+
+def _percent(share: float) -> str:
+    """Never 100 % for what is not all, nor 0 % for what is something."""
+    percent = 100.0 * share
+    return f"{percent:.2g} %" if percent < 99 else f"{min(percent, 99.99):.4g} %"
 
 
 def _limits(history: History, target: Target) -> list[str]:

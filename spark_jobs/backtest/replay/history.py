@@ -58,8 +58,10 @@ def from_arrivals(target: str, counts: Sequence[tuple[float, float]]) -> History
     """
     known = dict(sorted(counts))
     if len(known) < len(counts):
+        twice = next(at for (at, _), (later, _) in pairwise(sorted(counts)) if at == later)
         raise HistoryError(
-            f"{target}: {len(counts) - len(known)} bins are given twice; one row per bin is accepted"
+            f"{target}: {len(counts) - len(known)} bins are given twice, the first one that of {twice:.16g}; one row per bin "
+            "is accepted"
         )
     for at, value in known.items():
         if not (isfinite(at) and isfinite(value) and value >= 0):

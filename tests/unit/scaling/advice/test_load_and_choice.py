@@ -136,7 +136,7 @@ def test_of_objectives_that_are_as_good_the_one_that_is_asked_for_is_taken():
     rows = [
         row("lax", 100.0, 0.0001, (60.0, 0.1)),
         row("asked", 101.0, 0.0, (60.0, 0.01)),
-        row("strict", 101.2, 0.0, (15.0, 0.01)),
+        row("strict", 100.5, 0.0, (15.0, 0.01)),
     ]
 
     assert choose(target(), rows).taken == "asked"

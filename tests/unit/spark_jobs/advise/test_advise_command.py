@@ -49,13 +49,15 @@ def target(**changes):
 
 
 def test_the_recommended_table_loads_in_place_of_the_one_there_is():
-    table = Targets(CONFIG, name="tidemark.toml", settings={}, plug_ins=registry).table("plan")
+    config = f'{CONFIG}\n[targets.plan.out]\ncooldown = "5m"\n\n[targets.plan.plateau]\nmetric = "backlog"\n'
+    table = Targets(config, name="tidemark.toml", settings={}, plug_ins=registry).table("plan")
     text = as_text("plan", recommended(target(told={"start_up": "45s"}), (30.0, 0.003), table))
     spec = loaded(f"version = 1\n\n{text}")
 
     (rule,) = spec.rules
     assert rule.options == {"backlog": "backlog", "wait": "30s", "late": 0.003, "start_up": "45s"}
     assert (spec.minimum, spec.maximum, spec.dry_run) == (2, 12, True)
+    assert (spec.out.cooldown, spec.plateau) == (0.0, None)  # they would only delay the rule
     assert spec.metrics["backlog"].options["queue"] == "orders"
 
 

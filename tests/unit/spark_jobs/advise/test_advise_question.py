@@ -137,7 +137,7 @@ def test_arrivals_of_a_scaling_log_are_those_that_it_counted():
     found = prepare("plan", log, RATE, own)
 
     assert found.recorded.bins == [101.0, 102.0, 103.0, 104.0]
-    assert found.recorded.begin == pytest.approx(MONDAY + 0.3)
+    assert found.recorded.begin == pytest.approx(MONDAY + 0.3, abs=0.01)
 
 
 def test_arrivals_follow_from_backlogs_that_count_what_is_processed_too():
@@ -204,3 +204,14 @@ def test_bad_rows_are_told_by_file_line_and_column(tmp_path, row, words):
 
     with pytest.raises(InputError, match=f"orders.csv, {words}"):
         read_arrivals(file)
+
+
+def test_where_only_completed_messages_were_counted_arrivals_are_those_and_what_the_backlog_grew_by():
+    own = spec(CONFIG.partition("[[targets")[0] + SERVICE_LEVEL.replace("incoming", "outgoing"))
+    there = [10.0, 30.0, 20.0, 20.0]
+    log = [
+        Reading(MONDAY + 60.0 * n, backlog=each, instances=2, metrics={"came": 100.0})
+        for n, each in enumerate(there)
+    ]
+
+    assert prepare("plan", log, RATE, own).recorded.bins == [120.0, 90.0, 100.0]
