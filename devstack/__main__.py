@@ -24,8 +24,8 @@ console = Console()
 @app.command()
 def demo(
     seconds: Annotated[
-        float, typer.Option(min=10, max=600, help="Seconds of load, a day of the trace.")
-    ] = 45,
+        float, typer.Option(min=10, max=600, help="Seconds in which the recorded day of load passes.")
+    ] = 75,
     records: Annotated[
         int,
         typer.Option(
@@ -37,7 +37,7 @@ def demo(
     ] = "both",
     folder: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-report"),
 ) -> None:
-    """Scale a database that real records stream to, then a local App Service Plan on a real load trace."""
+    """Scale a local App Service Plan on a recorded day of load, then a database that real records stream to."""
     from devstack.demo import scenes as demo_module  # noqa: PLC0415 - each command loads what it needs
 
     if part not in set(demo_module.Parts):

@@ -1,5 +1,5 @@
-"""`make demo`: real records that stream into a database, then a plan that follows a day of real load, both autoscaled
-on this machine, with everything embedded. Beside the plan, two Spark jobs look at what was streamed.
+"""`make demo`: a plan that follows a day of real load, then real records that stream into a database, both autoscaled
+on this machine, with everything embedded. At the end two Spark jobs look at what was streamed.
 
 The real Azure SDKs talk to the local servers over sockets; functions, consumers and Spark run in processes of their
 own, as in production. Ends by itself, leaves no process behind, and fails (exit status 1) when a message or a record
@@ -11,6 +11,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import tempfile
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from pathlib import Path
 
@@ -19,17 +22,18 @@ from rich.console import Console
 
 from devstack.demo.common.view import DemoView
 from devstack.demo.orders import report
-from devstack.demo.orders.run import DemoRun
+from devstack.demo.orders.counters import Counters
+from devstack.demo.orders.run import SPEED, DemoRun, first_look
 from devstack.demo.orders.trace import WORLD_CUP, read_trace
-from devstack.demo.orders.traffic import send_trace
+from devstack.demo.orders.traffic import Ledger, send_trace
 from devstack.demo.orders.view import OrdersPart
 from devstack.demo.spark import jobs as demo_jobs
-from devstack.demo.spark.jobs import JobsDone
 from devstack.demo.streaming import report as streaming_report
 from devstack.demo.streaming.proof import Proof, prove
 from devstack.demo.streaming.report import StreamOutcome
 from devstack.demo.streaming.run import StreamingRun
 from devstack.demo.streaming.view import StreamingPart
+from devstack.function_host.clock import TRUE, HostClock
 from devstack.stack.supervisor import (
     ANY_PORTS,
     TOPIC,
@@ -39,15 +43,37 @@ from devstack.stack.supervisor import (
 )
 
 MEAN_RATE = 55.0  # messages per second; the trace's peak is 3.8 times its mean
-START_DELAY = 1.5  # seconds until a new instance works; the trace's minutes pass in 0.08 s
+START_DELAY = 0.5  # seconds until a new instance works, half a minute to the functions
+DAY = 86_400.0
 
 SETTINGS = {
-    "TIDEMARK_CONFIG": "devstack/data/demo.toml",
-    "COLLECT_SCHEDULE": "*/1 * * * * *",
-    "VERIFY_SCHEDULE": "*/5 * * * * *",
     "FUNCTIONS_WORKER_RUNTIME": "python",
     "AzureFunctionsJobHost__extensions__queues__maxPollingInterval": "00:00:00.200",
 }
+
+ORDERS_SETTINGS = {
+    "TIDEMARK_CONFIG": "devstack/data/demo-orders.toml",
+    "COLLECT_SCHEDULE": "0 * * * * *",  # every minute, and of these one passes in a second
+    "VERIFY_SCHEDULE": "30 */5 * * * *",
+}
+FLIGHTS_SETTINGS = {
+    "TIDEMARK_CONFIG": "devstack/data/demo-flights.toml",
+    "COLLECT_SCHEDULE": "*/1 * * * * *",
+    "VERIFY_SCHEDULE": "*/5 * * * * *",
+}
+
+ORDERS_WORDS = (
+    "[bold]Scene 1.[/] A recorded day of load passes in {seconds:.0f} seconds. The functions' clock runs {speed:.0f} times "
+    "as fast as yours: they look every minute, which is every second here, and a new instance takes half a minute to start. "
+    "The load changes {faster:.0f} times as fast as when it was recorded, so the fixed thresholds rest for five minutes "
+    "after a change, not for the ten they were published with; all else is set as in production. service_level decides. "
+    "The fixed thresholds, the rule this product began with, are tried beside it on paper."
+)
+
+FLIGHTS_WORDS = (
+    "[bold]Scene 2.[/] {records:,} records, real flights but for a few that are no JSON, stream through an event hub into "
+    "Cosmos DB. Its 400 RU/s are too few, and halfway one of two consumers is killed."
+)
 
 
 class Parts(StrEnum):
@@ -66,14 +92,6 @@ class Plan(Struct, frozen=True):
     parts: Parts
 
 
-class Done(Struct):
-    """The parts that were run."""
-
-    orders: DemoRun | None = None
-    streaming: tuple[StreamingRun, StreamOutcome] | None = None
-    jobs: JobsDone | None = None
-
-
 async def run(console: Console, plan: Plan, folder: Path) -> int:
     """Runs the demo; returns the exit status. The reports go to `folder`.
 
@@ -86,8 +104,7 @@ async def run(console: Console, plan: Plan, folder: Path) -> int:
         loop.add_signal_handler(number, main.cancel)
     try:
         with tempfile.TemporaryDirectory(prefix="tidemark-demo-") as work:
-            done = await _run(console, plan, Path(work), folder)
-        passed = await _report(done, folder, console)
+            passed = await _run(console, plan, Path(work), folder)
     except asyncio.CancelledError:
         console.print("[yellow]stopped; no process is left behind[/]")
         return 130
@@ -97,8 +114,9 @@ async def run(console: Console, plan: Plan, folder: Path) -> int:
     return 0 if passed else 1
 
 
-async def _run(console: Console, plan: Plan, work: Path, folder: Path) -> Done:
-    done = Done()
+async def _run(console: Console, plan: Plan, work: Path, folder: Path) -> bool:
+    """Both scenes, each with its report; whether all of it is as it should be."""
+    passed = True
     with console.status(
         "starting Azurite, Service Bus, Event Hubs, Cosmos DB and Resource Manager"
     ) as status:
@@ -106,33 +124,63 @@ async def _run(console: Console, plan: Plan, work: Path, folder: Path) -> Done:
             Stack(ANY_PORTS) as stack,
             demo_jobs.beside(demo_jobs.prepare(console, wanted=plan.parts is not Parts.ORDERS)) as spark,
         ):
-            plan_id = stack.add_workload(capacity=1, start_delay=START_DELAY)
-            settings = {**stack.settings(), **SETTINGS, "ORDERS_PLAN_ID": plan_id}
-            status.update("starting the functions")
-            async with FunctionsProcess(settings) as functions:
-                status.stop()
-                console.print(f"dashboard: {functions.url}/dashboard")
-                if plan.parts is not Parts.ORDERS:
-                    streaming = StreamingRun(stack, functions, plan.records, work / "telemetry")
-                    proof = await _drive_streaming(streaming, console)
-                    done.streaming = streaming, streaming_report.outcome(streaming, proof)
-                async with demo_jobs.beside(_look_over(done, spark, work, folder, console)) as jobs:
-                    if plan.parts is not Parts.FLIGHTS:
-                        trace = read_trace(WORLD_CUP, duration=plan.seconds, mean_rate=MEAN_RATE)
-                        done.orders = DemoRun(stack, functions, stack.resource_manager.plan(plan_id), trace)
-                        await _drive_orders(done.orders, console)
-                    with console.status("two Spark jobs look at what was streamed"):
-                        done.jobs = await jobs
-            return done
+            status.stop()
+            if plan.parts is not Parts.FLIGHTS:
+                demo = await _orders(stack, plan.seconds, console)
+                passed = await _report_orders(demo, folder, console)
+            if plan.parts is not Parts.ORDERS:
+                run, story = await _flights(stack, plan.records, work, console)
+                passed = await _report_flights(run, story, folder, console) and passed
+                with console.status("two Spark jobs look at what was streamed"):
+                    jobs = await demo_jobs.run_over(run, spark, work, folder, console)
+                demo_jobs.show(jobs, folder, console)
+                passed = jobs.passed and passed
+    return passed
 
 
-async def _look_over(
-    done: Done, spark: asyncio.Task[str], work: Path, folder: Path, console: Console
-) -> JobsDone | None:
-    """Both Spark jobs, where something was streamed."""
-    if done.streaming is None:
-        return None
-    return await demo_jobs.run_over(done.streaming[0], spark, work, folder, console)
+async def _orders(stack: Stack, seconds: float, console: Console) -> DemoRun:
+    """The first scene: a recorded day passes in `seconds`, each of them a minute to the functions."""
+    plan_id = stack.add_workload(capacity=1, start_delay=START_DELAY)
+    trace, ledger = read_trace(WORLD_CUP, duration=seconds, mean_rate=MEAN_RATE), Ledger()
+    async with Counters(ledger.totals) as counters:
+        settings = {
+            **SETTINGS,
+            **ORDERS_SETTINGS,
+            "ORDERS_PLAN_ID": plan_id,
+            "ORDERS_COUNTERS_URL": counters.url,
+        }
+        clock = HostClock(SPEED, time.time())
+        async with _functions(stack, settings, console, clock) as functions:
+            words = ORDERS_WORDS.format(seconds=seconds, speed=SPEED, faster=DAY / (seconds * SPEED))
+            console.print(words)
+            # Before the load, or the first report would find a queue of unknown age.
+            await first_look(stack, functions)
+            demo = DemoRun(stack, functions, stack.resource_manager.plan(plan_id), trace, ledger)
+            await _drive_orders(demo, console)
+    return demo
+
+
+async def _flights(
+    stack: Stack, records: int, work: Path, console: Console
+) -> tuple[StreamingRun, StreamOutcome]:
+    """The second scene: records stream into a database."""
+    async with _functions(stack, {**SETTINGS, **FLIGHTS_SETTINGS}, console) as functions:
+        console.print(FLIGHTS_WORDS.format(records=records))
+        run = StreamingRun(stack, functions, records, work / "telemetry")
+        proof = await _drive_streaming(run, console)
+    return run, streaming_report.outcome(run, proof)
+
+
+@asynccontextmanager
+async def _functions(
+    stack: Stack, settings: Mapping[str, str], console: Console, clock: HostClock = TRUE
+) -> AsyncIterator[FunctionsProcess]:
+    """The functions, with one scene's settings."""
+    with console.status("starting the functions") as status:
+        async with FunctionsProcess({**stack.settings(), **settings}, clock=clock) as functions:
+            status.stop()
+            console.print(f"dashboard: {functions.url}/dashboard")
+            yield functions
 
 
 async def _drive_orders(demo: DemoRun, console: Console) -> None:
@@ -160,22 +208,18 @@ async def _drive_streaming(run: StreamingRun, console: Console) -> Proof:
         await run.aclose()
 
 
-async def _report(done: Done, folder: Path, console: Console) -> bool:
-    """Draws and prints what happened; whether all of it is as it should be."""
-    passed = True
-    if done.streaming is not None:
-        run, story = done.streaming
-        with console.status("drawing the report"):
-            files = await asyncio.to_thread(streaming_report.write, run, story, folder)
-        streaming_report.show(story, files, console)
-        passed = not story.failures
-    if done.orders is not None:
-        outcome = report.outcome(done.orders)
-        with console.status("drawing the report"):
-            files = await asyncio.to_thread(report.write, done.orders, outcome, folder)
-        report.show(outcome, files, console)
-        passed = passed and not outcome.failures
-    if done.jobs is not None:
-        demo_jobs.show(done.jobs, folder, console)
-        passed = passed and done.jobs.passed
-    return passed
+async def _report_orders(demo: DemoRun, folder: Path, console: Console) -> bool:
+    """Draws and prints what happened; whether it is as it should be."""
+    outcome = report.outcome(demo)
+    with console.status("drawing the report"):
+        files = await asyncio.to_thread(report.write, demo, outcome, folder)
+    report.show(outcome, files, console)
+    return not outcome.failures
+
+
+async def _report_flights(run: StreamingRun, story: StreamOutcome, folder: Path, console: Console) -> bool:
+    """As above."""
+    with console.status("drawing the report"):
+        files = await asyncio.to_thread(streaming_report.write, run, story, folder)
+    streaming_report.show(story, files, console)
+    return not story.failures

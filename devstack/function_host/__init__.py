@@ -26,6 +26,7 @@ What differs from the real host:
   it for 600 s whatever the setting, which it uses only for the delay before a retry; here both are short in tests.
 * A string put into a queue output is sent as it is. The real host splits one that is a JSON array into messages and
   reformats one that is a JSON object; lists of strings are safe in both.
+* With --speed, timers go by a clock that runs faster, and so do the decisions of Tidemark's functions; queues do not.
 * Keys: one admin key and one function key, no per-function keys. Without any key nothing is enforced.
 * Event hubs: batches only (cardinality many), bodies as bytes; of retry policies fixed_delay only. Partitions are
   balanced by the SDK's processor. Checkpoints are where the real host keeps them, in its layout; like it, a batch

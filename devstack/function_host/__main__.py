@@ -6,15 +6,18 @@ import logging
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Annotated
 
 import azure.functions as func
 import typer
 
+from devstack.function_host.clock import TRUE, HostClock
 from devstack.function_host.host import FunctionHost
 from devstack.function_host.settings import HostError, load_host_json, load_settings, overridden
 from foundation.logs import quiet_sdks
+from scaling.service import assembly
 
 
 def load_app(root: Path) -> func.FunctionApp:
@@ -37,6 +40,12 @@ def main(
     function_key: Annotated[
         str, typer.Option(envvar="FUNCTION_HOST_FUNCTION_KEY", help="Opens functions of level FUNCTION.")
     ] = "",
+    speed: Annotated[
+        float, typer.Option(min=1, max=3600, help="Seconds that pass for timers and decisions in one.")
+    ] = 1.0,
+    began: Annotated[
+        float, typer.Option(help="Since when they pass faster: seconds since the epoch; without it, now.")
+    ] = 0.0,
 ) -> None:
     """Run a function app. Without keys nothing is protected."""
     logging.getLogger().setLevel(logging.INFO)
@@ -45,6 +54,8 @@ def main(
         root = root.resolve()
         settings = load_settings(root, os.environ)
         os.environ.update(settings)  # before the import: apps read their settings there
+        clock = TRUE if speed == 1.0 else HostClock(speed, began or time.time())
+        assembly.clock = clock
         host = FunctionHost(
             load_app(root),
             settings=settings,
@@ -53,6 +64,7 @@ def main(
             admin_key=admin_key,
             function_key=function_key,
             log_stream=sys.stdout,
+            clock=clock,
         )
         asyncio.run(_serve(host))
     except (HostError, OSError) as error:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Coroutine, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Protocol, Self, TextIO
 
 import azure.functions as func
@@ -12,6 +12,7 @@ from aiohttp import web
 from azure.functions.queue import QueueMessage
 from azure.functions.timer import TimerRequest
 
+from devstack.function_host.clock import TRUE, HostClock
 from devstack.function_host.http_server import HttpServer, Keys, manual_request
 from devstack.function_host.indexing import EVENT_HUB, QUEUE, TIMER, IndexedFunction, index
 from devstack.function_host.invocation import InvocationLog, InvocationRecord, Invoker, Outcome
@@ -48,6 +49,7 @@ class FunctionHost:
         function_key: str = "",
         log_stream: TextIO | None = None,
         grace_s: float = 10.0,
+        clock: HostClock = TRUE,
     ) -> None:
         """Index the app and check all of it; does no I/O. Raises HostError naming the function and binding at fault.
 
@@ -59,6 +61,7 @@ class FunctionHost:
         admin_key, function_key: see Keys.
         log_stream: where log lines go; nowhere if not given.
         grace_s: how long stop() waits for what runs.
+        clock: what timers go by.
         """
         self._settings = dict(os.environ if settings is None else settings)
         if storage_connection is not None:
@@ -80,6 +83,7 @@ class FunctionHost:
             run=self._start_manual_run,
         )
         self._grace_s = grace_s
+        self._clock = clock
         self._wanted_port = port
         self._port = 0
         self._runner: web.AppRunner | None = None
@@ -217,7 +221,7 @@ class FunctionHost:
         await run_timer(
             schedule,
             fire,
-            _HostClock(self._stopping),
+            _TimerClock(self._clock, self._stopping),
             run_on_startup=bool(function.trigger.get("runOnStartup")),
         )
 
@@ -265,14 +269,15 @@ class FunctionHost:
             logger.error("a listener of the host ended", exc_info=task.exception())
 
 
-class _HostClock:
-    """Time for timers: UTC, as in Azure."""
+class _TimerClock:
+    """Time for timers."""
 
-    def __init__(self, stopping: asyncio.Event) -> None:
+    def __init__(self, clock: HostClock, stopping: asyncio.Event) -> None:
+        self._clock = clock
         self._stopping = stopping
 
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        return self._clock.now()
 
     async def wait(self, seconds: float) -> bool:
-        return await waited_for(self._stopping, seconds)
+        return await waited_for(self._stopping, self._clock.true_seconds(seconds))

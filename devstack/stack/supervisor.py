@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from devstack.cosmos import CosmosServer
 from devstack.event_hubs import EventHubsServer
+from devstack.function_host.clock import TRUE, HostClock
 from devstack.processes.azurite import Azurite
 from devstack.processes.child import ChildProcess, ProcessError, free_ports
 from devstack.resource_manager import ResourceManagerServer
@@ -122,7 +123,16 @@ class Stack:
 class FunctionsProcess:
     """The functions in a process of their own: `func` where wanted and on PATH, else the dev host."""
 
-    def __init__(self, settings: Mapping[str, str], *, port: int = 0, prefer_func: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        *,
+        port: int = 0,
+        prefer_func: bool = False,
+        clock: HostClock = TRUE,
+    ) -> None:
+        """`clock` is what they go by; `func` has the true time only."""
+        self.clock = clock
         self.port = port or free_ports(1)[0]
         func = shutil.which("func") if prefer_func else None
         self.host = "func" if func else "dev host"
@@ -137,6 +147,10 @@ class FunctionsProcess:
                 str(ROOT),
                 "--port",
                 str(self.port),
+                "--speed",
+                str(clock.speed),
+                "--began",
+                str(clock.began),
             ]
         )
         # `func` runs the app with the Python of the active virtual environment.

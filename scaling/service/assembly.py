@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from foundation.app_settings import ROOT, STORAGE
@@ -23,6 +23,9 @@ from scaling.storage.poison_queues import QueuePoisonQueues
 from scaling.storage.states import TableStateStore
 
 QUEUES = ("metrics", "actions")
+
+clock: Callable[[], float] = time.time
+"""Seconds since the epoch, for all that is decided in this process. A host that replays a day sets a faster one."""
 
 
 def read_config(settings: Mapping[str, str], *, root: Path = ROOT) -> Config:
@@ -68,7 +71,7 @@ def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:
         )
     except ValueError as error:
         raise ConfigError([Problem(f"app setting {STORAGE}", str(error))]) from error
-    return Autoscaler(config, ports, clock=time.time)
+    return Autoscaler(config, ports, clock=clock)
 
 
 def _collectors(

@@ -63,16 +63,24 @@ def left_behind(folder):
 
 
 def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(start, tmp_path):
-    demo = start(tmp_path, "--seconds", "10", "--records", "3000")
+    demo = start(tmp_path, "--seconds", "20", "--records", "3000")
 
     output, _ = demo.communicate(timeout=380)
 
     assert demo.returncode == 0, output
     assert "passed: nothing lost, scaled out and in" in output
-    assert re.search(r"messages in +550\b", output), output
-    assert re.search(r"messages out +550\b", output), output
+    assert re.search(r"messages in +1100\b", output), output
+    assert re.search(r"messages out +1100\b", output), output
     assert "0 lost" in output
-    assert re.search(r"out 1 -> 3 .* average backlog \d", output), output
+    assert re.search(r"out \d -> \d+ .* messages/s expected within 90 s", output), output
+    for rules in ("service_level", "fixed thresholds"):
+        assert re.search(rf"│ {rules} +│ \d\.\d +│ [\d.]+ %: [\d,]+ of 1,100 +│ \$\d+ +│ \d+ ", output), (
+            output
+        )
+    assert re.search(
+        r"^service_level: \d+% (more|fewer) instance-hours than fixed thresholds", output, re.MULTILINE
+    ), output
+    assert re.search(r"tidemark shadow says +too little seen", output), output
     assert "passed: every record is a document or a dead letter, none twice" in output
     assert re.search(r"records in the hub +3000\b", output), output
     assert re.search(r"documents +2980\b", output), output

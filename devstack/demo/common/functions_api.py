@@ -11,7 +11,7 @@ PAGE = 1000
 LATEST = 40
 
 Entry = dict[str, Any]
-"""An entry of the decision log, as the API has it."""
+"""An entry of the decision log, or a target, as the API has it."""
 
 
 class FunctionsApi:
@@ -31,12 +31,13 @@ class FunctionsApi:
     async def __aexit__(self, *_: object) -> None:
         await self._session.close()
 
-    async def line(self) -> str:
-        """What the target's newest decision says."""
+    async def target(self) -> Entry:
+        """The target as it stands, empty before anything is known of it."""
         for target in (await self._read("status"))["targets"]:
             if target["target"] == self._target:
-                return str(target["line"] or "")
-        return ""
+                found: Entry = target
+                return found
+        return {}
 
     async def latest(self) -> list[Entry]:
         """The newest entries of the log, the newest first."""

@@ -14,24 +14,26 @@ from rich.markup import escape
 from rich.table import Table
 
 from devstack.demo.common.functions_api import Entry
+from devstack.demo.common.run import Run
 
+_BESIDE_WHY = 33  # columns that the other columns of the table take
 _LOOK_BACK = 15  # seconds between a decision and its change, at the most
 
 Change = tuple[float, int, int, str]
 """Seconds since the start, the size before and after, the line of the decision."""
 
 
-def changes(log: Sequence[Entry], began_at: float, sizes: Iterable[tuple[float, int]]) -> tuple[Change, ...]:
+def changes(run: Run, sizes: Iterable[tuple[float, int]]) -> tuple[Change, ...]:
     """Where the sizes, each with its seconds since the start, change, and the newest decision for it just before."""
     found = []
     for (_, before), (at, after) in itertools.pairwise(sizes):
         if before != after:
             lines = [
                 str(entry["line"])
-                for entry in log
+                for entry in run.log
                 if entry["kind"] == "decision"
                 and (entry["current"], entry["desired"]) == (before, after)
-                and at - _LOOK_BACK < entry["at"] - began_at < at
+                and at - _LOOK_BACK < run.seconds_of(entry["at"]) < at
             ]
             found.append((at, before, after, lines[-1] if lines else "no decision in the log"))
     return tuple(found)
@@ -44,18 +46,18 @@ def write_log(log: Sequence[Entry], file: Path) -> None:
 
 
 @contextmanager
-def three_panels(path: Path, *, height: float, ratios: tuple[int, int, int] = (1, 1, 1)) -> Iterator[Any]:
-    """Three panels, one above the other, to draw in; at the end they are saved as PNG, and beside it as SVG."""
+def panels(path: Path, *, height: float, ratios: Sequence[int]) -> Iterator[Any]:
+    """Panels, one above the other, to draw in; at the end they are saved as PNG, and beside it as SVG."""
     import matplotlib as mpl  # noqa: PLC0415 - slow to import, needed at the very end only
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt  # noqa: PLC0415 - must follow use()
 
-    figure, panels = plt.subplots(
-        3, 1, figsize=(10, height), sharex=True, layout="constrained", height_ratios=ratios
+    figure, drawn = plt.subplots(
+        len(ratios), 1, figsize=(10, height), sharex=True, layout="constrained", height_ratios=ratios
     )
-    yield panels
-    for axes in panels:
+    yield drawn
+    for axes in drawn:
         axes.set_ylim(bottom=0)
         axes.grid(axis="y", color="#dddddd", linewidth=0.6)
         axes.spines[["top", "right"]].set_visible(False)
@@ -65,13 +67,24 @@ def three_panels(path: Path, *, height: float, ratios: tuple[int, int, int] = (1
 
 
 def show_changes(
-    title: str, made: Iterable[Change], ways: tuple[str, str], unit: str, console: Console
+    title: str,
+    made: Iterable[Change],
+    ways: tuple[str, str],
+    unit: str,
+    console: Console,
+    *,
+    when: str = "second",
+    cut: bool = False,
 ) -> None:
-    """A table of the changes; `ways` are the words for more and for less."""
-    table = Table("second", "change", "why", title=title, title_justify="left", expand=False)
+    """A table of the changes; `ways` are the words for more and for less, `when` what a second is to the functions.
+    `cut`: the reasons take a line each, as far as they fit; they are whole in the log.
+    """
+    table = Table(when, "change", "why", title=title, title_justify="left", expand=False)
     for at, before, after, line in made:
         way = f"[green]{ways[0]}[/]" if after > before else f"[cyan]{ways[1]}[/]"
         why = line.partition(": ")[2].rpartition(" [")[0] or line
+        if cut and len(why) > (room := max(console.width - _BESIDE_WHY, 20)):
+            why = f"{why[: room - 1]}…"
         table.add_row(f"{at:.1f}", f"{way} {before:,} -> {after:,}{unit}", escape(why))
     console.print(table)
 

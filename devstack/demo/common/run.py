@@ -20,7 +20,7 @@ class Run:
     def __init__(self, stack: Stack, functions: FunctionsProcess) -> None:
         self.stack = stack
         self.functions = functions
-        self.line = ""
+        self.target: Entry = {}
         self.log: list[Entry] = []
         self.events: list[tuple[float, str]] = []
         self.stop = asyncio.Event()
@@ -31,6 +31,15 @@ class Run:
     def elapsed(self) -> float:
         return time.monotonic() - self.began
 
+    def seconds_of(self, at: float) -> float:
+        """Seconds since the start at which the functions' clock showed `at`."""
+        return self.functions.clock.true_time(at) - self.began_at
+
+    @property
+    def line(self) -> str:
+        """What the newest decision says."""
+        return self.target.get("line") or ""
+
     def check(self) -> None:
         """Raises ProcessError when a server is gone."""
         check_running(self.stack, self.functions)
@@ -38,5 +47,5 @@ class Run:
     async def read(self, api: FunctionsApi) -> None:
         """Takes in what the functions say now; what fails, the next look will show."""
         with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-            self.line = await api.line()
+            self.target = await api.target()
             self.log = await api.latest()

@@ -117,7 +117,7 @@ def _told(run: Run) -> list[tuple[float, str, str]]:
     """(seconds, line, style) of all that a person wants to see, in order: changes, effects, checks; not every hold."""
     styles = {"effect": "green", "verify": "yellow"}
     told = [
-        (entry["at"] - run.began_at, entry["line"], styles.get(entry["kind"], ""))
+        (run.seconds_of(entry["at"]), entry["line"], styles.get(entry["kind"], ""))
         for entry in run.log
         if entry["kind"] != "decision" or entry["current"] != entry["desired"]
     ]

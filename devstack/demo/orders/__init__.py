@@ -1,1 +1,1 @@
-"""The part with the plan: its load, its fleet, its report."""
+"""The part with the plan: its load, its fleet, what its application counts, its report."""

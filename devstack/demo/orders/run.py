@@ -1,17 +1,25 @@
-"""The demo's second part, a plan that follows its load: its world, what was measured of it, and when it is done."""
+"""The demo's first scene, a plan that follows its load: its world, what was measured of it, and when it is done.
+
+The functions' clock runs `SPEED` times as fast as ours: one of our seconds is a minute to them. So the rules keep the
+settings of production, minutes and all, and a report of every minute comes every second.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
+import aiohttp
+import msgspec
 from msgspec import Struct
 
 from devstack.demo.common.functions_api import FunctionsApi
 from devstack.demo.common.run import SAMPLE_EVERY, Run
 from devstack.demo.orders.trace import Trace
 from devstack.demo.orders.traffic import Fleet, Ledger
+from devstack.processes.child import ProcessError
 from devstack.resource_manager.plans import Plan
 from devstack.stack.supervisor import (
     PLAN,
@@ -19,34 +27,70 @@ from devstack.stack.supervisor import (
     TOPIC,
     FunctionsProcess,
     Stack,
+    check_running,
+    guard,
 )
+from scaling.shadow.comparison import ShadowView
 
+SPEED = 60.0  # seconds of the functions in one of ours
+LOOK_WITHIN = 30.0  # seconds for the first look
 DRAIN_SECONDS = 40.0  # at the most, after the load has ended
 CONCURRENCY = 16  # messages a worker holds: maxConcurrentCalls of the Functions' Service Bus trigger
-PROCESSING = 0.6  # seconds per message; a saturated worker serves 16 / 0.6 = 27 messages per second
+PROCESSING = 0.6  # seconds per message, 36 to the functions
+SERVED = CONCURRENCY / PROCESSING  # messages per second (minute) that keep a worker busy
 
 
 class Sample(Struct, frozen=True):
-    """The world at one moment of the demo, `at` seconds after its start."""
+    """The world at one moment of the demo, `at` seconds after its start. `rate` is per second; `paper` are the instances
+    there would be by the rules on paper, once they are known.
+    """
 
     at: float
     rate: float
     backlog: int
     capacity: int
     ready: int
+    paper: int | None
     sent: int
     done: int
+
+
+async def first_look(stack: Stack, functions: FunctionsProcess) -> None:
+    """Waits until the functions have seen the plan once. Raises ProcessError, or a group that holds it, when they have
+    not within half a minute, or a server is gone.
+    """
+    stop = asyncio.Event()
+    try:
+        async with asyncio.timeout(LOOK_WITHIN), asyncio.TaskGroup() as group:
+            group.create_task(guard(lambda: check_running(stack, functions), stop))
+            group.create_task(_decided(functions, stop))
+    except TimeoutError:
+        raise ProcessError(f"the functions decided nothing:\n{functions.output_tail(40)}") from None
+
+
+async def _decided(functions: FunctionsProcess, stop: asyncio.Event) -> None:
+    """Sets `stop` when the plan was decided for."""
+    async with FunctionsApi(functions.url, PLAN) as api:
+        while not stop.is_set():
+            with contextlib.suppress(aiohttp.ClientError, TimeoutError):
+                if (await api.target()).get("decided_at") is not None:
+                    stop.set()
+            await asyncio.sleep(SAMPLE_EVERY)
 
 
 class DemoRun(Run):
     """The plan and its load."""
 
-    def __init__(self, stack: Stack, functions: FunctionsProcess, plan: Plan, trace: Trace) -> None:
+    def __init__(
+        self, stack: Stack, functions: FunctionsProcess, plan: Plan, trace: Trace, ledger: Ledger
+    ) -> None:
         super().__init__(stack, functions)
         self.plan = plan
         self.trace = trace
-        self.ledger = Ledger()
+        self.ledger = ledger
         self.samples: list[Sample] = []
+        self.compared: ShadowView | None = None
+        """What decides beside what is tried on paper, over the recorded day."""
 
     def fleet(self) -> Fleet:
         return Fleet(
@@ -65,11 +109,18 @@ class DemoRun(Run):
             while not self.stop.is_set():
                 self._sample()
                 await self.read(api)
+                self._compare()
                 show()
                 if self._finished():
                     self.stop.set()
                 await asyncio.sleep(SAMPLE_EVERY)
             self.log = await api.log(self.began_at)
+
+    def _compare(self) -> None:
+        """Takes the product's own comparison, as long as the day goes on."""
+        shadow = self.target.get("shadow")
+        if shadow is not None and self.elapsed <= self.trace.duration:
+            self.compared = msgspec.convert(shadow, ShadowView)
 
     def _sample(self) -> None:
         counts = self.stack.service_bus.counts(f"{TOPIC}/Subscriptions/{QUEUE_SUBSCRIPTION}")
@@ -80,6 +131,7 @@ class DemoRun(Run):
                 counts.active,
                 self.plan.capacity,
                 self.plan.ready_count(),
+                self.compared.current if self.compared is not None else None,
                 self.ledger.sent,
                 self.ledger.done,
             )

@@ -1,9 +1,9 @@
 """What a customer would run: a sender that follows a trace, and a fleet of workers that drains it.
 
 One worker per ready instance of the plan, each with its own connection through the real Service Bus SDK.
-A worker takes up to `concurrency` messages, works on them for `processing` seconds, completes them, and
-takes more: saturated it serves `concurrency / processing` messages per second, and as on Service Bus the
-messages being worked on still count as active.
+A worker works on up to `concurrency` messages at once, each for `processing` seconds, and takes another as soon as it
+has completed one, as the Functions' trigger does: saturated it serves `concurrency / processing` messages per second, and
+as on Service Bus the messages being worked on still count as active.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusReceivedMessage
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from azure.servicebus.exceptions import ServiceBusError
 
+from devstack.demo.orders.counters import Totals
 from devstack.demo.orders.trace import Trace
 
 SEND_EVERY = 0.1
 FOLLOW_EVERY = 0.2
+SHORTEST_TURN, LONGEST_TURN = 0.02, 0.5
 
 
 class Ledger:
@@ -34,6 +37,9 @@ class Ledger:
     def done(self) -> int:
         """Distinct messages completed."""
         return len(self.completed)
+
+    def totals(self) -> Totals:
+        return Totals(self.sent, self.done)
 
     @property
     def duplicates(self) -> int:
@@ -140,16 +146,32 @@ class Fleet:
             try:
                 client = ServiceBusClient.from_connection_string(self._connection)
                 async with client, client.get_subscription_receiver(topic, subscription) as receiver:
-                    while not leave.is_set():
-                        await self._round(receiver)
+                    held: deque[tuple[float, ServiceBusReceivedMessage]] = deque()
+                    while held or not leave.is_set():
+                        await self._round(receiver, held, take=not leave.is_set())
             except ServiceBusError:
                 await asyncio.sleep(FOLLOW_EVERY)  # a lost connection; what it held is delivered again
 
-    async def _round(self, receiver: ServiceBusReceiver) -> None:
-        messages = await receiver.receive_messages(max_message_count=self._concurrency, max_wait_time=0.5)
-        if not messages:
-            return
-        await asyncio.sleep(self._processing)
-        for message in messages:
+    async def _round(
+        self,
+        receiver: ServiceBusReceiver,
+        held: deque[tuple[float, ServiceBusReceivedMessage]],
+        *,
+        take: bool,
+    ) -> None:
+        """Takes messages while there is room for them, until the first of those `held` is done; then completes what is
+        done. All in turn, for a receiver is for one task.
+        """
+        now = time.monotonic()
+        turn = max(held[0][0] - now, SHORTEST_TURN) if held else LONGEST_TURN
+        room = self._concurrency - len(held)
+        if take and room:
+            found = await receiver.receive_messages(max_message_count=room, max_wait_time=turn)
+            done = time.monotonic() + self._processing
+            held.extend((done, message) for message in found)
+        else:
+            await asyncio.sleep(turn)
+        while held and held[0][0] <= time.monotonic():
+            _, message = held.popleft()
             await receiver.complete_message(message)
             self._ledger.complete(str(message.message_id))

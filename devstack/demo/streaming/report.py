@@ -1,4 +1,4 @@
-"""What the demo's first part leaves behind: the proof and numbers on the screen, a plot and the decisions in a folder."""
+"""What the demo's second scene leaves behind: the proof and numbers on the screen, a plot and the decisions in a folder."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from rich.console import Console
 from devstack.demo.common.report import (
     Change,
     changes,
+    panels,
     show_changes,
     show_end,
     show_numbers,
-    three_panels,
     write_log,
 )
 from devstack.demo.streaming.proof import Account, Proof, account
@@ -40,7 +40,7 @@ class StreamOutcome(Struct, frozen=True):
 
 def outcome(run: StreamingRun, proof: Proof) -> StreamOutcome:
     """Counts what happened: records by the proof, throughput and refusals by the samples."""
-    made = changes(run.log, run.began_at, ((sample.at, sample.provisioned) for sample in run.samples))
+    made = changes(run, ((sample.at, sample.provisioned) for sample in run.samples))
     told = account(Path(run.settings["CONSUMER_TELEMETRY_FOLDER"]))
     before, after = _refused_share(run.samples, made)
     return StreamOutcome(
@@ -96,17 +96,17 @@ def write(run: StreamingRun, result: StreamOutcome, folder: Path) -> list[Path]:
     log, plot = folder / "consumer-decisions.jsonl", folder / "consumer.png"
     write_log(run.log, log)
     proof = result.proof
-    with three_panels(plot, height=8.5, ratios=(3, 3, 2)) as panels:
-        panels[0].set_title(
+    with panels(plot, height=8.5, ratios=(3, 3, 2)) as drawn:
+        drawn[0].set_title(
             f"{proof.records:,} records: {proof.documents:,} documents, {proof.letters} dead letters, {proof.lost} lost, "
             f"{proof.duplicates} duplicates; {proof.replayed:,} written again",
             fontsize=11,
         )
-        for axes, draw in zip(panels, (_plot_lag, _plot_rates, _plot_throttled), strict=True):
+        for axes, draw in zip(drawn, (_plot_lag, _plot_rates, _plot_throttled), strict=True):
             draw(axes, run)
             axes.set_xlim(0, run.samples[-1].at)
-            _mark(axes, result, named=axes is panels[0])
-        panels[-1].set_xlabel("seconds")
+            _mark(axes, result, named=axes is drawn[0])
+        drawn[-1].set_xlabel("seconds")
     return [plot, plot.with_suffix(".svg"), log]
 
 

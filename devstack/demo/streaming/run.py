@@ -1,4 +1,4 @@
-"""The demo's first part, records that stream through consumers: its world, what was measured, what is done to it."""
+"""The demo's second scene, records that stream through consumers: its world, what was measured, what is done to it."""
 
 from __future__ import annotations
 

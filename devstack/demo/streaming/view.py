@@ -1,4 +1,4 @@
-"""How the demo's first part looks while it runs."""
+"""How the demo's second scene looks while it runs."""
 
 from __future__ import annotations
 
