@@ -95,8 +95,6 @@ def late_share(at_start: float, at_end: float) -> float:
 
 def _instance_seconds(starts: Starts, total: int, now: float, seconds: float, start_up: float) -> float:
     """What `total` instances were there for in the last `seconds`, those that became ready meanwhile for a part of it."""
-    if not starts:
-        return total * seconds
     missing = sum(count * min(max(asked + start_up - now + seconds, 0.0), seconds) for asked, count in starts)
     return max(total * seconds - missing, 0.0)
 
@@ -110,7 +108,10 @@ def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: 
         total = copy.total
         begun = past.before - copy.waiting
         waiting = copy.waiting + past.arrived
-        served = service * _instance_seconds(copy.starts, total, now, seconds, start_up)
+        starts = copy.starts
+        served = service * (
+            _instance_seconds(starts, total, now, seconds, start_up) if starts else total * seconds
+        )
         if served > waiting:  # noqa: PLR1730 - here and below: a call of min() takes longer
             served = waiting
         copy.waiting = waiting = waiting - served
@@ -119,8 +120,10 @@ def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: 
         if late > 0.0 or overdue > 0.0:
             copy.late += served * late_share(late, overdue)
         copy.cost = copy.cost * keep + total * seconds
-        copy.starts = settled(copy.starts, now, start_up)
-        _, capacity = serving(copy.starts, total, now, start_up)
+        capacity = total * start_up
+        if starts:
+            copy.starts = starts = settled(starts, now, start_up)
+            _, capacity = serving(starts, total, now, start_up)
         exact = need(outlook, carefulness, waiting, capacity * service)
         wanted = rounded(exact)
         if wanted > most:  # noqa: PLR1730
