@@ -85,11 +85,11 @@ class Shipped:
         capacity = Capacity(seen.total, now, ready=ready)
         return self._decide(MetricsReport(self.policy.target, now, samples, (), capacity), now)
 
-    def miss(self, t: float, total: int) -> None:
-        """An observation that did not come: every metric failed. Counters go on, and the next interval is longer."""
+    def miss(self, seen: Seen) -> None:
+        """An observation that did not come: every metric failed. What came before it is in no later sample."""
         self._leave()
-        self.length = 0
-        now = self.begin + t
+        self.before, self.length = seen, 0
+        now, total = self.begin + seen.t, seen.total
         failures = tuple(MetricFailure(name, now, "lost") for name in self.reads)
         self._decide(MetricsReport(self.policy.target, now, (), failures, Capacity(total, now)), now)
 

@@ -46,8 +46,9 @@ class Learner:
         if exact > total:  # only then does more than its whole number count
             outlook = learning.outlook(known, self.objective)
             exact = min(learning.needed(known, outlook, latest, total, self.objective), float(MOST))
-        needs = plan.remembered(known.needs, known.at, plan.rounded(exact))
-        wanted = plan.step(exact, total, needs, known.at, learning.hold(known, self.objective))
+        hold = learning.hold(known, self.objective)
+        needs = plan.remembered(known.needs, known.at, plan.rounded(exact), hold)
+        wanted = plan.step(exact, total, needs, known.at, hold)
         if wanted < total and known.still >= learning.STANDS_STILL:
             return total
         wanted = min(max(wanted, self.minimum), self.maximum)

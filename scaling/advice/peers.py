@@ -20,7 +20,7 @@ class Static:
     def see(self, _: Seen) -> int:
         return self.count
 
-    def miss(self, t: float, total: int) -> None:
+    def miss(self, seen: Seen) -> None:
         pass
 
 
@@ -29,7 +29,7 @@ class _Peer:
 
     interval = 60
 
-    def miss(self, t: float, total: int) -> None:
+    def miss(self, seen: Seen) -> None:
         pass
 
 

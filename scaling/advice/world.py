@@ -27,7 +27,9 @@ FLAP = 1800.0
 
 @dataclass(frozen=True)
 class Model:
-    """`drift` gives the service rate at a time, as a share of `service_rate`; None leaves it as it is."""
+    """`drift` gives the service rate at a time, as a share of `service_rate`, and a message takes longer by as much; None
+    leaves both as they are.
+    """
 
     service_rate: float = 10.0
     held: float = 16.0
@@ -52,13 +54,15 @@ class Seen:
 
 
 class Policy(Protocol):
-    """Decides each `interval` seconds; `see` returns the capacity to have, `miss` is told of a lost observation."""
+    """Decides each `interval` seconds; `see` returns the capacity to have, `miss` is told of a lost one, whose
+    counters are still where the next interval begins.
+    """
 
     interval: int
 
     def see(self, seen: Seen) -> int: ...
 
-    def miss(self, t: float, total: int) -> None: ...
+    def miss(self, seen: Seen) -> None: ...
 
 
 @dataclass
@@ -83,7 +87,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Sight:
-    """How observations reach the policy: `noise` (share by which counts are off, evenly), `lost` (share of the
+    """How observations reach the policy: `noise` (share by which each count is off, evenly: of the messages there, and of
+    those that came and were completed since the last observation), `lost` (share of the
     observations that do not come), `age` (seconds an observation is old), `early` (seconds before an instance serves
     that it is called ready).
     """
@@ -92,6 +97,19 @@ class Sight:
     lost: float = 0.0
     age: int = 0
     early: int = 0
+
+
+@dataclass
+class Counters:
+    """Counters that go on by increments which are off: (as it is, as it is seen) of what arrived and was completed."""
+
+    arrived: tuple[float, float] = (0.0, 0.0)
+    completed: tuple[float, float] = (0.0, 0.0)
+
+    def noisy(self, arrived: float, completed: float, noise: Callable[[], float]) -> tuple[float, float]:
+        self.arrived = arrived, self.arrived[1] + (arrived - self.arrived[0]) * noise()
+        self.completed = completed, self.completed[1] + (completed - self.completed[0]) * noise()
+        return self.arrived[1], self.completed[1]
 
 
 class Fleet:
@@ -164,6 +182,8 @@ class Run:
         self.rng = np.random.default_rng(7)
         self.totals = [(0, first)]
         self.history: list[Seen] = []
+        self.counted = Counters()
+        self.done = 0.0
 
     def replay(self, told: Callable[[int], None] | None = None) -> Run:
         """To the end; `told` hears of each day that is done, in seconds."""
@@ -198,7 +218,7 @@ class Run:
             seen = Seen(seen.t, old.active, old.waiting, seen.ready, seen.total, old.arrived, old.completed)
         total = self.fleet.total
         if self.sight.lost and self.rng.random() < self.sight.lost:
-            self.policy.miss(float(now + self.ahead), total)
+            self.policy.miss(seen)
             return
         wanted = min(max(self.policy.see(seen), self.model.minimum), self.model.maximum)
         if wanted != total:
@@ -210,24 +230,37 @@ class Run:
         completed = self._completed(now)
         active = arrived - completed
         if self.sight.noise:
-            active *= 1.0 + self.sight.noise * (2.0 * self.rng.random() - 1.0)
+            active *= self._noise()
+            arrived_seen, completed_seen = self.counted.noisy(arrived, completed, self._noise)
+        else:
+            arrived_seen, completed_seen = arrived, completed
         fleet = self.fleet
         ready = fleet.called_ready(now + self.sight.early)
-        return Seen(float(now + self.ahead), active, arrived - begun, ready, fleet.total, arrived, completed)
+        time = float(now + self.ahead)
+        return Seen(time, active, arrived - begun, ready, fleet.total, arrived_seen, completed_seen)
+
+    def _noise(self) -> float:
+        return 1.0 + self.sight.noise * (2.0 * self.rng.random() - 1.0)
 
     def _completed(self, now: int) -> float:
         """What was begun a service time ago."""
-        before = now - self.model.held / self.model.service_rate
+        before = now - self.model.held / self._service_rate(now)
         if before <= 0:
             return 0.0
         whole = int(before)
         share = before - whole
-        return float(self.begun[whole] * (1.0 - share) + self.begun[whole + 1] * share)
+        done = float(self.begun[whole] * (1.0 - share) + self.begun[whole + 1] * share)
+        self.done = max(self.done, done)  # a service that gets slower takes nothing back
+        return self.done
+
+    def _service_rate(self, now: int) -> float:
+        drift = self.model.drift
+        return self.model.service_rate * (1.0 if drift is None else drift(now))
 
     def _serve(self, start: int, end: int, most: float) -> None:
         fleet, arrived, begun = self.fleet, self.arrived, self.begun
         fleet.come(start)
-        rate = self.model.service_rate * (1.0 if self.model.drift is None else self.model.drift(start))
+        rate = self._service_rate(start)
         changes = fleet.next_ready
         if most <= fleet.ready * rate and begun[start] == arrived[start]:
             begun[start + 1 : end + 1] = arrived[start + 1 : end + 1]  # nothing ever waits in this interval

@@ -26,6 +26,8 @@ from scaling.config.checks import Finding, Severity
 from scaling.config.policy import EFFECTS_KEPT, Policy
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT
 from scaling.rules.combine import levels_of, metrics_of
+from scaling.rules.service_level.instances import FIRST_HELD
+from scaling.rules.service_level.rule import LEARN
 from scaling.window import MAX_VALUE
 
 
@@ -300,6 +302,17 @@ def _waiting_levels(subject: Subject) -> Iterator[str]:
             yield f"out.cooldown and out.stabilization hold scale-outs of rule '{name}' back for up to {duration_text(held)}"
 
 
+def _unknown_concurrency(subject: Subject) -> Iterator[str]:
+    """A rule that has to infer everything from the backlog, and does not know what an instance holds."""
+    for name, options in subject.options("service_level"):
+        counted = options.get("incoming") or options.get("outgoing")
+        if not counted and options.get("concurrency", LEARN) == LEARN:
+            yield (
+                f"rule '{name}' sees the backlog alone and takes an instance to hold {FIRST_HELD:g} messages at once: state "
+                "concurrency, or incoming and outgoing"
+            )
+
+
 def _unpaid_floors(subject: Subject) -> Iterator[str]:
     return unpaid_floors(subject.policy)
 
@@ -326,6 +339,7 @@ _CHECKS: dict[str, tuple[Severity, Callable[[Subject], Iterator[str]]]] = {
     "short_memory": (Severity.WARNING, _short_memory),
     "sent_once": (Severity.WARNING, _sent_once),
     "wait_unmet": (Severity.WARNING, _waiting_levels),
+    "unknown_concurrency": (Severity.WARNING, _unknown_concurrency),
     "unpaid_floor": (Severity.WARNING, _unpaid_floors),
     "fixed": (Severity.NOTE, _fixed),
     "idle_budget": (Severity.NOTE, _never_binds),
@@ -340,6 +354,7 @@ _WITHOUT_COUNTS = frozenset(
         "short_memory",
         "sent_once",
         "wait_unmet",
+        "unknown_concurrency",
         "fixed",
         "unused_metric",
         "not_tried",

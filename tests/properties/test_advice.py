@@ -103,7 +103,7 @@ def test_waits_and_series_tell_what_the_counters_hold(load, instances):
         def see(self, seen):
             return seen.total
 
-        def miss(self, t, total):
+        def miss(self, seen):
             raise AssertionError
 
     model = Model(service_rate=10.0, maximum=20)

@@ -3,7 +3,7 @@
 from math import isfinite
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from scaling.model import Reason
@@ -110,7 +110,7 @@ def test_a_verdict_is_usable_and_never_less_than_what_waits_needs(history, objec
     for seen in history:
         known = learning.learn(known, seen, objective)
     rule = ServiceLevelRule(ServiceLevelRule.Params(backlog="backlog"), name="r")
-    rule._objective = objective
+    rule.objective = objective
     verdict = rule.evaluate(view_at(seen, known, backlog=backlog))
     if verdict.desired is None:
         assert verdict.reason is Reason.STALE_METRIC
@@ -125,3 +125,27 @@ def test_a_verdict_is_usable_and_never_less_than_what_waits_needs(history, objec
         assert (
             verdict.desired * ahead.service * objective.wait >= waiting * 0.9 - ahead.service * objective.wait
         )
+
+
+@given(histories(), OBJECTIVES, AMOUNTS)
+@settings(max_examples=200)
+def test_a_flip_of_the_backlog_is_where_the_verdict_changes(history, objective, backlog):
+    known = None
+    for seen in history:
+        known = learning.learn(known, seen, objective)
+    rule = ServiceLevelRule(ServiceLevelRule.Params(backlog="backlog"), name="r")
+    rule.objective = objective
+    verdict = rule.evaluate(view_at(seen, known, backlog=backlog))
+    assume(verdict.desired is not None)
+    flips = [flip for flip in verdict.flips if flip.quantity == "latest backlog"]
+    for flip in flips:
+        assume(1e-6 < flip.value < 1e12)
+        sides = [
+            rule.evaluate(view_at(seen, known, backlog=flip.value * share)).desired
+            for share in (1 - 1e-9, 1 + 1e-9)
+        ]
+        below, above = (each - seen.current for each in sides)
+        if verdict.desired < seen.current:
+            assert below < 0 <= above
+        else:
+            assert below <= 0 < above

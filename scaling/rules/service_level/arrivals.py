@@ -27,6 +27,9 @@ LARGEST_SPREAD = 5.0
 LARGEST_ERROR = 3.0
 """An error counts as this many times the scale at most: one burst must not turn the weights round."""
 
+LARGEST_SURPRISE = 10.0
+"""Times what was expected and is usual: a surprise counts for no more, so that one wrong count is forgotten in hours."""
+
 FIRST_SURPRISE = 0.02
 SURPRISE_TIME = 7500.0
 """Seconds over which errors are averaged (two hours); before that each counts alike."""
@@ -55,16 +58,15 @@ def begin(memory: Memory, rate: float, usual: float) -> None:
 
 def follow(memory: Memory, rate: float, seconds: float) -> None:
     """Takes the rate of the last interval, which was `seconds` long, into all averages."""
-    rates = memory.rates
-    memory.rates = [
-        rate,
-        *(
-            known + (1.0 - exp(-seconds / scale)) * (rate - known)
-            for known, scale in zip(rates[1:], SCALES, strict=True)
-        ),
-    ]
+    averaged(memory, rate, seconds)
     age = max(memory.at - memory.since, 0.0)
     memory.usual += max(seconds / USUAL, seconds / (age + 1800.0)) * (rate - memory.usual)
+
+
+def averaged(memory: Memory, rate: float, seconds: float) -> None:
+    """The averages after `seconds` at a rate."""
+    known = zip(memory.rates[1:], SCALES, strict=True)
+    memory.rates = [rate, *(value + (1.0 - exp(-seconds / scale)) * (rate - value) for value, scale in known)]
 
 
 def judge(memory: Memory, at: float, seconds: float) -> None:
@@ -84,6 +86,7 @@ def judge(memory: Memory, at: float, seconds: float) -> None:
 
 def _learn(memory: Memory, forecast: Forecast, came: float, seconds: float) -> None:
     error = (came - forecast.rate) / (max(forecast.rate, 0.0) + USUAL_SHARE * forecast.usual + LEAST_RATE)
+    error = min(error, LARGEST_SURPRISE)
     known = memory.seen
     weight = max(min(seconds / SURPRISE_TIME, 1.0), 1.0 / (known + FIRST_ERRORS))
     forgetting = 0.5 ** (seconds / FORGET_HALF)

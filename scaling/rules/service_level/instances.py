@@ -1,13 +1,18 @@
 """What is learned of the instances: what a busy one serves, how many messages it holds, how long it takes to start. Pure.
 
-* Service rate: completed per second and serving instance, while all of them are busy, that is while more is there at
-  both ends of an interval than they hold. Until that was seen, by Little's law: what an instance holds, times completed
-  per second, over what is there. Where completed messages are not counted: `follow_drain`.
-* What an instance holds: messages there, over completed per second, times the service rate, while not all are busy.
+* Service time: messages there over completed per second, by Little's law, is the time from arrival to completion. Its
+  lowest values are those of messages that did not wait.
+* Service rate: completed per second and serving instance, while all of them are busy. That is so where messages take
+  longer than the service time and the backlog moves; a number that only stands higher is a service that got slower.
+  Whatever all instances there complete is the least they can do, at any time. Which instances serve is certain for old
+  ones only: the young ones, serving or not, bound the rate from both sides.
+* What an instance holds: service rate times service time. By it the rate follows a service time that changes, where no
+  busy time has told the rate for an hour, or ever. Where completed messages are not counted: `follow_drain`.
 * Start-up time: from the report the change was decided upon to the one that finds the instances ready, where the platform
   counts its ready instances.
 * Warm-up: what an instance called ready still takes to serve, for a platform that counts machines knows nothing of the
-  app on them. Seen in completed messages, where all instances are busy after a scale-out.
+  app on them. Seen in completed messages, where all instances are busy after a scale-out. A platform that does not count
+  ready instances is one that calls them ready at once.
 """
 
 from __future__ import annotations
@@ -27,8 +32,17 @@ for the app.
 
 WARM = 0.75
 """New instances count as warm when so much of what they should serve is served."""
+WARM_SHARE = 0.25
+"""Of the instances that serve, so many new ones show in what is completed."""
+LONGEST_START = 1800.0
+"""Seconds after which an instance that is not called ready is one that the platform does not count right."""
 LONGEST_WARM_UP = 900.0
 """Seconds after which instances that still do not serve are taken for slow ones: it is the service rate that is lower."""
+
+OLD = 1.5
+"""Times the start-up time: instances asked for so long ago serve for certain."""
+OLD_FIRST = 600.0
+"""Seconds of the same, until a start-up was seen."""
 
 FIRST_SERVICE_TIME = 1.0
 """Seconds one message takes, where nothing else is known."""
@@ -36,15 +50,50 @@ FIRST_SERVICE_TIME = 1.0
 BUSY, NOT_BUSY = 1.25, 0.8
 """Times what all instances hold: with so many messages there, all are busy; below, they are not."""
 
-STEADY = 0.5
+WAITED, WAITED_LONG = 1.5, 5.0
+"""Times the service time: messages that took so long had to wait, if the backlog moves; and in any case."""
+GROWS = 1.5
+"""Where so many times more arrive than are completed, what is there would not fit into instances that have room."""
+MOVING = 0.05
+"""A backlog moves where arrivals and completed messages differ by this share."""
+
+ALIKE = 0.25
+"""Messages that took as long as the service time, within this share, did not wait."""
+HELD_KNOWN = 40
+"""So often measured, what an instance holds is known."""
+
+ENOUGH = 32.0
+"""Messages there; with fewer, how long they took is chance in part, and counts for less."""
+
+STEADY = 0.8
 """Little's law holds for a steady flow: at one end of the interval at least so much of the other is there."""
 
 RATE_WEIGHT, HELD_WEIGHT, START_UP_WEIGHT = 0.1, 0.02, 0.3
+BOUND_WEIGHT = 0.3
+"""Of a bound that a known rate is above."""
+TIME_DOWN, TIME_ALIKE, TIME_UP, TIME_REACH = 0.2, 0.05, 0.1, 0.5
+"""The service time follows much lower values fast, and much higher ones, of which waiting may be a part, slowly: by a
+twentieth per interval at most.
+"""
+ANOTHER = 1.25
+"""A service time that tells a rate so many times higher, or lower, is believed though a busy time told another one."""
+BELIEVED = 3600.0
+"""Seconds for which a busy time is believed more than the service time."""
+
+DOUBTED = 360_000.0
+"""Seconds in which it doubles towards what is assumed of what an instance holds, where that is more: a hundredth per hour. A
+rate learned too low shows nowhere, for too many instances are never busy; one that is too high shows at the next load.
+"""
+
 LEAST_START_UP = 1.0
+LEAST_COMPLETED = 1e-6
+"""Messages per second; with fewer nothing is learned."""
 
 LEAST_IDLE = 0.25
 """Of the instances, so many must not have been needed at the end of a busy time for it to tell what one serves."""
 LARGEST_CHANGE = 3.0
+LARGEST_RISE = 1.25
+"""Messages that vanish (a purge) look completed: one interval raises the service rate by no more than this."""
 DRAINS_BELOW = 5.0
 """A drain that tells a lower rate counts so many times less than one that tells a higher: load that ends a busy time by
 falling makes instances look slower than they are, and hardly anything makes them look faster.
@@ -53,15 +102,18 @@ falling makes instances look slower than they are, and hardly anything makes the
 
 class Interval(Struct):
     """One interval between two observations: `seconds` long, messages at both ends, what arrived and was completed
-    (messages per second), instances that served. None where it is not known.
+    (messages per second). Of the instances `serving` are believed to have served, `certain` did, no more than `present`
+    can have.
     """
 
     seconds: float
     before: float
     after: float
-    arrived: float | None
-    completed: float | None
+    arrived: float
+    completed: float
     serving: float
+    certain: int
+    present: int
 
 
 def service_rate(learned: Learned, held: float) -> float:
@@ -69,28 +121,88 @@ def service_rate(learned: Learned, held: float) -> float:
     return learned.rate if learned.rate > 0.0 else held / FIRST_SERVICE_TIME
 
 
-def follow(learned: Learned, interval: Interval, held: float, now: float, *, steady: bool) -> None:
-    """Learns the service rate and what an instance holds. `steady`: the same instances served all the time."""
-    completed, serving = interval.completed, interval.serving
-    if completed is None or serving < 1.0 or not steady:
+def follow(learned: Learned, interval: Interval, given: float | None, now: float) -> None:
+    """Learns the service time, the service rate and what an instance holds, where that is not `given`."""
+    completed, present, held = interval.completed, interval.present, given or FIRST_HELD
+    if completed < LEAST_COMPLETED or present < 1:
         return
-    full = held * serving
-    busy = min(interval.before, interval.after) > BUSY * full
-    if busy:
-        if completed > 0.0:
-            _take_rate(learned, completed / serving, now)
-        return
-    there = (interval.before + interval.after) / 2
     low, high = sorted((interval.before, interval.after))
-    if not 0.0 < high < NOT_BUSY * full or completed <= 0.0 or low < STEADY * high:
+    there = (low + high) / 2
+    took, sure = there / completed, min(there / ENOUGH, 1.0)
+    learned.held = learned.held or held
+    known = given is not None or learned.held_seen > HELD_KNOWN or interval.arrived > GROWS * completed
+    busy = (known and low > BUSY * learned.held * present) or _waited(learned, interval, took, low)
+    if took > 0.0:
+        room = high <= learned.held * present
+        _take_time(learned, took, sure, room=room, steady=low >= STEADY * high)
+    least = completed / present
+    if learned.rate <= 0.0:
+        learned.rate = max(learned.held / learned.time if learned.time > 0.0 else 0.0, least)
+    elif busy:
+        _measure(learned, interval, now)
+    elif least > learned.rate:
+        if learned.rate_seen:
+            least = learned.rate + (min(least, learned.rate * LARGEST_RISE) - learned.rate) * RATE_WEIGHT
+        learned.rate = least
+    elif abs(took - learned.time) < ALIKE * learned.time:
+        _follow_time(learned, held, sure, interval.seconds, now)
+
+
+def _waited(learned: Learned, interval: Interval, took: float, low: float) -> bool:
+    """Whether messages took so long that they had to wait for a busy instance."""
+    time, completed = learned.time, interval.completed
+    if (
+        time <= 0.0
+        or took < WAITED * time
+        or low < BUSY * time * max(completed, learned.rate * interval.serving)
+    ):
+        return False
+    return abs(interval.arrived - completed) > MOVING * completed or took > WAITED_LONG * time
+
+
+def _take_time(learned: Learned, took: float, sure: float, *, room: bool, steady: bool) -> None:
+    """`room`: there is room for all messages in the instances; higher values count then only."""
+    known, before = learned.time, learned.time_before
+    learned.time_before = took
+    if known <= 0.0:
+        learned.time = took
+    elif abs(took - known) < ALIKE * known and (room or took < known):
+        learned.time += (took - known) * TIME_ALIKE * sure
+    elif took < known:
+        learned.time += (took - known) * TIME_DOWN * sure
+    elif room and steady and abs(took - before) < MOVING * before:
+        learned.time += min(took - known, TIME_REACH * known) * TIME_UP * sure
+
+
+def _measure(learned: Learned, interval: Interval, now: float) -> None:
+    """A busy interval: exact where it is certain which instances served, a bound from either side where it is not."""
+    least = interval.completed / interval.present
+    if interval.certain == interval.present:
+        _take_rate(learned, least, now)
+    elif interval.certain >= 1 and learned.rate > interval.completed / interval.certain:
+        _take_rate(learned, interval.completed / interval.certain, now, weight=BOUND_WEIGHT)
+    elif learned.rate < least:
+        learned.rate += (least - learned.rate) * RATE_WEIGHT
+
+
+def _follow_time(learned: Learned, assumed: float, sure: float, seconds: float, now: float) -> None:
+    """Not busy: the rate follows the service time, or what is held the rate where that is known better."""
+    told = learned.held / learned.time
+    if not learned.rate_seen:  # the rate is what was completed at least: an instance holds more than assumed
+        learned.rate = max(learned.rate, told)
+        learned.held = max(learned.held, learned.rate * learned.time)
         return
-    if learned.rate_seen == 0:
-        seen = held * completed / there
-        learned.rate += (seen - learned.rate) * (0.05 if learned.rate > 0.0 else 1.0)
-        return
-    seen = there / completed * learned.rate
-    learned.held_seen += 1
-    learned.held += (seen - learned.held) * max(HELD_WEIGHT, 1.0 / learned.held_seen)
+    doubted = now - learned.rate_at > BELIEVED
+    if doubted:
+        more = learned.held * (1.0 + min(seconds / DOUBTED, 1.0))
+        learned.held = max(learned.held, min(more, assumed))
+    alike = learned.rate < ANOTHER * told < ANOTHER * ANOTHER * learned.rate
+    if doubted or (learned.held_seen > HELD_KNOWN and not alike):
+        learned.rate += (min(told, LARGEST_RISE * learned.rate) - learned.rate) * RATE_WEIGHT * sure
+    else:
+        learned.held_seen += 1
+        seen = learned.rate * learned.time
+        learned.held += (seen - learned.held) * max(HELD_WEIGHT, 1.0 / learned.held_seen)
 
 
 def _take_rate(learned: Learned, seen: float, now: float, weight: float = RATE_WEIGHT) -> None:
@@ -130,19 +242,26 @@ def take_start_up(learned: Learned, seen: float, now: float) -> None:
     learned.start_up = max(known + (seen - known) * weight, LEAST_START_UP)
 
 
-def started(memory: Memory, ready: int, now: float) -> None:
+def warm_up_of(learned: Learned) -> float:
+    """Seconds from called ready to serving. Until that was seen, start-up and warm-up together take what is assumed."""
+    if learned.warm_up_seen:
+        return learned.warm_up
+    return max(FIRST_START_UP - learned.start_up, 0.0)
+
+
+def started(memory: Memory, ready: int | None, now: float) -> None:
     """Compares the platform's count of ready instances with the starts that are known: those that are over tell how
-    long they took, and warm up from now on.
+    long they took, and warm up from now on. Without a count all warm up from when they were asked for.
     """
-    starting = sum(count for _, count in memory.starts)
-    gone = starting - max(memory.current - ready, 0)
-    kept = list(memory.starts)
+    kept = [start for start in memory.starts if now - start[0] < LONGEST_START]
+    gone = sum(count for _, count in kept) - (0 if ready is None else max(memory.current - ready, 0))
     while gone > 0 and kept:
         asked, count = kept[0]
         take = min(count, gone)
         gone -= take
-        take_start_up(memory.learned, now - asked, now)
-        memory.warming = [*memory.warming[-(STARTS - 1) :], (now, take)]
+        if ready is not None:
+            take_start_up(memory.learned, now - asked, now)
+        memory.warming = [*memory.warming[-(STARTS - 1) :], (asked if ready is None else now, take)]
         if take == count:
             kept.pop(0)
         else:
@@ -151,44 +270,52 @@ def started(memory: Memory, ready: int, now: float) -> None:
 
 
 def follow_warm_up(memory: Memory, interval: Interval, held: float, now: float) -> None:
-    """Looks whether the instances called ready a short time ago serve. That shows only while all are busy; where they are
-    not, nobody waits for them.
+    """Looks whether the instances called ready a short time ago serve, the oldest first. That shows only while all are
+    busy; where they are not, nobody waits for them.
     """
-    if not memory.warming:
-        return
-    learned = memory.learned
+    learned, warming = memory.learned, memory.warming
     busy = min(interval.before, interval.after) > BUSY * held * max(interval.serving, 1.0)
-    if interval.completed is None or not learned.rate_seen or not busy:
-        memory.warming = []
+    if not learned.rate_seen or not busy:
+        memory.warming = [start for start in warming if now < start[0] + warm_up_of(learned)]
         return
-    ready_at = memory.warming[0][0]
-    cold = sum(count for at, count in memory.warming if at < now)
-    starting = sum(count for _, count in memory.starts) + sum(
-        count for at, count in memory.warming if at >= now
-    )
-    if cold and interval.completed >= learned.rate * (memory.current - starting - (1.0 - WARM) * cold):
-        learned.warm_up_seen += 1
-        seen = max(now - interval.seconds - ready_at, 0.0)
-        learned.warm_up += (seen - learned.warm_up) * max(START_UP_WEIGHT, 1.0 / learned.warm_up_seen)
-        memory.warming = [(at, count) for at, count in memory.warming if at >= now]
-    elif now - ready_at > LONGEST_WARM_UP:
-        memory.warming = []
+    cold = sum(count for _, count in warming)
+    hot = memory.current - cold - sum(count for _, count in memory.starts)
+    while warming and warming[0][0] < now:
+        ready_at, count = warming[0]
+        if count < WARM_SHARE * hot:  # too few to show
+            if now < ready_at + warm_up_of(learned):
+                break
+        elif interval.completed < learned.rate * (hot + WARM * count):
+            break
+        else:
+            _take_warm_up(learned, max(now - interval.seconds - ready_at, 0.0))
+        hot += count
+        warming = warming[1:]
+    memory.warming = [start for start in warming if now - start[0] < LONGEST_WARM_UP]
+
+
+def _take_warm_up(learned: Learned, seen: float) -> None:
+    learned.warm_up_seen += 1
+    learned.warm_up += (seen - learned.warm_up) * max(START_UP_WEIGHT, 1.0 / learned.warm_up_seen)
 
 
 def not_serving(memory: Memory, start_up: float, now: float) -> Starts:
     """All instances that do not serve yet, as if each had been asked for one start-up time before it does: those that are
     not ready, and those that warm up.
     """
-    warm_up = memory.learned.warm_up
+    if not memory.warming:
+        return memory.starts
+    warm_up = warm_up_of(memory.learned)
     warming = [
         (ready_at + warm_up - start_up, count)
         for ready_at, count in memory.warming
         if now < ready_at + warm_up
     ]
-    return [*warming, *memory.starts] if warming else memory.starts
+    return [*warming, *memory.starts]
 
 
 def given_up(memory: Memory, excess: int) -> None:
     """Fewer instances: those that started last went first."""
+    memory.recent, _ = fewer(memory.recent, excess)
     memory.starts, excess = fewer(memory.starts, excess)
     memory.warming, _ = fewer(memory.warming, excess)

@@ -31,6 +31,8 @@ TOO_SOON = 0.25
 """Of an interval: an observation that soon after another says nothing new about rates."""
 
 DAY = 86_400.0
+SET_BACK = 900.0
+"""A clock that is so many seconds behind the newest observation was set back; less is a report that comes late."""
 
 LEARNING = 1800.0
 """Seconds from the first observation in which what was learned is not relied upon: as many instances as hold what is
@@ -81,7 +83,7 @@ def learn(memory: Memory | None, seen: Observation, objective: Objective) -> Mem
         return _begin(seen, objective)
     seconds = seen.at - memory.at
     if seconds < TOO_SOON * seen.interval:
-        return memory if seconds > -DAY else _resume(memory, seen, objective)
+        return memory if seconds > -SET_BACK else _resume(memory, seen, objective)
     if seconds > GAP * seen.interval:
         return _resume(memory, seen, objective)
     try:
@@ -99,10 +101,10 @@ def held_of(memory: Memory, objective: Objective) -> float:
 
 def start_up_of(memory: Memory, objective: Objective) -> float:
     """Seconds from asked-for to serving. Until instances were seen to serve, no less than is assumed."""
+    if objective.start_up is not None:
+        return objective.start_up
     learned = memory.learned
-    if objective.start_up is not None or not learned.warm_up_seen:
-        return objective.start_up or max(learned.start_up, instances.FIRST_START_UP)
-    return max(learned.start_up + learned.warm_up, instances.LEAST_START_UP)
+    return max(learned.start_up + instances.warm_up_of(learned), instances.LEAST_START_UP)
 
 
 def starts_of(memory: Memory, objective: Objective) -> Starts:
@@ -148,27 +150,29 @@ def by_backlog(backlog: float, objective: Objective) -> float:
     return backlog / (objective.held or instances.FIRST_HELD)
 
 
+def held_by(count: float, objective: Objective) -> float:
+    """Messages that so many instances hold: the inverse of `by_backlog`."""
+    return count * (objective.held or instances.FIRST_HELD)
+
+
 def learning(memory: Memory) -> bool:
-    """True in the first hour."""
+    """True in the first half hour."""
     return memory.at - memory.since < LEARNING
 
 
 def hold(memory: Memory, objective: Objective) -> float:
-    """Seconds whose highest need scale-in follows."""
+    """Seconds whose highest need scale-in follows: longer at the beginning, and after a gap."""
     start_up = start_up_of(memory, objective)
-    return max(start_up, LEARNING_HOLD) if learning(memory) else start_up
+    unsure = learning(memory) or memory.at - memory.resumed < LEARNING_HOLD
+    return max(start_up, LEARNING_HOLD) if unsure else start_up
 
 
 def _begin(seen: Observation, objective: Objective, why: str = "") -> Memory:
     memory = Memory(since=seen.at, at=seen.at, interval=seen.interval, started_anew=why)
     memory.learned.held = objective.held or 0.0
-    held = held_of(memory, objective)
-    there = seen.ready if seen.ready is not None else seen.current
-    service = instances.service_rate(memory.learned, held)
-    rate = seen.incoming / seen.interval if seen.incoming is not None else 0.0
-    if seen.incoming is None:
-        rate = service * min(seen.backlog / held, there)
-    arrivals.begin(memory, max(rate, 0.0), ASSUMED_USE * service * there)
+    service = instances.service_rate(memory.learned, held_of(memory, objective))
+    there = _there(seen)
+    arrivals.begin(memory, _rate_of(memory, seen, objective), ASSUMED_USE * service * there)
     memory.expected, memory.level = memory.rates[0], memory.usual
     _under_way(memory, seen, objective)
     memory.copies = paper.begin(seen.current, memory.waiting)
@@ -176,10 +180,25 @@ def _begin(seen: Observation, objective: Objective, why: str = "") -> Memory:
     return memory
 
 
+def _there(seen: Observation) -> int:
+    return seen.current if seen.ready is None else seen.ready
+
+
+def _rate_of(memory: Memory, seen: Observation, objective: Objective) -> float:
+    """Messages per second that arrive, by one observation alone."""
+    if seen.incoming is not None:
+        return max(seen.incoming, 0.0) / seen.interval
+    held = held_of(memory, objective)
+    return instances.service_rate(memory.learned, held) * min(seen.backlog / held, _there(seen))
+
+
 def _resume(memory: Memory, seen: Observation, objective: Objective) -> Memory:
-    memory.since += seen.at - memory.at  # the time between was not observed
-    memory.at = seen.at
-    memory.forecasts, memory.starts, memory.warming, memory.needs = [], [], [], []
+    gap = seen.at - memory.at
+    memory.since += gap  # the time between was not observed
+    arrivals.averaged(memory, _rate_of(memory, seen, objective), abs(gap))
+    memory.expected = arrivals.expect(memory)
+    memory.at, memory.resumed = seen.at, seen.at
+    memory.forecasts, memory.starts, memory.warming, memory.recent, memory.needs = [], [], [], [], []
     memory.wanted = memory.still = 0
     _under_way(memory, seen, objective)
     for copy in memory.copies:
@@ -189,7 +208,7 @@ def _resume(memory: Memory, seen: Observation, objective: Objective) -> Memory:
 
 def _under_way(memory: Memory, seen: Observation, objective: Objective) -> None:
     memory.current = seen.current
-    memory.serving = float(seen.current if seen.ready is None else seen.ready)
+    memory.serving = float(_there(seen))
     memory.backlog = seen.backlog
     memory.waiting = max(seen.backlog - held_of(memory, objective) * memory.serving, 0.0)
     memory.marks = [(seen.at, memory.arrived)]
@@ -198,7 +217,7 @@ def _under_way(memory: Memory, seen: Observation, objective: Objective) -> None:
 
 def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objective) -> None:
     if memory.wanted:
-        memory.needs = remembered(memory.needs, memory.at, memory.wanted)
+        memory.needs = remembered(memory.needs, memory.at, memory.wanted, hold(memory, objective))
     old = arrived_at(memory, memory.at - objective.wait)
     came, old_now = _past(memory, seen, seconds, old, objective)
     start_up = start_up_of(memory, objective)
@@ -219,9 +238,9 @@ def _past(
     """Takes in what happened since the last observation; returns the messages that arrived, and of all the ones that are
     too old now to be begun in time; `old` were at the last observation.
     """
-    held, before = held_of(memory, objective), memory.serving
-    _capacity(memory, seen, objective)
-    rate = _flows(memory, seen, seconds, held, before)
+    held, before = held_of(memory, objective), (memory.serving, memory.current)
+    certain = _capacity(memory, seen, objective)
+    rate = _flows(memory, seen, seconds, (*before, certain), objective)
     begun = memory.arrived - memory.waiting
     came = rate * seconds
     memory.arrived += came
@@ -230,7 +249,8 @@ def _past(
     memory.at, memory.backlog, memory.interval = seen.at, seen.backlog, seen.interval
     memory.seen += 1
     old_now = arrived_at(memory, seen.at - objective.wait)
-    _count_late(memory, came, served * paper.late_share(old - begun, old_now - begun - served))
+    late = served * paper.late_share(old - begun, old_now - begun - served)
+    _count_late(memory, served, late, max(old_now - begun - served, 0.0))
     _mark(memory, seen.at, objective.wait)
     arrivals.follow(memory, rate, seconds)
     clock.follow(memory.hour, memory.calendar, rate, seen.at - seconds, seen.at)
@@ -247,46 +267,63 @@ def _expect(memory: Memory, horizon: float, seconds: float) -> None:
     memory.expected *= clock.factor(memory.hour, now, horizon, seconds)
 
 
-def _capacity(memory: Memory, seen: Observation, objective: Objective) -> None:
-    """Instances that were asked for since the last observation, and those that serve now."""
+def _capacity(memory: Memory, seen: Observation, objective: Objective) -> int:
+    """Instances that were asked for since the last observation, and those that serve now. Returns how many served for
+    certain all the time.
+    """
     now, start_up = seen.at, start_up_of(memory, objective)
+    old = instances.OLD * start_up
+    if objective.start_up is None and not memory.learned.warm_up_seen:
+        old = max(old, instances.OLD_FIRST)
+    memory.recent = settled(memory.recent, memory.at, old)
     if seen.current > memory.current:
         asked = memory.at  # decided upon the observation before, if nothing else is known
-        if seen.asked_at is not None and memory.at - start_up < seen.asked_at < now:
+        if seen.asked_at is not None and memory.at - instances.LONGEST_START < seen.asked_at < now:
             asked = seen.asked_at
         memory.starts = changed(memory.starts, memory.current, seen.current, asked)
+        memory.recent = changed(memory.recent, memory.current, seen.current, asked)
     elif seen.current < memory.current:
         instances.given_up(memory, memory.current - seen.current)
     memory.current = seen.current
-    if objective.start_up is None and seen.ready is not None:
+    if objective.start_up is None:
         instances.started(memory, seen.ready, now)
         starting = sum(count for _, count in instances.not_serving(memory, start_up, now))
         memory.serving = float(max(seen.current - starting, 0))
-        return
-    memory.starts = settled(memory.starts, now, start_up)
-    memory.serving = float(serving(memory.starts, memory.current, now, start_up)[0])
+    else:
+        memory.starts = settled(memory.starts, now, start_up)
+        memory.serving = float(serving(memory.starts, memory.current, now, start_up)[0])
+    return max(memory.current - sum(count for _, count in memory.recent), 0)
 
 
-def _flows(memory: Memory, seen: Observation, seconds: float, held: float, before: float) -> float:
-    """Messages per second that arrived; what of them and of the completed ones is not counted follows from the backlog."""
+def _flows(
+    memory: Memory, seen: Observation, seconds: float, there: tuple[float, int, int], objective: Objective
+) -> float:
+    """Messages per second that arrived; what of them and of the completed ones is not counted follows from the backlog.
+    `there`: instances that served, those asked for, at the last observation; those that served for certain since.
+    """
+    held = held_of(memory, objective)
     growth = (seen.backlog - memory.backlog) / seconds
     arrived = None if seen.incoming is None else max(seen.incoming, 0.0) / seen.interval
     completed = None if seen.outgoing is None else max(seen.outgoing, 0.0) / seen.interval
     counted = arrived is not None or completed is not None
     memory.counted = counted
+    served, present, certain = there
     if arrived is None and completed is None:
-        there = (seen.backlog + memory.backlog) / 2
-        completed = instances.service_rate(memory.learned, held) * min(there / held, before)
+        waits = (seen.backlog + memory.backlog) / 2
+        completed = instances.service_rate(memory.learned, held) * min(waits / held, served)
     if arrived is None:
         arrived = max((completed or 0.0) + growth, 0.0)
     if completed is None:
         completed = max(arrived - growth, 0.0)
     moving = arrived != completed if counted else seen.backlog > held
+    moving = moving and seen.backlog >= 1.0  # a fast service has nothing there at every look
     memory.still = memory.still + 1 if moving and growth == 0.0 else 0
-    interval = instances.Interval(seconds, memory.backlog, seen.backlog, arrived, completed, before)
+    present = max(present, memory.current)
+    interval = instances.Interval(
+        seconds, memory.backlog, seen.backlog, arrived, completed, served, certain, present
+    )
     if counted:
-        steady = before == memory.serving and not memory.warming
-        instances.follow(memory.learned, interval, held, seen.at, steady=steady)
+        instances.follow(memory.learned, interval, objective.held, seen.at)
         instances.follow_warm_up(memory, interval, held, seen.at)
     else:
         instances.follow_drain(memory.learned, interval, held, seen.at)
@@ -321,10 +358,13 @@ def _mark(memory: Memory, now: float, wait: float) -> None:
     memory.marks = [*marks[first:][-(MARKS - 1) :], (now, memory.arrived)]
 
 
-def _count_late(memory: Memory, came: float, late: float) -> None:
-    """Messages of today (UTC) that were late when they were begun."""
+def _count_late(memory: Memory, begun: float, late: float, overdue: float) -> None:
+    """Messages that were begun today (UTC), and those of them that had waited too long; `overdue` still wait."""
     day = int(memory.at // DAY)
     if day != memory.day:
-        memory.day, memory.day_arrived, memory.day_late = day, 0.0, 0.0
-    memory.day_arrived += came
+        memory.day, memory.day_begun, memory.day_late = day, 0.0, 0.0
+        if memory.at - memory.since > DAY:
+            memory.started_anew = ""
+    memory.day_begun += begun
     memory.day_late += late
+    memory.overdue = overdue

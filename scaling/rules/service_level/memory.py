@@ -9,6 +9,7 @@ arrivals, starting instances and highest needs by constants below, everything el
 
 from __future__ import annotations
 
+from collections.abc import Sized
 from math import isfinite
 
 import msgspec
@@ -33,6 +34,9 @@ NEEDS = 24
 
 SCALES = (30.0, 120.0, 600.0, 3600.0)
 """Seconds over which arrival rates are averaged, beside the last interval's own."""
+
+COPIES = 8
+"""Copies of the rule on paper."""
 
 FEATURES = 1 + len(SCALES)
 MINUTES, HOURS, WEEK = 60, 24, 168
@@ -98,10 +102,11 @@ class Calendar(Struct, array_like=True):
 
 class Learned(Struct, array_like=True):
     """What was learned of the instances: messages/s of a busy one, seconds until the platform calls it ready (`start_up`)
-    and from then until it serves (`warm_up`), messages it holds.
+    and from then until it serves (`warm_up`), messages it holds, seconds from waiting for none to completed (`time`).
 
-    `*_seen` count the observations behind each, `*_at` is the time of the newest; 0 is an assumption. `slope` is how
-    fast the backlog grew in the last interval in which all instances, `drained_by` of them, were busy.
+    `*_seen` count the observations behind each, `*_at` is the time of the newest; 0 is an assumption. `time_before` is
+    what the last interval alone said of `time`. `slope` is how fast the backlog grew in the last interval in which all
+    instances, `drained_by` of them, were busy.
     """
 
     rate: float = 0.0
@@ -114,6 +119,8 @@ class Learned(Struct, array_like=True):
     warm_up_seen: int = 0
     held: float = 0.0
     held_seen: int = 0
+    time: float = 0.0
+    time_before: float = 0.0
     slope: float = 0.0
     drained_by: float = 0.0
 
@@ -123,6 +130,7 @@ class Memory(Struct, array_like=True):
 
     version: int = VERSION
     since: float = 0.0
+    resumed: float = 0.0
     at: float = 0.0
     interval: float = 15.0
     counted: bool = False
@@ -145,14 +153,16 @@ class Memory(Struct, array_like=True):
     marks: list[tuple[float, float]] = field(default_factory=list)
     starts: list[tuple[float, int]] = field(default_factory=list)
     warming: list[tuple[float, int]] = field(default_factory=list)
+    recent: list[tuple[float, int]] = field(default_factory=list)
     needs: list[tuple[float, int]] = field(default_factory=list)
     wanted: int = 0
     copies: list[Copy] = field(default_factory=list)
     scored: float = 0.0
     late: float = 0.0
     day: int = 0
-    day_arrived: float = 0.0
+    day_begun: float = 0.0
     day_late: float = 0.0
+    overdue: float = 0.0
     hour: Hour = field(default_factory=Hour)
     calendar: Calendar = field(default_factory=Calendar)
     learned: Learned = field(default_factory=Learned)
@@ -180,28 +190,57 @@ def decode(data: bytes | None) -> Memory | None:
 
 def _sound(memory: Memory) -> bool:
     """A few sums are finite only where every number is; lengths are those this version writes."""
-    if memory.version != VERSION or len(memory.rates) != FEATURES or len(memory.blend) != FEATURES:
+    if memory.version != VERSION or not memory.marks or not 0 <= memory.chosen < COPIES:
         return False
-    if len(memory.spread) != FEATURES or any(len(row) != FEATURES for row in memory.spread):
+    if any(len(values) != length for values, length in _lengths(memory)):
         return False
+    return isfinite(_total(memory)) and memory.interval > 0.0
+
+
+def _lengths(memory: Memory) -> tuple[tuple[Sized, int], ...]:
     hour, calendar = memory.hour, memory.calendar
-    if len(hour.shape) != MINUTES or len(hour.now) != MINUTES:
-        return False
-    if len(calendar.day) != HOURS or len(calendar.week) != WEEK:
-        return False
-    total = (
+    return (
+        (memory.rates, FEATURES),
+        (memory.blend, FEATURES),
+        (memory.spread, FEATURES),
+        *((row, FEATURES) for row in memory.spread),
+        *((forecast.seen, FEATURES) for forecast in memory.forecasts),
+        (memory.copies, COPIES),
+        (hour.shape, MINUTES),
+        (hour.now, MINUTES),
+        (calendar.day, HOURS),
+        (calendar.day_seen, HOURS),
+        (calendar.week, WEEK),
+        (calendar.week_seen, WEEK),
+    )
+
+
+def _total(memory: Memory) -> float:
+    hour, calendar, learned = memory.hour, memory.calendar, memory.learned
+    return (
         sum(memory.rates)
         + sum(memory.blend)
         + sum(map(sum, memory.spread))
         + sum(hour.shape)
+        + sum(hour.now)
+        + hour.agreement
+        + hour.power
         + sum(calendar.day)
         + sum(calendar.week)
+        + sum(copy.waiting + copy.cost + copy.late for copy in memory.copies)
         + memory.arrived
         + memory.at
+        + memory.since
+        + memory.interval
+        + memory.backlog
+        + memory.waiting
         + memory.surprise
         + memory.expected
         + memory.usual
-        + memory.learned.rate
-        + memory.learned.start_up
+        + memory.scored
+        + learned.rate
+        + learned.held
+        + learned.time
+        + learned.start_up
+        + learned.warm_up
     )
-    return isfinite(total)

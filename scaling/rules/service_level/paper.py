@@ -36,12 +36,12 @@ from scaling.rules.service_level.plan import (
 CAREFULNESS = (-0.5, -0.25, 0.0, 0.33, 0.67, 1.0, 1.25, 1.5)
 """Deviations of the forecast's error that are added to it, by copy, where the target is looked at every 15 s."""
 
-LOOKS, FURTHER = 15.0, 0.6
+LOOKS, FURTHER = 15.0, 0.8
 """Seconds between two looks `CAREFULNESS` is for. Where they are further apart, a burst is seen late: a margin has to
 idle for longer and saves fewer messages, so the degrees are smaller, by this power of the ratio.
 """
 
-UNCOUNTED = 0.75
+UNCOUNTED = 0.65
 """Times the degrees where arrivals are not counted: what is inferred from the backlog is noisy, and that noise is part of
 the forecast's error, but not of the load.
 """
@@ -128,7 +128,7 @@ def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: 
         wanted = rounded(exact)
         if wanted > most:  # noqa: PLR1730
             wanted = most
-        copy.needs = remembered(copy.needs, now, wanted)
+        copy.needs = remembered(copy.needs, now, wanted, start_up)
         after = step(exact, total, copy.needs, now, start_up)
         if after > most:  # noqa: PLR1730
             after = most

@@ -22,6 +22,7 @@ from __future__ import annotations
 from math import ceil
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from scaling.rules.service_level.memory import NEEDS, STARTS
 
@@ -103,6 +104,22 @@ def waiting_for(outlook: Outlook, carefulness: float, instances: float, capacity
     return max(min(left - rate * outlook.start_up + capacity, served * wait), 0.0)
 
 
+def rate_for(
+    outlook: Outlook, carefulness: float, waiting: float, capacity: float, instances: float
+) -> float:
+    """The highest expected rate, to a millionth, for which fewer than so many instances are needed; the error of the
+    forecast as it is.
+    """
+    low, high = 0.0, outlook.expected
+    while high - low > 1e-6 * outlook.expected:
+        middle = (low + high) / 2
+        if need(replace(outlook, expected=middle), carefulness, waiting, capacity) < instances:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
 def rounded(instances: float) -> int:
     """Whole instances, one at least."""
     whole = ceil(instances - ROUNDING)
@@ -152,9 +169,12 @@ def fewer(starts: Starts, excess: int) -> tuple[Starts, int]:
     return kept, max(excess, 0)
 
 
-def remembered(needs: Needs, now: float, wanted: int) -> Needs:
-    """Needs of the last `SMALL_STEP_FOR` seconds that may still be the highest of some time that ends now: falling."""
-    kept = [entry for entry in needs if entry[1] > wanted and entry[0] > now - SMALL_STEP_FOR]
+def remembered(needs: Needs, now: float, wanted: int, hold: float = 0.0) -> Needs:
+    """Needs of the last `hold` seconds, ten minutes at least, that may still be the highest of some time that ends now:
+    falling.
+    """
+    oldest = now - max(hold, SMALL_STEP_FOR)
+    kept = [entry for entry in needs if entry[1] > wanted and entry[0] > oldest]
     if len(kept) >= NEEDS:
         kept = [*kept[: NEEDS - 2], kept[-1]]  # what is left out stands between two that are kept
     return [*kept, (now, wanted)]
@@ -172,11 +192,31 @@ def step(exact: float, total: int, needs: Needs, now: float, hold: float) -> int
     """The capacity to have, where `exact` instances are needed and `total` are there. `needs` hold this need, too."""
     wanted = rounded(exact)
     if wanted > total:
-        small = exact - total < min(SMALL_STEP_OUT * total, MOST_SMALL_STEP)
-        return total if small else wanted
-    if needs[0][1] == wanted == total:  # no need of the time kept was higher, and this one is what there is
-        return total
-    held = min(highest(needs, now - hold), total)
+        return wanted if exact >= more_than(total) else total
+    return _fewer_or(total, max(wanted, highest(needs, now - hold)), highest(needs, now - SMALL_STEP_FOR))
+
+
+def more_than(total: int) -> float:
+    """From so many needed instances on there are too few, not rounded."""
+    return total + max(ROUNDING, min(SMALL_STEP_OUT * total, MOST_SMALL_STEP))
+
+
+def _fewer_or(total: int, recent: int, lately: int) -> int:
+    """By the highest needs of the hold time and of ten minutes."""
+    held = min(recent, total)
     if total - held >= max(1.0, SMALL_STEP_IN * total):
         return held
-    return min(highest(needs, now - SMALL_STEP_FOR), total)
+    return min(max(lately, recent), total)
+
+
+def keeps(total: int, needs: Needs, now: float, hold: float) -> float:
+    """Beyond so many needed instances, not rounded, none of `total` are given up."""
+    recent, lately = highest(needs, now - hold), highest(needs, now - SMALL_STEP_FOR)
+    few, many = 0, total
+    while many - few > 1:
+        middle = (few + many) // 2
+        if _fewer_or(total, max(recent, middle), max(lately, middle)) < total:
+            few = middle
+        else:
+            many = middle
+    return few + ROUNDING

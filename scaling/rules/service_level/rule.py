@@ -15,7 +15,7 @@ from foundation.durations import parse_duration
 from foundation.wording import duration_text, number_text
 from scaling.log_entry import parse_decision_id
 from scaling.model import Evidence, Flip, Reason, Verdict
-from scaling.rules.service_level import learning, memory, plan, told
+from scaling.rules.service_level import instances, learning, memory, plan, told
 from scaling.rules.service_level.learning import Objective, Observation
 from scaling.rules.service_level.memory import Memory
 from scaling.rules.view import GAP, MetricsView
@@ -29,7 +29,7 @@ MOST = 1_000_000
 TOLD = "told"
 """Comparator of numbers that the rule's sentence tells: they are compared with nothing."""
 
-RECENT = 900.0
+RECENT = instances.LONGEST_START
 """Seconds for which an effect may belong to instances that start now."""
 
 
@@ -158,14 +158,17 @@ class ServiceLevelRule:
             return Verdict(None, summary.problem)
         known = self._decoded(view.memory(self._name))
         if known is None:
-            return self._by_backlog(view, summary)
+            return self._by_backlog(view, summary, "nothing is learned yet")
+        behind = view.windows[self.params.backlog].times[-1] - known.at
+        if abs(behind) > view.specs[self.params.backlog].interval:
+            return self._by_backlog(view, summary, f"what is learned is {duration_text(abs(behind))} off")
         return _Case(self._name, self.params.backlog, self.objective, view, summary, known).verdict()
 
-    def _by_backlog(self, view: MetricsView, summary: Summary) -> Verdict:
-        """Nothing is remembered: as many instances as hold what is there, and never fewer than there are."""
+    def _by_backlog(self, view: MetricsView, summary: Summary, why: str) -> Verdict:
+        """Nothing remembered is of use: as many instances as hold what is there, and never fewer than there are."""
         needed = learning.by_backlog(summary.latest, self.objective)
         desired = max(ceil(min(needed, MOST)), view.current)
-        told = f"nothing is learned yet; {number_text(summary.latest)} messages there need {number_text(needed)} instances"
+        told = f"{why}; {number_text(summary.latest)} messages there need {number_text(needed)} instances"
         reason = Reason.SCALE_OUT if desired > view.current else Reason.WITHIN_TARGET
         comparator, outcome = (
             ("<=", Reason.WITHIN_TARGET) if desired > view.current else (">", Reason.SCALE_OUT)
@@ -219,14 +222,14 @@ class _Case:
             learning.starts_of(known, objective), view.current, known.at, self.outlook.start_up
         )
         self.capacity = seconds * self.outlook.service
+        self.hold = learning.hold(known, objective)
         self.exact = learning.needed(known, self.outlook, summary.latest, view.current, objective)
 
     def verdict(self) -> Verdict:
         known, current = self.known, self.view.current
         exact = min(self.exact, float(MOST))
-        needs = plan.remembered(known.needs, known.at, plan.rounded(exact))
-        hold = learning.hold(known, self.objective)
-        desired = plan.step(exact, current, needs, known.at, hold)
+        needs = plan.remembered(known.needs, known.at, plan.rounded(exact), self.hold)
+        desired = plan.step(exact, current, needs, known.at, self.hold)
         flips, evidence = self._flips(desired), self._evidence()
         sentence = self._sentence(desired)
         if desired > current:
@@ -253,21 +256,31 @@ class _Case:
         return None
 
     def _flips(self, desired: int) -> tuple[Flip, ...]:
-        """The backlog beyond which more is wanted, and the expected rate, as long as the other stays as it is."""
-        current = self.view.current
-        margin = max(plan.ROUNDING, min(plan.SMALL_STEP_OUT * current, plan.MOST_SMALL_STEP))
-        enough = plan.waiting_for(self.outlook, self.carefulness, current + margin, self.capacity)
+        """The backlog beyond which more, or no less, is wanted, or the expected rate below which, as long as all else stays
+        as it is.
+        """
+        current, known = self.view.current, self.known
         quantity = f"latest {self.backlog}"
-        if desired > current:
-            if enough <= 0.0:
-                return (Flip("expected arrivals", "<", self.outlook.expected, Reason.WITHIN_TARGET),)
-            return (Flip(quantity, "<=", enough + self.busy_hold, Reason.WITHIN_TARGET),)
         if desired < current:
-            kept = plan.waiting_for(
-                self.outlook, self.carefulness, current - 1 + plan.ROUNDING, self.capacity
-            )
-            return (Flip(quantity, ">", kept + self.busy_hold, Reason.WITHIN_TARGET),)
-        return (Flip(quantity, ">", enough + self.busy_hold, Reason.SCALE_OUT),)
+            kept = plan.keeps(current, known.needs, known.at, self.hold)
+            return (Flip(quantity, ">", self._backlog_for(kept), Reason.WITHIN_TARGET),)
+        more = plan.more_than(current)
+        enough = self._backlog_for(more)
+        if desired == current:
+            return (Flip(quantity, ">", enough, Reason.SCALE_OUT),)
+        if enough > 0.0:
+            return (Flip(quantity, "<=", enough, Reason.WITHIN_TARGET),)
+        waiting = max(self.summary.latest - self.busy_hold, 0.0)
+        rate = plan.rate_for(self.outlook, self.carefulness, waiting, self.capacity, more)
+        return (Flip("expected arrivals", "<", rate, Reason.WITHIN_TARGET),)
+
+    def _backlog_for(self, instances_needed: float) -> float:
+        """The least backlog that takes so many; 0 where they are needed with none."""
+        waiting = plan.waiting_for(self.outlook, self.carefulness, instances_needed, self.capacity)
+        backlog = waiting + self.busy_hold if waiting > 0.0 else 0.0
+        if learning.learning(self.known):
+            backlog = min(backlog, learning.held_by(instances_needed, self.objective))
+        return backlog
 
     def _evidence(self) -> tuple[Evidence, ...]:
         """Numbers of the sentence, for machines: what is expected and what the target is ready for; late messages."""

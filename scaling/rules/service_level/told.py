@@ -64,7 +64,7 @@ def view_of(name: str, known: Memory, objective: Objective) -> ServiceLevelView:
         wait=objective.wait,
         allowed=100.0 * objective.late,
         late_today=late_today(known),
-        begun_today=known.day_arrived,
+        begun_today=known.day_begun,
         since=known.since,
         learning_until=known.since + learning.LEARNING if learning.learning(known) else None,
         now=known.rates[0],
@@ -85,8 +85,9 @@ def view_of(name: str, known: Memory, objective: Objective) -> ServiceLevelView:
 
 
 def late_today(known: Memory) -> float:
-    """Per cent of the messages that arrived since midnight (UTC)."""
-    return 100.0 * known.day_late / known.day_arrived if known.day_arrived > 0 else 0.0
+    """Per cent of the messages begun since midnight (UTC), and of those that are too late already and still wait."""
+    counted = known.day_begun + known.overdue
+    return 100.0 * (known.day_late + known.overdue) / counted if counted > 0 else 0.0
 
 
 def _choices(known: Memory) -> tuple[Choice, ...]:

@@ -324,11 +324,19 @@ def test_request_units_are_not_tried_one_by_one():
     assert [finding.kind for finding in lint(wide)] == ["large_step", "not_tried"]
 
 
-LEARNS = {"type": "service_level", "backlog": "backlog", "wait": "10m"}
+LEARNS = {"type": "service_level", "backlog": "backlog", "wait": "10m", "concurrency": 16.0}
 
 
 def test_of_a_rule_that_learns_it_is_not_known_what_it_never_does():
     assert lint(policy(LEARNS, out=Pace(), inward=Pace())) == ()
+
+
+def test_a_backlog_alone_does_not_tell_what_an_instance_holds():
+    alone = {**LEARNS, "concurrency": "learn"}
+    assert texts(policy(LEARNS), "unknown_concurrency") == []
+    assert texts(policy({**alone, "incoming": "backlog"}), "unknown_concurrency") == []
+    (said,) = texts(policy(alone), "unknown_concurrency")
+    assert "state concurrency" in said
 
 
 def test_what_keeps_a_stated_wait_from_being_met_is_a_warning():

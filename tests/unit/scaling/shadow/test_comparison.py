@@ -107,7 +107,8 @@ def test_before_anything_is_seen_there_is_a_view_all_the_same():
 
 
 def test_what_the_figures_rest_on_is_told():
-    busy = learned([300.0] * 40, backlog=2000.0, objective=ONE_PER_CENT)
+    holding = structs.replace(ONE_PER_CENT, held=16.0)
+    busy = learned([300.0] * 40, backlog=2000.0, objective=holding)
     shadow = encode(Shadow(known=service_level.encode(busy)))
 
     view = shadow_view(MADE, TargetState(shadow=shadow), NO_CONTROLS)
@@ -117,7 +118,7 @@ def test_what_the_figures_rest_on_is_told():
         NO_CONTROLS,
     )
 
-    rate = learning.outlook(busy, ONE_PER_CENT).service
+    rate = learning.outlook(busy, holding).service
     assert view.notes == (f"an instance serves {rate:.3g}/s (learned) from 1 min after it was asked for",)
     assert given.notes == ("an instance serves 4.5/s (given) from 1 min after it was asked for",)
 

@@ -10,6 +10,7 @@ from scaling.config.policy import RuleSpec
 from scaling.config.rule_registry import RuleError, build_rule
 from scaling.decision import explain
 from scaling.decision.decide import decide
+from scaling.decision.seen import view_of
 from scaling.decision.transitions import absorb, advance
 from scaling.log_entry import decision_id
 from scaling.model import (
@@ -220,7 +221,23 @@ def test_a_start_counts_from_the_report_it_was_decided_upon():
     target.current = wanted
     target.state = msgspec.structs.replace(target.state, expected=wanted, effects=(effect,))
     target.tick(80.0)
-    assert target.known.starts == [(asked, 6)]
+    assert target.known.recent == target.known.warming == [(asked, 6)]
+
+
+def test_a_memory_that_was_not_kept_up_is_not_relied_upon():
+    target = Target().ticks_of(80.0, 300)
+    known = target.state.memories
+    made = target.ticks_of(20.0, 80).tick(20.0)
+    assert made.desired < 10
+    target.state = msgspec.structs.replace(target.state, memories=known)
+    rule = target.policy.flat_rules[0]
+    current = target.current
+    view = view_of(
+        target.policy, target.windows, target.state, target.state.capacity, current, now=target.now
+    )
+    verdict = rule.evaluate(view)
+    assert verdict.desired == current
+    assert "what is learned is 20 min off" in verdict.sentence
 
 
 def test_of_rules_that_are_gone_a_few_memories_stay():

@@ -1,0 +1,115 @@
+"""What is learned of the instances while the whole rule scales a queue: right again whatever happens to it."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from benchmarks.autoscaling import ours
+from scaling.advice import world
+from scaling.advice.world import Model, Sight
+from scaling.rules.service_level import instances, learning, memory
+
+HOUR = 3600
+BURSTS = np.tile(np.repeat([60.0, 30.0, 250.0, 40.0], [1200, 600, 300, 1500]), 6)  # six hours
+
+
+def lived(load, model=None, sight=None, *, counts=ours.METRICS):
+    """The memory after each hour of a load, and what became of its messages."""
+    model = model or Model()
+    policy = ours.service_level(model=model, counts=counts)
+    kept = []
+
+    class Kept:
+        interval = policy.interval
+
+        def see(self, seen):
+            wanted = policy.see(seen)
+            if seen.t % HOUR == 0 and policy.learner is not None:
+                kept.append(memory.decode(memory.encode(policy.learner.known)))
+            return wanted
+
+        def miss(self, seen):
+            policy.miss(seen)
+
+    outcome = world.run(load, Kept(), model, 6, sight)
+    known = policy.learner.known if policy.learner else memory.decode(policy.state.memories["service_level"])
+    return kept, known, outcome
+
+
+def rate_of(known):
+    return instances.service_rate(known.learned, 16.0)
+
+
+@pytest.fixture(scope="module")
+def truthful():
+    return lived(BURSTS)[2]
+
+
+@pytest.mark.parametrize("early", [30, 60, 90])
+def test_instances_called_ready_before_they_serve_cost_hardly_more(truthful, early):
+    _, known, outcome = lived(BURSTS, sight=Sight(early=early))
+
+    assert rate_of(known) == pytest.approx(10.0, rel=0.1)
+    assert learning.start_up_of(known, ours_objective()) == pytest.approx(90.0, abs=20.0)
+    assert outcome.instance_hours < 1.1 * truthful.instance_hours
+
+
+def ours_objective():
+    return learning.Objective(60.0, 0.01)
+
+
+def test_a_service_rate_that_halves_and_comes_back_is_followed_both_ways():
+    kept, *_ = lived(BURSTS, Model(drift=lambda second: 0.5 if second // (2 * HOUR) == 1 else 1.0))
+
+    rates = [rate_of(known) for known in kept]
+    assert rates[1] == pytest.approx(10.0, rel=0.15)
+    assert rates[3] == pytest.approx(5.0, rel=0.2)
+    assert rates[-1] == pytest.approx(10.0, rel=0.25)
+
+
+def test_a_service_rate_learned_too_low_comes_back():
+    _, known, _ = lived(BURSTS)
+    known.learned.rate, known.learned.held = 3.0, 16.0
+    for second, (before, after) in enumerate(pairwise(np.tile([80.0, 82.0, 79.0], 300))):
+        steady = instances.Interval(15.0, 1.6 * before, 1.6 * after, after, after, 27.0, 27, 27)
+        instances.follow(known.learned, steady, None, known.at + 15.0 * second)
+
+    assert rate_of(known) > 7.0
+
+
+@pytest.mark.parametrize("held", [1.0, 4.0, 64.0])
+def test_what_an_instance_holds_is_learned_whatever_it_is(truthful, held):
+    _, known, outcome = lived(BURSTS, Model(held=held))
+
+    assert rate_of(known) == pytest.approx(10.0, rel=0.2)
+    assert known.learned.held == pytest.approx(held, rel=0.3)
+    assert outcome.late < 1.2 * truthful.late
+
+
+def test_lost_observations_do_not_look_like_more_load():
+    steady = np.full(2 * HOUR, 60.0)
+    _, known, _ = lived(steady, sight=Sight(lost=0.2))
+
+    assert known.rates[3] == pytest.approx(60.0, rel=0.02)
+
+
+def test_messages_that_vanish_are_not_taken_for_a_fast_service():
+    _, known, _ = lived(BURSTS)
+    before = rate_of(known)
+    purged = instances.Interval(15.0, 90_000.0, 0.0, 50.0, 6050.0, 6.0, 6, 6)
+    instances.follow(known.learned, purged, None, known.at + 15.0)
+
+    assert rate_of(known) < 1.1 * before
+
+
+def test_an_instance_that_the_platform_never_calls_ready_counts_after_half_an_hour():
+    known = None
+    for index in range(150):
+        seen = learning.Observation(
+            1e9 + 15.0 * index, 15.0, 100.0, 900.0, 900.0, 4 if index < 5 else 10, 4, 20
+        )
+        known = learning.learn(known, seen, ours_objective())
+
+    assert known.serving == 10
+    assert known.learned.start_up_seen == 0
