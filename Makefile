@@ -12,7 +12,7 @@ help:  ## Show the targets
 demo: setup-demo  ## Scale a local App Service Plan on a real load trace, with everything embedded
 	@exec $(BIN)/python -m devstack demo
 
-demo-spark: setup  ## All five Spark jobs on larger data
+demo-spark: setup  ## Five of the Spark jobs on larger data
 	@$(BIN)/python -m spark_jobs.platform.java
 	@exec $(BIN)/python -m devstack demo-spark
 
