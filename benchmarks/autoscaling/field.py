@@ -59,6 +59,11 @@ FIELD = (
         _fixed(partial(ours.service_level, counts=("backlog",))),
         ours=True,
     ),
+    Entry(
+        "service_level, active count only, every 60 s",
+        _fixed(partial(ours.service_level, interval=60, counts=("backlog",))),
+        ours=True,
+    ),
     Entry("target_per_unit 12, behavior hpa", _fixed(_target_per_unit), ours=True),
     Entry("threshold 100/10 per instance", _fixed(_threshold), ours=True),
     Entry("naive: rate x 1.3 + drain", _fixed(peers.Naive)),
