@@ -162,16 +162,16 @@ class Fleet:
         """Takes messages while there is room for them, until the first of those `held` is done; then completes what is
         done. All in turn, for a receiver is for one task.
         """
-        now = time.monotonic()
-        turn = max(held[0][0] - now, SHORTEST_TURN) if held else LONGEST_TURN
+        clock = asyncio.get_running_loop().time
+        turn = max(held[0][0] - clock(), SHORTEST_TURN) if held else LONGEST_TURN
         room = self._concurrency - len(held)
         if take and room:
             found = await receiver.receive_messages(max_message_count=room, max_wait_time=turn)
-            done = time.monotonic() + self._processing
+            done = clock() + self._processing
             held.extend((done, message) for message in found)
         else:
             await asyncio.sleep(turn)
-        while held and held[0][0] <= time.monotonic():
+        while held and held[0][0] <= clock():
             _, message = held.popleft()
             await receiver.complete_message(message)
             self._ledger.complete(str(message.message_id))

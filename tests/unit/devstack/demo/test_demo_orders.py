@@ -1,7 +1,9 @@
 """The demo's first scene: its policy, its clock, what the application counts, and how both sides are told."""
 
+import asyncio
 import io
 import re
+from collections import deque
 from types import SimpleNamespace
 
 import aiohttp
@@ -15,6 +17,7 @@ from devstack.demo.orders import report
 from devstack.demo.orders.counters import Counters, CountersCollector, Totals
 from devstack.demo.orders.report import Compared, Outcome, Side
 from devstack.demo.orders.run import SPEED
+from devstack.demo.orders.traffic import Fleet, Ledger
 from devstack.demo.scenes import FLIGHTS_SETTINGS, ORDERS_SETTINGS
 from devstack.function_host.clock import TRUE, HostClock
 from devstack.stack.supervisor import PLAN, ROOT, SUBSCRIPTION
@@ -24,6 +27,7 @@ from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.rules.threshold import ThresholdRule
 from scaling.service import registry
 from scaling.shadow.comparison import ShadowView
+from tests.virtual_time import virtual_time
 
 NAMED = {
     "ORDERS_PLAN_ID": f"/subscriptions/{SUBSCRIPTION}/resourceGroups/g/providers/Microsoft.Web/serverfarms/plan-orders",
@@ -121,6 +125,62 @@ async def test_the_counters_are_json_for_everybody():
         session.get(counters.url) as answer,
     ):
         assert await answer.json() == {"came": 3, "done": 2}
+
+
+class Queue:
+    """A receiver that hands out messages 0, 1, 2, ... that come at these seconds, and notes how many are held and when each
+    was completed.
+    """
+
+    def __init__(self, comes):
+        self.left, self.most, self.held, self.completed = list(enumerate(comes)), 0, set(), {}
+
+    @property
+    def now(self):
+        return round(asyncio.get_running_loop().time() - self.began, 3)
+
+    async def receive_messages(self, *, max_message_count, max_wait_time):
+        wait = min([max_wait_time, *(max(at - self.now, 0.0) for _, at in self.left)])
+        await asyncio.sleep(wait)
+        there = [number for number, at in self.left if at <= self.now][:max_message_count]
+        self.left = [(number, at) for number, at in self.left if number not in there]
+        self.held |= set(there)
+        self.most = max(self.most, len(self.held))
+        return [SimpleNamespace(message_id=number) for number in there]
+
+    async def complete_message(self, message):
+        self.held.remove(message.message_id)
+        self.completed[message.message_id] = self.now
+
+
+def worked(comes, seconds):
+    """The queue and the ledger after a worker that holds three messages, for a second each, took some for so long."""
+    queue, ledger = Queue(comes), Ledger()
+    fleet = Fleet("", "t", "s", ledger, ready=list, concurrency=3, processing=1.0)
+
+    async def work():
+        queue.began, held = asyncio.get_running_loop().time(), deque()
+        while held or queue.now < seconds:
+            await fleet._round(queue, held, take=queue.now < seconds)
+
+    with virtual_time() as run:
+        run(work())
+    return queue, ledger
+
+
+def test_a_worker_holds_no_more_messages_than_it_may_and_takes_the_next_when_one_is_done():
+    queue, ledger = worked([0.0] * 7, seconds=10)
+
+    assert queue.most == 3
+    assert list(queue.completed.values()) == [1.0] * 3 + [2.0] * 3 + [3.0]
+    assert (ledger.done, ledger.duplicates) == (7, 0)
+
+
+def test_a_worker_that_leaves_completes_what_it_holds_and_takes_nothing_more():
+    queue, ledger = worked([0.0, 0.4, 0.6], seconds=0.3)
+
+    assert sorted(queue.completed) == [0, 1]
+    assert (queue.left, queue.held, ledger.done) == ([(2, 0.6)], set(), 2)
 
 
 def test_a_decision_is_found_at_the_true_time_at_which_it_was_made():
