@@ -61,6 +61,9 @@ class Series(Struct, frozen=True):
     instances: list[int]
 
 
+NO_SERIES = Series([], [], [], [])
+
+
 def series_of(run: Run) -> Series:
     width = max(-(-run.length // POINTS), 60)
     edges = np.arange(0, run.length, width)

@@ -13,12 +13,11 @@ from pyspark.sql import DataFrame, SparkSession
 from typer import Option
 
 from spark_jobs import cli
-from spark_jobs.advise import local
+from spark_jobs.advise import local, page
 from spark_jobs.advise.answered import Answer, answer, flat
-from spark_jobs.advise.page import report_of
 from spark_jobs.advise.question import Options
 from spark_jobs.advise.schemas import ADVICE, TAKEN
-from spark_jobs.advise.tasks import Task, done_of, encoded, outcomes
+from spark_jobs.advise.tasks import Done, Task, done_of, encoded, outcomes
 from spark_jobs.backtest.analysis import refused
 from spark_jobs.backtest.candidates.grid import Targets
 from spark_jobs.backtest.job import BATCH_SETTING, HISTORIES_PER_BATCH, extract, workers_of
@@ -74,19 +73,29 @@ def advised(
     """The answers of all recorded targets, by name. Raises InputError with the problems of all of them."""
     with watch(spark, "reading the history"):
         names = sorted(row.target for row in collected(recorded.select("target")))
-    blocks = min(max(-(-4 * workers_of(spark) // max(len(names), 1)), 1), BLOCKS)
-    plans = []
-    for name in names:
-        spec = local.spec_of(name, targets)
-        metric = local.metric_for(spec, options)
-        plans += [(name, n, encoded(Task(options, spec, metric, n, blocks))) for n in range(blocks)]
-    with watch(spark, f"replaying {len(names)} targets"):
-        frame = spark.createDataFrame(plans, PLANS)
-        partitions = max(min(len(plans), 4 * workers_of(spark)), 1)
-        found = collected(replayed(recorded, frame, partitions=partitions, work=outcomes))
-    if problems := [row.problem for row in found if row.problem is not None]:
-        raise refused(problems)
-    done = [done_of(bytes(row.result)) for row in found]
+    few = len(names) <= page.DRAWN
+    found = _answers(spark, recorded, names, options, targets, drawn=few)
+    if few:
+        return found
+    most = [each.question.target.name for each in page.drawn(found)]
+    again = {
+        each.question.target.name: each
+        for each in _answers(spark, recorded, most, options, targets, drawn=True)
+    }
+    return [again.get(each.question.target.name, each) for each in found]
+
+
+def _answers(
+    spark: SparkSession,
+    recorded: DataFrame,
+    names: Sequence[str],
+    options: Options,
+    targets: Targets | None,
+    *,
+    drawn: bool,
+) -> list[Answer]:
+    """The answers of some targets, in their order; with lines over time where these are to be `drawn`."""
+    done = _done(spark, recorded, names, options, targets, drawn=drawn)
     answers = []
     for name in names:
         own = [each for each in done if each.question.target.name == name]
@@ -96,6 +105,31 @@ def advised(
     return answers
 
 
+def _done(
+    spark: SparkSession,
+    recorded: DataFrame,
+    names: Sequence[str],
+    options: Options,
+    targets: Targets | None,
+    *,
+    drawn: bool,
+) -> list[Done]:
+    blocks = min(max(-(-4 * workers_of(spark) // max(len(names), 1)), 1), BLOCKS)
+    plans = []
+    for name in names:
+        spec = local.spec_of(name, targets)
+        metric = local.metric_for(spec, options)
+        tasks = (Task(options, spec, metric, block, blocks, drawn) for block in range(blocks))
+        plans += [(name, task.block, encoded(task)) for task in tasks]
+    with watch(spark, f"replaying {len(names)} targets"):
+        frame = spark.createDataFrame(plans, PLANS)
+        partitions = max(min(len(plans), 4 * workers_of(spark)), 1)
+        found = collected(replayed(recorded, frame, partitions=partitions, work=outcomes))
+    if problems := [row.problem for row in found if row.problem is not None]:
+        raise refused(problems)
+    return [done_of(bytes(row.result)) for row in found]
+
+
 def load(spark: SparkSession, results: Results, settings: Settings, answers: Sequence[Answer]) -> str:
     """Writes both tables and the report; returns the report's path."""
     rows = [row for found in answers for row in flat(found)]
@@ -103,7 +137,7 @@ def load(spark: SparkSession, results: Results, settings: Settings, answers: Seq
     taken = [(a.question.target.name, a.choice.taken, a.choice.why, a.toml) for a in answers]
     results.write("taken", spark.createDataFrame(taken, TAKEN))
     results.publish()
-    return write_report(spark, report_of(answers), settings.output)
+    return write_report(spark, page.report_of(answers), settings.output)
 
 
 def command(

@@ -25,12 +25,17 @@ def report_of(answers: Sequence[Answer]) -> Report:
             ("target", "take", "instance-hours", "late", "today's", "late "),
             [_short(found) for found in answers],
         )
-    most = sorted(answers, key=lambda found: -found.row(found.choice.taken).instance_hours)[:DRAWN]
-    for number, found in enumerate(sorted(most, key=lambda found: found.question.target.name)):
+    for number, found in enumerate(drawn(answers)):
         _show(report, found, number)
     report.heading("The model")
     report.text(MODEL)
     return report
+
+
+def drawn(answers: Sequence[Answer]) -> list[Answer]:
+    """The targets with pictures, by name."""
+    most = sorted(answers, key=lambda found: -found.row(found.choice.taken).instance_hours)[:DRAWN]
+    return sorted(most, key=lambda found: found.question.target.name)
 
 
 def _short(found: Answer) -> tuple[object, ...]:

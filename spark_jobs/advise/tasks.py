@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from scaling.advice.answer import Row, play
 from scaling.advice.field import field
+from scaling.advice.waits import NO_SERIES
 from scaling.config.policy import PolicySpec
 from spark_jobs.advise.question import Options, Question, prepare
 from spark_jobs.backtest.replay.history import HistoryError
@@ -18,13 +19,16 @@ from spark_jobs.backtest.tasks import OUTCOMES, readings_of
 
 
 class Task(Struct, frozen=True):
-    """Every `of`-th policy of the field, from number `block` on. `spec` is today's policy, `metric` the queue's in a log."""
+    """Every `of`-th policy of the field, from number `block` on. `spec` is today's policy, `metric` the queue's in a log.
+    Lines over time are kept for targets that are `drawn`: those of thousands would not fit where the page is made.
+    """
 
     options: Options
     spec: PolicySpec | None
     metric: str | None
     block: int
     of: int
+    drawn: bool
 
 
 class Done(Struct, frozen=True):
@@ -58,4 +62,7 @@ def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
         for number, entry in enumerate(field(question.target))
         if number % task.of == task.block
     }
+    if not task.drawn:
+        rows = {number: structs.replace(row, series=NO_SERIES) for number, row in rows.items()}
+        question = structs.replace(question, recorded=structs.replace(question.recorded, bins=[]))
     return {"target": target, "result": encoded(Done(question, rows)), "problem": None}

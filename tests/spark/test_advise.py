@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.advise import local
+from spark_jobs.advise import local, page
 from spark_jobs.advise.answered import flat
 from spark_jobs.advise.job import Settings, run
 from spark_jobs.advise.question import Options, prepare
@@ -31,11 +31,13 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_spark_tells_the_figures_of_one_machine(spark, folder):
+@pytest.mark.parametrize("drawn", [5, 1])
+def test_spark_tells_the_figures_of_one_machine(spark, folder, monkeypatch, drawn):
+    monkeypatch.setattr(page, "DRAWN", drawn)
     settings = Settings(
         folder / "tidemark.toml", OPTIONS, str(folder / "history.csv"), output=str(folder / "out")
     )
-    page = run(spark, settings)
+    report = run(spark, settings)
     rows = read(settings.output, "advice").to_pylist()
 
     targets = local.read_targets(settings.config, {})
@@ -49,7 +51,9 @@ def test_spark_tells_the_figures_of_one_machine(spark, folder):
     assert "today's policy" in {row["policy"] for row in rows if row["target"] == "plan"}
     taken = read(settings.output, "taken").to_pylist()
     assert {row["target"] for row in taken} == {"other", "plan"}
-    assert "All targets" in Path(page).read_text()
+    text = Path(report).read_text()
+    assert "All targets" in text
+    assert text.count("What this rests on") == min(drawn, 2)
 
 
 def test_targets_that_cannot_be_replayed_are_all_named(spark, folder):
