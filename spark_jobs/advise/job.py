@@ -157,7 +157,7 @@ def command(
     metric: local.Metric = None,
     price: local.Price = None,
     currency: local.Currency = "",
-    config: local.Config = Path("tidemark.toml"),
+    config: local.Config = local.CONFIG,
     root: cli.Root = Path(),
     output: cli.Output = None,
     format_: cli.Format = "parquet",

@@ -38,6 +38,8 @@ from spark_jobs.errors import InputError
 console = Console()
 errors = Console(stderr=True)
 
+CONFIG = Path("tidemark.toml")
+
 LOGS = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 """Endings of a scaling log; any other file holds arrivals."""
 
@@ -97,8 +99,8 @@ def _late(value: Any) -> float:
 
 
 def read_targets(config: Path, settings: Mapping[str, str]) -> Targets | None:
-    """tidemark.toml; None where there is none. Raises InputError."""
-    if not config.exists():
+    """tidemark.toml; None where there is none, and none was asked for. Raises InputError."""
+    if not config.exists() and config == CONFIG:
         return None
     try:
         return Targets(
@@ -263,7 +265,7 @@ def command(
     currency: Currency = "",
     output: Annotated[Path, Option("--output", help="Folder of page and rows.")] = Path("advise-output"),
     processes: Annotated[int | None, Option(min=1, show_default="one per core", help="Processes.")] = None,
-    config: Config = Path("tidemark.toml"),
+    config: Config = CONFIG,
     root: cli.Root = Path(),
 ) -> None:
     """What today's policy, Azure Monitor autoscale, KEDA and service_level would have made of recorded load.
@@ -289,6 +291,10 @@ def command(
         question = prepare(name, readings, options, spec_of(name, targets))
     except HistoryError as error:
         raise InputError(str(error)) from error
+    if targets is not None and name not in targets.names:
+        known = ", ".join(targets.names[:10])
+        told = f"'{name}' is no target of {config}; to compare with today's policy, give --target: {known}"
+        errors.print(f"[yellow]note:[/] {escape(told)}", soft_wrap=True)
     found = advised(question, options, targets, processes=processes or os.cpu_count() or 1)
     from spark_jobs.advise.page import report_of  # noqa: PLC0415 - matplotlib takes a second
 

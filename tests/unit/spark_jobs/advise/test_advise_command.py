@@ -114,6 +114,16 @@ def test_the_command_answers_for_a_plain_csv(folder):
     assert (folder / "advise-output" / "advice.parquet").exists()
 
 
+def test_a_target_that_is_not_configured_is_compared_without_today_and_how_to_name_one_is_told(folder):
+    (folder / "orders.csv").write_text("t,arrivals\n0,60\n60,60\n")
+    found = invoke("orders.csv", "--service-rate", "10", "--processes", "1")
+
+    assert found.exit_code == 0, found.output
+    assert "'orders' is no target of tidemark.toml" in found.output
+    assert "give --target: plan" in found.output
+    assert "[targets.orders]" in found.output
+
+
 def test_the_number_of_processes_changes_nothing(folder):
     name, readings = local.chosen(local.read_history(folder / "orders.csv", None, None), None, None)
     question = prepare(name, readings, Options(service_rate=10.0), None)
@@ -134,6 +144,7 @@ def test_the_number_of_processes_changes_nothing(folder):
         (("orders.csv", "--service-rate", "1", "--wait", "soon"), "--wait: found 'soon'"),
         (("orders.csv", "--service-rate", "1", "--late", "2"), "--late"),
         (("nothing.csv",), "nothing.csv does not exist"),
+        (("orders.csv", "--service-rate", "1", "--config", "other.toml"), "other.toml"),
     ],
 )
 def test_what_is_wrong_is_one_line_that_names_it(folder, arguments, words):
