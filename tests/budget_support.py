@@ -21,7 +21,7 @@ from scaling.model import (
     TargetState,
 )
 from scaling.rules.service_level import memory
-from scaling.rules.service_level.memory import Calendar, Learned, Memory
+from scaling.rules.service_level.memory import COPIES, Calendar, Copy, Learned, Memory
 from scaling.window import Window
 from tests.runner_support import MINUTE, metric, policy
 
@@ -134,6 +134,8 @@ def memories(*, days=8, now=0.0, rate=10.0, by_hour=None):
         blend=[0.2] * 5,
         spread=[[0.0] * 5 for _ in range(5)],
         usual=44.0,
+        marks=[(MIDNIGHT, 0.0)],
+        copies=[Copy() for _ in range(COPIES)],
         calendar=Calendar(day=rates, day_seen=[days] * 24),
         learned=Learned(rate=rate, rate_seen=100),
     )

@@ -6,12 +6,12 @@ in units of capacity times hours, with T hours to go.
 * Without a forecast: up to D / (T / 3) more than the minimum, three times the even pace. A burst in the morning is served,
   and however long it lasts, something is left: the pace falls with what is left. One step more than the minimum is
   allowed as long as D pays for an hour of it.
-* With a forecast (the rule `service_level`, after a day): the need N above the minimum is known for the rest of the day.
-  Where D is not enough, every hour gets the same share D / N of its need, and the step of which that is a part as a whole:
-  neither morning nor evening is starved, nor a quiet hour of the one step it needs.
-  Where it is, all of the need is allowed, and of D - N as much more as without a forecast.
+* With a forecast (the rule `service_level`, after a day): the need N above the minimum is known for the rest of the day, and
+  for now. What is needed now is allowed as long as D pays for half an hour of it; beyond that, three times the even pace
+  of D - N. So where D is not enough the shortage comes as late as it can: whoever holds something back for later from
+  messages that wait already makes all that come after them late, too.
 
-What is there is taken back only beyond twice the pace (or a quarter more than the share), so that what was just allowed
+What is there is taken back only beyond twice the pace (or what D pays for five minutes of), so that what was just allowed
 is not taken back by the next report. Where hours are billed at their highest capacity, the present hour is paid for:
 nothing is taken back before its last minutes, and more than its highest capacity costs the whole hour.
 
@@ -41,8 +41,6 @@ OUT_LEAST, KEEP_LEAST = 0.5, 1 / 12
 ONE_STEP = 1.0
 """Hours of one step above the minimum that D has to pay for."""
 
-KEEP_SHARE = 1.25
-
 ALL_OF_IT = 1.0
 """Of the time that is left, what D has to pay for where nothing can be taken back before instances are gone."""
 
@@ -53,12 +51,11 @@ ROUNDING = 1e-9
 
 
 class Side(Struct, frozen=True):
-    """What D has to pay for: a `part` of the time left, at least `least` hours; `share` widens the share of a need."""
+    """What D has to pay for: a `part` of the time left, at least `least` hours."""
 
     part: float
     least: float
     one_step: float
-    share: float = 1.0
 
 
 class Rest(Struct, frozen=True):
@@ -93,10 +90,9 @@ class Rest(Struct, frozen=True):
         if self.need is None:
             even = units * pace
             return min(even, units * min(self.hours, side.one_step)) if units <= self.step else even
-        now, total = self.need.now, self.need.total
-        if units <= now:  # a step of which the share pays for a part comes as a whole
-            return max(min(total * (units - self.step) / (now * side.share), total), least)
-        return max(total + (units - now) * pace, least)
+        if units <= self.need.now:
+            return least
+        return max(self.need.total + (units - self.need.now) * pace, least)
 
     def most(self, top: int, side: Side) -> int:
         """The most capacity up to `top` that D pays for; the minimum is always paid for."""
@@ -191,7 +187,7 @@ def allowance_of(policy: Policy, state: TargetState, *, now: float) -> Allowance
     rest = _rest(policy, budget, state, spent, ends)
     # The next hour is billed as a whole, too.
     kept = max(1.0 if budget.hourly else KEEP_LEAST, REPORTS * _interval(policy) / HOUR)
-    keep = Side(KEEP_PART, kept, kept, KEEP_SHARE)
+    keep = Side(KEEP_PART, kept, kept)
     out = Side(OUT_PART, max(OUT_LEAST, kept), max(ONE_STEP, kept))
     if any(isinstance(rule, RequestUnitsForRateRule) for rule in policy.flat_rules):
         out = Side(ALL_OF_IT, rest.hours, rest.hours)

@@ -163,13 +163,16 @@ def test_what_suffices_allows_the_need_and_of_the_rest_three_times_the_even_pace
     assert made.out == 1 + 9 + 6
 
 
-def test_what_does_not_suffice_is_shared_in_proportion():
-    """Half of what the day needs: every hour gets half of its need, and what is left of a step as a whole one."""
+def test_what_does_not_suffice_serves_what_comes_as_long_as_it_lasts():
+    """Half of what the day needs: the shortage comes as late as it can."""
     half = 12 * (HEADROOM * 8 - 1) / 2
     morning = foreseen(8.0, 8, amount=24 + half)
-    evening = foreseen(8.0 + 11 * (1 + 4.5), 19, amount=24 + half)
+    later = foreseen(8.0 + 5 * (1 + 9), 13, amount=24 + half, current=10)
+    at_last = foreseen(8.0 + 6 * (1 + 9) - 0.5, 14, amount=24 + half, current=10)
 
-    assert morning.out == evening.out == 1 + 5
+    assert (morning.out, morning.keep) == (10, 10)
+    assert (later.out, later.keep) == (10, 10)
+    assert (at_last.out, at_last.keep) == (2, 7)  # half an hour of one, five minutes of six
 
 
 def test_an_hour_that_needs_one_more_gets_it_however_much_the_evening_needs():
@@ -178,9 +181,7 @@ def test_an_hour_that_needs_one_more_gets_it_however_much_the_evening_needs():
     given = {"rules": (RULE,), "memories": memories(by_hour=day), "maximum": 100, "amount": 24 + 60.0}
 
     assert allowed(1.0, 1, **given).out == 2
-    assert (
-        allowed(1.0 + 17 * 2, 18, **given).out == 1 + 11
-    )  # 43 of 74 that four hours of 18 and two of one need
+    assert allowed(1.0 + 17 * 2, 18, **given).out == 1 + 18
 
 
 def test_a_busy_evening_is_not_starved_by_a_morning():

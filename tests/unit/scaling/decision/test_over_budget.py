@@ -23,15 +23,29 @@ from scaling.model import (
     Refused,
     ScaleAction,
     TargetState,
+    Verdict,
 )
+from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.spent import Spent
 from scaling.window import Window
-from tests.budget_support import DAY, HOUR, MIDNIGHT, budgeted, live
+from tests.budget_support import DAY, HOUR, MIDNIGHT, budgeted, live, memories
 from tests.runner_support import at, full
 
 NINE = MIDNIGHT + 9 * HOUR
 FLOOR_OF_5 = RuleSpec(type="schedule", name="floor", options={"periods": [{"floor": 5}]})
 AS_WANTED = budgeted().spec.rules
+
+
+class Knowing(ServiceLevelRule):
+    """What the rule has learned, which is not changed; it asks for nothing."""
+
+    learn = None
+
+    def evaluate(self, view):
+        return Verdict(None, Reason.WITHIN_TARGET)
+
+
+KNOWING = RuleSpec(type=f"{__name__}:Knowing", name="level", options={"backlog": "backlog"})
 
 
 def known(hours, *, current=3, now=NINE, **changes) -> Spent:
@@ -168,6 +182,25 @@ def test_at_midnight_the_budget_is_new():
 
     assert held.flips[-1].value == MIDNIGHT + DAY
     assert decide(budgeted(), windows, after, now=MIDNIGHT + DAY).desired == 4
+
+
+def test_where_a_day_needs_more_than_its_budget_the_shortage_comes_as_late_as_it_can():
+    """Two busy times, and nine tenths of what they take: nothing is held back from the first for the second."""
+    wanted = [20 if 18 <= hour < 22 else 10 if 8 <= hour < 12 else 2 for hour in range(24)]
+    foreseen = memories(
+        by_hour=[each * 8.0 for each in wanted]
+    )  # ten messages/s each, and a quarter to spare
+    state = TargetState(spent=known(0.0, current=2, now=MIDNIGHT), memories=foreseen)
+    given = budgeted(0.9 * sum(wanted), rules=(*AS_WANTED, KNOWING))
+
+    def load(now):
+        return float(wanted[int((now - MIDNIGHT) // HOUR)])
+
+    day = live(given, load, current=2, state=state)
+
+    short = [minute for minute, there in enumerate(day.capacities) if there < load(MIDNIGHT + 60 * minute)]
+    assert min(short) >= 20.5 * 60
+    assert 0.88 * sum(wanted) < day.billed <= 0.9 * sum(wanted) + 0.5
 
 
 def test_what_is_foretold_of_the_next_day_is_by_its_budget():
