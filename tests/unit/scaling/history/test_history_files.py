@@ -98,7 +98,7 @@ def test_a_file_of_another_target_or_queue_is_refused_with_both_names(tmp_path, 
             for odd in ((b"nan", b""), (b"inf", b""), (b"-5", b""), (b"5", b"inf"), (b"5", b"-1"))
         ),
         ("h.csv.gz", b"not gzip", "cannot be read"),
-        ("h.csv.gz", gzip.compress(b"t,target")[:-9], "cannot be read"),
+        ("h.csv.gz", gzip.compress(b"t,target", mtime=0)[:-9], "cannot be read"),
         ("h.parquet", b"PAR1", "cannot be read"),
     ],
 )  # fmt: skip
