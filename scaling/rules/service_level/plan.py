@@ -173,7 +173,9 @@ def remembered(needs: Needs, now: float, wanted: int, hold: float = 0.0) -> Need
     """Needs of the last `hold` seconds, ten minutes at least, that may still be the highest of some time that ends now:
     falling.
     """
-    oldest = now - max(hold, SMALL_STEP_FOR)
+    if not needs or needs[0][1] <= wanted:  # the highest stands first
+        return [(now, wanted)]
+    oldest = now - (hold if hold > SMALL_STEP_FOR else SMALL_STEP_FOR)  # noqa: FURB136 - as above
     kept = [entry for entry in needs if entry[1] > wanted and entry[0] > oldest]
     if len(kept) >= NEEDS:
         kept = [*kept[: NEEDS - 2], kept[-1]]  # what is left out stands between two that are kept
@@ -193,7 +195,10 @@ def step(exact: float, total: int, needs: Needs, now: float, hold: float) -> int
     wanted = rounded(exact)
     if wanted > total:
         return wanted if exact >= more_than(total) else total
-    return _fewer_or(total, max(wanted, highest(needs, now - hold)), highest(needs, now - SMALL_STEP_FOR))
+    recent = highest(needs, now - hold)
+    if wanted >= total or recent >= total:
+        return total
+    return _fewer_or(total, max(wanted, recent), highest(needs, now - SMALL_STEP_FOR))
 
 
 def more_than(total: int) -> float:
