@@ -73,6 +73,13 @@ def test_a_foreign_change_counts_as_it_is_read():
     assert later.hours == pytest.approx(seen.hours + 20.0)
 
 
+def test_a_foreign_change_after_an_effect_of_ours_counts_as_it_is_read():
+    ours = (EffectRecord(NINE - 600, 1, 3),)
+    held = TargetState(expected=3, capacity=Capacity(20, NINE), spent=known(), effects=ours)
+
+    assert spent_by(BUDGET, held, now=NINE + 60).capacity == 20
+
+
 def test_an_effect_newer_than_the_reading_is_what_is_there():
     after = state(5, at=NINE - 60, spent=known(), effects=(EffectRecord(NINE + 30, 3, 5),))
 
