@@ -98,6 +98,9 @@ def test_the_demo_loses_nothing_scales_both_ways_and_leaves_plots(start, tmp_pat
     assert "passed: Aggregation of the consumers' telemetry" in output
     for name in ("reconciliation", "telemetry-aggregation"):
         assert "<svg" in next(tmp_path.glob(f"*{name.partition('-')[0]}*.html")).read_text(), name
+    page = next(tmp_path.glob("telemetry-aggregation*.html")).read_text()
+    assert "RU/s-hours" in page
+    assert "Instance-hours" not in page  # of the first scene, whose clock ran ahead, nothing is left
     for name in ("autoscaling", "consumer"):
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert "</svg>" in (tmp_path / f"{name}.svg").read_text()
