@@ -268,15 +268,22 @@ class Run:
                 fleet.come(end - 1)
             return
         known, done = arrived[start + 1 : end + 1].tolist(), float(begun[start])
-        served = []
-        for second, there in enumerate(known, start):
+        served: list[float] = []
+        each, add = fleet.ready * rate, served.append
+        changing = enumerate(known, start) if changes is not None and changes < end else ()
+        for second, there in changing:
             if changes is not None and changes <= second:
                 fleet.come(second)
-                changes = fleet.next_ready
-            done += fleet.ready * rate
+                changes, each = fleet.next_ready, fleet.ready * rate
+            done += each
             if done > there:  # noqa: PLR1730 - a call of min() takes longer than the rest of the loop
                 done = there
-            served.append(done)
+            add(done)
+        for there in known[len(served) :]:  # no instance becomes ready
+            done += each
+            if done > there:  # noqa: PLR1730
+                done = there
+            add(done)
         begun[start + 1 : end + 1] = served
 
     def outcome(self) -> Outcome:
