@@ -137,7 +137,7 @@ def follow(learned: Learned, interval: Interval, given: float | None, now: float
         _take_time(learned, took, sure, room=room, steady=low >= STEADY * high)
     least = completed / present
     if learned.rate <= 0.0:
-        learned.rate = max(learned.held / learned.time if learned.time > 0.0 else 0.0, least)
+        learned.rate = max(learned.held / (learned.time or FIRST_SERVICE_TIME), least)
     elif busy:
         _measure(learned, interval, now)
     elif least > learned.rate:

@@ -113,3 +113,13 @@ def test_an_instance_that_the_platform_never_calls_ready_counts_after_half_an_ho
 
     assert known.serving == 10
     assert known.learned.start_up_seen == 0
+
+
+def test_a_fast_service_that_is_always_done_is_scaled_in():
+    """Nothing is there at any look, so nothing tells how long a message takes."""
+    known = None
+    for index in range(400):
+        seen = learning.Observation(1e9 + 15.0 * index, 15.0, 0.0, 15.0, 15.0, 10, 10, 20)
+        known = learning.learn(known, seen, ours_objective())
+
+    assert known.wanted == 1
