@@ -47,7 +47,7 @@ class Learner:
             outlook = learning.outlook(known, self.objective)
             exact = min(learning.needed(known, outlook, latest, total, self.objective), float(MOST))
         hold = learning.hold(known, self.objective)
-        needs = plan.remembered(known.needs, known.at, plan.rounded(exact), hold)
+        needs = plan.remembered(known.needs, known.at, known.wanted, hold)
         wanted = plan.step(exact, total, needs, known.at, hold)
         if wanted < total and known.still >= learning.STANDS_STILL:
             return total

@@ -41,8 +41,10 @@ LONGEST_WARM_UP = 900.0
 
 OLD = 1.5
 """Times the start-up time: instances asked for so long ago serve for certain."""
-OLD_FIRST = 600.0
-"""Seconds of the same, until a start-up was seen."""
+OLD_LEAST = 600.0
+"""Seconds of the same at least, where the start-up time is learned: a rate taken from instances that do not serve yet asks
+for more of them, and so on.
+"""
 
 FIRST_SERVICE_TIME = 1.0
 """Seconds one message takes, where nothing else is known."""
@@ -86,6 +88,7 @@ rate learned too low shows nowhere, for too many instances are never busy; one t
 """
 
 LEAST_START_UP = 1.0
+LEAST_HELD = 1.0
 LEAST_COMPLETED = 1e-6
 """Messages per second; with fewer nothing is learned."""
 
@@ -130,10 +133,11 @@ def follow(learned: Learned, interval: Interval, given: float | None, now: float
     there = (low + high) / 2
     took, sure = there / completed, min(there / ENOUGH, 1.0)
     learned.held = learned.held or held
-    known = given is not None or learned.held_seen > HELD_KNOWN or interval.arrived > GROWS * completed
+    known = given is not None or learned.held_seen > HELD_KNOWN or learned.time <= 0.0
+    known = known or interval.arrived > GROWS * completed
     busy = (known and low > BUSY * learned.held * present) or _waited(learned, interval, took, low)
     if took > 0.0:
-        room = high <= learned.held * present
+        room = high <= learned.held * present and (learned.rate_seen > 0 or learned.time <= 0.0)
         _take_time(learned, took, sure, room=room, steady=low >= STEADY * high)
     least = completed / present
     if learned.rate <= 0.0:
@@ -145,7 +149,9 @@ def follow(learned: Learned, interval: Interval, given: float | None, now: float
             least = learned.rate + (min(least, learned.rate * LARGEST_RISE) - learned.rate) * RATE_WEIGHT
         learned.rate = least
     elif abs(took - learned.time) < ALIKE * learned.time:
-        _follow_time(learned, held, sure, interval.seconds, now)
+        _follow_time(learned, interval, given, sure, now)
+        if given is not None:
+            learned.held = min(learned.held, given)
 
 
 def _waited(learned: Learned, interval: Interval, took: float, low: float) -> bool:
@@ -165,7 +171,7 @@ def _take_time(learned: Learned, took: float, sure: float, *, room: bool, steady
     known, before = learned.time, learned.time_before
     learned.time_before = took
     if known <= 0.0:
-        learned.time = took
+        learned.time = took if room else 0.0
     elif abs(took - known) < ALIKE * known and (room or took < known):
         learned.time += (took - known) * TIME_ALIKE * sure
     elif took < known:
@@ -185,23 +191,24 @@ def _measure(learned: Learned, interval: Interval, now: float) -> None:
         learned.rate += (least - learned.rate) * RATE_WEIGHT
 
 
-def _follow_time(learned: Learned, assumed: float, sure: float, seconds: float, now: float) -> None:
+def _follow_time(learned: Learned, interval: Interval, given: float | None, sure: float, now: float) -> None:
     """Not busy: the rate follows the service time, or what is held the rate where that is known better."""
-    told = learned.held / learned.time
+    told, assumed = learned.held / learned.time, given or FIRST_HELD
+    least = interval.completed / interval.present
     if not learned.rate_seen:  # the rate is what was completed at least: an instance holds more than assumed
         learned.rate = max(learned.rate, told)
-        learned.held = max(learned.held, learned.rate * learned.time)
+        learned.held = max(learned.held, least * learned.time)
         return
     doubted = now - learned.rate_at > BELIEVED
     if doubted:
-        more = learned.held * (1.0 + min(seconds / DOUBTED, 1.0))
+        more = learned.held * (1.0 + min(interval.seconds / DOUBTED, 1.0))
         learned.held = max(learned.held, min(more, assumed))
     alike = learned.rate < ANOTHER * told < ANOTHER * ANOTHER * learned.rate
     if doubted or (learned.held_seen > HELD_KNOWN and not alike):
         learned.rate += (min(told, LARGEST_RISE * learned.rate) - learned.rate) * RATE_WEIGHT * sure
     else:
         learned.held_seen += 1
-        seen = learned.rate * learned.time
+        seen = max(learned.rate * learned.time, LEAST_HELD)
         learned.held += (seen - learned.held) * max(HELD_WEIGHT, 1.0 / learned.held_seen)
 
 

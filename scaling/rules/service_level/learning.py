@@ -17,9 +17,9 @@ from scaling.rules.service_level.plan import (
     Outlook,
     Starts,
     changed,
+    lasting,
     need,
     remembered,
-    rounded,
     serving,
     settled,
 )
@@ -229,7 +229,7 @@ def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objecti
     memory.scored = memory.scored * 0.5 ** (seconds / paper.HALF_LIFE) + came
     memory.chosen = paper.best(memory.copies, memory.scored, objective.late, memory.at - memory.since)
     exact = needed(memory, ahead, seen.backlog, seen.current, objective)
-    memory.wanted = min(rounded(exact), seen.most)
+    memory.wanted = min(lasting(exact, ahead), seen.most)
 
 
 def _past(
@@ -273,8 +273,8 @@ def _capacity(memory: Memory, seen: Observation, objective: Objective) -> int:
     """
     now, start_up = seen.at, start_up_of(memory, objective)
     old = instances.OLD * start_up
-    if objective.start_up is None and not memory.learned.warm_up_seen:
-        old = max(old, instances.OLD_FIRST)
+    if objective.start_up is None:
+        old = max(old, instances.OLD_LEAST)
     memory.recent = settled(memory.recent, memory.at, old)
     if seen.current > memory.current:
         asked = memory.at  # decided upon the observation before, if nothing else is known

@@ -25,9 +25,9 @@ from scaling.rules.service_level.plan import (
     Outlook,
     Starts,
     changed,
+    lasting,
     need,
     remembered,
-    rounded,
     serving,
     settled,
     step,
@@ -125,7 +125,7 @@ def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: 
             copy.starts = starts = settled(starts, now, start_up)
             _, capacity = serving(starts, total, now, start_up)
         exact = need(outlook, carefulness, waiting, capacity * service)
-        wanted = rounded(exact)
+        wanted = lasting(exact, outlook)
         if wanted > most:  # noqa: PLR1730
             wanted = most
         copy.needs = remembered(copy.needs, now, wanted, start_up)

@@ -32,6 +32,9 @@ KEEP_UP_STARTS, KEEP_UP_WAITS = 2.0, 3.0
 
 HURRY_WAIT, HURRY_TIME = 0.75, 0.75
 
+LAST_FOR, LAST_FOR_MANY, FEW = 600.0, 100.0, 5.0
+"""Seconds for which fewer instances must do: of the first few, and of those beyond, whose load is hardly ever so steady."""
+
 ROUNDING = 0.3
 """So much of an instance is not worth one more."""
 
@@ -124,6 +127,19 @@ def rounded(instances: float) -> int:
     """Whole instances, one at least."""
     whole = ceil(instances - ROUNDING)
     return whole if whole > 1 else 1  # noqa: FURB136 - as above
+
+
+def lasting(exact: float, outlook: Outlook) -> int:
+    """What scale-in may follow: whole instances that are needed, and never fewer than keep up for long with what is
+    expected. Fewer fall behind, and the instance given up is soon wanted again: the queue has room for `KEEP_UP_WAIT` of
+    the allowed wait, which must last for `LAST_FOR`.
+    """
+    needed, level = rounded(exact), outlook.expected / outlook.service
+    room = KEEP_UP_WAIT * outlook.wait
+    behind = level * room / LAST_FOR
+    if level > FEW:
+        behind += (level - FEW) * room / LAST_FOR_MANY
+    return max(needed, ceil(level - behind))
 
 
 def serving(starts: Starts, total: int, now: float, start_up: float) -> tuple[int, float]:

@@ -228,7 +228,7 @@ class _Case:
     def verdict(self) -> Verdict:
         known, current = self.known, self.view.current
         exact = min(self.exact, float(MOST))
-        needs = plan.remembered(known.needs, known.at, plan.rounded(exact), self.hold)
+        needs = plan.remembered(known.needs, known.at, plan.lasting(exact, self.outlook), self.hold)
         desired = plan.step(exact, current, needs, known.at, self.hold)
         flips, evidence = self._flips(desired), self._evidence()
         sentence = self._sentence(desired)
@@ -262,7 +262,8 @@ class _Case:
         current, known = self.view.current, self.known
         quantity = f"latest {self.backlog}"
         if desired < current:
-            kept = plan.keeps(current, known.needs, known.at, self.hold)
+            needs = plan.remembered(known.needs, known.at, plan.lasting(0.0, self.outlook), self.hold)
+            kept = plan.keeps(current, needs, known.at, self.hold)
             return (Flip(quantity, ">", self._backlog_for(kept), Reason.WITHIN_TARGET),)
         more = plan.more_than(current)
         enough = self._backlog_for(more)

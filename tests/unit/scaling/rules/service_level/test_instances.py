@@ -123,3 +123,27 @@ def test_a_fast_service_that_is_always_done_is_scaled_in():
         known = learning.learn(known, seen, ours_objective())
 
     assert known.wanted == 1
+
+
+@pytest.mark.parametrize("needed", [0.5, 1.25, 2.25, 4.25])
+def test_a_constant_load_is_not_followed_to_and_fro(needed):
+    *_, outcome = lived(np.full(8 * HOUR, 10.0 * needed))
+
+    assert outcome.late < 0.01
+    assert outcome.actions_per_hour < 5
+
+
+@pytest.mark.parametrize(
+    ("service_time", "held", "given"), [(3.0, 16.0, 16.0), (36.0, 16.0, None), (36.0, 64.0, None)]
+)
+def test_a_queue_there_from_the_beginning_is_not_taken_for_slow_messages(service_time, held, given):
+    rate = held / service_time
+    day = 2.0 * rate * (1.0 + 0.5 * np.sin(np.arange(24 * HOUR) / (24 * HOUR) * 2.0 * np.pi))
+    load = np.random.default_rng(1).poisson(day).astype(float)
+    load[:60] += 5.0 * rate
+    options = {} if given is None else {"concurrency": given}
+    policy = ours.service_level(model=(model := Model(service_rate=rate, held=held)), **options)
+    outcome = world.run(load, policy, model, 2)
+
+    assert outcome.late < 0.1
+    assert rate_of(policy.learner.known) == pytest.approx(rate, rel=0.6)

@@ -31,7 +31,7 @@ def test_a_wild_load_gets_a_margin():
 
 
 def test_a_busy_instance_tells_what_it_serves():
-    known = learned([70.0] * 40, backlog=900.0, current=10, outgoing=70.0 * STEP)
+    known = learned([70.0] * 40, backlog=900.0, current=10, outgoing=70.0 * STEP, objective=HOLDS_16)
     assert instances.service_rate(known.learned, 16.0) == pytest.approx(7.0)
 
 
@@ -152,7 +152,7 @@ def test_without_counts_the_service_rate_follows_from_how_a_backlog_is_drained()
 
 
 def test_what_is_completed_follows_from_the_other_two():
-    known = learned([80.0] * 40, backlog=900.0, current=8, outgoing=None)
+    known = learned([80.0] * 40, backlog=900.0, current=8, outgoing=None, objective=HOLDS_16)
     assert instances.service_rate(known.learned, 16.0) == pytest.approx(10.0)
 
 
