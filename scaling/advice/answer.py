@@ -4,7 +4,7 @@ One number orders policies that cost and are late: the score by which `service_l
 
     log(instance-hours) + PRICE * spent + OVER * (spent - RESERVE, if above)        spent = late share / allowed share
 
-So a whole budget of late messages weighs as much as a twelfth of the bill, and what is beyond three quarters of it
+So a whole budget of late messages weighs as much as a fourteenth of the bill, and what is beyond three quarters of it
 twice that. The knee of the curve is the objective with the lowest score: to the left of it money is saved by lateness that
 weighs more, to the right of it instances hardly save any late message. It is looked for among objectives that ask for no
 less than the target's own; of several whose scores are within two per cent of the lowest it is the one nearest to that.

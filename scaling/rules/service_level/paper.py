@@ -7,7 +7,7 @@ score:
 
     log(instance-hours) + PRICE * spent + OVER * (spent - RESERVE, if above)        spent = late share / allowed share
 
-PRICE says what a late message is worth: a twelfth of the bill for a whole budget of them, and twice that beyond three
+PRICE says what a late message is worth: a fourteenth of the bill for a whole budget of them, and twice that beyond three
 quarters of it. So a target with a smooth load is served with no margin at all, one with bursts gets idle capacity up to
 the knee where more of it hardly saves any late message, and a target whose bursts nobody can meet does not buy a fleet
 against them.
@@ -53,7 +53,7 @@ FIRST_TIME, FIRST_WORTH = 21_600.0, 0.2
 HALF_LIFE = 3 * 86_400.0
 """Seconds after which a cost, or a late message, counts half: three days."""
 
-PRICE, OVER = 0.08, 0.08
+PRICE, OVER = 0.07, 0.08
 RESERVE = 0.75
 """Of the budget; what is beyond costs `OVER` more, so that a budget is not spent to the last message."""
 

@@ -32,7 +32,7 @@ KEEP_UP_STARTS, KEEP_UP_WAITS = 2.0, 3.0
 
 HURRY_WAIT, HURRY_TIME = 0.75, 0.75
 
-LAST_FOR, LAST_FOR_MANY, FEW = 600.0, 100.0, 5.0
+LAST_FOR, LAST_FOR_MANY, FEW = 600.0, 120.0, 5.0
 """Seconds for which fewer instances must do: of the first few, and of those beyond, whose load is hardly ever so steady."""
 
 ROUNDING = 0.3
