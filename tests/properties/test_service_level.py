@@ -103,14 +103,20 @@ def view_at(seen, known, *, backlog=None):
     )
 
 
-@given(histories(), OBJECTIVES, AMOUNTS)
-@settings(max_examples=100)
-def test_a_verdict_is_usable_and_never_less_than_what_waits_needs(history, objective, backlog):
+def taught(history, objective):
+    """A rule of an objective, the last observation of a history, and what is remembered after it."""
     known = None
     for seen in history:
         known = learning.learn(known, seen, objective)
     rule = ServiceLevelRule(ServiceLevelRule.Params(backlog="backlog"), name="r")
     rule.objective = objective
+    return rule, history[-1], known
+
+
+@given(histories(), OBJECTIVES, AMOUNTS)
+@settings(max_examples=100)
+def test_a_verdict_is_usable_and_never_less_than_what_waits_needs(history, objective, backlog):
+    rule, seen, known = taught(history, objective)
     verdict = rule.evaluate(view_at(seen, known, backlog=backlog))
     if verdict.desired is None:
         assert verdict.reason is Reason.STALE_METRIC
@@ -130,11 +136,7 @@ def test_a_verdict_is_usable_and_never_less_than_what_waits_needs(history, objec
 @given(histories(), OBJECTIVES, AMOUNTS)
 @settings(max_examples=200)
 def test_a_flip_of_the_backlog_is_where_the_verdict_changes(history, objective, backlog):
-    known = None
-    for seen in history:
-        known = learning.learn(known, seen, objective)
-    rule = ServiceLevelRule(ServiceLevelRule.Params(backlog="backlog"), name="r")
-    rule.objective = objective
+    rule, seen, known = taught(history, objective)
     verdict = rule.evaluate(view_at(seen, known, backlog=backlog))
     assume(verdict.desired is not None)
     flips = [flip for flip in verdict.flips if flip.quantity == "latest backlog"]
