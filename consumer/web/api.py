@@ -15,7 +15,8 @@ from consumer.web.views import ConsumersView, consumers_view
 from foundation.app_settings import STORAGE
 from foundation.azure.connections import Settings
 from foundation.http.answers import Response, error_response, json_fields, json_response
-from foundation.http.callers import MAX_NAME, NOBODY, Caller, named
+from foundation.http.callers import NOBODY, Caller, named
+from foundation.http.principals import MAX_NAME
 from foundation.sanitize import one_line
 from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import DecisionLog

@@ -12,12 +12,14 @@ from consumer.web import api
 from foundation.azure.connections import ConnectionSettingsError
 from foundation.errors import StoreUnavailableError
 from foundation.http.answers import Response, error_response
-from foundation.http.callers import caller_of, opened_by_sign_in, refusal
+from foundation.http.callers import Caller, RefusedError, admit, door_of
 from foundation.sanitize import raising_no_secrets
 
 blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
 
-LEVEL = func.AuthLevel.ANONYMOUS if opened_by_sign_in(os.environ) else func.AuthLevel.FUNCTION
+DOOR = door_of(os.environ)
+
+LEVEL = func.AuthLevel.ANONYMOUS if DOOR.sign_in else func.AuthLevel.FUNCTION
 """As in scaling.web.functions."""
 
 _tables: api.ConsumerTables | None = None
@@ -41,15 +43,17 @@ async def close() -> None:
 
 async def _respond(
     req: func.HttpRequest,
-    work: typing.Callable[[api.ConsumerTables], typing.Awaitable[Response]],
+    work: typing.Callable[[api.ConsumerTables, Caller], typing.Awaitable[Response]],
     *,
     order: bool = False,
 ) -> func.HttpResponse:
     """As in scaling.web.functions."""
-    refused = refusal(caller_of(req.headers, os.environ), os.environ, order=order)
     with raising_no_secrets():
         try:
-            response = error_response(*refused) if refused else await work(_opened())
+            caller = admit(DOOR, req.headers, order=order)
+            response = await work(_opened(), caller)
+        except RefusedError as error:
+            response = error_response(error.status, str(error))
         except (ConnectionSettingsError, StoreUnavailableError) as error:
             response = error_response(503, str(error))
     return func.HttpResponse(
@@ -64,12 +68,11 @@ async def _respond(
 @blueprint.route("consumer/status", methods=["GET"], auth_level=LEVEL)
 async def consumer_status(req: func.HttpRequest) -> func.HttpResponse:
     """Every consumer as its instances tell."""
-    return await _respond(req, api.status)
+    return await _respond(req, lambda tables, _: api.status(tables))
 
 
 @blueprint.route("consumer/{name}/rate", methods=["POST"], auth_level=LEVEL)
 async def consumer_rate(req: func.HttpRequest) -> func.HttpResponse:
     """An operator's order about the rate of a consumer."""
-    name = req.route_params["name"]
-    caller = caller_of(req.headers, os.environ)
-    return await _respond(req, lambda tables: api.set_rate(tables, name, req.get_body(), caller), order=True)
+    name, body = req.route_params["name"], req.get_body()
+    return await _respond(req, lambda tables, caller: api.set_rate(tables, name, body, caller), order=True)

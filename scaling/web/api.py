@@ -13,7 +13,7 @@ from msgspec import Struct
 from foundation.durations import parse_duration
 from foundation.errors import ConflictError
 from foundation.http.answers import HTML, Response, error_response, json_fields, json_response
-from foundation.http.callers import NOBODY, Caller, named
+from foundation.http.callers import LOGIN, NOBODY, Caller, named
 from foundation.sanitize import leaving, one_line
 from foundation.version import VERSION
 from scaling.config.policy import Policy
@@ -40,6 +40,16 @@ def dashboard() -> Response:
         "X-Content-Type-Options": "nosniff",
     }
     return Response(200, page().encode(), HTML, headers)
+
+
+def sign_in() -> Response:
+    """To where the platform signs people in, and from there back to the page."""
+    headers = {
+        "Cache-Control": "no-store",
+        "Location": f"{LOGIN}?post_login_redirect_uri=%2Fapi%2Fdashboard",
+        "Referrer-Policy": "no-referrer",
+    }
+    return Response(302, b"", HTML, headers)
 
 
 class Kept:
@@ -76,15 +86,17 @@ async def health(autoscaler: Autoscaler) -> Response:
     return json_response({"status": "healthy", "version": VERSION})
 
 
-async def status(autoscaler: Autoscaler) -> Response:
-    """Every target as it stands, what lint finds in the rules, and the messages the host gave up on."""
+async def status(autoscaler: Autoscaler, caller: Caller = NOBODY) -> Response:
+    """Every target as it stands, what lint finds in the rules, the messages the host gave up on, and who asks."""
     ports, config = autoscaler.ports, autoscaler.config
     snapshots, poison = await ports.states.load_all(config.policies), await ports.poison.peek()
     problems = [leaving(f"{finding.severity}: {finding.text}") for finding in await autoscaler.findings()]
     standing = (promotion_warning(config.policies[name], each.controls) for name, each in snapshots.items())
     problems += [leaving(f"warning: {text}") for text in standing if text is not None]
     return json_response(
-        views.status_view(config, snapshots, poison, now=autoscaler.clock(), problems=problems)
+        views.status_view(
+            config, snapshots, poison, now=autoscaler.clock(), problems=problems, signed_in=caller.name
+        )
     )
 
 

@@ -16,7 +16,7 @@ import azure.functions as func
 from foundation.app_settings import STORAGE
 from foundation.errors import StoreUnavailableError
 from foundation.http.answers import Response, error_response
-from foundation.http.callers import caller_of, opened_by_sign_in, refusal
+from foundation.http.callers import UNKNOWN, Caller, RefusedError, admit, door_of
 from foundation.logs import keep_secrets_from_logs
 from foundation.sanitize import leaving, raising_no_secrets
 from foundation.settings_reader import ConfigError
@@ -29,9 +29,11 @@ blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no 
 _log = logging.getLogger("tidemark.scaling")
 keep_secrets_from_logs()
 
-LEVEL = func.AuthLevel.ANONYMOUS if opened_by_sign_in(os.environ) else func.AuthLevel.FUNCTION
+DOOR = door_of(os.environ)
+
+LEVEL = func.AuthLevel.ANONYMOUS if DOOR.sign_in else func.AuthLevel.FUNCTION
 """What the host asks for before it calls: a key of the function or of the app, or nothing where `_respond` asks for
-the signed-in user. Never the master key, which opens everything there is: no person should type that into a page.
+the role of who is signed in. Never the master key, which opens everything there is: no person should type that into a page.
 """
 
 _health = api.Kept(5.0, clock=time.monotonic)  # it is open to everybody, and costs a read of a table
@@ -75,15 +77,17 @@ async def _made(
 
 async def _respond(
     req: func.HttpRequest,
-    work: typing.Callable[[Autoscaler], typing.Awaitable[Response]],
+    work: typing.Callable[[Autoscaler, Caller], typing.Awaitable[Response]],
     *,
     order: bool = False,
 ) -> func.HttpResponse:
     """The answer to those who may ask: the host has checked the key; where sign-in takes its place, this does."""
-    caller = caller_of(req.headers, os.environ)
-    refused = refusal(caller, os.environ, order=order)
+    try:
+        caller = admit(DOOR, req.headers, order=order)
+    except RefusedError as error:
+        return _answer(error_response(error.status, str(error)))
     with raising_no_secrets():
-        return _answer(error_response(*refused) if refused else await _made(work))
+        return _answer(await _made(lambda autoscaler: work(autoscaler, caller)))
 
 
 @blueprint.timer_trigger(
@@ -126,20 +130,25 @@ async def scaling_status(req: func.HttpRequest) -> func.HttpResponse:
 @blueprint.route("scaling/log", methods=["GET"], auth_level=LEVEL)
 async def scaling_log(req: func.HttpRequest) -> func.HttpResponse:
     """The decision log, newest first, page by page."""
-    return await _respond(req, lambda scaler: api.log(scaler, req.params))
+    return await _respond(req, lambda scaler, _: api.log(scaler, req.params))
 
 
 @blueprint.route("scaling/{target}/{order}", methods=["POST"], auth_level=LEVEL)
 async def scaling_control(req: func.HttpRequest) -> func.HttpResponse:
     """An operator's order: pause, resume, override, dry-run, promote."""
-    target, name = req.route_params["target"], req.route_params["order"]
-    order = api.Order(target, name, req.get_body(), caller_of(req.headers, os.environ))
-    return await _respond(req, lambda scaler: api.control(scaler, order), order=True)
+    target, name, body = req.route_params["target"], req.route_params["order"], req.get_body()
+    return await _respond(
+        req, lambda scaler, caller: api.control(scaler, api.Order(target, name, body, caller)), order=True
+    )
 
 
 @blueprint.route("dashboard", methods=["GET"], auth_level=LEVEL)
-async def dashboard(req: func.HttpRequest) -> func.HttpResponse:  # noqa: ARG001
+async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
     """The page that shows all this; it also shows what is wrong with a configuration that cannot be used."""
+    try:
+        admit(DOOR, req.headers)
+    except RefusedError as error:
+        return _answer(api.sign_in() if error.status == UNKNOWN else error_response(error.status, str(error)))
     return _answer(api.dashboard())
 
 

@@ -132,6 +132,7 @@ class StatusView(Struct, frozen=True):
     targets: tuple[TargetView, ...]
     poison: PoisonView
     problems: tuple[str, ...]
+    signed_in: str | None = None
 
 
 def status_view(
@@ -141,14 +142,15 @@ def status_view(
     *,
     now: float,
     problems: Sequence[str] = (),
+    signed_in: str | None = None,
 ) -> StatusView:
-    """All targets by name, the poison queues, and what is wrong with the whole app (`problems`)."""
+    """All targets by name, the poison queues, what is wrong with the whole app (`problems`), and who is signed in."""
     count, messages = poison
     targets = tuple(
         target_view(config.policies[name], snapshots[name], now=now) for name in sorted(snapshots)
     )
     left = PoisonView(count, tuple(messages))
-    return StatusView(now, VERSION, config.interval, targets, left, tuple(problems))
+    return StatusView(now, VERSION, config.interval, targets, left, tuple(problems), signed_in)
 
 
 def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView:

@@ -15,6 +15,7 @@ from foundation.consumer_stats import ConsumerStats
 from scaling.model import Capacity, MetricSample, MetricsReport, Reason, ScaleAction
 from scaling.service.messages import decode, encode
 from tests.functions.worker_harness import run_worker
+from tests.principals import OBJECT_ID, PLATFORM, SIGN_IN, order_headers, principal
 from tests.threaded_server import running_in_thread
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,63 +161,110 @@ def test_reports_become_an_action_and_the_action_moves_the_plan(settings, stack)
     assert json.loads(health["body"]["value"])["status"] == "healthy"
 
 
-SIGN_IN = {
-    "WEBSITE_AUTH_ENABLED": "True",
-    "TIDEMARK_SIGN_IN": "true",
-    "TIDEMARK_OPERATORS": "ann@example.org",
-}
+READ = ("scaling_status", "scaling_log", "consumer_status", "dashboard")
+ORDERS = (
+    ("scaling_control", {"target": "plan-orders", "order": "resume"}),
+    ("consumer_rate", {"name": "nobody"}),
+)
 
 
-def test_with_the_platforms_sign_in_no_key_is_needed_and_operators_are_named(settings):
-    def resume(**headers):
-        http = {"method": "POST", "params": {"target": "plan-orders", "order": "resume"}, "headers": headers}
-        return {"function": "scaling_control", "http": http}
+def asked(function, headers, **more):
+    return {"function": function, "http": {"headers": headers, **more}}
 
-    name = "x-ms-client-principal-name"
-    requests = [
-        resume(),
-        {"function": "scaling_status", "http": {}},
-        {"function": "consumer_status", "http": {}},
-        resume(**{name: "eve@example.org"}),
-        resume(**{name: "ann@example.org"}),
-        {"function": "scaling_status", "http": {"headers": {name: "eve@example.org"}}},
-        {"function": "scaling_log", "http": {"query": {"limit": "1"}, "headers": {name: "eve@example.org"}}},
+
+def ordered(function, params, headers):
+    return asked(function, headers, method="POST", params=params, body='{"by": "boss", "rate": 5}')
+
+
+def answers_of(requests, settings):
+    """The levels of the routes, and of each request the status and what the body holds."""
+    answer = run_worker(ROOT, requests, settings)
+    assert answer["error"] is None
+    routes = [b for f in answer["functions"] for b in f["bindings"] if b["type"] == "httpTrigger"]
+    levels = {b["route"]: b["authLevel"] for b in routes}
+    values = [invocation["return"]["value"] for invocation in answer["invocations"]]
+    return levels, [(int(each["status_code"]["value"]), each["body"]["value"]) for each in values]
+
+
+def everything(*callers):
+    """Each way into the app, tried by each caller: their roles, or None for somebody unknown."""
+    for roles in callers:
+        headers = order_headers("ann@example.org", *roles or ())
+        if roles is None:
+            del headers["x-ms-client-principal"]
+        yield from (asked(function, headers) for function in READ)
+        yield from (ordered(function, params, headers) for function, params in ORDERS)
+
+
+def test_with_the_platforms_sign_in_roles_open_every_route_and_no_key_is_asked_for(settings):
+    asking = list(everything(None, (), ("Tidemark.Reader",), ("Tidemark.Operator",)))
+
+    levels, answers = answers_of(asking, {**settings, **SIGN_IN})
+
+    assert set(levels.values()) == {"ANONYMOUS"}
+    assert [status for status, _ in answers] == [
+        *(401, 401, 401, 302, 401, 401),
+        *(403, 403, 403, 403, 403, 403),
+        *(200, 200, 200, 200, 403, 403),
+        *(200, 200, 200, 200, 400, 404),
     ]
-    answer = run_worker(ROOT, requests, {**settings, **SIGN_IN})
-    answers = [invocation["return"]["value"] for invocation in answer["invocations"]]
 
-    levels = {
-        b["authLevel"] for f in answer["functions"] for b in f["bindings"] if b["type"] == "httpTrigger"
-    }
-    assert levels == {"ANONYMOUS"}
-    assert [each["status_code"]["value"] for each in answers] == [
-        "401",
-        "401",
-        "401",
-        "403",
-        "200",
-        "200",
-        "200",
+
+def test_an_order_is_logged_with_the_name_of_who_is_signed_in(settings):
+    headers = order_headers("ann@example.org", "Tidemark.Operator")
+    foreign = {**headers, "sec-fetch-site": "cross-site"}
+    resume = {"method": "POST", "params": {"target": "plan-orders", "order": "resume"}}
+    asking = [
+        asked("scaling_control", foreign, **resume, body="{}"),
+        asked("scaling_control", headers, **resume, body='{"by": "boss@example.org"}'),
+        asked("scaling_log", headers, query={"limit": "1"}),
+        asked("scaling_status", headers),
     ]
-    assert json.loads(answers[-1]["body"]["value"])["entries"][0]["by"] == "ann@example.org"
+
+    _, (refused, done, log, status) = answers_of(asking, {**settings, **SIGN_IN})
+
+    (entry,) = json.loads(log[1])["entries"]
+    assert (refused[0], done[0]) == (403, 200)
+    assert entry["by"] == "ann@example.org"
+    assert entry["line"].endswith(f"by ann@example.org (object {OBJECT_ID})")
+    assert json.loads(status[1])["signed_in"] == "ann@example.org"
 
 
-def test_without_sign_in_a_principal_header_is_only_a_claim(settings):
-    http = {
-        "method": "POST",
-        "params": {"target": "plan-orders", "order": "resume"},
-        "headers": {"x-ms-client-principal-name": "boss@example.org"},
-        "body": '{"by": "mallory"}',
-    }
-    requests = [
-        {"function": "scaling_control", "http": http},
-        {"function": "scaling_log", "http": {"query": {"limit": "1"}}},
+@pytest.mark.parametrize(
+    "around",
+    [
+        {},
+        {"TIDEMARK_SIGN_IN": "true"},
+        {**SIGN_IN, "WEBSITE_AUTH_ENABLED": "False"},
+        {**SIGN_IN, "AZURE_FUNCTIONS_ENVIRONMENT": "Development"},
+    ],
+)
+def test_without_the_platform_keys_are_asked_for_and_forged_headers_are_refused(settings, around):
+    asking = list(everything(("Tidemark.Reader", "Tidemark.Operator")))
+
+    levels, answers = answers_of(asking, {**settings, **around})
+
+    assert levels.pop("health") == "ANONYMOUS"
+    assert set(levels.values()) == {"FUNCTION"}
+    assert {status for status, _ in answers} == {403}
+    assert all("App Service authentication only" in body for _, body in answers)
+
+
+def test_with_keys_and_the_platforms_sign_in_the_name_is_the_true_one(settings):
+    headers = {"x-ms-client-principal": principal("ann@example.org")}
+    cut = {"x-ms-client-principal": principal("ann@example.org")[:-9]}
+    control, params = ORDERS[0]
+    asking = [
+        ordered(control, params, cut),
+        asked(control, headers, method="POST", params=params, body='{"by": "boss"}'),
+        asked("scaling_log", {}, query={"limit": "1"}),
     ]
-    _, log = run_worker(ROOT, requests, {**settings, "TIDEMARK_SIGN_IN": "true"})["invocations"]
 
-    entry = json.loads(log["return"]["value"]["body"]["value"])["entries"][0]
-    assert entry["by"] == "mallory"
-    assert "claims to be 'boss@example.org'" in entry["line"]
+    levels, (refused, done, log) = answers_of(asking, {**settings, **PLATFORM})
+
+    assert levels["scaling/{target}/{order}"] == "FUNCTION"
+    assert (refused[0], done[0]) == (400, 200)
+    assert json.loads(log[1])["entries"][0]["by"] == "ann@example.org"
 
 
 async def seen(settings, consumer):

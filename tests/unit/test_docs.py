@@ -112,7 +112,7 @@ def test_the_settings_the_code_reads_are_the_ones_listed():
     table = rows(section("settings.md", "## Settings of the app"))
     listed = set(re.findall(r"`([A-Za-z_]+)`", " ".join(cells[0] for cells in table)))
     read = {arm.ENDPOINT, arm.AUDIENCE, connections.CA_BUNDLE, "AZURE_CLIENT_ID"}
-    read |= {callers.SIGN_IN, callers.OPERATORS}
+    read |= {callers.SIGN_IN}
     for source in (
         *(file for part in ("foundation", "scaling") for file in (ROOT / part).rglob("*.py")),
         ROOT / "function_app.py",

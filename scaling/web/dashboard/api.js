@@ -1,9 +1,12 @@
-// Requests to the page's own origin. Keys go into a header, never into an address the page makes itself.
+// Requests to the page's own origin. Keys go into a header, never into an address the page makes itself. Where people sign
+// in, the browser adds the cookie of the sign-in, and there is no key.
 
 const REQUEST_TIMEOUT = 10_000; // ms; a poll that takes longer counts as a failed one
 const READ_KEY = "tidemark.key"; // one that was typed in; it may open reading only
 const ORDER_KEY = "tidemark.order-key";
 const FUNCTION_KEY = new URLSearchParams(location.search).get("code"); // the page's own; passed on to reads
+
+let signedIn = null; // who the server says is signed in
 
 /** The server answered with an error, or not at all (`status` 0). */
 class ApiError extends Error {
@@ -16,6 +19,11 @@ class ApiError extends Error {
   /** The host refuses a key without a word; a refusal of the app's own says what is missing. */
   get wantsKey() {
     return (this.status === 401 || this.status === 403) && !this.told;
+  }
+
+  /** The sign-in is over. It begins with a page that is loaded, not with a request of the page's. */
+  get wantsSignIn() {
+    return this.status === 401 && this.told;
   }
 }
 
@@ -45,9 +53,11 @@ async function request(url, options, key) {
   if (key) headers["x-functions-key"] = key;
   let response, text;
   try {
-    response = await fetch(url, { ...options, headers, cache: "no-store", signal: AbortSignal.timeout(REQUEST_TIMEOUT) });
+    response = await fetch(url, { ...options, headers, cache: "no-store", redirect: "manual", signal: AbortSignal.timeout(REQUEST_TIMEOUT) });
+    if (response.type === "opaqueredirect") throw new ApiError("sign in again", 401, true); // to where people sign in
     text = await response.text();
   } catch (error) {
+    if (error instanceof ApiError) throw error;
     const timedOut = error.name === "TimeoutError";
     throw new ApiError(timedOut ? `no answer within ${REQUEST_TIMEOUT / 1000} s` : "the server cannot be reached", 0);
   }
@@ -57,6 +67,9 @@ async function request(url, options, key) {
   } catch {
     if (response.ok) throw new ApiError("the answer is not JSON", response.status);
   }
-  if (!response.ok) throw new ApiError(answer?.error ?? `HTTP ${response.status}`, response.status, Boolean(answer?.error));
+  if (!response.ok) {
+    const challenged = /^Bearer\b/i.test(response.headers.get("WWW-Authenticate") ?? ""); // the platform's word for "sign in"
+    throw new ApiError(answer?.error ?? `HTTP ${response.status}`, response.status, challenged || Boolean(answer?.error));
+  }
   return answer;
 }

@@ -18,7 +18,7 @@ class App {
     this.decisions = new Decisions(this);
     this.consumers = new Consumers(this);
     segments(byId("ranges"), "range", RANGES, String(this.range), (value) => { this.range = Number(value); this.targets.reload(); });
-    byId("banner-key").onclick = () => askKey(() => this.poll());
+    byId("banner-key").onclick = () => (this.failure?.wantsSignIn ? location.reload() : askKey(() => this.poll()));
     const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
     setText(byId("zone"), zone === "UTC" ? "times in UTC" : `times in ${zone}; UTC on hover`);
     document.addEventListener("visibilitychange", () => (document.hidden ? this.rest() : this.poll()));
@@ -67,12 +67,13 @@ class App {
   }
 
   showStatus(status) {
+    signedIn = status.signed_in ?? null;
     this.targets.update(status.targets);
     this.decisions.offer(status.targets.map((view) => view.target));
     this.showPoison(status.poison);
     byId("problems").hidden = !status.problems.length;
     rebuild(byId("problems"), status.problems, () => status.problems.map((text) => h("li", {}, text)));
-    setText(byId("version"), `Tidemark ${status.version}, collects every ${durationText(status.collect_interval)}`);
+    setText(byId("version"), `Tidemark ${status.version}, collects every ${durationText(status.collect_interval)}${signedIn === null ? "" : `, signed in as ${signedIn}`}`);
   }
 
   showPoison(poison) {
@@ -115,13 +116,15 @@ class App {
     document.body.classList.toggle("paused-page", resting);
     setText(byId("fresh-text"), age === null ? (stale ? "no data" : "connecting…") : resting ? "paused" : `updated ${durationText(age)} ago`);
     byId("banner").hidden = !stale;
-    byId("banner-key").hidden = !this.failure?.wantsKey;
+    byId("banner-key").hidden = !this.failure?.wantsKey && !this.failure?.wantsSignIn;
+    setText(byId("banner-key"), this.failure?.wantsSignIn ? "Sign in" : "Enter key…");
     if (stale) setText(byId("banner-text"), this.bannerText(age));
   }
 
   bannerText(age) {
     const since = age === null ? "Nothing has been loaded yet." : `Everything below is from ${this.receivedText}, not the present.`;
     if (this.failure === null) return `The server has not answered for a while. ${since}`;
+    if (this.failure.wantsSignIn) return `The sign-in is over. ${since}`;
     if (this.failure.wantsKey) return `The server wants a key (HTTP ${this.failure.status}). ${since}`;
     if (this.failure.status === 0) return `The server cannot be reached: ${this.failure.message}. ${since}`;
     return `The server answered HTTP ${this.failure.status}: ${this.failure.message}. ${since}`;

@@ -53,17 +53,28 @@ const ORDERS = {
   },
 };
 
+/** Who gives the order: whoever is signed in, or else a name to be typed. */
+function nameField() {
+  if (signedIn !== null) return h("p", {}, `Written to the scaling log as ${signedIn}.`);
+  return field("Your name", h("input", { name: "by", required: true, autocomplete: "username", value: localStorage.getItem(NAME) ?? "" }), "written to the scaling log");
+}
+
+/** The name that was typed, which is kept for the next order; null where somebody is signed in. */
+function nameOf(data) {
+  const by = data.get("by");
+  if (by !== null) localStorage.setItem(NAME, by);
+  return by;
+}
+
 /** Asks for an order, sends it, and calls `done(view)` with the target as the server then shows it. */
 function askOrder(name, view, done) {
   const order = ORDERS[name];
-  const by = h("input", { name: "by", required: true, autocomplete: "username", value: localStorage.getItem(NAME) ?? "" });
   openDialog({
     title: order.title(view),
     submit: order.submit,
-    fields: [...order.fields(view), field("Your name", by, "written to the scaling log")],
+    fields: [...order.fields(view), nameField()],
     send: async (data) => {
-      localStorage.setItem(NAME, data.get("by"));
-      const answer = await orderApi(`scaling/${encodeURIComponent(view.target)}/${name}`, { ...order.body(data), by: data.get("by") });
+      const answer = await orderApi(`scaling/${encodeURIComponent(view.target)}/${name}`, { ...order.body(data), by: nameOf(data) });
       announce(`${order.submit} ${view.target}: done`);
       done(answer);
     },
@@ -75,15 +86,13 @@ function askRate(view, done) {
   const scope = choices("scope", [["rate", "of each instance"], ["fleet_rate", "of all instances together"], ["", "as configured: lift the order"]], "rate");
   const records = h("input", { name: "records", type: "number", min: "0", step: "any", inputmode: "decimal", required: true });
   scope.onchange = () => { records.disabled = !scope.value; };
-  const by = h("input", { name: "by", required: true, autocomplete: "username", value: localStorage.getItem(NAME) ?? "" });
   openDialog({
     title: `Rate of ${view.consumer}`,
     submit: "Set rate",
-    fields: [field("Rate", scope), field("Records per second", records, "fractions are fine; 0 is no limit; holds until lifted, over restarts too"), field("Your name", by, "written to the scaling log")],
+    fields: [field("Rate", scope), field("Records per second", records, "fractions are fine; 0 is no limit; holds until lifted, over restarts too"), nameField()],
     send: async (data) => {
-      localStorage.setItem(NAME, data.get("by"));
       const wish = data.get("scope") ? { [data.get("scope")]: Number(data.get("records")) } : { rate: null };
-      await orderApi(`consumer/${encodeURIComponent(view.consumer)}/rate`, { ...wish, by: data.get("by") });
+      await orderApi(`consumer/${encodeURIComponent(view.consumer)}/rate`, { ...wish, by: nameOf(data) });
       announce(`Rate of ${view.consumer}: ordered`);
       done();
     },

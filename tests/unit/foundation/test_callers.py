@@ -1,69 +1,176 @@
-"""Whose word counts: the platform's where it signs people in, nobody's header where it does not."""
+"""Who may ask and who may order: a key, or the platform's sign-in with a role; never a header of the caller's own."""
 
 import pytest
 
-from foundation.http.callers import Caller, caller_of, named, opened_by_sign_in, refusal
+from foundation.http.callers import (
+    NOBODY,
+    OPERATOR,
+    READER,
+    Caller,
+    Door,
+    RefusedError,
+    admit,
+    door_of,
+    named,
+)
+from tests.principals import OBJECT_ID, PLATFORM, SIGN_IN, order_headers, principal, signed_in
 
-ON = {"WEBSITE_AUTH_ENABLED": "True"}
-OPEN = {**ON, "TIDEMARK_SIGN_IN": "true", "TIDEMARK_OPERATORS": "Anna@example.org, ben@example.org"}
-HEADER = {"x-ms-client-principal-name": "anna@example.org"}
-
-
-@pytest.mark.parametrize("settings", [{}, {"WEBSITE_AUTH_ENABLED": "False"}, {"TIDEMARK_SIGN_IN": "true"}])
-def test_a_header_is_a_claim_while_the_platform_signs_nobody_in(settings):
-    assert caller_of(HEADER, settings) == Caller(claimed="anna@example.org")
-    assert not opened_by_sign_in(settings)
-    assert (
-        refusal(caller_of(HEADER, settings), settings, order=True) is None
-    )  # the key was checked by the host
-
-
-def test_with_sign_in_the_header_is_the_user():
-    assert caller_of(HEADER, ON) == Caller(name="anna@example.org")
-    assert caller_of({"x-ms-client-principal-id": "0b1c"}, ON) == Caller(name="0b1c")
-    assert caller_of({}, ON) == Caller()
-
-
-def test_keys_stay_needed_until_sign_in_is_to_open_the_page():
-    assert not opened_by_sign_in(ON)
-    assert opened_by_sign_in(OPEN)
+KEYS = Door()
+NAMES = Door(platform=True)
+"""A key opens, and the platform tells who is signed in."""
+ROLES = Door(platform=True, sign_in=True)
 
 
 @pytest.mark.parametrize(
-    ("headers", "order", "status"),
+    ("settings", "door"),
     [
-        ({}, False, 401),
-        ({}, True, 401),
-        (HEADER, False, None),
-        (HEADER, True, None),
-        ({"x-ms-client-principal-name": "BEN@example.org"}, True, None),
-        ({"x-ms-client-principal-name": "eve@example.org"}, False, None),
-        ({"x-ms-client-principal-name": "eve@example.org"}, True, 403),
+        ({}, KEYS),
+        ({"TIDEMARK_SIGN_IN": "true"}, KEYS),
+        (
+            {"WEBSITE_AUTH_ENABLED": "True", "TIDEMARK_SIGN_IN": "true"},
+            KEYS,
+        ),  # nothing says that this is Azure
+        ({**SIGN_IN, "WEBSITE_AUTH_ENABLED": "False"}, KEYS),
+        ({**SIGN_IN, "WEBSITE_AUTH_ENABLED": ""}, KEYS),
+        ({**SIGN_IN, "AZURE_FUNCTIONS_ENVIRONMENT": "Development"}, KEYS),  # func start
+        ({**SIGN_IN, "AZURE_FUNCTIONS_ENVIRONMENT": "Production"}, ROLES),
+        (PLATFORM, NAMES),
+        ({**PLATFORM, "TIDEMARK_SIGN_IN": "false"}, NAMES),
+        (SIGN_IN, ROLES),
     ],
 )
-def test_who_signed_in_may_look_and_operators_give_orders(headers, order, status):
-    answer = refusal(caller_of(headers, OPEN), OPEN, order=order)
-
-    assert (answer and answer[0]) == status
+def test_the_platform_vouches_only_where_it_runs_and_signs_in(settings, door):
+    assert door_of(settings) == door
 
 
-@pytest.mark.parametrize(("operators", "allowed"), [("", False), (" , ", False), ("*", True)])
-def test_without_a_list_nobody_gives_orders_and_a_star_is_everybody(operators, allowed):
-    settings = {**OPEN, "TIDEMARK_OPERATORS": operators}
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x-ms-client-principal",
+        "X-MS-CLIENT-PRINCIPAL",
+        "X-Ms-Client-Principal-Name",
+        "x-ms-client-principal-id",
+        "x-ms-client-principal-idp",
+        "x-ms-token-aad-id-token",
+    ],
+)
+@pytest.mark.parametrize("order", [False, True])
+def test_without_the_platform_a_header_that_only_it_may_set_is_refused(name, order):
+    with pytest.raises(RefusedError, match="App Service authentication only") as caught:
+        admit(KEYS, {"host": "localhost", name: principal("boss", OPERATOR)}, order=order)
 
-    assert (refusal(caller_of(HEADER, settings), settings, order=True) is None) is allowed
+    assert caught.value.status == 403
 
 
-def test_the_user_counts_for_more_than_the_name_in_the_order():
-    assert named(Caller(name="anna"), "boss") == ("anna", "anna")
-    assert named(Caller(claimed="boss"), "eve") == (
-        "eve",
-        "eve (a header without sign-in behind it claims to be 'boss')",
-    )
+def test_without_the_platform_the_host_has_checked_a_key():
+    assert admit(KEYS, {"host": "localhost"}, order=True) == NOBODY
 
 
-def test_headers_are_shown_as_names_of_one_line():
-    caller = caller_of({"x-ms-client-principal-name": "a\x1b[2J" + "b" * 500}, {})
+def test_with_a_key_the_signed_in_name_counts_whatever_the_roles():
+    assert admit(NAMES, {}, order=True) == NOBODY
+    assert admit(NAMES, signed_in("anna"), order=True) == Caller("anna", OBJECT_ID)
 
-    assert caller.claimed.isprintable()
-    assert len(caller.claimed) == 200
+
+@pytest.mark.parametrize(
+    ("roles", "read", "order"),
+    [
+        ((), 403, 403),
+        ((READER,), None, 403),
+        ((OPERATOR,), None, None),
+        ((READER, OPERATOR), None, None),
+        (("tidemark.operator",), 403, 403),
+        (("Tidemark.Operators", "Admin"), 403, 403),
+    ],
+)
+def test_a_role_reads_and_another_one_orders(roles, read, order):
+    assert status(ROLES, order_headers("anna", *roles)) == read
+    assert status(ROLES, order_headers("anna", *roles), order=True) == order
+
+
+@pytest.mark.parametrize("order", [False, True])
+def test_with_sign_in_nobody_is_served_unknown(order):
+    nobody = order_headers(x_ms_client_principal=None)
+
+    assert status(ROLES, nobody, order=order) == 401
+    assert status(ROLES, {**nobody, "x-ms-client-principal": " "}, order=order) == 401
+    # A name alone is not what the platform sends.
+    assert status(ROLES, {**nobody, "x-ms-client-principal-name": "boss"}, order=order) == 401
+    assert status(ROLES, {**nobody, "x-functions-key": "abc"}, order=order) == 401
+
+
+@pytest.mark.parametrize("door", [NAMES, ROLES])
+@pytest.mark.parametrize("header", [principal("anna", OPERATOR)[:50], "x" * 100_000, "a,b"])
+def test_a_header_that_is_cut_huge_or_doubled_is_refused(door, header):
+    with pytest.raises(RefusedError, match="the header x-ms-client-principal ") as caught:
+        admit(door, order_headers(x_ms_client_principal=header), order=True)
+
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, None),
+        ({"content_type": "Application/JSON; charset=utf-8"}, None),
+        ({"content_type": "text/plain"}, 415),
+        ({"content_type": "application/x-www-form-urlencoded"}, 415),
+        ({"content_type": "text/plain; application/json"}, 415),
+        ({"content_type": "application/json, text/plain"}, 415),
+        ({"content_type": None}, 415),
+        ({"sec_fetch_site": "cross-site"}, 403),
+        ({"sec_fetch_site": "same-site"}, 403),
+        ({"sec_fetch_site": "none"}, 403),
+        ({"sec_fetch_site": "same-origin, cross-site"}, 403),
+        ({"sec_fetch_site": ""}, 403),
+        # Older browsers tell the origin only.
+        ({"sec_fetch_site": None}, None),
+        ({"sec_fetch_site": None, "origin": "https://evil.example"}, 403),
+        ({"sec_fetch_site": None, "origin": "https://func-tidemark.azurewebsites.net.evil.example"}, 403),
+        ({"sec_fetch_site": None, "origin": "null"}, 403),
+        ({"sec_fetch_site": None, "origin": ""}, 403),
+        ({"sec_fetch_site": None, "origin": "http://[", "host": ""}, 403),
+        ({"sec_fetch_site": None, "origin": "null", "host": None}, 403),
+        # Behind a front end the host name is another one.
+        (
+            {"sec_fetch_site": None, "host": "10.0.0.4", "disguised_host": "func-tidemark.azurewebsites.net"},
+            None,
+        ),
+        # Programs say nothing.
+        ({"sec_fetch_site": None, "origin": None, "host": None}, None),
+    ],
+)
+def test_an_order_has_to_come_from_the_apps_own_page_or_from_no_page(changes, expected):
+    assert status(ROLES, order_headers("anna", OPERATOR, **changes), order=True) == expected
+
+
+def test_reading_and_keys_need_no_page():
+    elsewhere = {"sec_fetch_site": "cross-site", "content_type": None}
+
+    assert status(ROLES, order_headers("anna", READER, **elsewhere)) is None
+    assert status(NAMES, order_headers("anna", **elsewhere), order=True) is None
+    assert status(KEYS, order_headers(x_ms_client_principal=None, **elsewhere), order=True) is None
+
+
+def test_a_refusal_shows_names_on_one_line():
+    with pytest.raises(RefusedError, match=r"'a b' lacks the role Tidemark.Reader or Tidemark.Operator"):
+        admit(ROLES, signed_in("a\nb"))
+
+
+def test_the_signed_in_name_counts_for_more_than_the_name_in_the_order():
+    assert named(Caller("anna", "0b1c"), "boss") == ("anna", "anna (object 0b1c)")
+    assert named(NOBODY, "eve\n") == ("eve", "eve")
+
+
+@pytest.mark.parametrize("by", [None, "", " \n", 7, ["anna"], "a" * 201])
+def test_an_order_with_a_key_needs_a_name(by):
+    with pytest.raises(ValueError, match=r"by: .*a name"):
+        named(NOBODY, by)
+
+
+def status(door, headers, *, order=False):
+    """The status of the refusal; None for a caller who is served."""
+    try:
+        admit(door, headers, order=order)
+    except RefusedError as error:
+        return error.status
+    return None

@@ -124,15 +124,15 @@ async def test_an_order_is_stored_and_stands_in_the_scaling_log(tables):
 
 
 async def test_lifting_and_unlimited_are_orders_too_and_the_signed_in_user_is_believed(tables):
-    ann = Caller(name="ann@example.com")
+    ann = Caller("ann@example.com", "0b1c")
     await api.set_rate(tables, "flights", b'{"fleet_rate": 0, "by": "somebody"}', ann)
     first = await tables.rates.load("flights")
-    await api.set_rate(tables, "flights", b'{"rate": null, "by": "ben"}', Caller(claimed="ann@example.com"))
+    await api.set_rate(tables, "flights", b'{"rate": null, "by": "ben"}')
 
     assert first == RateOrder(fleet_rate=0.0, by="ann@example.com", at=NOW)
     assert await tables.rates.load("flights") == RateOrder(by="ben", at=NOW)
     told = [entry.line for entry in (await tables.log.read()).entries]  # two at one instant: in either order
-    assert sum("claims to be 'ann@example.com'" in line for line in told) == 1
+    assert sum(line.endswith("by ann@example.com (object 0b1c)") for line in told) == 1
 
 
 @pytest.mark.parametrize(

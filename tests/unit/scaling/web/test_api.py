@@ -57,7 +57,7 @@ def body(response):
 
 async def order(world, name, fields=None, *, target="plan-a", principal=None, raw=None):
     data = raw if raw is not None else msgspec.json.encode({"by": "anna"} | (fields or {}))
-    return await api.control(world, api.Order(target, name, data, Caller(name=principal)))
+    return await api.control(world, api.Order(target, name, data, Caller(name=principal, object_id="0b1c")))
 
 
 async def test_status_shows_every_target_with_its_last_decision(world):
@@ -328,15 +328,24 @@ async def test_a_name_forges_no_line_and_moves_no_cursor(world):
     assert pause.by == "anna 2026-11-21 control plan-a: resumed, by boss\\x1b[2J\\u202e"
 
 
-async def test_a_principal_that_nobody_vouches_for_is_written_down_and_not_believed(world):
-    data = msgspec.json.encode({"by": "mallory"})
-    await api.control(world, api.Order("plan-a", "resume", data, Caller(claimed="boss@example.org")))
+async def test_the_signed_in_caller_is_logged_with_their_object_id_and_told_to_the_page(world):
+    data = msgspec.json.encode({"by": "boss@example.org"})
+    await api.control(world, api.Order("plan-a", "resume", data, Caller("anna@example.org", "0b1c")))
 
     (entry,) = (await world.ports.log.read("plan-a")).entries
-    assert entry.by == "mallory"
-    assert entry.line.endswith(
-        "by mallory (a header without sign-in behind it claims to be 'boss@example.org')"
+    assert entry.by == "anna@example.org"
+    assert entry.line.endswith("by anna@example.org (object 0b1c)")
+    assert (
+        body(await api.status(world, Caller("anna@example.org", "0b1c")))["signed_in"] == "anna@example.org"
     )
+    assert body(await api.status(world))["signed_in"] is None
+
+
+def test_whoever_is_not_signed_in_is_sent_there_and_back_to_the_page():
+    answer = api.sign_in()
+
+    assert answer.status == 302
+    assert answer.headers["Location"] == "/.auth/login/aad?post_login_redirect_uri=%2Fapi%2Fdashboard"
 
 
 async def test_an_answer_for_everybody_is_made_once_in_a_while(world):
