@@ -6,7 +6,7 @@ import azure.functions as func
 
 from consumer.web.functions import blueprint as consumer
 from consumer.web.http_functions import blueprint as consumer_http
-from foundation.logs import quiet_sdks
+from foundation.log.process import quiet_sdks
 from scaling.web.functions import blueprint as scaling
 
 quiet_sdks(os.environ)  # the worker has set up its logging before it imports this

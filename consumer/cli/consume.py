@@ -22,7 +22,7 @@ from consumer.running.supervisor import supervise
 from consumer.running.worker import Worker, end_with_parent, watch_parent
 from foundation.app_settings import ROOT, settings_of
 from foundation.errors import TidemarkError
-from foundation.logs import keep_secrets_from_logs, quiet_sdks
+from foundation.log.process import ForPeople, keep_secrets_from_logs, quiet_sdks
 from foundation.sanitize import without_secrets
 
 log = logging.getLogger("tidemark.consumer")
@@ -63,11 +63,10 @@ def consume(
     own_modules_of(root)
     try:
         settings = settings_of(root)
-        logging.basicConfig(
-            level=settings.get("CONSUMER_LOG_LEVEL", "INFO").upper(),
-            format="%(asctime)s %(levelname)-7s %(message)s",
-            stream=sys.stderr,
-        )
+        handler = logging.StreamHandler(sys.stderr)
+        kind = ForPeople if sys.stderr.isatty() else logging.Formatter
+        handler.setFormatter(kind("%(asctime)s %(levelname)-7s %(message)s"))
+        logging.basicConfig(level=settings.get("CONSUMER_LOG_LEVEL", "INFO").upper(), handlers=[handler])
         keep_secrets_from_logs()
         quiet_sdks(settings)
         config = read_config(settings)

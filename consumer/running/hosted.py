@@ -27,7 +27,7 @@ from consumer.running.process import close_part
 from consumer.stores.memory import MemoryCheckpointStore
 from consumer.telemetry.records import shared
 from foundation.errors import SettingsError, TidemarkError
-from foundation.logs import quiet_sdks
+from foundation.log.process import quiet_sdks
 
 log = logging.getLogger("tidemark.consumer")
 

@@ -18,7 +18,7 @@ from consumer.running.runtime import Consumer, RuntimeSettings
 from consumer.stores.memory import MemoryCheckpointStore, MemoryLeaseStore
 from consumer.telemetry.records import shared
 from foundation.errors import TidemarkError
-from foundation.logs import quiet_sdks
+from foundation.log.process import quiet_sdks
 
 log = logging.getLogger("tidemark.consumer")
 

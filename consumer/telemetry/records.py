@@ -1,4 +1,4 @@
-"""One instance's interval as a row of `ConsumerStats`, and as a telemetry record. Pure.
+"""One instance's interval as a row of `ConsumerStats`, as a telemetry record, and as the fields of a log line. Pure.
 
 Telemetry records are JSON, one a line, of two kinds that share their first columns. `at` is epoch seconds.
 """
@@ -147,6 +147,47 @@ def consumer_stats(
         lag=tuple(_partition(each) for each in statistics.partitions),
         stopping=stopping,
     )
+
+
+def line_fields(
+    identity: Identity, interval: Interval, statistics: PipelineStatistics, *, at: float, stopping: bool
+) -> dict[str, Any]:
+    """What the line of an interval says, by the names of the HTTP API (rates, levels, totals of the instance) and of the
+    telemetry records (counts of the interval). `lag` is None while that of a partition is not known.
+    """
+    lags = [each.lag for each in statistics.partitions]
+    return {
+        "consumer": identity.consumer,
+        "instance": identity.instance,
+        "hub": identity.hub,
+        "consumer_group": identity.consumer_group,
+        "at": round(at, 3),
+        "seconds": round(interval.seconds, 3),
+        "received": interval.received,
+        "written": interval.written,
+        "attempts": interval.attempts,
+        "retried": interval.retried,
+        "throttled": interval.throttled,
+        "dead_letters": interval.dead_letters,
+        "expired": interval.expired,
+        "request_units": round(interval.request_units, 3),
+        "written_per_s": round(interval.written_per_s, 3),
+        "throttled_share": round(interval.throttled_share, 5),
+        "ru_per_s": round(interval.request_units_per_s, 3),
+        "ru_per_record": _rounded(interval.request_units_per_record),
+        "rate_limit": statistics.rate_limit,
+        "backlog_count": statistics.backlog_count,
+        "oldest_age_s": round(statistics.oldest_age, 3),
+        "partition_count": len(lags),
+        "lag": None if None in lags else sum(lag for lag in lags if lag is not None),
+        "dead_letters_total": statistics.totals.dead_letters,
+        "paused": statistics.paused,
+        "stopping": stopping,
+    }
+
+
+def _rounded(number: float | None) -> float | None:
+    return None if number is None else round(number, 3)
 
 
 def _partition(each: PartitionStatistics) -> PartitionStats:

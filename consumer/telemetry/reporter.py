@@ -19,10 +19,17 @@ from consumer.telemetry.interval import Interval
 from consumer.telemetry.landing import Landing
 from consumer.telemetry.metrics import ConsumerMetrics
 from consumer.telemetry.rate_orders import RateFollower, RateOrderError
-from consumer.telemetry.records import Identity, checkpoint_record, consumer_stats, interval_record
+from consumer.telemetry.records import (
+    Identity,
+    checkpoint_record,
+    consumer_stats,
+    interval_record,
+    line_fields,
+)
 from consumer.telemetry.stats_store import KEPT, TableStatsStore
 from foundation.consumer_stats import ConsumerStats
 from foundation.errors import StoreUnavailableError
+from foundation.log.tail import Line, told_line
 
 log = logging.getLogger("tidemark.consumer")
 
@@ -155,7 +162,8 @@ class Reporter:
             return None
         interval = self._interval(statistics)
         now = self.clock()
-        log.info("%s", intervals.line(interval, statistics))
+        told = Line(intervals.line(interval, statistics), "consumer", self._fields(interval, statistics, now))
+        log.info("%s", told_line(told))
         if self.metrics is not None:
             self.metrics.record(interval, statistics)
         if self.landing is not None:
@@ -167,6 +175,9 @@ class Reporter:
         )
         self._charge = row.last_ru_per_record
         return row
+
+    def _fields(self, interval: Interval, statistics: PipelineStatistics, at: float) -> dict[str, Any]:
+        return line_fields(self.identity, interval, statistics, at=at, stopping=self.stopping)
 
     def _interval(self, statistics: PipelineStatistics) -> Interval:
         at = asyncio.get_running_loop().time()

@@ -16,7 +16,7 @@ import typer
 from devstack.function_host.clock import TRUE, HostClock
 from devstack.function_host.host import FunctionHost
 from devstack.function_host.settings import HostError, load_host_json, load_settings, overridden
-from foundation.logs import quiet_sdks
+from foundation.log.process import quiet_sdks
 from scaling.service import assembly
 
 

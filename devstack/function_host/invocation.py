@@ -20,6 +20,7 @@ import azure.functions as func
 from azure.functions.queue import QueueMessageOutConverter
 
 from devstack.function_host.indexing import RETURN, IndexedFunction
+from foundation.log.tail import without_tail
 
 logger = logging.getLogger("devstack.function_host")
 
@@ -80,7 +81,7 @@ class InvocationLog(logging.Handler):
         if invocation is not None:
             invocation.log.append(text)
         if self._stream is not None:
-            print(_line(record, invocation, text), file=self._stream, flush=True)
+            print(_line(record, invocation, without_tail(text)), file=self._stream, flush=True)
 
 
 class Invoker:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from foundation.app_settings import ROOT, STORAGE
 from foundation.azure.connections import transport_options
-from foundation.logs import quiet_sdks
+from foundation.log.process import quiet_sdks
 from foundation.sanitize import told
 from foundation.settings_reader import ConfigError, Problem, parse_params, read_log_level
 from scaling.config.policy_file import Config, decoded, load_config

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 import msgspec
@@ -25,7 +25,9 @@ from msgspec import Struct
 from foundation.errors import ConflictError
 from foundation.gathering import NoAnswer, Rounds
 from foundation.keys import TooLargeError
+from foundation.log.tail import Line
 from foundation.sanitize import told
+from foundation.wording import count_text
 from scaling.analysis.lint import lint
 from scaling.analysis.replay import encode_inputs, inputs_of, same
 from scaling.config.checks import Finding, Severity
@@ -39,11 +41,13 @@ from scaling.decision.transitions import absorb, advance, already_evaluated, not
 from scaling.log_entry import LogEntry, LogKind, decision_id
 from scaling.model import Capacity, MetricsReport, Reason, ScaleAction, TargetState
 from scaling.ports import CollectError, Collector, Reading, Scaler, Snapshot
+from scaling.rules.service_level.rule import ServiceLevelRule
+from scaling.rules.service_level.told import Lateness
 from scaling.service import messages as codec
 from scaling.service import reading, shell
 from scaling.service.aside import begun
 from scaling.service.deliveries import Deliveries
-from scaling.service.entries import decision_entry, finding_entries
+from scaling.service.entries import decision_entry, entry_line, finding_entries
 from scaling.service.paper import Paper
 from scaling.service.shell import ATTEMPTS, Outcome, Ports
 from scaling.shadow.beside import Beside, exchanged, last_said
@@ -148,7 +152,7 @@ class Autoscaler:
             except ConflictError:
                 continue
             messages = (codec.encode(decided.action),) if decided.action is not None else ()
-            return Outcome(messages, (decided.entries[-1].line,), (*decided.warnings, *left_out))
+            return Outcome(messages, decided.lines, (*decided.warnings, *left_out))
         raise ConflictError(f"scaling {report.target}: state changed {ATTEMPTS} times while deciding")
 
     async def _save(self, loaded: Snapshot, decided: _Decided) -> tuple[str, ...]:
@@ -224,9 +228,9 @@ class Autoscaler:
         )
         again = found.emit if found.emit is not None and after.pending == found.emit else None
         noted = finding_entries("scaling", policy.target, report.at, found, state.expected, news)
-        warnings += [each.line for each in noted if each.kind is LogKind.VERIFY]
-        warnings += shadow.warnings
-        return _Decided(after, windows, action or again, (*noted, entry), tuple(warnings))
+        told = (*warnings, *_findings_of(noted), *shadow.warnings)
+        lines = (*_effects_of(noted), entry_line(entry, _lateness(rules, after)))
+        return _Decided(after, windows, action or again, (*noted, entry), lines, told)
 
     # Applying
 
@@ -237,12 +241,12 @@ class Autoscaler:
     # Verifying
 
     async def verify(self) -> Outcome:
-        """Compares requested with reached for every target; emits lost actions again; prunes the log."""
+        """Compares requested with reached for every target; emits lost actions again; prunes the log; tells of poison."""
         now = self.clock()
         checks = self._checks.ask(
             self.ports.scalers, lambda target, scaler: self._checked(target, scaler, now)
         )
-        found, (lines, unpurged) = await asyncio.gather(checks, self._purge(now))
+        found, (lines, unpurged), poison = await asyncio.gather(checks, self._purge(now), self._poison(now))
         results = [
             Outcome(warnings=(f"verify {target}: {outcome.why}",))
             if isinstance(outcome, NoAnswer)
@@ -251,7 +255,23 @@ class Autoscaler:
         ]
         messages = tuple(m for outcome in results for m in outcome.messages)
         warnings = tuple(w for outcome in results for w in outcome.warnings)
-        return Outcome(messages, lines, (*warnings, *unpurged))
+        effects = tuple(line for outcome in results for line in outcome.lines)
+        return Outcome(messages, (*effects, *lines), (*warnings, *unpurged, *poison))
+
+    async def _poison(self, now: float) -> tuple[str, ...]:
+        """A line for as long as there is something in the poison queues, so that an alert ends when they are empty."""
+        try:
+            count, messages = await shell.within(
+                shell.STORE_DEADLINE, self.ports.poison.peek(), "the poison queues"
+            )
+        except Exception as error:  # noqa: BLE001 - whatever keeps them from being looked at
+            return (f"poison queues: not looked at: {told(error)}",)
+        if not count:
+            return ()
+        queues = sorted({message.queue for message in messages})
+        text = f"poison queues: {count_text(count, 'message')} in {', '.join(queues) or 'them'}"
+        fields = {"at": now, "count": count, "queues": queues}
+        return (Line(f"{text}, which the host gave up on", "poison", fields),)
 
     async def _purge(self, now: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Lines and warnings. Old rows may wait; what the checks found may not."""
@@ -284,7 +304,7 @@ class Autoscaler:
             except ConflictError:
                 return Outcome()  # an evaluation was faster and knows more; the next check looks again
         messages = (codec.encode(found.emit),) if found.emit is not None else ()
-        return Outcome(messages, (), tuple(each.line for each in entries if each.kind is LogKind.VERIFY))
+        return Outcome(messages, _effects_of(entries), _findings_of(entries))
 
     async def aclose(self) -> None:
         """Closes every adapter; the first error is raised after all were tried."""
@@ -321,7 +341,24 @@ class _Decided(Struct, frozen=True):
     windows: dict[str, Window]
     action: ScaleAction | None
     entries: tuple[LogEntry, ...]
+    lines: tuple[Line, ...]
     warnings: tuple[str, ...]
+
+
+def _effects_of(entries: Iterable[LogEntry]) -> tuple[Line, ...]:
+    """Lines of effects that nobody told when they were there: the platform took its time, or a process died."""
+    return tuple(entry_line(each) for each in entries if each.kind is LogKind.EFFECT)
+
+
+def _findings_of(entries: Iterable[LogEntry]) -> tuple[Line, ...]:
+    return tuple(entry_line(each) for each in entries if each.kind is LogKind.VERIFY)
+
+
+def _lateness(policy: Policy, state: TargetState) -> tuple[Lateness, ...]:
+    """Of what the rules `service_level` remember."""
+    rules = (rule for rule in policy.flat_rules if isinstance(rule, ServiceLevelRule))
+    found = (rule.lateness(state.memories.get(rule.name)) for rule in rules)
+    return tuple(each for each in found if each is not None)
 
 
 def _plateau_level(policy: Policy, windows: Mapping[str, Window]) -> float | None:

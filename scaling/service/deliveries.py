@@ -16,13 +16,13 @@ from foundation.errors import ConflictError
 from foundation.sanitize import leaving, told
 from scaling.config.policy import Policy
 from scaling.config.policy_file import Config
-from scaling.decision import explain, pending_action
+from scaling.decision import pending_action
 from scaling.decision.lock_step import as_seen, neighbours, objection
 from scaling.decision.orders import deciding
 from scaling.model import Delivery, Effect, EffectOutcome, ScaleAction, TargetState, effect_of
 from scaling.ports import Scaler, ScalerError, Snapshot
 from scaling.service import messages as codec
-from scaling.service.entries import effect_entry
+from scaling.service.entries import effect_entry, entry_line
 from scaling.service.reading import read_capacity
 from scaling.service.shell import ATTEMPTS, Outcome, Ports, append, controls_of, load, save
 
@@ -99,11 +99,12 @@ class Deliveries(Struct, frozen=True):
     async def _finished(self, delivered: _Delivered) -> Outcome:
         """Logs and records what came of a delivery."""
         effect = delivered.effect
-        await append(self.ports, [effect_entry(effect)])
+        entry = effect_entry(effect)
+        await append(self.ports, [entry])
         await self._record(delivered)
         if delivered.error is not None:
             raise delivered.error
-        line = explain.effect_line(effect)
+        line = entry_line(entry)
         as_asked = {EffectOutcome.APPLIED, EffectOutcome.ALREADY_THERE, EffectOutcome.ACCEPTED}
         return Outcome(lines=(line,)) if effect.outcome in as_asked else Outcome(warnings=(line,))
 

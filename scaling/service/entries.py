@@ -1,11 +1,18 @@
-"""The rows of the scaling log: of a decision, of an effect, of what was found out about a target. Pure."""
+"""The rows of the scaling log: of a decision, of an effect, of what was found out about a target; and their lines. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from foundation.log.tail import Line
 from scaling.decision import explain
 from scaling.decision.pending_action import Review
 from scaling.log_entry import LogEntry, LogKind, ShadowSaid
 from scaling.model import Effect, MetricsReport, Recommendation
+from scaling.rules.service_level.told import Lateness
 
 
 def decision_entry(
@@ -66,3 +73,41 @@ def effect_entry(effect: Effect) -> LogEntry:
         desired=effect.to_capacity,
         effect=effect,
     )
+
+
+def entry_line(entry: LogEntry, lateness: Sequence[Lateness] = ()) -> Line:
+    """The line of a row. Its fields have the names that the HTTP API gives them; `lateness` is that of the rules
+    `service_level`, as in the status.
+    """
+    decided, effect = entry.recommendation, entry.effect
+    fields: dict[str, Any] = {
+        "target": entry.target,
+        "at": entry.at,
+        "reason": entry.reason,
+        "current": entry.current,
+        "desired": entry.desired,
+        "by": entry.by,
+        "metrics": entry.metrics or None,
+        "shadow": entry.shadow,
+    }
+    if decided is not None:
+        fields |= {
+            "decision_id": decided.decision_id,
+            "proposed": decided.proposed,
+            "minimum": decided.minimum,
+            "maximum": decided.maximum,
+            "limited_by": limited_by(decided) or None,
+            "evidence": decided.evidence or None,
+            "service_levels": lateness or None,
+        }
+    if effect is not None:
+        fields |= {
+            "decision_id": effect.action_id,
+            "effect": {"outcome": effect.outcome, "reached": effect.reached, "detail": effect.detail},
+        }
+    return Line(entry.line, entry.kind.value, msgspec.to_builtins(fields))
+
+
+def limited_by(made: Recommendation) -> tuple[str, ...]:
+    """The reasons for which less was done than was wanted, each once, in their order."""
+    return tuple(dict.fromkeys(limit.reason.value for limit in made.limits))

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from foundation.gathering import NoAnswer
+from foundation.log.tail import Line
 from foundation.sanitize import leaving, told
 from foundation.wording import number_text
 from scaling.model import Capacity, MetricFailure, MetricSample, MetricsReport, Reason
@@ -142,9 +143,20 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
-def report_line(report: MetricsReport) -> str:
-    """The one readable line of a tick."""
+def report_line(report: MetricsReport) -> Line:
+    """The one line of a tick."""
     values = [f"{s.metric} {number_text(s.value)}" for s in report.samples]
     values += [f"{f.metric} unknown" for f in report.failures]
     values.append(f"capacity {report.capacity.current if report.capacity else 'unknown'}")
-    return f"collector {report.target}: {', '.join(values)}"
+    capacity = report.capacity
+    fields = {
+        "target": report.target,
+        "at": report.at,
+        "metrics": {sample.metric: sample.value for sample in report.samples},
+        "failures": msgspec.to_builtins(report.failures) or None,
+        "current": capacity.current if capacity else None,
+        "ready": capacity.ready if capacity else None,
+        "held_by": capacity.held_by if capacity else None,
+        "capacity_error": report.capacity_error,
+    }
+    return Line(f"collector {report.target}: {', '.join(values)}", "report", fields)

@@ -17,8 +17,9 @@ from foundation.app_settings import STORAGE
 from foundation.errors import StoreUnavailableError
 from foundation.http.answers import Response, error_response
 from foundation.http.callers import UNKNOWN, Caller, RefusedError, admit, door_of
-from foundation.logs import keep_secrets_from_logs
-from foundation.sanitize import leaving, raising_no_secrets
+from foundation.log.process import keep_secrets_from_logs
+from foundation.log.tail import told_line
+from foundation.sanitize import raising_no_secrets
 from foundation.settings_reader import ConfigError
 from scaling.service.assembly import autoscaler
 from scaling.service.autoscaler import Autoscaler
@@ -48,9 +49,9 @@ async def _run(
     with raising_no_secrets():
         outcome = await work(autoscaler())
     for line in outcome.lines:
-        _log.info("%s", leaving(line))
+        _log.info("%s", told_line(line))
     for line in outcome.warnings:
-        _log.warning("%s", leaving(line))
+        _log.warning("%s", told_line(line))
     if output is not None and outcome.messages:
         output.set(list(outcome.messages))
 

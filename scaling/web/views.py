@@ -26,6 +26,7 @@ from scaling.ports import LogPage, PoisonMessage, Snapshot
 from scaling.rules.combine import levels_of
 from scaling.rules.service_level.rule import ServiceLevelRule
 from scaling.rules.service_level.told import ServiceLevelView
+from scaling.service.entries import limited_by
 from scaling.shadow.comparison import ShadowView, shadow_view
 from scaling.web.budget_view import BudgetView, budget_view
 from scaling.window import EMPTY, Window, summarize
@@ -328,7 +329,10 @@ class EffectView(Struct, frozen=True):
 
 
 class EntryView(Struct, frozen=True):
-    """One row of the scaling log. (`target`, `at`, `kind`, `key`) identify it; a row seen again replaces."""
+    """One row of the scaling log. (`target`, `at`, `kind`, `key`) identify it; a row seen again replaces.
+
+    `limited_by` are the reasons for which less was done than was wanted; `limits` tells them in words.
+    """
 
     target: str
     at: float
@@ -347,6 +351,7 @@ class EntryView(Struct, frozen=True):
     evidence: tuple[EvidenceView, ...] = ()
     flips: tuple[str, ...] = ()
     limits: tuple[str, ...] = ()
+    limited_by: tuple[str, ...] = ()
     effect: EffectView | None = None
     shadow: ShadowSaid | None = None
 
@@ -382,6 +387,7 @@ def _entry(entry: LogEntry) -> EntryView:
         ),
         flips=_flips(decided),
         limits=_limits(decided),
+        limited_by=limited_by(decided),
     )
 
 

@@ -1,5 +1,6 @@
 """What reaches the host's log, and so the bill: our lines and nobody else's, counted in Microsoft's worker library."""
 
+import json
 import time
 from functools import partial
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from devstack.stack.supervisor import ANY_PORTS, RESOURCE_GROUP, SUBSCRIPTION, Stack
+from foundation.log.tail import MARK
 from scaling.model import Capacity, MetricSample, MetricsReport
 from scaling.service.messages import encode
 from tests.functions.worker_harness import foreign, logged, run_worker
@@ -73,6 +75,17 @@ def test_a_minute_with_three_targets_logs_one_line_per_report_one_per_decision_a
         *(["collector", plan] for plan in PLANS),
         *(["scaling", plan] for plan in PLANS),
     ]
+
+
+def test_each_line_of_a_minute_ends_with_its_fields(settings):
+    lines = logged(run_worker(ROOT, minute(), settings))
+
+    tails = [json.loads(line["message"][line["message"].rindex(MARK) :]) for line in lines]
+    assert [(tail["kind"], tail["target"]) for tail in tails] == [
+        *(("report", plan) for plan in PLANS),
+        *(("decision", plan) for plan in PLANS),
+    ]
+    assert all(tail["reason"] == "incomplete_window" for tail in tails if tail["kind"] == "decision")
 
 
 def test_the_lines_of_the_sdks_come_back_with_a_setting(settings):

@@ -18,6 +18,7 @@ from scaling.model import Evidence, Flip, Reason, Verdict
 from scaling.rules.service_level import instances, learning, memory, plan, told
 from scaling.rules.service_level.learning import Objective, Observation
 from scaling.rules.service_level.memory import Memory
+from scaling.rules.service_level.told import Lateness
 from scaling.rules.view import GAP, MetricsView
 from scaling.window import Summary
 
@@ -129,6 +130,11 @@ class ServiceLevelRule:
         """What was learned, for people; None before the first report."""
         found = self._decoded(known)
         return None if found is None else told.view_of(self._name, found, self.objective)
+
+    def lateness(self, known: bytes | None) -> Lateness | None:
+        """The late messages of today; None before the first report."""
+        found = self._decoded(known)
+        return None if found is None else told.lateness_of(self._name, found, self.objective)
 
     def observed(self, view: MetricsView) -> Observation | None:
         """What the view shows; None where the backlog of now is not known."""

@@ -55,6 +55,20 @@ class ServiceLevelView(Struct, frozen=True):
     shape: tuple[float, ...]
 
 
+class Lateness(Struct, frozen=True):
+    """How the objective is met today: what of `ServiceLevelView` is worth a line each minute."""
+
+    rule: str
+    wait: float
+    allowed: float
+    late_today: float
+    begun_today: float
+
+
+def lateness_of(name: str, known: Memory, objective: Objective) -> Lateness:
+    return Lateness(name, objective.wait, 100.0 * objective.late, late_today(known), known.day_begun)
+
+
 def view_of(name: str, known: Memory, objective: Objective) -> ServiceLevelView:
     """All of it, as of the newest observation."""
     outlook, learned = learning.outlook(known, objective), known.learned

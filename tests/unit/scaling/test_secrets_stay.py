@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from foundation.http.answers import error_response
-from foundation.logs import hide_secrets, keep_secrets_from_logs
+from foundation.log.process import hide_secrets, keep_secrets_from_logs
 from foundation.sanitize import HiddenError, raising_no_secrets
 from scaling.log_entry import LogKind
 from scaling.model import Capacity, EffectOutcome, effect_of

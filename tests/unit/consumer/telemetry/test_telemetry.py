@@ -11,9 +11,12 @@ from consumer.core.statistics import Totals
 from consumer.model import Checkpoint
 from consumer.telemetry.interval import between, lag_text, line
 from consumer.telemetry.rate_orders import RateFollower, RateOrder, RateOrderError, Rates, effective
+from consumer.telemetry.records import IntervalRecord, line_fields
 from consumer.telemetry.reporter import Reporter
+from consumer.web.views import ConsumerView, InstanceView
 from foundation.consumer_stats import ConsumerStats, PartitionStats
 from foundation.errors import StoreUnavailableError
+from foundation.log.tail import MARK
 from tests.consumer_telemetry_support import (
     IDENTITY,
     MemoryRateStore,
@@ -197,6 +200,46 @@ async def test_an_outage_of_the_table_is_logged_once_and_stops_nothing(caplog):
     assert [row.at for row in stats.history] == [T0 + 1020]
     lines = [record for record in caplog.records if "successes" in record.getMessage()]
     assert len(lines) == 7
+
+
+async def test_the_line_of_an_interval_ends_with_the_fields_of_the_api_and_of_the_records(caplog):
+    caplog.set_level(logging.INFO, "tidemark.consumer")
+
+    await told(Source(), seconds=6)
+
+    first, last = [json.loads(text[text.rindex(MARK) :]) for text in caplog.messages]
+    known = {
+        *InstanceView.__struct_fields__,
+        *IntervalRecord.__struct_fields__,
+        *ConsumerView.__struct_fields__,
+    }
+    assert set(first) - known == {"tidemark", "kind", "expired", "partition_count"}
+    assert {name: first[name] for name in ("kind", "consumer", "instance", "at", "seconds")} == {
+        "kind": "consumer",
+        "consumer": "flights",
+        "instance": "vm-1",
+        "at": T0 + 1005,
+        "seconds": 5.0,
+    }
+    assert [first[name] for name in ("written", "throttled", "throttled_share", "ru_per_s")] == [
+        *(500, 500, 0.5, 600.0)
+    ]
+    assert (first["lag"], first["dead_letters_total"], first["rate_limit"]) == (160, 0, 500.0)
+    assert (first["stopping"], last["stopping"]) == (False, True)
+
+
+async def test_a_lag_that_is_not_known_of_every_partition_is_not_told(caplog):
+    caplog.set_level(logging.INFO, "tidemark.consumer")
+
+    fields = line_fields(
+        IDENTITY,
+        between(Totals(), Totals(), 5.0),
+        statistics(partition("0"), partition("1", last=None)),
+        at=T0,
+        stopping=False,
+    )
+
+    assert (fields["lag"], fields["partition_count"]) == (None, 2)
 
 
 async def test_a_table_that_hangs_delays_neither_the_lines_nor_the_end(caplog):

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from foundation.log.tail import without_tail
 from foundation.sanitize import without_secrets
 from foundation.settings_reader import SDK_LOG_LEVEL, read_log_level
 
@@ -60,6 +61,13 @@ class _Factory:
         record = self._make(*args, **kwargs)
         hide_secrets(record)
         return record
+
+
+class ForPeople(logging.Formatter):
+    """For terminals: without the tails that are for queries."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_tail(super().format(record))
 
 
 def keep_secrets_from_logs() -> None:

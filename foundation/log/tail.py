@@ -1,0 +1,95 @@
+"""The tail of a log line: what the line says, once more for queries, as one JSON object at its end. Pure.
+
+Of what a Python function logs, Application Insights keeps the text, the level and the name of the logger; `extra` fields
+are not sent. So what queries need travels in the text:
+
+    scaling plan-orders out 1 -> 3: average backlog 812 > 250 ... [plan-orders@...]; {"tidemark":1,"kind":"decision",...}
+
+A query takes what stands from the last `{"tidemark":` on. Inside of a tail that text cannot stand, as JSON writes the
+quotation marks of a value with a backslash; and what was written before it, by an operator say, is not the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import msgspec
+
+from foundation.sanitize import leaving
+
+SCHEMA = 1
+"""Of the fields' names and meanings; new fields do not change it."""
+
+MARK = '{"tidemark":'
+
+SEPARATOR = "; "
+"""The semicolon also ends whatever `sanitize` might take for the beginning of a secret, before the tail."""
+
+MAX_LINE = 30_000
+"""Characters. Application Insights cuts a message at 32,768, and a tail that is cut is none."""
+
+MAX_TAIL = 16_000
+MAX_TEXT = 1_000
+"""Characters of one text inside a tail."""
+
+
+class Line(str):
+    """A log line for people, with the same in fields; whoever takes it for a text loses nothing but those."""
+
+    __slots__ = ("fields", "kind")
+
+    kind: str
+    fields: Mapping[str, Any]
+
+    def __new__(cls, text: str, kind: str, fields: Mapping[str, Any]) -> Self:
+        """`fields` are what JSON has, in Python's types; those that are None are left out."""
+        line = super().__new__(cls, text)
+        line.kind, line.fields = kind, fields
+        return line
+
+
+def told_line(line: str) -> str:
+    """`line` as it goes into the log: on one line, without secrets, and with its tail where it has fields."""
+    text = leaving(line)
+    if not isinstance(line, Line):
+        return text[:MAX_LINE]
+    tail = _tail(line.kind, line.fields)
+    return f"{text[: MAX_LINE - len(SEPARATOR) - len(tail)]}{SEPARATOR}{tail}"
+
+
+def without_tail(text: str) -> str:
+    """A logged line as people read it in a terminal."""
+    start = text.rfind(SEPARATOR + MARK)
+    return text[:start] if start >= 0 and text.endswith("}") else text
+
+
+def _tail(kind: str, fields: Mapping[str, Any]) -> str:
+    """Fields that do not fit are left out, the longest first, and named in `cut`."""
+    found = {_clean(name): _clean(value) for name, value in fields.items() if value is not None}
+    cut: list[str] = []
+    while True:
+        whole = {"tidemark": SCHEMA, "kind": kind, **found}
+        text = _json(whole | {"cut": cut} if cut else whole)
+        if len(text) <= MAX_TAIL or not found:
+            return text
+        longest = max(found, key=lambda name: len(_json(found[name])))
+        cut.append(longest)
+        del found[longest]
+
+
+def _json(value: Any) -> str:
+    """What JSON does not have (a number without end, one beyond 64 bits) is null: an unknown number, as elsewhere."""
+    return msgspec.json.encode(value).decode()
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return leaving(value.encode("utf-8", "replace").decode())[:MAX_TEXT]
+    if isinstance(value, Mapping):
+        return {_clean(str(name)): _clean(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(each) for each in value]
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 2**63:
+        return None
+    return value
