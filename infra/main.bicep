@@ -1,6 +1,21 @@
-// Tidemark on Azure: a resource group with the function app and what it needs, where wished the consumer, and the
-// roles of both on what exists already: plan, Service Bus namespace, event hub, Cosmos DB. See docs/deploying.md.
+// Tidemark on Azure: a resource group with the function app and what it needs, where wished the consumer and a virtual
+// network, and the roles of both on what exists already: any number of plans, namespaces, hubs, storage accounts and
+// containers, in any resource group and subscription of the tenant. See docs/deploying.md.
 targetScope = 'subscription'
+
+// What a policy names as %setting%: a resource that is scaled. Without a setting its id stands in tidemark.toml itself.
+type target = {
+  id: string
+  setting: string?
+}
+
+// What a policy names as connection: a resource that is read. `reads` is of storage accounts: queues (the default),
+// blobs (checkpoints), tables (telemetry of consumers).
+type source = {
+  id: string
+  connection: string
+  reads: array?
+}
 
 @description('Name of the azd environment; part of the resource names, and the tag azd finds them by.')
 @minLength(1)
@@ -19,16 +34,29 @@ param location string
 @description('Resource group to create or to use; empty for rg-<environment>.')
 param resourceGroupName string = ''
 
-@description('Full resource id of the App Service Plan to scale: the app setting ORDERS_PLAN_ID of tidemark.toml.')
-@minLength(1)
-param ordersPlanId string
+@description('App Service Plans to scale. An entry with an empty id is left out, here and below.')
+param plans target[] = []
 
-@description('Full resource id of the Service Bus namespace with the backlog: the connection OrdersServiceBus of tidemark.toml, which also names topic and subscription.')
-@minLength(1)
-param ordersServiceBusNamespaceId string
+@description('Cosmos DB containers or databases to scale, besides the one that the consumer writes to.')
+param cosmosContainers target[] = []
+
+@description('Service Bus namespaces whose backlogs are read.')
+param serviceBusNamespaces source[] = []
+
+@description('Event hubs whose lag is read, besides the one that the consumer reads.')
+param eventHubs source[] = []
+
+@description('Storage accounts whose queues, checkpoints or telemetry are read, besides that of the app.')
+param storageAccounts source[] = []
 
 @description('Whether to give the app its roles on what exists already. With false somebody else has to; docs/deploying.md has the commands.')
 param assignTargetRoles bool = true
+
+@description('Whether to make and give roles of our own where the built-in ones allow far more than is used. Making them takes the right to write role definitions in every subscription concerned.')
+param customRoles bool = true
+
+@description('Give Azure Service Bus Data Owner all the same: for the case that the role of our own is refused the counts.')
+param serviceBusDataOwner bool = false
 
 @description('Object id of who may use the command line on this app and read its log; empty for nobody. azd knows the id of whoever is signed in.')
 param operatorPrincipalId string = ''
@@ -61,10 +89,31 @@ param verifySchedule string = '30 * * * * *'
 @description('How long decisions are kept in the table ScalingLog, such as 30d.')
 param scalingLogRetention string = '30d'
 
-@description('Keep one instance warm of each function that a queue or the event hub starts, at a price. docs/deploying.md says when.')
+@description('Plan that the app itself runs on. Elastic Premium and Dedicated have instances that never go to sleep; docs/deploying.md has the differences.')
+@allowed([
+  'FlexConsumption'
+  'ElasticPremium'
+  'Dedicated'
+])
+param hostingPlan string = 'FlexConsumption'
+
+@description('Size of an instance of that plan; empty for EP1 of Elastic Premium and P0v3 of Dedicated. Flex Consumption has instanceMemoryMB instead.')
+param planSku string = ''
+
+@description('Elastic Premium: instances that always run. Dedicated: instances. Flex Consumption has alwaysReady instead.')
+@minValue(1)
+@maxValue(30)
+param planInstances int = 1
+
+@description('Elastic Premium: most instances of the app. Flex Consumption has maximumInstanceCount instead.')
+@minValue(1)
+@maxValue(100)
+param elasticInstanceLimit int = 5
+
+@description('Flex Consumption: keep one instance warm of each function that a queue or the event hub starts, at a price. docs/deploying.md says when.')
 param alwaysReady bool = false
 
-@description('Memory of an instance in MB. One minute of work for tens of targets takes far less than the default.')
+@description('Flex Consumption: memory of an instance in MB. One minute of work for tens of targets takes far less than the default.')
 @allowed([
   512
   2048
@@ -72,7 +121,7 @@ param alwaysReady bool = false
 ])
 param instanceMemoryMB int = 2048
 
-@description('Most instances the platform may run of each function; 40 is the least it accepts. Decisions are guarded by ETags, so any number is safe. With the trigger, rates of all instances together are shared out among so many.')
+@description('Flex Consumption: most instances the platform may run of each function; 40 is the least it accepts. Decisions are guarded by ETags, so any number is safe. With the trigger, rates of all instances together are shared out among so many.')
 @minValue(40)
 @maxValue(1000)
 param maximumInstanceCount int = 40
@@ -124,6 +173,30 @@ param consumerProcesses int = 1
 @description('Further settings by name, of the app and of the consumer: connections and ids of further targets, TIDEMARK_CONFIG, EVENTHUB_RATELIMIT. Not for secrets.')
 param additionalAppSettings object = {}
 
+@description('Make a virtual network, reach storage through private endpoints in it, and close the public way to storage.')
+param privateNetwork bool = false
+
+@description('Address range of that network, a /24 or larger; three subnets of its first fourths are made.')
+param networkAddressPrefix string = '10.90.0.0/24'
+
+@description('Instead of making a network: id of an existing subnet for the app, delegated to Microsoft.App/environments (Flex Consumption) or Microsoft.Web/serverFarms.')
+param appSubnetId string = ''
+
+@description('Likewise for the consumer in Container Apps: id of an existing subnet of /27 or larger, delegated to Microsoft.App/environments.')
+param consumerSubnetId string = ''
+
+@description('Likewise for private endpoints: id of an existing subnet.')
+param endpointSubnetId string = ''
+
+@description('Make the private DNS zones of the endpoints. With false a policy of the organisation, or a person, enters the names.')
+param privateDnsZones bool = true
+
+@description('Open the app to the virtual network only, through a private endpoint. It is then deployed and looked at from inside.')
+param privateApp bool = false
+
+@description('Private endpoints for resources that exist: id, group (namespace, Sql, ...) and zone (privatelink.servicebus.windows.net, ...).')
+param furtherEndpoints array = []
+
 var token = toLower(uniqueString(subscription().id, environmentName, location))
 var tags = {
   'azd-env-name': environmentName
@@ -132,38 +205,116 @@ var tags = {
 var groupName = empty(resourceGroupName) ? 'rg-${environmentName}' : resourceGroupName
 
 // /subscriptions/<2>/resourceGroups/<4>/providers/<6>/<7>/<8>/<9>/<10>/<11>/<12>
-// What is not given is something in the plan's group that nothing is deployed to. The parts have to exist, and so has
-// the group, which Resource Manager looks for even where the condition of a module is false; the app's own is new.
-var plan = split(ordersPlanId, '/')
-var nothing = '/subscriptions/${plan[2]}/resourceGroups/${plan[4]}/providers/none/none/none/none/none/none/none'
-var serviceBus = split(ordersServiceBusNamespaceId, '/')
+var givenPlans = filter(plans, each => !empty(each.id))
+var givenContainers = filter(cosmosContainers, each => !empty(each.id))
+var givenNamespaces = filter(serviceBusNamespaces, each => !empty(each.id))
+var givenHubs = filter(eventHubs, each => !empty(each.id))
+var givenAccounts = filter(storageAccounts, each => !empty(each.id))
+
+// The consumer's own; what is not given has parts all the same, and nobody uses them.
+var nothing = '/subscriptions/-/resourceGroups/-/providers/-/-/-/-/-/-/-'
 var eventHub = split(empty(eventHubId) ? nothing : eventHubId, '/')
 var cosmos = split(empty(cosmosContainerId) ? nothing : cosmosContainerId, '/')
 var registry = split(empty(consumerRegistryId) ? nothing : consumerRegistryId, '/')
+
+// Each once, however often and in whatever case it is named: a role cannot be given twice. Modules are made of these in
+// loops and not by conditions, because Resource Manager looks for the resource group of a module even where its
+// condition is false.
+var planIds = assignTargetRoles ? union(map(givenPlans, each => toLower(each.id)), []) : []
+var planGroups = union(map(planIds, id => join(take(split(id, '/'), 5), '/')), [])
+var namespaceIds = assignTargetRoles ? union(map(givenNamespaces, each => toLower(each.id)), []) : []
+var hubIds = assignTargetRoles ? union(map(givenHubs, each => toLower(each.id)), empty(eventHubId) ? [] : [toLower(eventHubId)]) : []
+var accountGrants = assignTargetRoles ? union(flatten(map(givenAccounts, each => map(each.?reads ?? ['queues'], what => '${toLower(each.id)}|${what}'))), []) : []
+var consumerContainers = assignTargetRoles && !empty(cosmosContainerId) ? [cosmosContainerId] : []
+var scaledIds = union(map(givenContainers, each => toLower(each.id)), scaleCosmosThroughput && !empty(cosmosContainerId) ? [toLower(cosmosContainerId)] : [])
+var cosmosAccountIds = assignTargetRoles ? union(map(scaledIds, id => join(take(split(id, '/'), 9), '/')), []) : []
+var registryIds = assignTargetRoles && !empty(consumerImage) ? [consumerRegistryId] : []
+
+// Roles of our own end at what is used. The others are those that deploying.md lists beside them.
+var ourRoles = {
+  plan: guid(subscription().id, token, 'plan')
+  autoscale: guid(subscription().id, token, 'autoscale')
+  serviceBus: guid(subscription().id, token, 'service-bus')
+  throughput: guid(subscription().id, token, 'throughput')
+}
+var builtInRoles = {
+  plan: '2cc479cb-7b4d-49a8-b449-8c00fd0f0a4b' // Web Plan Contributor
+  autoscale: '43d0d8ad-25c7-4714-9337-8ba259a9fe05' // Monitoring Reader
+  serviceBus: '090c5cfd-751d-490a-894a-3ce6f1109419' // Azure Service Bus Data Owner
+  throughput: '230815da-be43-4aae-9cb4-875f7bd000aa' // Cosmos DB Operator
+}
+var roleIds = union(customRoles ? ourRoles : builtInRoles, serviceBusDataOwner ? { serviceBus: builtInRoles.serviceBus } : {})
+var roleSubscriptions = union([toLower(subscription().id)], map(concat(planIds, namespaceIds, cosmosAccountIds), id => join(take(split(id, '/'), 3), '/')))
+
+// -- settings ---------------------------------------------------------------------------------------------------------
+
+// Most instances that may run at once, among whom the fleet's rate is shared out.
+var instanceLimits = {
+  FlexConsumption: maximumInstanceCount
+  ElasticPremium: max(elasticInstanceLimit, planInstances)
+  Dedicated: planInstances
+}
 
 // The consumer has the same settings in the function app and as a process.
 var hostingSettings = {
   CONSUMER_HOSTING: consumerHosting
   CONSUME_SCHEDULE: consumeSchedule
   CONSUMER_SHUTDOWN: '${consumerShutdown}s'
-  CONSUMER_MAXIMUM_INSTANCES: '${maximumInstanceCount}'
+  CONSUMER_MAXIMUM_INSTANCES: '${instanceLimits[hostingPlan]}'
 }
 var eventHubSettings = {
   EventHubConnection__fullyQualifiedNamespace: '${eventHub[8]}.servicebus.windows.net'
-  EventHubConnection__credential: 'managedidentity'
-  EventHubConnection__clientId: identity.outputs.clientId
   EVENTHUB_NAME: eventHub[10]
   EVENTHUB_CONSUMERGROUP: eventHubConsumerGroup
 }
 var cosmosSettings = {
   CosmosConnection__accountEndpoint: 'https://${cosmos[8]}.documents.azure.com:443/'
-  CosmosConnection__credential: 'managedidentity'
-  CosmosConnection__clientId: identity.outputs.clientId
   COSMOS_DATABASE: cosmos[10]
   COSMOS_CONTAINER: cosmos[12]
 }
-// What is given by name wins.
-var furtherSettings = union(hostingSettings, empty(eventHubId) ? {} : eventHubSettings, empty(cosmosContainerId) ? {} : cosmosSettings, additionalAppSettings)
+var consumerConnections = concat(empty(eventHubId) ? [] : ['EventHubConnection'], empty(cosmosContainerId) ? [] : ['CosmosConnection'])
+var consumerSettings = union(hostingSettings, empty(eventHubId) ? {} : eventHubSettings, empty(cosmosContainerId) ? {} : cosmosSettings)
+
+// What the policies name.
+var targetSettings = toObject(filter(concat(givenPlans, givenContainers), each => !empty(each.?setting ?? '')), each => each.setting, each => each.id)
+var namespaceSettings = toObject(concat(givenNamespaces, givenHubs), each => '${each.connection}__fullyQualifiedNamespace', each => '${split(each.id, '/')[8]}.servicebus.windows.net')
+var blobSettings = toObject(givenAccounts, each => '${each.connection}__blobServiceUri', each => 'https://${split(each.id, '/')[8]}.blob.${environment().suffixes.storage}/')
+var queueSettings = toObject(givenAccounts, each => '${each.connection}__queueServiceUri', each => 'https://${split(each.id, '/')[8]}.queue.${environment().suffixes.storage}/')
+var tableSettings = toObject(givenAccounts, each => '${each.connection}__tableServiceUri', each => 'https://${split(each.id, '/')[8]}.table.${environment().suffixes.storage}/')
+var sourceConnections = map(concat(givenNamespaces, givenHubs, givenAccounts), each => each.connection)
+
+// -- network ----------------------------------------------------------------------------------------------------------
+
+var madeNetworkId = '${subscription().id}/resourceGroups/${groupName}/providers/Microsoft.Network/virtualNetworks/vnet-tidemark-${token}'
+var madeSubnets = privateNetwork ? '${madeNetworkId}/subnets/' : ''
+var subnets = {
+  app: empty(appSubnetId) && privateNetwork ? '${madeSubnets}app' : appSubnetId
+  consumer: empty(consumerSubnetId) && privateNetwork ? '${madeSubnets}consumer' : consumerSubnetId
+  endpoints: empty(endpointSubnetId) && privateNetwork ? '${madeSubnets}endpoints' : endpointSubnetId
+}
+var privateStorage = !empty(subnets.endpoints)
+var storageEndpoints = map(['blob', 'queue', 'table'], service => {
+  name: 'storage-${service}'
+  id: '${subscription().id}/resourceGroups/${groupName}/providers/Microsoft.Storage/storageAccounts/sttidemark${token}'
+  group: service
+  zone: 'privatelink.${service}.${environment().suffixes.storage}'
+})
+var givenEndpoints = map(furtherEndpoints, each => {
+  name: '${last(split(each.id, '/'))}-${toLower(each.group)}'
+  id: each.id
+  group: each.group
+  zone: each.zone
+})
+var appEndpoints = privateApp ? [
+  {
+    name: 'app'
+    id: '${subscription().id}/resourceGroups/${groupName}/providers/Microsoft.Web/sites/func-tidemark-${token}'
+    group: 'sites'
+    zone: 'privatelink.azurewebsites.net'
+  }
+] : []
+
+// -- what is made -----------------------------------------------------------------------------------------------------
 
 resource group 'Microsoft.Resources/resourceGroups@2024-03-01' = {
   name: groupName
@@ -200,6 +351,7 @@ module storage './app/storage.bicep' = {
     deploymentContainerName: 'app-package'
     location: location
     tags: tags
+    closed: privateStorage
   }
 }
 
@@ -224,53 +376,134 @@ module operatorRoles './app/rbac-operator.bicep' = if (!empty(operatorPrincipalI
   }
 }
 
-module planRoles './app/rbac-plan.bicep' = if (assignTargetRoles) {
-  name: 'tidemark-plan-roles-${token}'
-  scope: resourceGroup(plan[2], plan[4])
+module ownRoles './app/custom-roles.bicep' = if (assignTargetRoles && customRoles) {
+  name: 'tidemark-custom-roles-${token}'
   params: {
-    planName: plan[8]
-    principalId: identity.outputs.principalId
+    ids: ourRoles
+    suffix: token
+    assignableScopes: roleSubscriptions
   }
 }
 
-module serviceBusRoles './app/rbac-service-bus.bicep' = if (assignTargetRoles) {
-  name: 'tidemark-service-bus-roles-${token}'
-  scope: resourceGroup(serviceBus[2], serviceBus[4])
+module planRoles './app/rbac-plan.bicep' = [for id in planIds: {
+  name: 'tidemark-plan-${uniqueString(token, id)}'
+  scope: resourceGroup(split(id, '/')[2], split(id, '/')[4])
   params: {
-    namespaceName: serviceBus[8]
+    planName: split(id, '/')[8]
+    roleId: roleIds.plan
     principalId: identity.outputs.principalId
+  }
+  dependsOn: [
+    ownRoles
+  ]
+}]
+
+module planGroupRoles './app/rbac-plan-group.bicep' = [for id in planGroups: {
+  name: 'tidemark-plan-group-${uniqueString(token, id)}'
+  scope: resourceGroup(split(id, '/')[2], split(id, '/')[4])
+  params: {
+    roleId: roleIds.autoscale
+    principalId: identity.outputs.principalId
+  }
+  dependsOn: [
+    ownRoles
+  ]
+}]
+
+module serviceBusRoles './app/rbac-service-bus.bicep' = [for id in namespaceIds: {
+  name: 'tidemark-service-bus-${uniqueString(token, id)}'
+  scope: resourceGroup(split(id, '/')[2], split(id, '/')[4])
+  params: {
+    namespaceName: split(id, '/')[8]
+    roleId: roleIds.serviceBus
+    principalId: identity.outputs.principalId
+  }
+  dependsOn: [
+    ownRoles
+  ]
+}]
+
+module eventHubRoles './app/rbac-event-hub.bicep' = [for id in hubIds: {
+  name: 'tidemark-event-hub-${uniqueString(token, id)}'
+  scope: resourceGroup(split(id, '/')[2], split(id, '/')[4])
+  params: {
+    namespaceName: split(id, '/')[8]
+    hubName: split(id, '/')[10]
+    principalId: identity.outputs.principalId
+  }
+}]
+
+module accountRoles './app/rbac-storage-account.bicep' = [for grant in accountGrants: {
+  name: 'tidemark-storage-${uniqueString(token, grant)}'
+  scope: resourceGroup(split(grant, '/')[2], split(grant, '/')[4])
+  params: {
+    accountName: split(split(grant, '|')[0], '/')[8]
+    what: split(grant, '|')[1]
+    principalId: identity.outputs.principalId
+  }
+}]
+
+module cosmosRoles './app/rbac-cosmos.bicep' = [for id in consumerContainers: {
+  name: 'tidemark-cosmos-${uniqueString(token, id)}'
+  scope: resourceGroup(split(id, '/')[2], split(id, '/')[4])
+  params: {
+    accountName: split(id, '/')[8]
+    databaseName: split(id, '/')[10]
+    containerName: split(id, '/')[12]
+    principalId: identity.outputs.principalId
+  }
+}]
+
+module throughputRoles './app/rbac-cosmos-throughput.bicep' = [for id in cosmosAccountIds: {
+  name: 'tidemark-throughput-${uniqueString(token, id)}'
+  scope: resourceGroup(split(id, '/')[2], split(id, '/')[4])
+  params: {
+    accountName: split(id, '/')[8]
+    roleId: roleIds.throughput
+    principalId: identity.outputs.principalId
+  }
+  dependsOn: [
+    ownRoles
+  ]
+}]
+
+module registryRoles './app/rbac-registry.bicep' = [for id in registryIds: {
+  name: 'tidemark-registry-${uniqueString(token, id)}'
+  scope: resourceGroup(split(id, '/')[2], split(id, '/')[4])
+  params: {
+    registryName: split(id, '/')[8]
+    principalId: identity.outputs.principalId
+  }
+}]
+
+module network './app/network.bicep' = if (privateNetwork) {
+  name: 'network'
+  scope: group
+  params: {
+    name: 'vnet-tidemark-${token}'
+    location: location
+    tags: tags
+    addressPrefix: networkAddressPrefix
+    appDelegation: hostingPlan == 'FlexConsumption' ? 'Microsoft.App/environments' : 'Microsoft.Web/serverFarms'
   }
 }
 
-module eventHubRoles './app/rbac-event-hub.bicep' = if (assignTargetRoles && !empty(eventHubId)) {
-  name: 'tidemark-event-hub-roles-${token}'
-  scope: resourceGroup(eventHub[2], eventHub[4])
+// Before the app, which opens its storage when it starts.
+module endpoints './app/private-endpoints.bicep' = if (privateStorage) {
+  name: 'private-endpoints'
+  scope: group
   params: {
-    namespaceName: eventHub[8]
-    hubName: eventHub[10]
-    principalId: identity.outputs.principalId
+    endpoints: concat(storageEndpoints, givenEndpoints)
+    subnetId: subnets.endpoints
+    makeZones: privateDnsZones
+    token: token
+    location: location
+    tags: tags
   }
-}
-
-module cosmosRoles './app/rbac-cosmos.bicep' = if (assignTargetRoles && !empty(cosmosContainerId)) {
-  name: 'tidemark-cosmos-roles-${token}'
-  scope: resourceGroup(cosmos[2], cosmos[4])
-  params: {
-    accountName: cosmos[8]
-    databaseName: cosmos[10]
-    containerName: cosmos[12]
-    scaleThroughput: scaleCosmosThroughput
-    principalId: identity.outputs.principalId
-  }
-}
-
-module registryRoles './app/rbac-registry.bicep' = if (assignTargetRoles && !empty(consumerImage)) {
-  name: 'tidemark-registry-roles-${token}'
-  scope: resourceGroup(registry[2], registry[4])
-  params: {
-    registryName: registry[8]
-    principalId: identity.outputs.principalId
-  }
+  dependsOn: [
+    network
+    storage
+  ]
 }
 
 module functions './app/functions.bicep' = {
@@ -281,26 +514,50 @@ module functions './app/functions.bicep' = {
     planName: 'plan-tidemark-${token}'
     location: location
     tags: tags
+    hostingPlan: hostingPlan
+    planSku: planSku
+    planInstances: planInstances
+    elasticInstanceLimit: elasticInstanceLimit
     pythonVersion: pythonVersion
     alwaysReady: alwaysReady
     instanceMemoryMB: instanceMemoryMB
     maximumInstanceCount: maximumInstanceCount
+    subnetId: subnets.app
+    openToInternet: !privateApp
     storageAccountName: storage.outputs.name
     deploymentContainerName: storage.outputs.deploymentContainerName
     applicationInsightsName: monitoring.outputs.applicationInsightsName
     identityId: identity.outputs.id
     identityClientId: identity.outputs.clientId
-    ordersPlanId: ordersPlanId
-    ordersServiceBusNamespaceName: serviceBus[8]
     collectSchedule: collectSchedule
     verifySchedule: verifySchedule
     scalingLogRetention: scalingLogRetention
     consumerHosting: consumerHosting
-    furtherSettings: furtherSettings
+    connections: union(sourceConnections, consumerConnections)
+    // What is given by name wins.
+    furtherSettings: union(targetSettings, namespaceSettings, blobSettings, queueSettings, tableSettings, consumerSettings, additionalAppSettings)
   }
   // The host opens its storage when it starts, and gives up for a while when it may not.
   dependsOn: [
     roles
+    network
+    endpoints
+  ]
+}
+
+module appEndpoint './app/private-endpoints.bicep' = if (privateApp) {
+  name: 'private-endpoint-of-app'
+  scope: group
+  params: {
+    endpoints: appEndpoints
+    subnetId: subnets.endpoints
+    makeZones: privateDnsZones
+    token: token
+    location: location
+    tags: tags
+  }
+  dependsOn: [
+    functions
   ]
 }
 
@@ -317,12 +574,14 @@ module consumerApp './app/consumer-app.bicep' = if (!empty(consumerImage)) {
     instances: consumerInstances
     processes: consumerProcesses
     shutdown: consumerShutdown
+    subnetId: subnets.consumer
     storageAccountName: storage.outputs.name
     workspaceName: monitoring.outputs.workspaceName
     applicationInsightsName: monitoring.outputs.applicationInsightsName
     identityId: identity.outputs.id
     identityClientId: identity.outputs.clientId
-    settings: furtherSettings
+    connections: consumerConnections
+    settings: union(consumerSettings, additionalAppSettings)
   }
   // Without the right to pull there is no instance, and a consumer that may not read ends with an error.
   dependsOn: [
@@ -330,6 +589,8 @@ module consumerApp './app/consumer-app.bicep' = if (!empty(consumerImage)) {
     eventHubRoles
     cosmosRoles
     registryRoles
+    network
+    endpoints
   ]
 }
 

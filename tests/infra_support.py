@@ -1,7 +1,8 @@
-"""The templates in infra/ as parsed trees, what their settings come to, and what the documents say of them."""
+"""The templates in infra/: as trees, and deployed on paper with the parameters that azd would pass."""
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -9,20 +10,21 @@ from typing import Any
 
 from pycep import BicepParser
 
-from tests.bicep import path_of
+from tests.bicep_language import Deployment, Placed, expand, read
+from tests.bicep_language.functions import typed
 
 ROOT = Path(__file__).resolve().parents[1]
 INFRA = ROOT / "infra"
 FILES = sorted(INFRA.rglob("*.bicep"))
 TEXTS = {path.relative_to(INFRA).as_posix(): path.read_text(encoding="utf-8") for path in FILES}
 TREES = {name: BicepParser().parse(text=text) for name, text in TEXTS.items()}
+TEMPLATES = {name: read(text) for name, text in TEXTS.items()}
 MAIN = TREES["main.bicep"]
-APP = TREES["app/functions.bicep"]
-SITE = APP["resources"]["site"]["config"]
-PROCESS = TREES["app/consumer-app.bicep"]
-CONTAINER_APP = PROCESS["resources"]["consumer"]["config"]
 SETTINGS = (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
 DEPLOYING = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+PARAMETERS: dict[str, dict[str, Any]] = json.loads(
+    (INFRA / "main.parameters.json").read_text(encoding="utf-8")
+)["parameters"]
 
 ROLES = {
     "b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
@@ -42,118 +44,198 @@ ROLES = {
     "7f951dda-4ed3-4680-a7ca-43fe172d538d": "AcrPull",
 }
 
-# Refused by Flex Consumption: https://learn.microsoft.com/azure/azure-functions/functions-app-settings
-NOT_ON_FLEX = {
-    *("ENABLE_ORYX_BUILD", "FUNCTIONS_EXTENSION_VERSION", "FUNCTIONS_MAX_HTTP_CONCURRENCY"),
-    *("FUNCTIONS_WORKER_DYNAMIC_CONCURRENCY_ENABLED", "FUNCTIONS_WORKER_PROCESS_COUNT"),
-    *("FUNCTIONS_WORKER_RUNTIME", "FUNCTIONS_WORKER_RUNTIME_VERSION"),
-    *("SCM_DO_BUILD_DURING_DEPLOYMENT", "WEBSITE_CONTENTAZUREFILECONNECTIONSTRING"),
-    *("WEBSITE_CONTENTOVERVNET", "WEBSITE_CONTENTSHARE", "WEBSITE_DNS_SERVER"),
-    *("WEBSITE_MAX_DYNAMIC_APPLICATION_SCALE_OUT", "WEBSITE_NODE_DEFAULT_VERSION"),
-    *("WEBSITE_RUN_FROM_PACKAGE", "WEBSITE_SKIP_CONTENTSHARE_VALIDATION", "WEBSITE_VNET_ROUTE_ALL"),
+# -- deployments on paper -----------------------------------------------------------------------------
+
+SUBSCRIPTION = "00000000-0000-0000-0000-00000000000a"
+ELSEWHERE = "00000000-0000-0000-0000-00000000000b"
+
+
+def resource_id(group: str, kind: str, *names: str, subscription: str = SUBSCRIPTION) -> str:
+    return f"/subscriptions/{subscription}/resourceGroups/{group}/providers/{typed(kind, names)}"
+
+
+PLAN = resource_id("rg-web", "Microsoft.Web/serverfarms", "plan-orders")
+NAMESPACE = resource_id("rg-bus", "Microsoft.ServiceBus/namespaces", "sb-orders")
+HUB = resource_id("rg-data", "Microsoft.EventHub/namespaces/eventhubs", "evhns-flights", "flights")
+CONTAINER = resource_id(
+    "rg-data",
+    "Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers",
+    *("cosmos-flights", "airport", "Departures"),
+)
+REGISTRY = resource_id("rg-images", "Microsoft.ContainerRegistry/registries", "acrimages")
+SUBNETS = resource_id("rg-net", "Microsoft.Network/virtualNetworks", "vnet") + "/subnets/"
+OPERATOR = "22222222-2222-2222-2222-222222222222"
+
+VARIABLES = {
+    "AZURE_ENV_NAME": "prod",
+    "AZURE_LOCATION": "westeurope",
+    "ORDERS_PLAN_ID": PLAN,
+    "ORDERS_SERVICE_BUS_ID": NAMESPACE,
+}
+CONSUMER = {"EVENT_HUB_ID": HUB, "COSMOS_CONTAINER_ID": CONTAINER}
+PROCESSES = {"TIDEMARK_CONSUMER_IMAGE": "tidemark-consumer:1", "TIDEMARK_CONSUMER_REGISTRY_ID": REGISTRY}
+
+
+def parameters(variables: dict[str, str], **given: Any) -> dict[str, Any]:
+    """What azd makes of infra/main.parameters.json with these variables in its environment; `given` are edits of the file.
+
+    Empty values without a default are left out, so that the template's own default holds.
+    """
+    known = VARIABLES | variables
+    names = {name: entry["value"] for name, entry in PARAMETERS.items()} | given
+    found = {name: _substituted(value, known) for name, value in names.items()}
+    return {name: _typed(name, value) for name, value in found.items()}
+
+
+def _substituted(value: Any, known: dict[str, str]) -> Any:
+    if isinstance(value, str):
+        return re.sub(r"\$\{(\w+)(?:=([^}]*))?\}", lambda found: known.get(found[1]) or found[2] or "", value)
+    if isinstance(value, list):
+        return [_substituted(item, known) for item in value]
+    if isinstance(value, dict):
+        return {key: _substituted(item, known) for key, item in value.items()}
+    return value
+
+
+def _typed(name: str, value: Any) -> Any:
+    kind = TEMPLATES["main.bicep"].parameters[name].type.name
+    return json.loads(value) if kind in {"bool", "int"} and isinstance(value, str) else value
+
+
+def many_targets(number: int) -> dict[str, Any]:
+    """Arrays of so many targets and sources of each kind, in groups and subscriptions by turns."""
+
+    def place(index: int, kind: str, *names: str) -> str:
+        subscription = (SUBSCRIPTION, ELSEWHERE)[index % 2]
+        return resource_id(f"rg-{index % 7}", kind, *names, subscription=subscription)
+
+    numbers = range(number)
+    return {
+        "plans": [
+            {"setting": f"PLAN_{n}", "id": place(n, "Microsoft.Web/serverfarms", f"plan-{n}")}
+            for n in numbers
+        ],
+        "serviceBusNamespaces": [
+            {"connection": f"Bus{n}", "id": place(n, "Microsoft.ServiceBus/namespaces", f"sb-{n}")}
+            for n in numbers
+        ],
+        "eventHubs": [
+            {
+                "connection": f"Hub{n}",
+                "id": place(n, "Microsoft.EventHub/namespaces/eventhubs", f"hubs-{n}", f"hub-{n}"),
+            }
+            for n in numbers
+        ],
+        "storageAccounts": [
+            {
+                "connection": f"Store{n}",
+                "id": place(n, "Microsoft.Storage/storageAccounts", f"store{n}"),
+                "reads": ["queues", "blobs", "tables"][: 1 + n % 3],
+            }
+            for n in numbers
+        ],
+        "cosmosContainers": [
+            {
+                "setting": f"CONTAINER_{n}",
+                "id": place(
+                    n,
+                    "Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers",
+                    *(f"cosmos-{n}", "db", f"c-{n}"),
+                ),
+            }
+            for n in numbers
+        ],
+    }
+
+
+_EVERYTHING = {
+    **CONSUMER,
+    **PROCESSES,
+    "TIDEMARK_OPERATOR_ID": OPERATOR,
+    "TIDEMARK_SCALE_COSMOS_THROUGHPUT": "true",
+    "TIDEMARK_CONSUMER_HOSTING": "trigger",
+    "TIDEMARK_ALWAYS_READY": "true",
+}
+_PREMIUM = {"TIDEMARK_HOSTING_PLAN": "ElasticPremium"}
+_DEDICATED = {"TIDEMARK_HOSTING_PLAN": "Dedicated"}
+_PRIVATE = {"TIDEMARK_PRIVATE_NETWORK": "true"}
+_SUBNETS = {
+    "TIDEMARK_APP_SUBNET_ID": f"{SUBNETS}app",
+    "TIDEMARK_CONSUMER_SUBNET_ID": f"{SUBNETS}consumer",
+    "TIDEMARK_ENDPOINT_SUBNET_ID": f"{SUBNETS}endpoints",
+}
+_BUS_ENDPOINT = {"id": NAMESPACE, "group": "namespace", "zone": "privatelink.servicebus.windows.net"}
+
+# The deployments that the tests look at: by name, with the variables of azd and the edits of the parameter file.
+WORLDS: dict[str, dict[str, Any]] = {
+    "as it comes": parameters({}),
+    "nothing to scale yet": parameters({"ORDERS_PLAN_ID": "", "ORDERS_SERVICE_BUS_ID": ""}),
+    "with the consumer in slices": parameters({**CONSUMER, "TIDEMARK_CONSUMER_HOSTING": "slices"}),
+    "everything": parameters(_EVERYTHING),
+    "an operator who orders": parameters(
+        {"TIDEMARK_OPERATOR_ID": OPERATOR, "TIDEMARK_OPERATOR_MAY_ORDER": "true"}
+    ),
+    "roles given by somebody else": parameters({**_EVERYTHING, "TIDEMARK_ASSIGN_TARGET_ROLES": "false"}),
+    "built-in roles": parameters({**_EVERYTHING, "TIDEMARK_CUSTOM_ROLES": "false"}),
+    "data owner all the same": parameters({"TIDEMARK_SERVICE_BUS_DATA_OWNER": "true"}),
+    "many targets": parameters({}, **many_targets(40)),
+    "one target named twice": parameters(
+        {},
+        plans=[
+            {"setting": "A", "id": PLAN},
+            {"setting": "B", "id": PLAN.upper().replace("/SUBSCRIPTIONS/", "/subscriptions/")},
+        ],
+    ),
+    "elastic premium": parameters({**_EVERYTHING, **_PREMIUM}),
+    "elastic premium, bigger": parameters(
+        {**_PREMIUM, "TIDEMARK_PLAN_SKU": "EP3"}, planInstances=3, elasticInstanceLimit=20
+    ),
+    "dedicated": parameters({**_EVERYTHING, **_DEDICATED}),
+    "dedicated, bigger": parameters({**_DEDICATED, "TIDEMARK_PLAN_SKU": "P1v3"}, planInstances=2),
+    "private network": parameters(
+        {**_EVERYTHING, **_PRIVATE, "TIDEMARK_PRIVATE_APP": "true"}, furtherEndpoints=[_BUS_ENDPOINT]
+    ),
+    "private network, elastic premium": parameters({**_PREMIUM, **_PRIVATE}),
+    "private network, dedicated": parameters({**_DEDICATED, **_PRIVATE}),
+    "subnets that exist": parameters(
+        {**_EVERYTHING, **_SUBNETS, "TIDEMARK_PRIVATE_DNS_ZONES": "false", "TIDEMARK_PRIVATE_APP": "true"}
+    ),
 }
 
-# Refused by Flex Consumption in siteConfig, with error 51021 of Resource Manager ("site configuration properties ... for
-# Flex Consumption sites is invalid"), and what says the same there. In whose deployments each was named:
-# azure-pipelines-tasks 21032 (1), azure-cli 31414 (2), azure-functions-host 10643 (3), and
-# terraform-azurerm-avm-res-web-site 345 (4), all on GitHub.
-NOT_IN_SITE_CONFIG = {
-    "alwaysOn": "scaleAndConcurrency.alwaysReady",  # 4
-    "ftpsState": "publishing by user name and password is off, for FTP too",  # 1, 2
-    "functionAppScaleLimit": "scaleAndConcurrency.maximumInstanceCount",  # 3
-    "functionsRuntimeScaleMonitoringEnabled": "the platform's own",  # 1, 2
-    "linuxFxVersion": "runtime",  # 4
-    "minimumElasticInstanceCount": "scaleAndConcurrency.alwaysReady",  # 4
-    "netFrameworkVersion": "runtime",  # 1, 2
-    "numberOfWorkers": "the platform's own",  # 4
-    "preWarmedInstanceCount": "scaleAndConcurrency.alwaysReady",  # 2
-    "pythonVersion": "runtime",  # as linuxFxVersion
-    "use32BitWorkerProcess": "the platform's own",  # 1, 2
-    "windowsFxVersion": "runtime",  # 4
-}
 
-VALUES = {
-    "storage.properties.primaryEndpoints.blob": "https://sttidemark.blob.core.windows.net/",
-    "storage.properties.primaryEndpoints.queue": "https://sttidemark.queue.core.windows.net/",
-    "storage.properties.primaryEndpoints.table": "https://sttidemark.table.core.windows.net/",
-    "applicationInsights.properties.ConnectionString": "InstrumentationKey=0;IngestionEndpoint=https://in/",
-    "environment.resourceManager": "https://management.azure.com/",
-    "identityClientId": "11111111-2222-3333-4444-555555555555",
-    "ordersPlanId": "/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/rg-web/providers/Microsoft.Web/serverfarms/plan-orders",
-    "ordersServiceBusNamespaceName": "sb-orders",
-    "collectSchedule": "0 * * * * *",
-    "verifySchedule": "30 * * * * *",
-    "scalingLogRetention": "30d",
-    "identity.outputs.clientId": "11111111-2222-3333-4444-555555555555",
-    "eventHub[8]": "evhns-flights",
-    "eventHub[10]": "flights",
-    "eventHubConsumerGroup": "tidemark",
-    "cosmos[8]": "cosmos-flights",
-    "cosmos[10]": "airport",
-    "cosmos[12]": "departures",
-    "consumerHosting": "slices",
-    "consumeSchedule": "0 * * * * *",
-    "consumerShutdown": "25",
-    "maximumInstanceCount": "40",
-}
+@functools.cache
+def deployed(world: str) -> Deployment:
+    return expand(INFRA / "main.bicep", WORLDS[world], subscription=SUBSCRIPTION)
 
 
-def value_of(node: Any) -> str:
-    """What an app setting's expression gives; the parser does not tell names from texts."""
-    if isinstance(node, dict):
-        return VALUES[path_of(node)]
-    return VALUES.get(node) or re.sub(r"\$\{([^}]+)\}", lambda found: VALUES[found.group(1)], node)
-
-
-def settings_of_variable(tree: dict[str, Any], variable: str) -> dict[str, str]:
-    return {name: value_of(node) for name, node in tree["variables"][variable]["value"].items()}
-
-
-def consumer_settings() -> dict[str, str]:
-    """Those that app and process share, with a hub and a container given."""
-    found: dict[str, str] = {}
-    for variable in ("hostingSettings", "eventHubSettings", "cosmosSettings"):
-        found |= settings_of_variable(MAIN, variable)
+def only(world: str, kind: str) -> Placed:
+    (found,) = deployed(world).of_type(kind)
     return found
 
 
-def settings() -> dict[str, str]:
+def settings(world: str = "with the consumer in slices") -> dict[str, str]:
     """The app's."""
-    return settings_of_variable(APP, "settings") | consumer_settings()
+    (found,) = [
+        each
+        for each in deployed(world).of_type("Microsoft.Web/sites/config")
+        if each.name.endswith("/appsettings")
+    ]
+    return found.properties
 
 
-def environment() -> dict[str, str]:
+def environment(world: str = "everything") -> dict[str, str]:
     """The process's."""
-    parts = CONTAINER_APP["properties"]["template"]["containers"][0]["env"]["function"]["parameters"]
-    assert parts["arg_1"] == "given"
-    return consumer_settings() | {entry["name"]: value_of(entry["value"]) for entry in parts["arg_2"]}
-
-
-def arguments(module: str) -> dict[str, Any]:
-    config = MAIN["modules"][module]["config"]
-    found: dict[str, Any] = config.get("config", config)["params"]
-    return found
+    (container,) = only(world, "Microsoft.App/containerApps").properties["template"]["containers"]
+    return {entry["name"]: entry["value"] for entry in container["env"]}
 
 
 def target(module: str) -> str:
-    return (INFRA / MAIN["modules"][module]["detail"]["path"]).resolve().relative_to(INFRA).as_posix()
+    path = TEMPLATES["main.bicep"].modules[module].path
+    assert path is not None
+    return (INFRA / path).resolve().relative_to(INFRA).as_posix()
 
 
-def empty(node: Any) -> str:
-    """The name in `empty(name)`."""
-    name: str = node["function"]["parameters"]["item_to_test"]
-    return name
-
-
-def not_empty(name: str) -> dict[str, Any]:
-    """The tree of `!empty(name)`."""
-    test = {"function": {"type": "empty", "parameters": {"item_to_test": name}}}
-    return {"operator": {"type": "not", "operands": {"bool_value": test}}}
-
-
-def union_of(node: Any) -> list[Any]:
-    assert node["function"]["type"] == "union"
-    return list(node["function"]["parameters"].values())
+# -- documents ----------------------------------------------------------------------------------------
 
 
 def documented_settings(heading: str, *, required: bool = False) -> set[str]:

@@ -43,14 +43,22 @@ param identityId string
 @description('Client id of the user-assigned identity.')
 param identityClientId string
 
+@description('Names of the connections that the identity signs in to.')
+param connections array
+
 @description('The settings of the consumer by name.')
 param settings object
+
+@description('Id of the subnet that it calls from; empty for the internet.')
+param subnetId string
 
 // After CONSUMER_SHUTDOWN a process has 5 s for its last telemetry, and the parent kills it 10 s after; the rest is
 // margin. The platform then sends SIGKILL, which costs no record but some writes done twice.
 var grace = shutdown + 20
 
-var given = [for setting in items(settings): {
+var credentials = toObject(connections, name => '${name}__credential', name => 'managedidentity')
+var clientIds = toObject(connections, name => '${name}__clientId', name => identityClientId)
+var given = [for setting in items(union(credentials, clientIds, settings)): {
   name: setting.key
   value: setting.value
 }]
@@ -71,7 +79,7 @@ resource containerEnvironment 'Microsoft.App/managedEnvironments@2024-03-01' = {
   name: environmentName
   location: location
   tags: tags
-  properties: {
+  properties: union({
     // Not log-analytics, which takes the workspace's key.
     appLogsConfiguration: {
       destination: 'azure-monitor'
@@ -82,7 +90,12 @@ resource containerEnvironment 'Microsoft.App/managedEnvironments@2024-03-01' = {
         workloadProfileType: 'Consumption'
       }
     ]
-  }
+  }, empty(subnetId) ? {} : {
+    vnetConfiguration: {
+      infrastructureSubnetId: subnetId
+      internal: true // nothing listens
+    }
+  })
 }
 
 resource logs 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {

@@ -1,7 +1,7 @@
-// The function app on a Flex Consumption plan, with every app setting. What a runtime setting says elsewhere
+// The function app and its plan, with every app setting. What the settings of the runtime say elsewhere
 // (FUNCTIONS_WORKER_RUNTIME, FUNCTIONS_EXTENSION_VERSION, WEBSITE_RUN_FROM_PACKAGE, ...) Flex Consumption takes
 // from functionAppConfig; it refuses the settings, and what siteConfig says of them elsewhere (linuxFxVersion, alwaysOn,
-// ftpsState, ...), with error 51021.
+// ftpsState, ...), with error 51021. So each kind of plan has a table of its own below.
 
 @description('Name of the function app.')
 param name string
@@ -14,6 +14,24 @@ param location string
 
 @description('Tags of all resources.')
 param tags object
+
+@description('Kind of the plan: FlexConsumption, ElasticPremium or Dedicated.')
+param hostingPlan string
+
+@description('Size of an instance of the plan; empty for the default of its kind.')
+param planSku string
+
+@description('Elastic Premium: instances that always run. Dedicated: instances.')
+param planInstances int
+
+@description('Elastic Premium: most instances.')
+param elasticInstanceLimit int
+
+@description('Id of the subnet that the app calls from; empty for the internet.')
+param subnetId string
+
+@description('Whether the app answers calls from the internet.')
+param openToInternet bool
 
 @description('Python of the app, such as 3.11.')
 param pythonVersion string
@@ -33,12 +51,6 @@ param identityId string
 @description('Client id of the user-assigned identity.')
 param identityClientId string
 
-@description('Full resource id of the App Service Plan to scale.')
-param ordersPlanId string
-
-@description('Name of the Service Bus namespace of the connection OrdersServiceBus.')
-param ordersServiceBusNamespaceName string
-
 @description('When backlogs are read: NCRONTAB with seconds, in UTC.')
 param collectSchedule string
 
@@ -47,6 +59,9 @@ param verifySchedule string
 
 @description('How long decisions are kept, such as 30d.')
 param scalingLogRetention string
+
+@description('Names of the connections that the identity signs in to.')
+param connections array
 
 @description('Further app settings by name, those of the consumer among them; they win over those below.')
 param furtherSettings object
@@ -105,12 +120,114 @@ var settings = {
   COLLECT_SCHEDULE: collectSchedule
   VERIFY_SCHEDULE: verifySchedule
   SCALING_LOG_RETENTION: scalingLogRetention
+}
 
-  // What tidemark.toml names.
-  ORDERS_PLAN_ID: ordersPlanId
-  OrdersServiceBus__fullyQualifiedNamespace: '${ordersServiceBusNamespaceName}.servicebus.windows.net'
-  OrdersServiceBus__credential: 'managedidentity'
-  OrdersServiceBus__clientId: identityClientId
+// Every connection is by the one identity.
+var credentials = toObject(connections, name => '${name}__credential', name => 'managedidentity')
+var clientIds = toObject(connections, name => '${name}__clientId', name => identityClientId)
+
+var runtime = {
+  FUNCTIONS_EXTENSION_VERSION: '~4'
+  FUNCTIONS_WORKER_RUNTIME: 'python'
+}
+var settingsOfPlan = {
+  FlexConsumption: {}
+  // Elsewhere the platform would keep the package in a file share, which is opened by a key. So it lies in the container
+  // that Flex Consumption has it in, is read by the identity, and has to hold its Python packages (docs/deploying.md).
+  ElasticPremium: union(runtime, {
+    WEBSITE_RUN_FROM_PACKAGE: '${storage.properties.primaryEndpoints.blob}${deploymentContainerName}/tidemark.zip'
+    WEBSITE_RUN_FROM_PACKAGE_BLOB_MI_RESOURCE_ID: identityId
+  })
+  Dedicated: union(runtime, {
+    ENABLE_ORYX_BUILD: 'true'
+    SCM_DO_BUILD_DURING_DEPLOYMENT: 'true'
+  })
+}
+
+var plans = {
+  FlexConsumption: {
+    kind: 'functionapp'
+    sku: {
+      name: 'FC1'
+      tier: 'FlexConsumption'
+    }
+    properties: {
+      reserved: true
+    }
+  }
+  ElasticPremium: {
+    kind: 'elastic'
+    sku: {
+      name: empty(planSku) ? 'EP1' : planSku
+      tier: 'ElasticPremium'
+      capacity: planInstances
+    }
+    properties: {
+      reserved: true
+      maximumElasticWorkerCount: max(elasticInstanceLimit, planInstances)
+    }
+  }
+  Dedicated: {
+    kind: 'linux'
+    sku: {
+      name: empty(planSku) ? 'P0v3' : planSku
+      capacity: planInstances
+    }
+    properties: {
+      reserved: true
+    }
+  }
+}
+
+var safety = {
+  minTlsVersion: '1.2'
+  scmMinTlsVersion: '1.2'
+  http20Enabled: true
+  cors: {
+    allowedOrigins: [
+      'https://portal.azure.com' // "Test/Run" in the portal calls the functions from the browser
+    ]
+  }
+}
+var elsewhere = {
+  linuxFxVersion: 'Python|${pythonVersion}'
+  ftpsState: 'Disabled'
+  vnetRouteAllEnabled: !empty(subnetId) // all calls through the network; Flex Consumption does so anyway
+}
+var siteConfigs = {
+  FlexConsumption: {}
+  ElasticPremium: union(elsewhere, {
+    minimumElasticInstanceCount: planInstances
+    functionAppScaleLimit: max(elasticInstanceLimit, planInstances)
+    functionsRuntimeScaleMonitoringEnabled: !empty(subnetId) // else nobody sees the queues of a closed account grow
+  })
+  Dedicated: union(elsewhere, {
+    alwaysOn: true // else timers stop when nobody calls
+  })
+}
+
+var flexConfig = {
+  functionAppConfig: {
+    deployment: {
+      storage: {
+        type: 'blobContainer'
+        value: '${storage.properties.primaryEndpoints.blob}${deploymentContainerName}'
+        authentication: {
+          type: 'UserAssignedIdentity'
+          userAssignedIdentityResourceId: identityId
+        }
+      }
+    }
+    scaleAndConcurrency: {
+      instanceMemoryMB: instanceMemoryMB
+      maximumInstanceCount: maximumInstanceCount
+      alwaysReady: alwaysReady ? warmFunctions : []
+    }
+    runtime: {
+      name: 'python'
+      version: pythonVersion
+    }
+  }
 }
 
 resource storage 'Microsoft.Storage/storageAccounts@2023-05-01' existing = {
@@ -125,14 +242,9 @@ resource plan 'Microsoft.Web/serverfarms@2024-04-01' = {
   name: planName
   location: location
   tags: tags
-  kind: 'functionapp'
-  sku: {
-    name: 'FC1'
-    tier: 'FlexConsumption'
-  }
-  properties: {
-    reserved: true
-  }
+  kind: plans[hostingPlan].kind
+  sku: plans[hostingPlan].sku
+  properties: plans[hostingPlan].properties
 }
 
 resource site 'Microsoft.Web/sites@2024-04-01' = {
@@ -148,42 +260,13 @@ resource site 'Microsoft.Web/sites@2024-04-01' = {
       '${identityId}': {}
     }
   }
-  properties: {
+  properties: union({
     serverFarmId: plan.id
     httpsOnly: true
-    publicNetworkAccess: 'Enabled'
-    functionAppConfig: {
-      deployment: {
-        storage: {
-          type: 'blobContainer'
-          value: '${storage.properties.primaryEndpoints.blob}${deploymentContainerName}'
-          authentication: {
-            type: 'UserAssignedIdentity'
-            userAssignedIdentityResourceId: identityId
-          }
-        }
-      }
-      scaleAndConcurrency: {
-        instanceMemoryMB: instanceMemoryMB
-        maximumInstanceCount: maximumInstanceCount
-        alwaysReady: alwaysReady ? warmFunctions : []
-      }
-      runtime: {
-        name: 'python'
-        version: pythonVersion
-      }
-    }
-    siteConfig: {
-      minTlsVersion: '1.2'
-      scmMinTlsVersion: '1.2'
-      http20Enabled: true
-      cors: {
-        allowedOrigins: [
-          'https://portal.azure.com' // "Test/Run" in the portal calls the functions from the browser
-        ]
-      }
-    }
-  }
+    publicNetworkAccess: openToInternet ? 'Enabled' : 'Disabled'
+    keyVaultReferenceIdentity: identityId
+    siteConfig: union(safety, siteConfigs[hostingPlan])
+  }, hostingPlan == 'FlexConsumption' ? flexConfig : {}, empty(subnetId) ? {} : { virtualNetworkSubnetId: subnetId })
 }
 
 // Publishing takes a token of Microsoft Entra ID; the publishing user name and password are refused. These and the app
@@ -210,7 +293,7 @@ resource noScmPassword 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@2
 resource appSettings 'Microsoft.Web/sites/config@2024-04-01' = {
   parent: site
   name: 'appsettings'
-  properties: union(settings, furtherSettings)
+  properties: union(settings, settingsOfPlan[hostingPlan], credentials, clientIds, furtherSettings)
   dependsOn: [
     noScmPassword
   ]

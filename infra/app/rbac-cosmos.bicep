@@ -9,14 +9,10 @@ param databaseName string
 @description('Name of the container.')
 param containerName string
 
-@description('Whether throughput is set, too.')
-param scaleThroughput bool
-
 @description('Object id of the identity.')
 param principalId string
 
 var builtInDataContributor = '00000000-0000-0000-0000-000000000002'
-var cosmosDbOperator = '230815da-be43-4aae-9cb4-875f7bd000aa'
 
 resource account 'Microsoft.DocumentDB/databaseAccounts@2024-05-15' existing = {
   name: accountName
@@ -65,17 +61,4 @@ resource onContainer 'Microsoft.DocumentDB/databaseAccounts/sqlRoleAssignments@2
   dependsOn: [
     metadataOfAccount
   ]
-}
-
-// The built-in role that may write throughput. It also manages databases and the account itself, but reads no data
-// and no keys.
-resource onAccount 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (scaleThroughput) {
-  name: guid(account.id, principalId, cosmosDbOperator)
-  scope: account
-  properties: {
-    roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', cosmosDbOperator)
-    principalId: principalId
-    principalType: 'ServicePrincipal'
-    description: 'Tidemark: read and set throughput'
-  }
 }

@@ -1,4 +1,4 @@
-// The identity's role on the event hub it reads. Deployed to the resource group of that hub's namespace.
+// The identity's role on an event hub that it reads. Deployed to the resource group of that hub's namespace.
 
 @description('Name of the Event Hubs namespace.')
 param namespaceName string

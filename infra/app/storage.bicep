@@ -16,6 +16,9 @@ param location string
 @description('Tags of all resources.')
 param tags object
 
+@description('Whether it is reached through private endpoints only.')
+param closed bool
+
 resource account 'Microsoft.Storage/storageAccounts@2023-05-01' = {
   name: name
   location: location
@@ -32,9 +35,9 @@ resource account 'Microsoft.Storage/storageAccounts@2023-05-01' = {
     minimumTlsVersion: 'TLS1_2'
     supportsHttpsTrafficOnly: true
     // Without a virtual network the app reaches its storage through the public endpoint, by identity.
-    publicNetworkAccess: 'Enabled'
+    publicNetworkAccess: closed ? 'Disabled' : 'Enabled'
     networkAcls: {
-      defaultAction: 'Allow'
+      defaultAction: closed ? 'Deny' : 'Allow'
       bypass: 'AzureServices'
     }
   }

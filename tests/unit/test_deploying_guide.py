@@ -8,17 +8,17 @@ import tomllib
 
 from tests.infra_support import (
     DEPLOYING,
-    INFRA,
-    MAIN,
-    NOT_ON_FLEX,
+    PARAMETERS,
     ROOT,
+    TEMPLATES,
+    WORLDS,
     documented_settings,
     settings,
 )
 
 
 def test_the_parameters_are_documented_with_their_variables_and_defaults() -> None:
-    given = json.loads((INFRA / "main.parameters.json").read_text(encoding="utf-8"))["parameters"]
+    parameters = TEMPLATES["main.bicep"].parameters
     table = DEPLOYING.split("\n### Parameters\n")[1].split("\n#")[0]
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
@@ -29,25 +29,23 @@ def test_the_parameters_are_documented_with_their_variables_and_defaults() -> No
         name: (row[1].strip("`"), row[2]) for row in rows for name in re.findall(r"`(\w+)`", row[0])
     }
 
-    assert set(documented) == set(given) == set(MAIN["parameters"])
+    assert set(documented) == set(PARAMETERS) == set(parameters)
     for name, (variable, default) in documented.items():
-        found = re.fullmatch(r"\$\{(\w+)(?:=.*)?\}", str(given[name]["value"]))
-        assert variable == (found.group(1) if found else ""), name
-        declared = MAIN["parameters"][name]["default"]
-        if default.startswith("`") and declared not in ({}, ""):
+        found = re.findall(r"\$\{(\w+)", json.dumps(PARAMETERS[name]["value"]))
+        assert found == ([variable] if variable else []), name
+        declared = getattr(parameters[name].default, "value", None)
+        if default.startswith("`") and declared not in (None, ""):
             assert default.strip("`").lower() == str(declared).lower(), name
 
 
 def test_every_setting_and_variable_the_guide_names_exists() -> None:
     named = set(re.findall(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b", DEPLOYING))
-    parameters = (INFRA / "main.parameters.json").read_text(encoding="utf-8")
     known = {
         *documented_settings("Settings of the app"),
         *documented_settings("Settings of the consumer"),
-        *re.findall(r"\$\{(\w+)", parameters),
-        *MAIN["outputs"],
-        *settings(),
-        *NOT_ON_FLEX,
+        *re.findall(r"\$\{(\w+)", json.dumps(PARAMETERS)),
+        *TEMPLATES["main.bicep"].outputs,
+        *(name for world in WORLDS for name in settings(world)),
         *("INVOICES_PLAN_ID", "FLIGHTS_CONTAINER_ID"),  # examples of further settings
     }
 

@@ -1,7 +1,7 @@
-"""The templates in infra/, read as a parsed tree.
+"""The templates in infra/: what a compiler would say of them, and whether app, templates and documents agree.
 
-There is no Bicep compiler here. The parser checks syntax; the tests below check what a compiler would say
-about names, and what no compiler would: that app, templates and documents agree.
+There is no Bicep compiler here. The templates are read by a parser of our own and by pycep, and are deployed on paper
+(tests/bicep_language) with the parameters that azd would pass, for each of the deployments in tests/infra_support.py.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from packaging.specifiers import SpecifierSet
@@ -16,40 +18,32 @@ from packaging.specifiers import SpecifierSet
 from consumer.config import read_slice
 from foundation.azure import connections
 from foundation.durations import parse_duration
-from scaling.scalers.app_service.scaler import AppServicePlanScaler
-from scaling.scalers.arm import clients as arm
 from scaling.schedules import ncrontab
 from scaling.service.assembly import assemble
-from tests.bicep import calls, names
+from tests.bicep_language import Placed, Template
+from tests.bicep_language.evaluation import functions_called, names_in
+from tests.bicep_language.functions import functions_in
+from tests.bicep_language.nodes import Expression
+from tests.bicep_language.scopes import Scope
 from tests.infra_support import (
-    APP,
     DEPLOYING,
     FILES,
     INFRA,
-    MAIN,
-    NOT_IN_SITE_CONFIG,
-    NOT_ON_FLEX,
+    PARAMETERS,
     ROOT,
-    SITE,
+    SUBSCRIPTION,
+    TEMPLATES,
     TEXTS,
-    TREES,
-    VALUES,
-    arguments,
+    WORLDS,
+    deployed,
     documented_settings,
+    only,
     settings,
-    settings_of_variable,
     target,
-    timeout_of_functions,
 )
 
 every_file = pytest.mark.parametrize("name", sorted(TEXTS))
-every_module = pytest.mark.parametrize("module", sorted(MAIN["modules"]))
-
-# Functions of Bicep that the templates use, and `if`, which is written like one.
-FUNCTIONS = {
-    *("concat", "empty", "environment", "guid", "if", "items", "resourceGroup", "split", "string"),
-    *("subscription", "subscriptionResourceId", "toLower", "union", "uniqueString"),
-}
+every_world = pytest.mark.parametrize("world", sorted(WORLDS))
 
 # Settings a deployment does without: they have defaults, or are for other clouds and private authorities.
 OPTIONAL = {
@@ -67,63 +61,186 @@ LOCAL = {"FUNCTIONS_WORKER_RUNTIME", "IDENTITY_ENDPOINT", "IDENTITY_HEADER", "TI
 # -- what a compiler would say ------------------------------------------------------------------------
 
 
+def expressions(template: Template) -> Iterator[Expression]:
+    for declared in (*template.resources.values(), *template.modules.values()):
+        yield from (each for each in (declared.body, declared.condition) if each is not None)
+    for parameter in template.parameters.values():
+        yield from (each for given in parameter.decorators.values() for each in given)
+        if parameter.default is not None:
+            yield parameter.default
+    yield from template.variables.values()
+    yield from (output.value for output in template.outputs.values())
+
+
 @every_file
 def test_every_name_is_declared_and_every_parameter_and_variable_is_used(name: str) -> None:
-    declared, units, used = names(TEXTS[name])
+    template = TEMPLATES[name]
+    used = {found for each in expressions(template) for found in names_in(each)}
 
-    assert set() == used - declared
-    assert set() == units - used
+    assert set() == used - template.declared()
+    assert set() == {*template.parameters, *template.variables} - used
 
 
 @every_file
 def test_every_function_called_is_one_of_bicep(name: str) -> None:
-    assert calls(TEXTS[name]) <= FUNCTIONS
+    called = {found for each in expressions(TEMPLATES[name]) for found in functions_called(each)}
 
-
-def test_names_that_are_unknown_or_unused_are_found() -> None:
-    text = "param a string\nvar b = 'x${c}y${d}' // e\nresource f 'g' = [for h in a: {\n  name: h.i\n}]\n"
-
-    declared, units, used = names(text)
-
-    assert ({"a", "b", "f", "h"}, {"a", "b"}, {"a", "c", "d", "h"}) == (declared, units, used)
+    assert called <= set(functions_in(Scope(SUBSCRIPTION), INFRA))
 
 
 @every_file
 def test_every_parameter_and_output_is_described(name: str) -> None:
-    tree = TREES[name]
-    units = {**tree.get("parameters", {}), **tree.get("outputs", {})}
-
-    described = {
-        key for key, unit in units.items() if any(d["type"] == "description" for d in unit["decorators"])
+    template = TEMPLATES[name]
+    decorators = {
+        **{key: unit.decorators for key, unit in template.parameters.items()},
+        **{key: unit.decorators for key, unit in template.outputs.items()},
     }
 
-    assert set(units) == described
+    assert set(decorators) == {key for key, given in decorators.items() if "description" in given}
 
 
-def test_modules_are_files_of_this_repository() -> None:
-    assert {"local"} == {module["type"] for module in MAIN["modules"].values()}
-    assert set(TEXTS) == {"main.bicep"} | {target(module) for module in MAIN["modules"]}
+def test_modules_are_files_of_this_repository_and_no_file_is_left_over() -> None:
+    assert set(TEXTS) == {"main.bicep"} | {target(module) for module in TEMPLATES["main.bicep"].modules}
 
 
-@every_module
-def test_a_module_gets_the_parameters_it_declares(module: str) -> None:
-    declared = TREES[target(module)]["parameters"]
-    required = {name for name, parameter in declared.items() if parameter["default"] is None}
+def test_every_resource_and_module_is_deployed_in_one_of_the_deployments_looked_at() -> None:
+    placed = {(each.file, each.symbol) for world in WORLDS for each in deployed(world).resources}
+    existing = {(each.file, each.symbol) for world in WORLDS for each in deployed(world).existing}
+    declared = {
+        (name.rpartition("/")[2], symbol)
+        for name, template in TEMPLATES.items()
+        for symbol in template.resources
+    }
 
-    assert required <= set(arguments(module)) <= set(declared)
-
-
-def test_outputs_that_are_used_exist() -> None:
-    for module, output in re.findall(r"\b(\w+)\.outputs\.(\w+)", TEXTS["main.bicep"]):
-        assert output in TREES[target(module)]["outputs"], f"{module}.outputs.{output}"
+    assert declared == placed | existing
 
 
 def test_the_parameter_file_gives_parameters_of_the_main_template_and_all_without_default() -> None:
-    given = json.loads((INFRA / "main.parameters.json").read_text(encoding="utf-8"))["parameters"]
-    declared = MAIN["parameters"]
-    required = {name for name, parameter in declared.items() if parameter["default"] is None}
+    declared = TEMPLATES["main.bicep"].parameters
+    required = {name for name, parameter in declared.items() if parameter.default is None}
 
-    assert required <= set(given) <= set(declared)
+    assert required <= set(PARAMETERS) <= set(declared)
+
+
+# -- order, scopes, names -----------------------------------------------------------------------------
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            yield key
+            yield from texts_in(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts_in(each)
+
+
+@every_world
+def test_what_a_resource_names_or_lies_in_is_made_before_it(world: str) -> None:
+    made = {each.id.lower(): each for each in deployed(world).resources}
+    known = {identifier.lower() for identifier in made}
+    for each in made.values():
+        named = {text.lower() for text in texts_in(each.body)} | parents(each)
+        before = {identifier.lower() for identifier in each.after}
+
+        assert (named & known) - {each.id.lower()} <= before, each.id
+
+
+def parents(each: Placed) -> set[str]:
+    """Ids of all that a resource lies in, or is an extension of."""
+    parts = each.id.lower().split("/")
+    return {"/".join(parts[:length]) for length in range(3, len(parts))}
+
+
+@every_world
+def test_every_id_is_made_once(world: str) -> None:
+    made = [each.id.lower() for each in deployed(world).resources]
+
+    assert sorted(set(made)) == sorted(made)
+
+
+@every_world
+def test_no_role_is_given_twice_to_the_same_principal_on_the_same_resource(world: str) -> None:
+    given = [
+        (
+            each.id.lower().partition("/providers/microsoft.authorization")[0],
+            each.properties["principalId"],
+            each.properties["roleDefinitionId"].rpartition("/")[2],
+        )
+        for each in deployed(world).of_type("Microsoft.Authorization/roleAssignments")
+    ]
+
+    assert sorted(set(given)) == sorted(given)
+
+
+@every_world
+def test_a_module_that_is_left_out_is_scoped_to_a_group_that_is_there_by_then(world: str) -> None:
+    """Resource Manager looks for the group of a module even where the condition of the module is false."""
+    groups = [each.id for each in deployed(world).of_type("Microsoft.Resources/resourceGroups")]
+    for skipped in deployed(world).skipped:
+        assert skipped.scope == Scope(SUBSCRIPTION) or {skipped.scope.id} <= set(groups) & skipped.after
+
+
+# https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules
+NAMES = {
+    "Microsoft.App/containerApps": r"[a-z](?!.*--)[a-z0-9-]{0,30}[a-z0-9]",
+    "Microsoft.App/managedEnvironments": r"[a-z](?!.*--)[a-z0-9-]{0,58}[a-z0-9]",
+    "Microsoft.Authorization/roleAssignments": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    "Microsoft.Authorization/roleDefinitions": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    "Microsoft.Insights/components": r"[^%&\\?/]{0,259}[^%&\\?/. ]",
+    "Microsoft.ManagedIdentity/userAssignedIdentities": r"[A-Za-z0-9][A-Za-z0-9_-]{2,127}",
+    "Microsoft.Network/privateDnsZones": r"[a-z0-9_.-]{1,63}",
+    "Microsoft.Network/privateEndpoints": r"[A-Za-z0-9][\w.-]{0,62}\w",
+    "Microsoft.Network/virtualNetworks": r"[A-Za-z0-9][\w.-]{0,62}\w",
+    "Microsoft.OperationalInsights/workspaces": r"[A-Za-z0-9][A-Za-z0-9-]{2,61}[A-Za-z0-9]",
+    "Microsoft.Resources/resourceGroups": r"[\w.()-]{0,89}[\w()-]",
+    "Microsoft.Storage/storageAccounts": r"[a-z0-9]{3,24}",
+    "Microsoft.Web/serverfarms": r"[A-Za-z0-9-]{1,60}",
+    "Microsoft.Web/sites": r"[A-Za-z0-9][A-Za-z0-9-]{0,58}[A-Za-z0-9]",
+}
+LONGEST_DEPLOYMENT = 64
+
+
+@every_world
+def test_names_keep_the_rules_of_their_types(world: str) -> None:
+    for each in deployed(world).resources:
+        if each.type in NAMES:
+            assert re.fullmatch(NAMES[each.type], each.name), f"{each.type}: {each.name}"
+    for _scope, name, _file in deployed(world).modules:
+        assert re.fullmatch(rf"[\w.()-]{{1,{LONGEST_DEPLOYMENT}}}", name), name
+
+
+def test_with_many_targets_each_has_its_roles_and_its_setting() -> None:
+    world = "many targets"
+    numbers = range(40)
+    found = settings(world)
+    plans = {
+        each.id.partition("/providers/Microsoft.Authorization")[0].rpartition("/")[2]
+        for each in deployed(world).of_type("Microsoft.Authorization/roleAssignments")
+        if each.file == "rbac-plan.bicep"
+    }
+
+    assert {f"plan-{n}" for n in numbers} == plans
+    for n in numbers:
+        assert found[f"PLAN_{n}"].endswith(f"/plan-{n}")
+        assert found[f"CONTAINER_{n}"].endswith(f"/c-{n}")
+        assert found[f"Bus{n}__fullyQualifiedNamespace"] == f"sb-{n}.servicebus.windows.net"
+        assert found[f"Hub{n}__fullyQualifiedNamespace"] == f"hubs-{n}.servicebus.windows.net"
+        for service in ("blob", "queue", "table"):
+            endpoint = connections.storage_endpoint(found, f"Store{n}", service)
+            assert endpoint.address == f"https://store{n}.{service}.core.windows.net"
+        for name in ("Bus", "Hub", "Store"):
+            assert found[f"{name}{n}__credential"] == "managedidentity"
+
+
+def test_a_target_that_is_named_twice_gets_its_roles_once_and_both_settings() -> None:
+    world = "one target named twice"
+    given = [each for each in deployed(world).resources if each.file == "rbac-plan.bicep"]
+
+    assert len(given) == 1
+    assert {"A", "B"} <= set(settings(world))
 
 
 # -- settings -------------------------------------------------------------------------------------------
@@ -142,25 +259,29 @@ def test_the_app_can_be_assembled_from_the_settings_of_the_template() -> None:
         assert endpoint.address == "sb-orders.servicebus.windows.net"
 
 
-def test_host_app_and_queue_binding_mean_the_same_storage_account() -> None:
-    found = {name for name in settings() if name.startswith("AzureWebJobsStorage")}
+@every_world
+def test_host_app_and_queue_binding_mean_the_same_storage_account(world: str) -> None:
+    found = {name for name in settings(world) if name.startswith("AzureWebJobsStorage")}
+    account = only(world, "Microsoft.Storage/storageAccounts").name
 
     assert found == {
         f"AzureWebJobsStorage__{name}"
         for name in ("blobServiceUri", "queueServiceUri", "tableServiceUri", "credential", "clientId")
     }
+    table = connections.storage_endpoint(settings(world), "AzureWebJobsStorage", "table")
+    assert table.address == f"https://{account}.table.core.windows.net"
 
 
-def test_every_connection_is_by_the_user_assigned_identity() -> None:
-    found = settings()
-    table = connections.storage_endpoint(found, "AzureWebJobsStorage", "table")
+@every_world
+def test_every_connection_is_by_the_user_assigned_identity(world: str) -> None:
+    found = settings(world)
+    client = deployed(world).outputs["TIDEMARK_CLIENT_ID"]
+    named = {name.partition("__")[0] for name in found if "__" in name}
 
-    assert table.address == "https://sttidemark.table.core.windows.net"
-    prefixes = ("AzureWebJobsStorage", "OrdersServiceBus", "EventHubConnection", "CosmosConnection")
-    for prefix in (*prefixes, arm.CONNECTION):
+    assert {"AzureWebJobsStorage", "AzureResourceManager"} <= named
+    for prefix in named:
         assert found[f"{prefix}__credential"] == "managedidentity"
-        assert VALUES["identityClientId"] == found[f"{prefix}__clientId"]
-    assert f"{arm.PUBLIC_CLOUD}/.default" == arm.scope(found)
+        assert found[f"{prefix}__clientId"] == client
 
 
 def test_settings_that_bindings_and_tidemark_toml_name_are_in_the_template() -> None:
@@ -179,77 +300,73 @@ def test_settings_that_bindings_and_tidemark_toml_name_are_in_the_template() -> 
 
 def test_local_settings_have_their_counterpart_in_the_template() -> None:
     local = json.loads((ROOT / "local.settings.json").read_text(encoding="utf-8"))["Values"]
-    deployed = set(settings())
+    found = set(settings())
 
     missing = {
         name
         for name in set(local) - LOCAL
-        if name not in deployed and not any(key.startswith(f"{name}__") for key in deployed)
+        if name not in found and not any(key.startswith(f"{name}__") for key in found)
     }
 
     assert set() == missing
 
 
-def test_documented_settings_and_settings_of_the_template_are_the_same() -> None:
-    deployed = settings_of_variable(APP, "settings")
-    own = {name for name in deployed if not name.startswith(("OrdersServiceBus", "ORDERS_"))}
-
-    assert documented_settings("Settings of the app") - OPTIONAL == own
-
-
-def test_no_setting_is_one_that_flex_consumption_refuses() -> None:
-    assert set() == NOT_ON_FLEX & set(settings())
+# What no code of ours reads: the platform's own settings, by the plan that has them.
+PLATFORM = {
+    *("FUNCTIONS_EXTENSION_VERSION", "FUNCTIONS_WORKER_RUNTIME"),
+    *("WEBSITE_RUN_FROM_PACKAGE", "WEBSITE_RUN_FROM_PACKAGE_BLOB_MI_RESOURCE_ID"),
+    *("ENABLE_ORYX_BUILD", "SCM_DO_BUILD_DURING_DEPLOYMENT"),
+}
 
 
-@pytest.mark.parametrize("name", sorted(NOT_IN_SITE_CONFIG))
-def test_no_property_of_the_site_is_one_that_flex_consumption_refuses(name: str) -> None:
-    assert name.lower() not in {given.lower() for given in SITE["properties"]["siteConfig"]}
+@every_world
+def test_no_setting_is_set_that_nothing_reads(world: str) -> None:
+    """Read means documented: tests/unit/test_docs.py compares the tables with what the code reads."""
+    tables = ("Settings of the app", "Settings of the consumer")
+    read = {name for table in tables for name in documented_settings(table)}
+    given = {
+        each[key]
+        for parameter in ("plans", "cosmosContainers", "serviceBusNamespaces", "eventHubs", "storageAccounts")
+        for each in WORLDS[world][parameter]
+        for key in ("setting", "connection")
+        if key in each
+    }
+
+    unread = {
+        name for name in settings(world) if not {name, name.partition("__")[0]} & (read | given | PLATFORM)
+    }
+
+    assert set() == unread
+
+
+def test_every_setting_that_the_app_requires_is_set() -> None:
+    required = documented_settings("Settings of the app") - OPTIONAL
+
+    assert required <= set(settings("as it comes"))
+    assert required <= set(settings("elastic premium"))
 
 
 def test_the_parameter_file_repeats_the_defaults_and_they_are_valid() -> None:
-    given = json.loads((INFRA / "main.parameters.json").read_text(encoding="utf-8"))["parameters"]
-    for name, entry in given.items():
-        variable = re.fullmatch(r"\$\{\w+(?:=(?P<value>.*))?\}", str(entry["value"]))
-        value = (variable["value"] or "") if variable else entry["value"]
-        default = MAIN["parameters"][name]["default"]
-        if default is not None:
-            assert str(value).lower() == str(default).lower(), name
+    world = WORLDS["nothing to scale yet"]
+    declared = TEMPLATES["main.bicep"].parameters
+    for name, value in world.items():
+        default = declared[name].default
+        if name not in {"plans", "serviceBusNamespaces"} and hasattr(default, "value"):
+            assert value == default.value, name
 
-    assert ncrontab.parse(given["collectSchedule"]["value"]).smallest_interval() == 60.0
-    assert ncrontab.parse(given["verifySchedule"]["value"]).smallest_interval() == 60.0
-    assert ncrontab.parse(given["consumeSchedule"]["value"]).smallest_interval() >= read_slice({})
-    assert parse_duration(given["scalingLogRetention"]["value"]) == 30 * 86_400.0
-
-
-def test_instances_and_their_memory_can_be_chosen_within_what_flex_consumption_offers() -> None:
-    scale = SITE["properties"]["functionAppConfig"]["scaleAndConcurrency"]
-    limits = {d["type"]: d["argument"] for d in MAIN["parameters"]["maximumInstanceCount"]["decorators"]}
-    sizes = {d["type"]: d["argument"] for d in MAIN["parameters"]["instanceMemoryMB"]["decorators"]}
-
-    for name in ("instanceMemoryMB", "maximumInstanceCount"):
-        assert scale[name] == name
-        assert arguments("functions")[name] == name
-        assert APP["parameters"][name]["default"] is None  # the one default is that of the main template
-    assert (limits["min_value"], limits["max_value"]) == (40, 1000)
-    assert sizes["allowed"] == [512, 2048, 4096]
+    assert ncrontab.parse(world["collectSchedule"]).smallest_interval() == 60.0
+    assert ncrontab.parse(world["verifySchedule"]).smallest_interval() == 60.0
+    assert ncrontab.parse(world["consumeSchedule"]).smallest_interval() >= read_slice({})
+    assert parse_duration(world["scalingLogRetention"]) == 30 * 86_400.0
 
 
-def test_the_ceiling_of_the_triggers_rate_is_known_to_the_app() -> None:
-    assert settings_of_variable(MAIN, "hostingSettings")["CONSUMER_MAXIMUM_INSTANCES"] == "40"
-    assert MAIN["variables"]["hostingSettings"]["value"]["CONSUMER_MAXIMUM_INSTANCES"] == (
-        "${maximumInstanceCount}"
-    )
+@every_world
+def test_settings_and_publishing_policies_write_the_site_one_after_the_other(world: str) -> None:
+    writers = [each for each in deployed(world).resources if each.type.startswith("Microsoft.Web/sites/")]
 
-
-def test_settings_and_publishing_policies_write_the_site_one_after_the_other() -> None:
-    writers = [name for name, each in APP["resources"].items() if each["config"].get("parent") == "site"]
-    chain = {name: APP["resources"][name]["config"].get("dependsOn") for name in writers}
-
-    assert chain == {
-        "noFtpPassword": None,
-        "noScmPassword": ["noFtpPassword"],
-        "appSettings": ["noScmPassword"],
-    }
+    assert [each.symbol for each in writers] == ["noFtpPassword", "noScmPassword", "appSettings"]
+    for index, each in enumerate(writers):
+        assert {before.id for before in writers[:index]} <= each.after
 
 
 # -- safety ---------------------------------------------------------------------------------------------
@@ -262,25 +379,26 @@ def test_templates_hold_no_secret_and_ask_for_none() -> None:
     )
     for path in (*FILES, INFRA / "main.parameters.json", ROOT / "azure.yaml"):
         assert secret.findall(path.read_text(encoding="utf-8")) == [], path.name
-    assert not any("CONNECTION_STRING" in output for output in MAIN["outputs"])
+    assert not any("CONNECTION_STRING" in output for output in TEMPLATES["main.bicep"].outputs)
 
 
-def test_only_https_with_tls_1_2_and_tokens_of_the_directory_lead_into_the_app() -> None:
-    policies = {
-        resource["config"]["name"]: resource["config"]["properties"]["allow"]
-        for resource in APP["resources"].values()
-        if resource["type"] == "Microsoft.Web/sites/basicPublishingCredentialsPolicies"
+@every_world
+def test_only_https_with_tls_1_2_and_tokens_of_the_directory_lead_into_the_app(world: str) -> None:
+    site = only(world, "Microsoft.Web/sites").properties
+    policies = deployed(world).of_type("Microsoft.Web/sites/basicPublishingCredentialsPolicies")
+
+    assert site["httpsOnly"] is True
+    assert (site["siteConfig"]["minTlsVersion"], site["siteConfig"]["scmMinTlsVersion"]) == ("1.2", "1.2")
+    assert {each.name.rpartition("/")[2]: each.properties["allow"] for each in policies} == {
+        "ftp": False,
+        "scm": False,
     }
-    site = SITE["properties"]["siteConfig"]
-
-    assert SITE["properties"]["httpsOnly"] is True
-    assert (site["minTlsVersion"], site["scmMinTlsVersion"]) == ("1.2", "1.2")
-    assert policies == {"ftp": False, "scm": False}
 
 
-def test_storage_and_telemetry_take_no_keys() -> None:
-    account = TREES["app/storage.bicep"]["resources"]["account"]["config"]["properties"]
-    insights = TREES["app/monitoring.bicep"]["resources"]["applicationInsights"]["config"]["properties"]
+@every_world
+def test_storage_and_telemetry_take_no_keys(world: str) -> None:
+    account = only(world, "Microsoft.Storage/storageAccounts").properties
+    insights = only(world, "Microsoft.Insights/components").properties
 
     assert account["allowSharedKeyAccess"] is False
     assert account["allowBlobPublicAccess"] is False
@@ -289,41 +407,7 @@ def test_storage_and_telemetry_take_no_keys() -> None:
     assert insights["DisableLocalAuth"] is True
 
 
-# -- plan, runtime, package -----------------------------------------------------------------------------
-
-# Longest functionTimeout by tier of the plan, in seconds; None where it is unbounded.
-LONGEST = {"Dynamic": 600.0, "FlexConsumption": None, "ElasticPremium": None}
-
-
-def test_function_timeout_fits_the_plan_and_leaves_the_scaler_its_deadline() -> None:
-    timeout = timeout_of_functions()
-    longest = LONGEST[APP["resources"]["plan"]["config"]["sku"]["tier"]]
-
-    assert longest is None or timeout <= longest
-    assert timeout > AppServicePlanScaler.Params(resource_id="").deadline_seconds
-
-
-def test_the_plan_is_flex_consumption_with_a_python_that_the_project_supports() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    supported = SpecifierSet(project["requires-python"])
-    version = MAIN["parameters"]["pythonVersion"]
-    allowed = next(d["argument"] for d in version["decorators"] if d["type"] == "allowed")
-    plan = APP["resources"]["plan"]["config"]
-
-    assert plan["sku"] == {"name": "FC1", "tier": "FlexConsumption"}
-    assert plan["properties"]["reserved"] is True
-    assert SITE["properties"]["functionAppConfig"]["runtime"]["name"] == "python"
-    assert SITE["properties"]["functionAppConfig"]["runtime"]["version"] == "pythonVersion"
-    assert version["default"] in allowed
-    assert all(supported.contains(f"{python}.0") for python in allowed)
-
-
-def test_the_functions_that_can_be_kept_warm_are_those_that_a_queue_starts() -> None:
-    source = (ROOT / "scaling/web/functions.py").read_text(encoding="utf-8")
-    queued = set(re.findall(r"queue_trigger\((?:(?!def )[\s\S])*?async def (\w+)", source))
-    warm = APP["variables"]["queueFunctions"]["value"]
-
-    assert {f"function:{name}" for name in queued} == {entry["name"] for entry in warm}
+# -- azd, package, bundle -------------------------------------------------------------------------------
 
 
 def service() -> tuple[str, dict[str, str]]:
@@ -336,12 +420,28 @@ def service() -> tuple[str, dict[str, str]]:
 
 def test_azd_finds_the_app_by_its_tag_and_packages_the_folder_of_host_json() -> None:
     name, keys = service()
-    tags = SITE["tags"]["function"]["parameters"]["arg_2"]
+    site, group = (
+        only("as it comes", "Microsoft.Web/sites"),
+        only("as it comes", "Microsoft.Resources/resourceGroups"),
+    )
 
-    assert {"'azd-service-name'": name} == tags
+    assert site.body["tags"] == {"azd-env-name": "prod", "azd-service-name": name}
+    assert group.body["tags"] == {"azd-env-name": "prod"}
     assert keys == {"project": ".", "host": "function", "language": "python", "remoteBuild": "true"}
     for needed in ("host.json", "function_app.py", "requirements.txt", "tidemark.toml"):
         assert (ROOT / keys["project"] / needed).is_file()
+
+
+@every_world
+def test_the_outputs_that_azd_and_the_guide_need_are_there(world: str) -> None:
+    outputs = deployed(world).outputs
+
+    assert outputs["AZURE_RESOURCE_GROUP"] == "rg-prod"
+    assert outputs["AZURE_FUNCTION_NAME"] == only(world, "Microsoft.Web/sites").name
+    assert set(re.findall(r"azd env get-value (\w+)", DEPLOYING)) <= {
+        *outputs,
+        *re.findall(r"\$\{(\w+)", json.dumps(PARAMETERS)),
+    }
 
 
 def test_azd_is_recent_enough_for_what_azure_yaml_asks_for() -> None:
@@ -380,6 +480,17 @@ def test_a_package_made_by_hand_holds_what_the_app_imports() -> None:
         *("host.json", "function_app.py", "requirements.txt", "tidemark.toml"),
         *imported,
     }
+
+
+def test_every_python_of_the_app_is_one_that_the_project_supports() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    supported = SpecifierSet(project["requires-python"])
+    allowed = re.findall(
+        r"'(3\.\d+)'", TEXTS["main.bicep"].split("param pythonVersion")[0].rpartition("@allowed")[2]
+    )
+
+    assert WORLDS["as it comes"]["pythonVersion"] in allowed
+    assert all(supported.contains(f"{python}.0") for python in allowed)
 
 
 # -- logging --------------------------------------------------------------------------------------------

@@ -4,111 +4,90 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from consumer.cli.consume import GRACE
-from consumer.config import Hosting, read_config, read_hosting, read_slice
+from consumer.config import Hosting, read_config, read_hosting
 from consumer.running.process import LAST_WORDS
 from foundation.azure import connections
 from foundation.azure.cosmos import cosmos_endpoint
-from tests.bicep import path_of
+from tests.bicep_language import expand
 from tests.infra_support import (
-    APP,
-    CONTAINER_APP,
-    MAIN,
-    PROCESS,
+    INFRA,
     ROOT,
-    TEXTS,
-    arguments,
-    consumer_settings,
+    SUBSCRIPTION,
+    WORLDS,
+    deployed,
     documented_settings,
-    empty,
     environment,
-    not_empty,
+    only,
     settings,
-    timeout_of_functions,
-    union_of,
 )
+
+APP = "Microsoft.App/containerApps"
 
 # -- settings -------------------------------------------------------------------------------------------
 
 
 def test_the_settings_of_the_consumer_are_documented_and_hold_all_it_requires() -> None:
-    deployed = {name.partition("__")[0] for name in consumer_settings()}
+    added = set(settings()) - set(settings("as it comes"))
     documented = {name.partition("__")[0] for name in documented_settings("Settings of the consumer")}
     # either spelling of a connection will do
     required = documented_settings("Settings of the consumer", required=True) - {"EVENTHUB_CONNSTRING"}
 
-    assert deployed <= documented
-    assert {"EVENTHUB_NAME", "COSMOS_CONTAINER"} <= {name.partition("__")[0] for name in required} <= deployed
+    assert {name.partition("__")[0] for name in added} <= documented
+    assert {"EVENTHUB_NAME", "COSMOS_CONTAINER"} <= {name.partition("__")[0] for name in required}
+    assert {name.partition("__")[0] for name in required} <= {name.partition("__")[0] for name in settings()}
 
 
 def test_the_identity_finds_hub_database_and_storage_from_the_settings_of_app_and_process() -> None:
-    for found in (settings(), environment()):
+    account = only("everything", "Microsoft.Storage/storageAccounts").name
+    for found in (settings("everything"), environment("everything")):
         config = read_config(found)
         hub = connections.event_hubs_endpoint(found, config.hub_connection)
         cosmos = cosmos_endpoint(found, config.cosmos_connection)
 
         assert (config.hub, config.consumer_group) == ("flights", "tidemark")
-        assert (config.cosmos_database, config.cosmos_container) == ("airport", "departures")
+        assert (config.cosmos_database, config.cosmos_container) == ("airport", "Departures")
         assert config.shutdown == 25.0
         assert hub.address == "evhns-flights.servicebus.windows.net"
         assert cosmos.url == "https://cosmos-flights.documents.azure.com:443/"
         assert not isinstance(cosmos.credential, str)
         for service in ("blob", "table"):
             endpoint = connections.storage_endpoint(found, config.storage_connection, service)
-            assert endpoint.address == f"https://sttidemark.{service}.core.windows.net"
+            assert endpoint.address == f"https://{account}.{service}.core.windows.net"
 
 
 def test_hub_and_container_are_named_only_where_they_are_given_and_named_settings_win() -> None:
-    parts = MAIN["variables"]["furtherSettings"]["value"]["function"]
-    conditions = [part["operator"]["operands"] for part in parts["parameters"].values() if "operator" in part]
+    own = {"EVENTHUB_NAME": "another", "TIDEMARK_CONFIG": "other.toml"}
+    given = {**WORLDS["everything"], "additionalAppSettings": own}
+    found = expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
+    (app,) = [each.properties for each in found.resources if each.name.endswith("/appsettings")]
+    (process,) = found.of_type(APP)
+    (container,) = process.properties["template"]["containers"]
 
-    assert parts["type"] == "union"
-    assert [part for part in parts["parameters"].values() if isinstance(part, str)] == [
-        "hostingSettings",
-        "additionalAppSettings",
+    assert not [
+        name for name in settings("as it comes") if name.startswith(("EVENTHUB", "COSMOS", "EventHub"))
     ]
-    assert list(parts["parameters"].values())[-1] == "additionalAppSettings"
-    assert [(empty(part["condition"]), part["true_value"], part["false_value"]) for part in conditions] == [
-        ("eventHubId", {}, "eventHubSettings"),
-        ("cosmosContainerId", {}, "cosmosSettings"),
-    ]
-    assert arguments("functions")["furtherSettings"] == "furtherSettings"
-    assert arguments("consumerApp")["settings"] == "furtherSettings"
-    assert union_of(APP["resources"]["appSettings"]["config"]["properties"]) == [
-        "settings",
-        "furtherSettings",
-    ]
+    assert own.items() <= app.items()
+    assert own.items() <= {each["name"]: each["value"] for each in container["env"]}.items()
+
+
+def test_the_process_has_no_setting_twice() -> None:
+    (container,) = only("everything", APP).properties["template"]["containers"]
+
+    assert len(container["env"]) == len({each["name"] for each in container["env"]})
 
 
 def test_the_consumer_is_hosted_as_its_setting_says_and_not_unless_asked() -> None:
-    hosting = MAIN["parameters"]["consumerHosting"]
-    allowed = next(d["argument"] for d in hosting["decorators"] if d["type"] == "allowed")
+    for kind in Hosting:
+        given = {**WORLDS["as it comes"], "consumerHosting": str(kind)}
+        found = expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
+        (app,) = [each.properties for each in found.resources if each.name.endswith("/appsettings")]
+        assert read_hosting(app) == kind
 
-    assert set(allowed) == {str(kind) for kind in Hosting}
-    assert hosting["default"] == "off"
-    assert [read_hosting({"CONSUMER_HOSTING": kind}) for kind in allowed] == [
-        Hosting(kind) for kind in allowed
-    ]
-    assert MAIN["parameters"]["consumerImage"]["default"] == ""
-    assert MAIN["modules"]["consumerApp"]["config"]["condition"] == not_empty("consumerImage")
-
-
-def test_a_slice_and_its_shutdown_fit_the_timeout_of_functions() -> None:
-    timeout = timeout_of_functions()
-
-    assert read_slice({}) + read_config(settings()).shutdown < timeout
-
-
-def test_the_function_of_the_event_hub_can_be_kept_warm_where_there_is_one() -> None:
-    source = (ROOT / "consumer/web/functions.py").read_text(encoding="utf-8")
-    warm = APP["variables"]["eventFunctions"]["value"]
-
-    assert [entry["name"].partition(":")[2] for entry in warm] == ["consume_events"]
-    assert "async def consume_events(" in source
-    assert (
-        "consumerHosting == 'trigger' ? union(queueFunctions, eventFunctions) : queueFunctions"
-        in (TEXTS["app/functions.bicep"])
-    )
+    assert read_hosting(settings("as it comes")) == Hosting.OFF
+    assert not deployed("as it comes").of_type(APP)
 
 
 # -- the consumer as processes --------------------------------------------------------------------------
@@ -116,35 +95,38 @@ def test_the_function_of_the_event_hub_can_be_kept_warm_where_there_is_one() -> 
 DOCKERFILE = (ROOT / "infra" / "consumer" / "Dockerfile").read_text(encoding="utf-8")
 
 
-def test_the_platform_waits_longer_than_processes_take_to_stop() -> None:
-    added = PROCESS["variables"]["grace"]["value"]["operator"]
-    longest = next(
-        d["argument"]
-        for d in MAIN["parameters"]["consumerShutdown"]["decorators"]
-        if d["type"] == "max_value"
-    )
+@pytest.mark.parametrize("shutdown", [1, 25, 570])
+def test_the_platform_waits_longer_than_processes_take_to_stop(shutdown: int) -> None:
+    given = {**WORLDS["everything"], "consumerShutdown": shutdown}
+    found = expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
+    (process,) = found.of_type(APP)
+    waits = process.properties["template"]["terminationGracePeriodSeconds"]
 
-    assert (added["type"], added["operands"]["operand_1"]) == ("add", "shutdown")
-    assert arguments("consumerApp")["shutdown"] == "consumerShutdown"
-    assert added["operands"]["operand_2"] > GRACE + LAST_WORDS
-    assert CONTAINER_APP["properties"]["template"]["terminationGracePeriodSeconds"] == "grace"
-    assert longest + added["operands"]["operand_2"] <= 600  # the most that Container Apps waits
+    assert shutdown + GRACE + LAST_WORDS < waits <= 600  # the most that Container Apps waits
 
 
 def test_the_process_runs_the_consumer_with_its_identity_and_listens_to_nobody() -> None:
-    container = CONTAINER_APP["properties"]["template"]["containers"][0]
-    scale = CONTAINER_APP["properties"]["template"]["scale"]
+    app = only("everything", APP)
+    (container,) = app.properties["template"]["containers"]
+    identity = only("everything", "Microsoft.ManagedIdentity/userAssignedIdentities").id
 
-    assert container["args"][0] == "--processes"
-    assert path_of(container["args"][1]) == "string"
-    assert scale == {"minReplicas": "instances", "maxReplicas": "instances"}
-    assert CONTAINER_APP["identity"]["type"] == "UserAssigned"
-    assert "ingress" not in CONTAINER_APP["properties"]["configuration"]
-    assert CONTAINER_APP["properties"]["configuration"]["registries"] == [
-        {"server": "registryServer", "identity": "identityId"}
+    assert container["args"] == ["--processes", "1"]
+    assert container["image"] == "acrimages.azurecr.io/tidemark-consumer:1"
+    assert app.properties["template"]["scale"] == {"minReplicas": 1, "maxReplicas": 1}
+    assert app.body["identity"] == {"type": "UserAssigned", "userAssignedIdentities": {identity: {}}}
+    assert "ingress" not in app.properties["configuration"]
+    assert app.properties["configuration"]["registries"] == [
+        {"server": "acrimages.azurecr.io", "identity": identity}
     ]
-    environment_properties = PROCESS["resources"]["containerEnvironment"]["config"]["properties"]
+    environment_properties = only("everything", "Microsoft.App/managedEnvironments").properties
     assert environment_properties["appLogsConfiguration"] == {"destination": "azure-monitor"}
+
+
+def test_the_process_waits_for_the_roles_that_it_cannot_start_without() -> None:
+    waits = only("everything", APP).after
+    files = {each.file for each in deployed("everything").resources if each.id in waits}
+
+    assert {"rbac.bicep", "rbac-event-hub.bicep", "rbac-cosmos.bicep", "rbac-registry.bicep"} <= files
 
 
 def test_the_image_holds_what_the_consumer_imports_and_what_its_context_lets_through() -> None:
@@ -163,6 +145,6 @@ def test_the_image_holds_what_the_consumer_imports_and_what_its_context_lets_thr
 
 
 def test_the_image_has_the_python_of_the_app_and_passes_signals_on() -> None:
-    assert f"FROM python:{MAIN['parameters']['pythonVersion']['default']}-slim" in DOCKERFILE
+    assert f"FROM python:{WORLDS['as it comes']['pythonVersion']}-slim" in DOCKERFILE
     assert DOCKERFILE.rstrip().endswith('ENTRYPOINT ["python", "-m", "consumer"]')
     assert "\nUSER " in DOCKERFILE

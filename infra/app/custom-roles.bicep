@@ -1,0 +1,80 @@
+// Roles of our own, for which the built-in ones allow far more than is used. All actions are of Resource Manager; none
+// opens data. Names of roles are unique in a directory, so each ends with the token of its environment.
+targetScope = 'subscription'
+
+@description('Ids (GUIDs) of the roles: plan, autoscale, serviceBus, throughput.')
+param ids object
+
+@description('What the names end with.')
+param suffix string
+
+@description('Ids of the subscriptions in which the roles are given.')
+param assignableScopes array
+
+var roles = [
+  {
+    id: ids.plan
+    name: 'Tidemark Plan Scaler'
+    // Web Plan Contributor may also delete plans, move apps onto them and edit autoscale settings and alerts.
+    why: 'Read App Service Plans, their SKUs and operations; set their number of instances'
+    actions: [
+      'Microsoft.Web/serverfarms/read'
+      'Microsoft.Web/serverfarms/write'
+      'Microsoft.Web/serverfarms/skus/read'
+      'Microsoft.Web/serverfarms/operationresults/read'
+    ]
+  }
+  {
+    id: ids.autoscale
+    name: 'Tidemark Autoscale Reader'
+    // Monitoring Reader reads the configuration of everything in the group, and queries every workspace there.
+    why: 'See whether an Azure Monitor autoscale setting holds a plan'
+    actions: [
+      'Microsoft.Insights/autoscalesettings/read'
+    ]
+  }
+  {
+    id: ids.serviceBus
+    name: 'Tidemark Service Bus Counter'
+    // Azure Service Bus Data Owner reads, sends and deletes messages, and deletes queues.
+    why: 'Read message counts and status of queues, topics and subscriptions; no messages'
+    actions: [
+      'Microsoft.ServiceBus/namespaces/read'
+      'Microsoft.ServiceBus/namespaces/queues/read'
+      'Microsoft.ServiceBus/namespaces/topics/read'
+      'Microsoft.ServiceBus/namespaces/topics/subscriptions/read'
+    ]
+  }
+  {
+    id: ids.throughput
+    name: 'Tidemark Throughput Scaler'
+    // Cosmos DB Operator makes and deletes accounts, databases and containers.
+    why: 'Read and set the throughput of databases and containers; no data, no keys'
+    actions: [
+      'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/throughputSettings/read'
+      'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/throughputSettings/write'
+      'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/throughputSettings/operationResults/read'
+      'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers/throughputSettings/read'
+      'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers/throughputSettings/write'
+      'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers/throughputSettings/operationResults/read'
+    ]
+  }
+]
+
+resource definitions 'Microsoft.Authorization/roleDefinitions@2022-04-01' = [for role in roles: {
+  name: role.id
+  properties: {
+    roleName: '${role.name} ${suffix}'
+    description: role.why
+    type: 'CustomRole'
+    assignableScopes: assignableScopes
+    permissions: [
+      {
+        actions: role.actions
+        notActions: []
+        dataActions: []
+        notDataActions: []
+      }
+    ]
+  }
+}]

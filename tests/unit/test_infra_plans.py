@@ -1,0 +1,186 @@
+"""What each kind of plan refuses, or stops without: app settings, siteConfig, sizes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from consumer.config import read_config, read_slice
+from scaling.scalers.app_service.scaler import AppServicePlanScaler
+from tests.bicep_language.deployment import expand
+from tests.bicep_language.evaluation import BicepEvaluationError
+from tests.infra_support import INFRA, ROOT, SUBSCRIPTION, WORLDS, only, settings, timeout_of_functions
+
+PLAN, SITE = "Microsoft.Web/serverfarms", "Microsoft.Web/sites"
+KINDS = ("FlexConsumption", "ElasticPremium", "Dedicated")
+
+
+def worlds_on(*kinds: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("world", [name for name in WORLDS if WORLDS[name]["hostingPlan"] in kinds])
+
+
+# Refused by Flex Consumption: https://learn.microsoft.com/azure/azure-functions/functions-app-settings
+NOT_ON_FLEX = {
+    *("ENABLE_ORYX_BUILD", "FUNCTIONS_EXTENSION_VERSION", "FUNCTIONS_MAX_HTTP_CONCURRENCY"),
+    *("FUNCTIONS_WORKER_DYNAMIC_CONCURRENCY_ENABLED", "FUNCTIONS_WORKER_PROCESS_COUNT"),
+    *("FUNCTIONS_WORKER_RUNTIME", "FUNCTIONS_WORKER_RUNTIME_VERSION"),
+    *("SCM_DO_BUILD_DURING_DEPLOYMENT", "WEBSITE_CONTENTAZUREFILECONNECTIONSTRING"),
+    *("WEBSITE_CONTENTOVERVNET", "WEBSITE_CONTENTSHARE", "WEBSITE_DNS_SERVER"),
+    *("WEBSITE_MAX_DYNAMIC_APPLICATION_SCALE_OUT", "WEBSITE_NODE_DEFAULT_VERSION"),
+    *("WEBSITE_RUN_FROM_PACKAGE", "WEBSITE_SKIP_CONTENTSHARE_VALIDATION", "WEBSITE_VNET_ROUTE_ALL"),
+}
+
+# Refused by Flex Consumption in siteConfig, with error 51021 of Resource Manager ("site configuration properties ... for
+# Flex Consumption sites is invalid"), and what says the same there. In whose deployments each was named:
+# azure-pipelines-tasks 21032 (1), azure-cli 31414 (2), azure-functions-host 10643 (3), and
+# terraform-azurerm-avm-res-web-site 345 (4), all on GitHub.
+NOT_IN_SITE_CONFIG = {
+    "alwaysOn": "scaleAndConcurrency.alwaysReady",  # 4
+    "ftpsState": "publishing by user name and password is off, for FTP too",  # 1, 2
+    "functionAppScaleLimit": "scaleAndConcurrency.maximumInstanceCount",  # 3
+    "functionsRuntimeScaleMonitoringEnabled": "the platform's own",  # 1, 2
+    "linuxFxVersion": "runtime",  # 4
+    "minimumElasticInstanceCount": "scaleAndConcurrency.alwaysReady",  # 4
+    "netFrameworkVersion": "runtime",  # 1, 2
+    "numberOfWorkers": "the platform's own",  # 4
+    "preWarmedInstanceCount": "scaleAndConcurrency.alwaysReady",  # 2
+    "pythonVersion": "runtime",  # as linuxFxVersion
+    "use32BitWorkerProcess": "the platform's own",  # 1, 2
+    "vnetRouteAllEnabled": "all calls go through the network anyway",  # as WEBSITE_VNET_ROUTE_ALL
+    "windowsFxVersion": "runtime",  # 4
+}
+
+# What opens a file share by a key, which the account refuses. Azure Files has no other way for an app.
+BY_KEY = {"WEBSITE_CONTENTAZUREFILECONNECTIONSTRING", "WEBSITE_CONTENTSHARE", "AzureWebJobsStorage"}
+
+
+@worlds_on("FlexConsumption")
+def test_flex_consumption_is_told_nothing_that_it_refuses(world: str) -> None:
+    site = only(world, SITE).properties
+    refused = {name.lower() for name in NOT_IN_SITE_CONFIG}
+
+    assert set() == NOT_ON_FLEX & set(settings(world))
+    assert set() == refused & {name.lower() for name in site["siteConfig"]}
+    assert only(world, PLAN).body["sku"] == {"name": "FC1", "tier": "FlexConsumption"}
+    assert only(world, PLAN).body["kind"] == "functionapp"
+
+
+@worlds_on("FlexConsumption")
+def test_flex_consumption_has_runtime_package_and_scale_in_its_own_place(world: str) -> None:
+    config = only(world, SITE).properties["functionAppConfig"]
+    storage = config["deployment"]["storage"]
+    account = only(world, "Microsoft.Storage/storageAccounts").name
+
+    assert config["runtime"] == {"name": "python", "version": WORLDS[world]["pythonVersion"]}
+    assert storage["value"] == f"https://{account}.blob.core.windows.net/app-package"
+    assert storage["authentication"]["type"] == "UserAssignedIdentity"
+    assert config["scaleAndConcurrency"]["instanceMemoryMB"] == 2048
+    assert config["scaleAndConcurrency"]["maximumInstanceCount"] == 40
+
+
+@worlds_on("ElasticPremium", "Dedicated")
+def test_the_other_plans_are_told_the_runtime_by_settings_and_nothing_of_flex_consumption(world: str) -> None:
+    site, found = only(world, SITE).properties, settings(world)
+
+    assert "functionAppConfig" not in site
+    assert site["siteConfig"]["linuxFxVersion"] == f"Python|{WORLDS[world]['pythonVersion']}"
+    assert site["siteConfig"]["ftpsState"] == "Disabled"
+    assert (found["FUNCTIONS_EXTENSION_VERSION"], found["FUNCTIONS_WORKER_RUNTIME"]) == ("~4", "python")
+
+
+@pytest.mark.parametrize("world", sorted(WORLDS))
+def test_no_plan_is_given_a_file_share_or_a_key(world: str) -> None:
+    assert set() == BY_KEY & set(settings(world))
+    assert only(world, PLAN).properties["reserved"] is True  # Linux
+
+
+@worlds_on("ElasticPremium")
+def test_elastic_premium_runs_the_package_that_its_identity_reads(world: str) -> None:
+    found, config = settings(world), only(world, SITE).properties["siteConfig"]
+    plan = only(world, PLAN).body
+    identity = only(world, "Microsoft.ManagedIdentity/userAssignedIdentities").id
+    account = only(world, "Microsoft.Storage/storageAccounts").name
+    limit = WORLDS[world]["elasticInstanceLimit"]
+
+    package = f"https://{account}.blob.core.windows.net/app-package/tidemark.zip"
+    assert found["WEBSITE_RUN_FROM_PACKAGE"] == package
+    assert found["WEBSITE_RUN_FROM_PACKAGE_BLOB_MI_RESOURCE_ID"] == identity
+    assert "SCM_DO_BUILD_DURING_DEPLOYMENT" not in found  # a package from elsewhere is not built
+    assert plan["kind"] == "elastic"
+    assert re.fullmatch(r"EP[123]", plan["sku"]["name"])
+    assert plan["sku"]["capacity"] <= plan["properties"]["maximumElasticWorkerCount"] == limit
+    assert config["minimumElasticInstanceCount"] <= config["functionAppScaleLimit"] == limit
+    assert "alwaysOn" not in config  # of Dedicated only
+
+
+@worlds_on("Dedicated")
+def test_a_dedicated_plan_is_always_on_and_builds_what_it_is_given(world: str) -> None:
+    found, plan = settings(world), only(world, PLAN).body
+
+    assert only(world, SITE).properties["siteConfig"]["alwaysOn"] is True
+    assert (found["ENABLE_ORYX_BUILD"], found["SCM_DO_BUILD_DURING_DEPLOYMENT"]) == ("true", "true")
+    assert "WEBSITE_RUN_FROM_PACKAGE" not in found
+    assert plan["sku"]["capacity"] == WORLDS[world]["planInstances"]
+    assert not plan["sku"]["name"].startswith(("F", "Y", "EP"))
+
+
+MOST = {
+    "FlexConsumption": "maximumInstanceCount",
+    "ElasticPremium": "elasticInstanceLimit",
+    "Dedicated": "planInstances",
+}
+
+
+@pytest.mark.parametrize("world", sorted(WORLDS))
+def test_the_ceiling_of_the_triggers_rate_is_known_to_the_app(world: str) -> None:
+    most = WORLDS[world][MOST[WORLDS[world]["hostingPlan"]]]
+
+    assert settings(world)["CONSUMER_MAXIMUM_INSTANCES"] == str(most)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("maximumInstanceCount", 39),
+        ("maximumInstanceCount", 1001),
+        ("instanceMemoryMB", 1024),
+        ("elasticInstanceLimit", 101),
+        ("planInstances", 0),
+        ("hostingPlan", "Consumption"),
+        ("plans", [{"setting": "A"}]),
+        ("plans", [{"id": "", "name": "A"}]),
+    ],
+)
+def test_a_value_that_the_platform_refuses_is_refused_before(name: str, value: object) -> None:
+    given = {**WORLDS["as it comes"], name: value}
+
+    with pytest.raises(BicepEvaluationError, match=name):
+        expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
+
+
+# Longest functionTimeout by kind of plan, in seconds; None where it is unbounded.
+LONGEST: dict[str, float | None] = {"FlexConsumption": None, "ElasticPremium": None, "Dedicated": None}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_function_timeout_fits_the_plan_and_leaves_scaler_and_slice_their_deadlines(kind: str) -> None:
+    timeout = timeout_of_functions()
+    longest = LONGEST[kind]
+
+    assert longest is None or timeout <= longest
+    assert timeout > AppServicePlanScaler.Params(resource_id="").deadline_seconds
+    assert timeout > read_slice({}) + read_config(settings()).shutdown
+
+
+def test_the_functions_that_can_be_kept_warm_are_those_that_a_queue_or_a_hub_starts() -> None:
+    source = (ROOT / "scaling/web/functions.py").read_text(encoding="utf-8")
+    queued = set(re.findall(r"queue_trigger\((?:(?!def )[\s\S])*?async def (\w+)", source))
+    warm = only("everything", SITE).properties["functionAppConfig"]["scaleAndConcurrency"]["alwaysReady"]
+    cold = only("as it comes", SITE).properties["functionAppConfig"]["scaleAndConcurrency"]["alwaysReady"]
+
+    assert queued
+    assert {f"function:{name}" for name in queued | {"consume_events"}} == {each["name"] for each in warm}
+    assert cold == []
+    consumer = (ROOT / "consumer/web/functions.py").read_text(encoding="utf-8")
+    assert "async def consume_events(" in consumer
