@@ -27,6 +27,7 @@ from scaling.analysis.replay import ReplayError, comparison, decode_inputs, repl
 from scaling.config.checks import Finding, Severity
 from scaling.config.rule_registry import RuleError
 from scaling.decision import explain
+from scaling.doctor.command import app as doctor_app
 from scaling.history.command import app as history_app
 from scaling.log_entry import LogEntry, LogKind, parse_decision_id
 from scaling.ports import PoisonMessage
@@ -51,6 +52,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 def mount(whole: typer.Typer) -> None:
     """Adds the autoscaler's commands to those of other parts."""
     whole.add_typer(app)
+    whole.add_typer(doctor_app)
     whole.add_typer(history_app)
 
 

@@ -57,6 +57,8 @@ _DATABASE = (
     r"(?:/containers/(?P<container>[^/]+))?/throughputSettings/default"
 )
 _RESOURCE = _GROUP + r"/providers/(?P<type>[^/]+/[^/]+)/(?P<name>[^/]+)(?P<rest>(?:/[^/]+/[^/]+)*)"
+_SCOPE = r"(?P<scope>" + _RESOURCE + ")"
+_PERMISSIONS = r"/providers/Microsoft\.Authorization/permissions"
 _COSMOS_LOCATION = _SUBSCRIPTION + _COSMOS + r"/locations/[^/]+"
 
 
@@ -78,6 +80,7 @@ class ResourceManagerApi:
     clock: Clock
     plans: dict[str, Plan] = field(default_factory=dict)
     settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    permissions: list[dict[str, Any]] = field(default_factory=lambda: [{"actions": ["*"], "notActions": []}])
     cosmos: CosmosApi = field(init=False)
     metrics: MetricsApi = field(init=False)
 
@@ -196,6 +199,18 @@ class ResourceManagerApi:
                 return Answer(200, setting)
         raise _not_found(call.parts, "microsoft.insights/autoscalesettings")
 
+    # -- permissions ------------------------------------------------------------------------------
+
+    def get_permissions(self, call: Call) -> Answer:
+        """What the caller may do with a resource: the same for all of them."""
+        self._check_resource(call.parts["scope"])
+        return Answer(200, {"value": self.permissions})
+
+    def _check_resource(self, scope: str) -> None:
+        there = [*self.plans, *self.cosmos.accounts]
+        if not any(f"{scope.lower()}/".startswith(f"{known}/") for known in there):
+            raise front_door_error(404, "ResourceNotFound", f"The Resource '{scope}' was not found.")
+
     # -- metrics ----------------------------------------------------------------------------------
 
     def get_metrics(self, call: Call) -> Answer:
@@ -313,6 +328,7 @@ ROUTES: tuple[Route, ...] = (
     _route("arm.get_autoscale", "GET", _GROUP + _SETTINGS + _NAME, _API.get_setting),
     _route("arm.list_autoscale", "GET", _GROUP + _SETTINGS, _API.list_settings),
     _route("arm.list_autoscale", "GET", _SUBSCRIPTION + _SETTINGS, _API.list_settings),
+    _route("arm.get_permissions", "GET", _SCOPE + _PERMISSIONS, _API.get_permissions),
     _route("arm.get_metrics", "GET", _RESOURCE + "/providers/Microsoft.Insights/metrics", _API.get_metrics),
     _cosmos("arm.get_throughput", "GET", _DATABASE, CosmosApi.get_throughput),
     _cosmos("arm.put_throughput", "PUT", _DATABASE, CosmosApi.put_throughput),

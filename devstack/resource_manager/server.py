@@ -166,6 +166,11 @@ class ResourceManagerServer:
         """What Azure Monitor tells of resources: see `MetricsApi.add`."""
         return self._api.metrics
 
+    @property
+    def permissions(self) -> list[dict[str, Any]]:
+        """What Resource Manager says callers may do with any resource, an entry for each role; to be changed in place."""
+        return self._api.permissions
+
     def remove_plan(self, plan_id: str) -> None:
         del self._api.plans[plan_id.lower()]
 

@@ -22,6 +22,7 @@ var roles = [
       'Microsoft.Web/serverfarms/write'
       'Microsoft.Web/serverfarms/skus/read'
       'Microsoft.Web/serverfarms/operationresults/read'
+      'Microsoft.Authorization/permissions/read' // of its own: `tidemark doctor`
     ]
   }
   {
@@ -57,6 +58,7 @@ var roles = [
       'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers/throughputSettings/read'
       'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers/throughputSettings/write'
       'Microsoft.DocumentDB/databaseAccounts/sqlDatabases/containers/throughputSettings/operationResults/read'
+      'Microsoft.Authorization/permissions/read'
     ]
   }
 ]

@@ -38,6 +38,7 @@ the role of who is signed in. Never the master key, which opens everything there
 """
 
 _health = api.Kept(5.0, clock=time.monotonic)  # it is open to everybody, and costs a read of a table
+_examination = api.Kept(10.0, clock=time.monotonic)  # it asks every service there is, in threads of its own
 
 Messages = func.Out[typing.List[str]]  # noqa: UP006 - `list[str]` makes the worker refuse the whole app
 
@@ -141,6 +142,29 @@ async def scaling_control(req: func.HttpRequest) -> func.HttpResponse:
     return await _respond(
         req, lambda scaler, caller: api.control(scaler, api.Order(target, name, body, caller)), order=True
     )
+
+
+@blueprint.route("scaling/doctor", methods=["GET"], auth_level=LEVEL)
+async def scaling_doctor(req: func.HttpRequest) -> func.HttpResponse:
+    """Tries, as the app itself, what a deployment needs; says for each failure what to do."""
+    try:
+        admit(DOOR, req.headers)
+    except RefusedError as error:
+        return _answer(error_response(error.status, str(error)))
+    told: list[str] = []
+
+    async def make() -> Response:
+        from scaling.doctor.examination import examined  # noqa: PLC0415 - loads every adapter, for one click a month
+
+        response, lines = await examined()
+        told.extend(lines)
+        return response
+
+    with raising_no_secrets():
+        response = await _examination.get(make)
+    for line in told:
+        _log.warning("%s", line)
+    return _answer(response)
 
 
 @blueprint.route("dashboard", methods=["GET"], auth_level=LEVEL)

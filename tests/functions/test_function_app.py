@@ -70,6 +70,7 @@ def test_the_worker_indexes_every_function_of_the_app(indexed):
         "health": "httpTrigger",
         "scaler": "queueTrigger",
         "scaling_control": "httpTrigger",
+        "scaling_doctor": "httpTrigger",
         "scaling_log": "httpTrigger",
         "scaling_logic": "queueTrigger",
         "scaling_status": "httpTrigger",
@@ -85,6 +86,7 @@ def test_the_worker_indexes_every_function_of_the_app(indexed):
         "dashboard": "FUNCTION",
         "health": "ANONYMOUS",
         "scaling_control": "FUNCTION",
+        "scaling_doctor": "FUNCTION",
         "scaling_log": "FUNCTION",
         "scaling_status": "FUNCTION",
     }
@@ -102,6 +104,23 @@ def test_the_local_host_sees_the_same_bindings_as_the_worker(indexed):
 
     reported = {f["name"]: (f["bindings"], f["is_async"]) for f in indexed["functions"]}
     assert {f.name: (list(f.raw_bindings), f.is_async) for f in host.functions} == reported
+
+
+def test_the_doctor_in_the_worker_tells_what_failed_in_its_answer_and_in_the_log(settings):
+    """As the portal runs it; twice at once is examined once."""
+    broken = {**settings, "VERIFY_SCHEDULE": "0 61 * * * *"}
+    answer = run_worker(ROOT, [{"function": "scaling_doctor", "http": {}}] * 2, broken)
+
+    first, second = answer["invocations"]
+    body = json.loads(first["return"]["value"]["body"]["value"])
+    assert body["healthy"] is False
+    assert [(each["check"], each["subject"]) for each in body["checks"] if each["verdict"] == "failed"] == [
+        ("schedule", "VERIFY_SCHEDULE")
+    ]
+    assert second["return"] == first["return"]
+    told = [each["message"] for each in first["log"] if each["message"].startswith("doctor: failed")]
+    assert [line.partition(": schedule ")[2][:15] for line in told] == ["VERIFY_SCHEDULE"]
+    assert not [each for each in second["log"] if each["message"].startswith("doctor:")]
 
 
 def test_collecting_in_the_worker_reports_backlog_and_capacity(settings, stack):
@@ -161,7 +180,7 @@ def test_reports_become_an_action_and_the_action_moves_the_plan(settings, stack)
     assert json.loads(health["body"]["value"])["status"] == "healthy"
 
 
-READ = ("scaling_status", "scaling_log", "consumer_status", "dashboard")
+READ = ("scaling_status", "scaling_log", "consumer_status", "dashboard", "scaling_doctor")
 ORDERS = (
     ("scaling_control", {"target": "plan-orders", "order": "resume"}),
     ("consumer_rate", {"name": "nobody"}),
@@ -203,10 +222,10 @@ def test_with_the_platforms_sign_in_roles_open_every_route_and_no_key_is_asked_f
 
     assert set(levels.values()) == {"ANONYMOUS"}
     assert [status for status, _ in answers] == [
-        *(401, 401, 401, 302, 401, 401),
-        *(403, 403, 403, 403, 403, 403),
-        *(200, 200, 200, 200, 403, 403),
-        *(200, 200, 200, 200, 400, 404),
+        *(401, 401, 401, 302, 401, 401, 401),
+        *(403, 403, 403, 403, 403, 403, 403),
+        *(200, 200, 200, 200, 200, 403, 403),
+        *(200, 200, 200, 200, 200, 400, 404),
     ]
 
 

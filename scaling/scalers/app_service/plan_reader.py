@@ -99,15 +99,17 @@ class PlanReader:
         if read_at + age <= now:
             try:
                 async with asyncio.timeout(BESIDE_DEADLINE):
-                    name = await self._ask_holder()
+                    name = await self.ask_holder()
                 self._noted_unreadable = False
             except Exception as error:  # noqa: BLE001 - whatever it is, the last answer holds
                 self._note_unreadable(classify(error))
             self._holder = name, now
         return name
 
-    async def _ask_holder(self) -> str | None:
-        """A setting may lie in any resource group of the plan's subscription. Who may not look through all of it
+    async def ask_holder(self) -> str | None:
+        """The same, asked now. Raises AzureError, also for who may not look, and ValueError naming a bad setting.
+
+        A setting may lie in any resource group of the plan's subscription. Who may not look through all of it
         gets those of the plan's own group.
         """
         settings = (await self.clients()).monitor.autoscale_settings

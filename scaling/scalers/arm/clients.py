@@ -9,7 +9,7 @@ TIDEMARK_CA_BUNDLE                certificate authorities to trust instead of th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -91,6 +91,47 @@ def open_cosmos(settings: Mapping[str, str], subscription: str) -> CosmosDBManag
 
     identity, options = _identity(settings)
     return CosmosDBManagementClient(identity, subscription, **options)
+
+
+async def permissions(settings: Mapping[str, str], resource_id: str) -> Sequence[Mapping[str, Any]]:
+    """What the caller may do with a resource: an entry for each role, with `actions` and `notActions`.
+
+    Whoever may read the resource may ask. Raises HttpResponseError and other AzureErrors, and ValueError naming the
+    setting at fault, or an answer of another form.
+    """
+    from azure.core import AsyncPipelineClient  # noqa: PLC0415 - see above
+    from azure.core.exceptions import HttpResponseError  # noqa: PLC0415
+    from azure.core.pipeline.policies import AsyncBearerTokenCredentialPolicy, AsyncRetryPolicy  # noqa: PLC0415
+    from azure.core.rest import HttpRequest  # noqa: PLC0415
+
+    from foundation.azure.connections import transport_options  # noqa: PLC0415 - see above
+
+    identity, options = _identity(settings)
+    policies = [
+        AsyncRetryPolicy(**_RETRIES),
+        AsyncBearerTokenCredentialPolicy(identity, *options["credential_scopes"]),
+    ]
+    found: list[Mapping[str, Any]] = []
+    url = f"{resource_id.strip().rstrip('/')}{_PERMISSIONS}"
+    # The type of policies is invariant there, and that of the bearer's takes another kind of request.
+    kinds: Any = policies
+    async with AsyncPipelineClient(
+        options["base_url"], policies=kinds, **transport_options(settings)
+    ) as client:
+        while url:
+            answer = await client.send_request(HttpRequest("GET", client.format_url(url)))
+            await answer.read()
+            if answer.status_code != 200:
+                raise HttpResponseError(response=answer)
+            page = answer.json()
+            if not isinstance(page, dict) or not isinstance(page.get("value"), list):
+                raise ValueError("the answer about permissions has no list of them")  # noqa: TRY004 - of the service
+            found += page["value"]
+            url = page.get("nextLink") or ""
+    return found
+
+
+_PERMISSIONS = "/providers/Microsoft.Authorization/permissions?api-version=2022-04-01"
 
 
 def _identity(settings: Mapping[str, str]) -> tuple[AsyncTokenCredential, dict[str, Any]]:

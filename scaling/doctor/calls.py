@@ -1,0 +1,150 @@
+"""The harmless calls: they read, or delete what is not there, which takes the same role as deleting what is.
+
+Each opens a client of its own and closes it, in the event loop of its check. They raise whatever the SDKs raise.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import platform
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoundError
+
+from foundation.azure.connections import (
+    Settings,
+    blob_container,
+    credential,
+    queue_client,
+    table_service,
+)
+from scaling.doctor.verdicts import Runtime, Waiting, normal
+from scaling.scalers.app_service.plan import PlanId
+from scaling.scalers.app_service.plan_reader import PlanReader
+from scaling.scalers.arm.clients import permissions
+
+NOTHING = "tidemark-doctor"
+"""Key of a row and name of a blob that nobody writes."""
+
+_NO_MESSAGE = "00000000-0000-0000-0000-000000000000"
+_RECEIPT = "AgAAAAMAAAAAAAAA"  # in the form of a real one
+
+
+async def token_claims(settings: Settings, prefix: str, scope: str) -> Mapping[str, Any]:
+    """What a token issued to the identity of connection `prefix` says of it."""
+    identity = credential(settings, prefix)
+    return claims_of((await identity.get_token(scope)).token)
+
+
+def claims_of(token: str) -> Mapping[str, Any]:
+    """The claims of a JSON web token, unverified: for people to read. None for a token of another form."""
+    pieces = token.split(".")
+    if len(pieces) != 3:
+        return {}
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(pieces[1] + "=" * (-len(pieces[1]) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+async def table_absent(settings: Settings, prefix: str, name: str, *, write: bool = True) -> bool:
+    """Whether the table is missing, after a read and, with `write`, a deletion that were allowed."""
+    absent = False
+    async with table_service(settings, prefix, retry_total=0) as service:
+        client = service.get_table_client(name)
+        try:
+            rows = client.query_entities(f"PartitionKey eq '{NOTHING}'", results_per_page=1)
+            [row async for row in rows]
+        except ResourceNotFoundError:
+            absent = True
+        if write:
+            await client.delete_entity(NOTHING, NOTHING)  # the SDK is silent about one that is not there
+    return absent
+
+
+async def queue_waiting(settings: Settings, prefix: str, name: str) -> Waiting | None:
+    """What waits in the queue, None for one that is missing, after a deletion that was allowed."""
+    async with queue_client(settings, prefix, name, retry_total=0) as client:
+        try:
+            await client.delete_message(_NO_MESSAGE, _RECEIPT)
+        except HttpResponseError as error:
+            if error.status_code not in {400, 404}:
+                raise
+        try:
+            count = (await client.get_queue_properties()).approximate_message_count or 0
+            first = await client.peek_messages(max_messages=1)
+        except ResourceNotFoundError:
+            return None
+    inserted = first[0].inserted_on if first else None
+    return Waiting(count, inserted.timestamp() if inserted else None)
+
+
+async def blobs_absent(settings: Settings, prefix: str, container: str) -> bool:
+    """Whether the container is missing, after a deletion that was allowed."""
+    async with blob_container(settings, prefix, container, retry_total=0) as client:
+        try:
+            await client.delete_blob(NOTHING)
+        except ResourceNotFoundError as error:
+            return "ContainerNotFound" in str(getattr(error, "error_code", ""))
+    return False
+
+
+async def ahead_of_service(settings: Settings, prefix: str, clock: Callable[[], float]) -> float:
+    """Seconds that `clock` is ahead of the storage service's, from the date of its answer, whatever else it says."""
+    dates: list[str] = []
+    async with table_service(settings, prefix, retry_total=0) as service:
+        begun = clock()
+        rows = service.get_table_client("ScalingState").query_entities(
+            f"PartitionKey eq '{NOTHING}'",
+            results_per_page=1,
+            raw_response_hook=lambda answer: dates.append(answer.http_response.headers.get("Date", "")),
+        )
+        try:
+            [row async for row in rows]
+        except AzureError:
+            if not any(dates):
+                raise
+        ended = clock()
+    if not any(dates):
+        raise ValueError("the service's answer has no date")
+    # It is cut to the second.
+    return (begun + ended) / 2 - (parsedate_to_datetime(dates[-1]).timestamp() + 0.5)
+
+
+async def permitted(settings: Settings, resource_id: str) -> Sequence[Mapping[str, Any]]:
+    """The caller's permissions on a resource, as Resource Manager tells them."""
+    return await permissions(settings, resource_id)
+
+
+async def autoscale_holder(settings: Settings, resource_id: str) -> str | None:
+    """The name of an enabled Azure Monitor autoscale setting that targets the plan."""
+    reader = PlanReader(PlanId.parse(resource_id), settings, 1)
+    try:
+        return await reader.ask_holder()
+    finally:
+        await reader.aclose()
+
+
+def runtime(settings: Settings, root: Path) -> Runtime:
+    """What this process runs on, and what the app was tested with."""
+    installed = {
+        normal(name): each.version
+        for each in metadata.distributions()
+        if (name := each.metadata["Name"]) is not None
+    }
+    pinned = root / "requirements.txt"
+    text = pinned.read_text(encoding="utf-8") if pinned.is_file() else None
+    return Runtime(sys.version_info[:2], installed, text, settings)
+
+
+def machine() -> str:
+    """Where this runs, for people."""
+    return platform.node() or "this machine"

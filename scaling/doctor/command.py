@@ -1,0 +1,66 @@
+"""`tidemark doctor`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from foundation.app_settings import ROOT, settings_of
+from foundation.errors import SettingsError
+from foundation.sanitize import leaving
+from scaling.doctor.checks import Case
+from scaling.doctor.examination import examine
+from scaling.doctor.model import Checkup, Verdict, worst_first
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+console = Console()
+
+_COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "red", Verdict.UNKNOWN: "red"}
+
+
+@app.command("doctor")
+def doctor_command(
+    target: Annotated[list[str] | None, typer.Option(help="Only this target; may be repeated.")] = None,
+    root: Annotated[Path, typer.Option(help="Folder of tidemark.toml, .env and local.settings.json.")] = ROOT,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,  # noqa: FBT002 - a flag
+) -> None:
+    """Tries what a deployment needs, with your own rights, and says what to do about what fails. Exit status 1 then."""
+    try:
+        case = Case(settings_of(root), root, time.time, tuple(target or ()))
+        checkup = asyncio.run(examine(case))
+    except (SettingsError, ValueError) as error:
+        raise typer.BadParameter(leaving(str(error))) from None
+    if json_:
+        typer.echo(msgspec.json.format(msgspec.json.encode(checkup.document()), indent=2).decode())
+    else:
+        _show(checkup)
+    status = 0 if checkup.is_healthy else 1
+    if checkup.left:  # threads that nobody can stop, which Python would wait for
+        sys.stdout.flush()
+        os._exit(status)
+    raise typer.Exit(status)
+
+
+def _show(checkup: Checkup) -> None:
+    """The worst last, where the prompt is."""
+    for finding in reversed(worst_first(checkup.findings)):
+        colour = _COLOURS[finding.verdict]
+        what = escape(leaving(f"{finding.check} {finding.subject}: {finding.found}"))
+        console.print(f"[{colour}]{finding.verdict:8}[/] {what}", soft_wrap=True)
+        if finding.remedy:
+            console.print(f"         -> {escape(leaving(finding.remedy))}", soft_wrap=True)
+    console.print(checkup.summary)
+    console.print(
+        "Tried with your own rights. The app tries with its own: its function scaling_doctor, docs/doctor.md.",
+        style="dim",
+        soft_wrap=True,
+    )

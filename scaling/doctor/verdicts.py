@@ -1,0 +1,302 @@
+"""From what a call told to a finding: every judgement of the doctor, and every word of what to do. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from enum import Enum, auto
+from typing import Any
+
+from msgspec import Struct
+
+from foundation.version import VERSION
+from foundation.wording import count_text, duration_text, number_text, time_text
+from scaling.doctor.model import Finding, failed, ok, unknown, warning
+from scaling.doctor.permissions import allows
+from scaling.schedules import ncrontab
+
+SKEW_TOLD = 10.0
+"""Seconds between two clocks from which on it is told: a sample a minute is then clearly off its minute."""
+
+SKEW_REFUSED = 300.0
+"""Seconds from which on reports are dropped as being of the future (CLOCK_TOLERANCE of the autoscaler)."""
+
+WAITING_TOLD = 300.0
+"""Seconds a message may wait in a queue of ours: both are emptied within seconds of the host's start."""
+
+LATE_DECISIONS = 3
+"""Intervals without a decision after which the functions are taken for not running."""
+
+START = 60.0
+"""Seconds on top of these for a cold start."""
+
+PYTHONS = ((3, 11), (3, 13))
+HOST = "~4"  # the release of the Functions host that the extension bundle of host.json is for
+DIFFERENCES_SHOWN = 5
+
+
+class Trouble(Enum):
+    """Why a call has no answer, by who must act."""
+
+    REFUSED = auto()  # a role is missing
+    NO_IDENTITY = auto()  # no token could be had
+    ABSENT = auto()  # there is nothing of that name
+    SETTINGS = auto()  # a setting is missing or malformed
+    BUSY = auto()  # the service throttles or does not serve for now
+    SILENT = auto()  # no answer in time
+    UNREACHABLE = auto()  # no connection
+    DISABLED = auto()  # there, but switched off
+    OTHER = auto()
+
+
+class Needs(Struct, frozen=True):
+    """What a call takes: the `role` and on what (`place`), as a person finds them in the portal."""
+
+    role: str
+    place: str
+
+
+_TRY_AGAIN = "run the doctor again in a minute; where it stays so, look at the service's health in the portal"
+_NETWORK = "check the address in the settings, and firewall, private endpoint and DNS between the app and the service"
+
+
+def troubled(check: str, subject: str, trouble: Trouble, story: str, needs: Needs) -> Finding:
+    """The finding of a call that has no answer."""
+    remedies = {
+        Trouble.REFUSED: f"assign {needs.role} on {needs.place} to the identity, and wait up to ten minutes until it works",
+        Trouble.NO_IDENTITY: (
+            "give the app its managed identity (the page Identity in the portal, or azd provision), and set "
+            "<connection>__clientId to that identity's client id; on your own machine: az login"
+        ),
+        Trouble.ABSENT: f"correct the name in tidemark.toml or in the app settings, or create it: {needs.place}",
+        Trouble.SETTINGS: "correct the setting that is named",
+        Trouble.DISABLED: f"switch it on again: {needs.place}",
+        Trouble.BUSY: _TRY_AGAIN,
+        Trouble.SILENT: f"{_NETWORK}; then run the doctor again",
+        Trouble.UNREACHABLE: _NETWORK,
+        Trouble.OTHER: f"read what the service says; where it is about rights, {needs.role} on {needs.place} is what is needed",
+    }
+    make = {Trouble.SILENT: unknown, Trouble.BUSY: unknown, Trouble.DISABLED: warning}.get(trouble, failed)
+    return make(check, subject, story, remedies[trouble])
+
+
+# -- identity and rights -----------------------------------------------------------------------------------
+
+
+def identity(subject: str, claims: Mapping[str, Any]) -> Finding:
+    """Whose token it was; `claims` are the token's own, empty where they cannot be read."""
+    who = claims.get("xms_mirid") or claims.get("upn") or claims.get("unique_name") or ""
+    ids = [
+        f"{words} {claims[name]}"
+        for name, words in (("appid", "client id"), ("oid", "object id"))
+        if name in claims
+    ]
+    told = ", ".join([*([str(who)] if who else []), *ids])
+    return ok("identity", subject, f"a token was issued{f' to {told}' if told else ''}")
+
+
+def right(subject: str, entries: Sequence[Mapping[str, Any]], action: str, needs: Needs) -> Finding:
+    """Whether the identity may do `action`, by Resource Manager's own word."""
+    if allows(entries, action):
+        return ok("right", subject, f"may {action}")
+    found = f"may not {action} (of {count_text(len(entries), 'role')} there)"
+    return troubled("right", subject, Trouble.REFUSED, found, needs)
+
+
+def right_not_told(subject: str, action: str) -> Finding:
+    """Who may not even ask what it may do; it may do it all the same."""
+    return warning(
+        "right",
+        subject,
+        f"whether it may {action} is not told",
+        "add Microsoft.Authorization/permissions/read to its role (those of the templates and the built-in ones have it); "
+        "or wait for the first change, which tells",
+    )
+
+
+def storage(subject: str, *, absent: bool) -> Finding:
+    """What a read and a deletion of nothing in a table, queue or container told."""
+    there = "not there yet, it is made by its first use" if absent else "there"
+    return ok("storage", subject, f"{there}; reading and writing are allowed")
+
+
+# -- what lies in them -------------------------------------------------------------------------------------
+
+
+class Waiting(Struct, frozen=True):
+    """A queue: how many messages, and since when the oldest that can be seen waits (None: there is none)."""
+
+    count: int
+    oldest: float | None
+
+
+def queue(name: str, waiting: Waiting, now: float) -> Finding:
+    """A queue that nobody empties: the host does not run the function it triggers."""
+    if waiting.oldest is None or now - waiting.oldest < WAITING_TOLD:
+        return ok("queue", name, f"{count_text(waiting.count, 'message')} waiting")
+    age = duration_text(now - waiting.oldest)
+    return failed(
+        "queue",
+        name,
+        f"{count_text(waiting.count, 'message')} waiting, the oldest for {age}",
+        "nobody empties it: check that the app runs and lists the functions scaling_logic and scaler, and read their "
+        "invocations; an error while loading the app is in the log stream",
+    )
+
+
+def poison(count: int, bodies: Sequence[str]) -> Finding:
+    """Messages the host gave up on."""
+    if not count:
+        return ok("poison", "queues", "none")
+    first = f"; the first: {bodies[0][:200]}" if bodies else ""
+    return warning(
+        "poison",
+        "queues",
+        f"{count_text(count, 'message')} that the host gave up on{first}",
+        "read the exceptions of that function, mend the cause, then delete the messages of the queues metrics-poison and "
+        "actions-poison: they are never tried again",
+    )
+
+
+def decisions(target: str, last: float | None, interval: float, now: float) -> Finding:
+    """Whether decisions are made as often as the schedule asks for; `last` is the newest one's time."""
+    if last is None:
+        return warning(
+            "decisions",
+            target,
+            "none yet",
+            f"wait {duration_text(interval + START)}, then run the doctor again; where there is still none, read the "
+            "invocations of collect_metrics and scaling_logic",
+        )
+    age = now - last
+    if age <= LATE_DECISIONS * interval + START:
+        return ok("decisions", target, f"the last one {duration_text(max(0.0, age))} ago")
+    return failed(
+        "decisions",
+        target,
+        f"the last one {duration_text(age)} ago ({time_text(last)}), with one due every {duration_text(interval)}",
+        "check that the app is not stopped, and read the invocations of collect_metrics (timer) and scaling_logic (queue)",
+    )
+
+
+def newer_state(story: str) -> Finding:
+    """Rows of a newer release, which this one neither reads nor overwrites."""
+    return failed("versions", "state", story, "deploy the newer release again, or delete the rows it wrote")
+
+
+# -- clocks and schedules ----------------------------------------------------------------------------------
+
+
+def clock(subject: str, ahead: float) -> Finding:
+    """This machine's clock against a service's; `ahead` in seconds, negative for one that is behind."""
+    told = f"{number_text(abs(ahead))} s {'ahead of' if ahead > 0 else 'behind'} the service's"
+    if abs(ahead) < SKEW_TOLD:
+        return ok("clock", subject, f"less than {number_text(SKEW_TOLD)} s from the service's")
+    remedy = "set this machine's clock by NTP; in Azure restart the app, which moves it to another machine"
+    if abs(ahead) < SKEW_REFUSED:
+        return warning("clock", subject, f"{told}: samples are put at wrong times", remedy)
+    return failed("clock", subject, f"{told}: reports are dropped, signed requests are refused", remedy)
+
+
+def schedule(setting: str, text: str | None, now: float) -> Finding:
+    """A timer's schedule: without one that the host can read, none of its functions is listed."""
+    accepted = "accepted is an NCRONTAB expression with seconds, such as 0 * * * * *, or hh:mm:ss"
+    if text is None or not text.strip():
+        return failed("schedule", setting, "not set", f"set the app setting {setting}; {accepted}")
+    try:
+        parsed = ncrontab.parse(text)
+        following = parsed.next_after(datetime.fromtimestamp(now, UTC))
+    except (ValueError, OverflowError) as error:
+        return failed("schedule", setting, str(error), f"correct the app setting {setting}; {accepted}")
+    every = duration_text(parsed.smallest_interval())
+    due = time_text(following.timestamp())
+    return ok("schedule", setting, f"'{text}': every {every} at the most often, next at {due}")
+
+
+def time_zone(name: str | None) -> Finding:
+    """Linux plans have no such setting: on Flex Consumption and Consumption it does not move a timer."""
+    if not name:
+        return ok("schedule", "time zone", "UTC")
+    return warning(
+        "schedule",
+        "WEBSITE_TIME_ZONE",
+        f"is '{name}'",
+        "remove it on Consumption and Flex Consumption, where it is not supported, and write schedules in UTC",
+    )
+
+
+# -- somebody else's hand ----------------------------------------------------------------------------------
+
+
+def autoscale(plan: str, holder: str | None) -> Finding:
+    """Two autoscalers on one plan undo each other's work; ours then holds, and says so."""
+    if holder is None:
+        return ok("autoscale", plan, "no other autoscaler holds the plan")
+    return failed(
+        "autoscale",
+        plan,
+        f"the Azure Monitor autoscale setting '{holder}' is enabled and moves the same plan; Tidemark holds",
+        f"disable one of the two: az monitor autoscale update --name {holder} --resource-group <its group> --enabled false, "
+        "or remove the target from tidemark.toml",
+    )
+
+
+# -- versions ----------------------------------------------------------------------------------------------
+
+_PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", re.MULTILINE)
+
+
+class Runtime(Struct, frozen=True):
+    """What the app runs on. `installed` by normalised name; `pinned` is the text of requirements.txt, if it is there."""
+
+    python: tuple[int, int]
+    installed: Mapping[str, str]
+    pinned: str | None
+    settings: Mapping[str, str]
+
+
+def versions(runtime: Runtime) -> list[Finding]:
+    return [_python(runtime), *_host(runtime.settings), _packages(runtime)]
+
+
+def _python(runtime: Runtime) -> Finding:
+    found = ".".join(map(str, runtime.python))
+    low, high = (".".join(map(str, version)) for version in PYTHONS)
+    if PYTHONS[0] <= runtime.python <= PYTHONS[1]:
+        return ok("versions", "Python", f"{found}, Tidemark {VERSION}")
+    return failed("versions", "Python", found, f"set the app's Python to {low} to {high}")
+
+
+def _host(settings: Mapping[str, str]) -> list[Finding]:
+    """Flex Consumption has neither setting; elsewhere both are needed."""
+    wanted = {"FUNCTIONS_EXTENSION_VERSION": HOST, "FUNCTIONS_WORKER_RUNTIME": "python"}
+    return [
+        failed("versions", name, f"is '{settings[name]}'", f"set it to {value}")
+        for name, value in wanted.items()
+        if settings.get(name, value).strip() != value
+    ]
+
+
+def _packages(runtime: Runtime) -> Finding:
+    """An installed package that is not the pinned one was never tested with this release."""
+    if runtime.pinned is None:
+        return ok("versions", "packages", "no requirements.txt here to compare with")
+    accepted: dict[str, set[str]] = {}
+    for name, version in _PIN.findall(runtime.pinned):
+        accepted.setdefault(normal(name), set()).add(version)
+    wrong = [
+        f"{name} {runtime.installed[name]} instead of {' or '.join(sorted(versions_))}"
+        for name, versions_ in accepted.items()
+        if name in runtime.installed and runtime.installed[name] not in versions_
+    ]
+    if not wrong:
+        return ok("versions", "packages", f"{len(accepted)} as in requirements.txt")
+    more = f", and {len(wrong) - DIFFERENCES_SHOWN} more" if len(wrong) > DIFFERENCES_SHOWN else ""
+    told = ", ".join(wrong[:DIFFERENCES_SHOWN]) + more
+    return warning("versions", "packages", told, "deploy again with the build on the platform (azd deploy)")
+
+
+def normal(name: str) -> str:
+    """A package's name as the index compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()

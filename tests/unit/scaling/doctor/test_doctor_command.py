@@ -1,0 +1,84 @@
+"""What a person sees of an examination, and with what status the command ends."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from scaling.doctor import command
+from scaling.doctor.model import Checkup, failed, ok, warning
+from tidemark.__main__ import command_line
+
+FINE = ok("clock", "here", "less than 10 s from the service's")
+ODD = warning("poison", "queues", "1 message", "read it")
+BROKEN = failed("right", "plan-orders", "may not write [it]", "assign\nthe role")
+
+
+@pytest.fixture
+def ended(monkeypatch):
+    """The status that the process itself was ended with."""
+    statuses = []
+
+    def leave(status):
+        statuses.append(status)
+        raise SystemExit(status)
+
+    monkeypatch.setattr(command.os, "_exit", leave)
+    return statuses
+
+
+def asked(monkeypatch, checkup, *arguments):
+    async def examine(case):
+        asked.case = case
+        return checkup
+
+    monkeypatch.setattr(command, "examine", examine)
+    return CliRunner().invoke(command_line(), ["doctor", *arguments])
+
+
+def test_the_worst_is_told_last_and_what_to_do_below_it(monkeypatch):
+    answer = asked(monkeypatch, Checkup((FINE, BROKEN, ODD)))
+
+    assert answer.exit_code == 1
+    assert answer.output.splitlines() == [
+        "ok       clock here: less than 10 s from the service's",
+        "warning  poison queues: 1 message",
+        "         -> read it",
+        "failed   right plan-orders: may not write [it]",
+        "         -> assign the role",
+        "3 checks: 1 ok, 1 warning, 1 failed",
+        "Tried with your own rights. The app tries with its own: its function scaling_doctor, docs/doctor.md.",
+    ]
+
+
+def test_a_warning_is_no_failure(monkeypatch, ended):
+    assert asked(monkeypatch, Checkup((FINE, ODD))).exit_code == 0
+    assert ended == []
+
+
+def test_json_is_what_the_app_answers(monkeypatch):
+    checkup = Checkup((FINE, BROKEN))
+
+    assert json.loads(asked(monkeypatch, checkup, "--json").output) == checkup.document()
+
+
+def test_a_call_that_goes_on_is_not_waited_for(monkeypatch, ended):
+    """Python would wait for the threads of a loop that hangs."""
+    answer = asked(monkeypatch, Checkup((FINE, BROKEN), left=1))
+
+    assert ended == [1]
+    assert "1 failed" in answer.output
+
+
+def test_targets_are_passed_on(monkeypatch, tmp_path):
+    asked(monkeypatch, Checkup((FINE,)), "--target", "a", "--target", "b", "--root", str(tmp_path))
+
+    assert asked.case.only == ("a", "b")
+    assert asked.case.root == tmp_path
+
+
+def test_a_target_that_is_not_configured_is_refused():
+    answer = CliRunner().invoke(command_line(), ["doctor", "--target", "nobody"])
+
+    assert answer.exit_code == 2
+    assert "plan-orders" in answer.output
