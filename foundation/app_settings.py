@@ -5,33 +5,53 @@ or in `.env`, which git ignores. So no file stands in for a part of something re
 
 * a connection that is named further up, in whatever way (`Name`, `Name__accountName`), takes nothing from below;
 * when the storage account named elsewhere is no emulator, this is about a deployed app, and the file is not read.
+
+What is named on the command line stands above them all, in the same way.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from foundation.errors import SettingsError
+from foundation.sanitize import leaving
 
 PATHS = ("TIDEMARK_CA_BUNDLE",)
 """Settings that are paths. TIDEMARK_CONFIG is always relative to the app's root."""
 
+_ACCOUNT = re.compile(r"[a-z0-9]{3,24}")
 _EMULATORS = ("usedevelopmentstorage=true", "accountname=devstoreaccount1", "/devstoreaccount1")
 
 
-def settings_of(root: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The settings for the app in `root`. Raises SettingsError when a file cannot be read.
+def settings_of(
+    root: Path, environment: Mapping[str, str] | None = None, *, account: str | None = None
+) -> dict[str, str]:
+    """The settings for the app in `root`, with the storage account that the command line names, if it does.
 
     A path in a file is relative to that file, wherever a command is given; one in the environment, to where it is given.
+    Raises SettingsError when a file cannot be read, or for an `account` that is none.
     """
-    environment = os.environ if environment is None else environment
-    named = _over(_placed(dot_env(root / ".env"), root), environment)
+    named = own_settings(root, environment)
+    if account is not None:
+        if not _ACCOUNT.fullmatch(account):
+            raise SettingsError(
+                f"--account: found '{leaving(account)[:100]}'; the name of a storage account is accepted: 3 to 24"
+                " lower-case letters and digits"
+            )
+        return _over(named, {f"{STORAGE}__accountName": account})
     if _is_deployed(named):
         return named
     return _over(_placed(local_settings(root / "local.settings.json"), root), named)
+
+
+def own_settings(root: Path, environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Those of the environment and of `.env`: nothing that is committed. Raises SettingsError."""
+    environment = os.environ if environment is None else environment
+    return _over(_placed(dot_env(root / ".env"), root), environment)
 
 
 def _over(below: Mapping[str, str], above: Mapping[str, str]) -> dict[str, str]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TypeVar
 
@@ -17,8 +16,7 @@ from rich.table import Table
 from foundation import app_settings
 from foundation.app_settings import ROOT
 from foundation.durations import parse_duration
-from foundation.errors import SettingsError, StoreUnavailableError
-from foundation.http.callers import NOBODY, named
+from foundation.errors import ConflictError, SettingsError, StoreUnavailableError, TidemarkError
 from foundation.sanitize import one_line, without_secrets
 from foundation.settings_reader import ConfigError
 from foundation.wording import count_text, duration_text, number_text, time_text
@@ -30,22 +28,24 @@ from scaling.decision import explain
 from scaling.doctor.command import app as doctor_app
 from scaling.history.command import app as history_app
 from scaling.log_entry import LogEntry, LogKind, parse_decision_id
-from scaling.ports import PoisonMessage
-from scaling.service.assembly import assemble, read_config
+from scaling.places.orders import By, orders_app
+from scaling.places.place import Place, newest
+from scaling.places.storage import StoragePlace
+from scaling.places.where import Account, App, Root, Where
+from scaling.service.assembly import assemble, assemble_log, read_config
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import STORE_DEADLINE
 from scaling.shadow import report
-from scaling.shadow.comparison import ShadowView, promotion_warning, shadow_view
-from scaling.web.api import carry_out
-from scaling.web.views import PoisonView, StatusView, orders_text, status_view
+from scaling.shadow.comparison import ShadowView, promotion_warning
+from scaling.web.views import PoisonView, orders_text
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 console = Console()
 errors = Console(stderr=True)
 
 _T = TypeVar("_T")
+_Place = TypeVar("_Place", Autoscaler, Place)
 
-Root = Annotated[Path, typer.Option("--root", help="Folder of tidemark.toml, .env and local.settings.json.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -56,28 +56,61 @@ def mount(whole: typer.Typer) -> None:
     whole.add_typer(history_app)
 
 
-def settings_of(root: Path) -> dict[str, str]:
+def settings_of(root: Path, account: str | None = None) -> dict[str, str]:
     """The app's settings: see `app_settings`."""
     try:
-        return app_settings.settings_of(root)
+        return app_settings.settings_of(root, account=account)
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from None
 
 
-def _run(root: Path, work: Callable[[Autoscaler], Coroutine[Any, Any, _T]]) -> _T:
+def _run(
+    where: Where, work: Callable[[Autoscaler], Coroutine[Any, Any, _T]], *, log_only: bool = False
+) -> _T:
     """Runs `work` with an autoscaler and closes it; expected errors become one message and exit status 1."""
+    return _with(lambda: _assembled(where, log_only=log_only), work)
 
+
+def _at(
+    where: Where,
+    work: Callable[[Place], Coroutine[Any, Any, _T]],
+    *,
+    log_only: bool = False,
+    tell: Callable[[str], None] | None = None,
+) -> _T:
+    """The same at the place that the command line names. `tell` is given what is left out."""
+
+    def opened() -> Place:
+        return where.deployed() or StoragePlace(_assembled(where, log_only=log_only), tell)
+
+    return _with(opened, work)
+
+
+def _assembled(where: Where, *, log_only: bool) -> Autoscaler:
+    """An account that is named holds a log that can be read without the settings of its targets."""
+    settings = settings_of(where.root, where.account)
+    try:
+        return assemble(settings, root=where.root)
+    except ConfigError:
+        if not log_only or where.account is None:
+            raise
+        return assemble_log(settings)
+
+
+def _with(opened: Callable[[], _Place], work: Callable[[_Place], Coroutine[Any, Any, _T]]) -> _T:
     async def main() -> _T:
-        autoscaler = assemble(settings_of(root), root=root)
+        place = opened()
         try:
-            return await work(autoscaler)
+            return await work(place)
         finally:
-            await autoscaler.aclose()
+            await place.aclose()
 
     try:
         return asyncio.run(main())
-    except (ConfigError, StoreUnavailableError, ReplayError, RuleError) as error:
+    except (ConfigError, StoreUnavailableError, ReplayError, RuleError, TidemarkError) as error:
         _fail(str(error))
+    except ConflictError:
+        _fail("other orders for this target kept arriving; try again")
 
 
 def _fail(message: str) -> NoReturn:
@@ -88,21 +121,18 @@ def _fail(message: str) -> NoReturn:
 
 
 @app.command()
-def status(root: Root = ROOT, json_: Json = False) -> None:  # noqa: FBT002 - a command-line flag
+def status(
+    root: Root = ROOT,
+    app_: App = None,
+    account: Account = None,
+    json_: Json = False,  # noqa: FBT002 - a command-line flag
+) -> None:
     """Every target: capacity, reason, metrics, orders; and the messages the host gave up on."""
 
-    async def work(autoscaler: Autoscaler) -> StatusView:
-        snapshots = await autoscaler.ports.states.load_all(autoscaler.config.policies)
-        poison: tuple[int, Sequence[PoisonMessage]] = (0, ())
-        try:
-            poison = await autoscaler.ports.poison.peek()
-        except StoreUnavailableError as error:  # a right of its own; the targets can be shown without
-            if json_:
-                raise
-            errors.print(f"[yellow]poison messages are not known:[/] {_text(without_secrets(str(error)))}")
-        return status_view(autoscaler.config, snapshots, poison, now=autoscaler.clock())
+    def tell(text: str) -> None:
+        errors.print(f"[yellow]{_text(without_secrets(text))}[/]")
 
-    seen = _run(root, work)
+    seen = _at(Where(root, app_, account), lambda place: place.status(), tell=None if json_ else tell)
     views = seen.targets
     if json_:
         _print_json(seen)
@@ -146,6 +176,8 @@ def log(
     limit: Annotated[int, typer.Option(min=1, help="Newest entries to show.")] = 50,
     changes: Annotated[bool, typer.Option("--changes", help="Leave out holds.")] = False,  # noqa: FBT002 - a flag
     root: Root = ROOT,
+    app_: App = None,
+    account: Account = None,
     json_: Json = False,  # noqa: FBT002 - a command-line flag
 ) -> None:
     """The scaling log, oldest first, so that the newest line stands at the prompt."""
@@ -153,18 +185,16 @@ def log(
         back = parse_duration(since)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--since") from None
-
-    async def work(autoscaler: Autoscaler) -> list[LogEntry]:
-        if target is not None:
-            await _require_known(autoscaler, target)
-        return await _newest(autoscaler, target, autoscaler.clock() - back, limit, changes=changes)
-
-    entries = _run(root, work)
+    where = Where(root, app_, account)
+    try:
+        entries = _at(where, lambda place: newest(place, target, back, limit, changes=changes), log_only=True)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--target") from None
     if json_:
         _print_json(entries)
         return
     for entry in reversed(entries):
-        style = _STYLES.get(entry.kind, "")
+        style = _STYLES.get(LogKind(entry.kind), "")
         console.print(
             f"[dim]{time_text(entry.at)}[/] [{style}]{escape(one_line(entry.line))}[/]",
             soft_wrap=True,
@@ -175,42 +205,12 @@ def log(
         console.print(f"no entries in the last {duration_text(back)}")
 
 
-async def _require_known(autoscaler: Autoscaler, target: str) -> None:
-    """A target that is configured, or was: its entries stay. Orders for consumers are logged as `consumer NAME`."""
-    policies = autoscaler.config.policies
-    if target in policies or (await autoscaler.ports.log.read(target, limit=1)).entries:
-        return
-    near = difflib.get_close_matches(target, policies, n=1)
-    known = f"did you mean '{near[0]}'?" if near else f"configured are {', '.join(list(policies)[:20])}"
-    raise typer.BadParameter(
-        f"found '{target}', of which the log has nothing; {known}", param_hint="--target"
-    )
-
-
 _STYLES = {
     LogKind.DECISION: "default",
     LogKind.EFFECT: "green",
     LogKind.CONTROL: "magenta",
     LogKind.VERIFY: "yellow",
 }
-
-
-async def _newest(
-    autoscaler: Autoscaler, target: str | None, since: float, limit: int, *, changes: bool
-) -> list[LogEntry]:
-    found: list[LogEntry] = []
-    continuation: str | None = None
-    while len(found) < limit:
-        page = await autoscaler.ports.log.read(
-            target, since=since, limit=min(limit, 500), continuation=continuation
-        )
-        found += [
-            e for e in page.entries if not changes or e.kind is not LogKind.DECISION or e.current != e.desired
-        ]
-        continuation = page.continuation
-        if continuation is None:
-            break
-    return found[:limit]
 
 
 @app.command()
@@ -223,21 +223,20 @@ def shadow(
             help="The shadow's rules decide from now on, or the configured ones again.",
         ),
     ] = None,
-    by: Annotated[str, typer.Option(help="Your name, for the scaling log; an order needs one.")] = "",
+    by: By = "",
     root: Root = ROOT,
+    app_: App = None,
+    account: Account = None,
     json_: Json = False,  # noqa: FBT002 - a command-line flag
 ) -> None:
     """What the rules on paper (a target's table `shadow`) would have cost, and whether to switch to them."""
 
-    async def work(autoscaler: Autoscaler) -> tuple[str, dict[str, ShadowView]]:
-        told = "" if promote is None else await _promoted(autoscaler, target, promote, by)
-        policies = report.those_with_shadows(autoscaler.config.policies, target)
-        snapshots = await autoscaler.ports.states.load_all(policies)
-        seen = {n: shadow_view(policies[n], each.state, each.controls) for n, each in snapshots.items()}
-        return told, {name: view for name, view in seen.items() if view is not None}
+    async def work(place: Place) -> tuple[str, dict[str, ShadowView]]:
+        told = "" if promote is None else await _promoted(place, target, promote, by)
+        return told, await place.shadows(target)
 
     try:
-        told, views = _run(root, work)
+        told, views = _at(Where(root, app_, account), work)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if json_:
@@ -248,16 +247,24 @@ def shadow(
     report.show(console, views)
 
 
-async def _promoted(autoscaler: Autoscaler, target: str | None, on: bool, by: str) -> str:  # noqa: FBT001 - as ordered
+async def _promoted(place: Place, target: str | None, on: bool, by: str) -> str:  # noqa: FBT001 - as ordered
     """Gives the order. Raises ValueError for one that cannot be given."""
-    policy = autoscaler.config.policies.get(target or "")
-    if policy is None:
-        raise ValueError(f"TARGET: found {target!r}; accepted are {', '.join(autoscaler.config.policies)}")
-    name, told = named(NOBODY, by or None)
-    stored = await autoscaler.ports.states.load(policy.target)
-    seen = shadow_view(policy, stored.state, stored.controls)
+    if target is None:
+        raise ValueError("TARGET: is missing; an order is for one target")
+    seen = (await place.shadows(target)).get(target)
     rules = {"rules": seen.rules} if on and seen is not None and seen.rules is not None else {}
-    return await carry_out(autoscaler, policy, "promote", {"on": on, **rules}, by=name, told=told)
+    return await place.order(target, "promote", {"on": on, **rules}, by=by or None)
+
+
+def _give(where: Where, target: str, name: str, fields: Mapping[str, Any], by: str) -> None:
+    try:
+        told = _at(where, lambda place: place.order(target, name, fields, by=by or None))
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    console.print(f"[magenta]{_text(f'{target}: {told}')}[/]", soft_wrap=True)
+
+
+app.add_typer(orders_app(_give))
 
 
 @app.command("lint")
@@ -309,13 +316,14 @@ def _promotions(root: Path) -> list[Finding]:
             text = f"whether a shadow is promoted is not known: {without_secrets(str(error)) or 'no answer'}"
             return [Finding(Severity.NOTE, "promotion", "", text)]
 
-    return _run(root, bounded)
+    return _run(Where(root), bounded)
 
 
 @app.command("replay")
 def replay_command(
     decision: Annotated[str, typer.Argument(help="A decision id, as in the log's brackets.")],
     root: Root = ROOT,
+    account: Account = None,
     json_: Json = False,  # noqa: FBT002 - a command-line flag
 ) -> None:
     """Decides again from the logged inputs and compares byte for byte. Exit status 1 when they differ."""
@@ -327,7 +335,7 @@ def replay_command(
     async def work(autoscaler: Autoscaler) -> LogEntry | None:
         return await autoscaler.ports.log.get(target, at, "decision")
 
-    entry = _run(root, work)
+    entry = _run(Where(root, account=account), work, log_only=True)
     if entry is None or entry.inputs is None or entry.recommendation is None:
         _fail(f"the scaling log has no decision {decision}")
     try:

@@ -53,13 +53,14 @@ class Table:
                     break
             return found
 
-        return await self._call(read)
+        return await self._call(read, absent=[])
 
     async def stream(
         self, query: str, *, select: list[str] | None = None, page: int
     ) -> AsyncGenerator[TableEntity, None]:
         """The rows of a query in key order, fetched a page at a time as they are asked for."""
         token: Any = None
+        none: tuple[list[TableEntity], Any] = ([], None)
 
         async def fetch(client: TableClient) -> tuple[list[TableEntity], Any]:
             pages = client.query_entities(query, select=select, results_per_page=page).by_page(token)
@@ -70,7 +71,7 @@ class Table:
             return found, getattr(pages, "continuation_token", None)
 
         while True:
-            found, token = await self._call(fetch)
+            found, token = await self._call(fetch, absent=none)
             for row in found:
                 yield row
             if not token:
@@ -121,13 +122,18 @@ class Table:
         """Deletes rows of one partition, all or none. Raises ConflictError when one is gone or changed."""
         await self._call(lambda client: client.submit_transaction([("delete", row) for row in rows]))
 
-    async def _call(self, operation: Callable[[TableClient], Awaitable[_T]]) -> _T:
+    async def _call(
+        self, operation: Callable[[TableClient], Awaitable[_T]], *, absent: _T | None = None
+    ) -> _T:
+        """`absent` is what a read finds where there is no table: whoever reads may have no right to make one."""
         try:
             try:
                 return await operation(self._client)
             except HttpResponseError as error:
                 if _code(error) != "TableNotFound":
                     raise
+                if absent is not None:
+                    return absent
             await self._create()
             return await operation(self._client)
         except Exception as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from foundation.app_settings import ROOT, STORAGE
@@ -12,7 +12,7 @@ from foundation.azure.connections import transport_options
 from foundation.log.process import quiet_sdks
 from foundation.sanitize import told
 from foundation.settings_reader import ConfigError, Problem, parse_params, read_log_level
-from scaling.config.policy_file import Config, decoded, load_config
+from scaling.config.policy_file import DEFAULT_RETENTION, Config, decoded, load_config
 from scaling.ports import Collector, Scaler
 from scaling.service import registry
 from scaling.service.autoscaler import Autoscaler
@@ -60,8 +60,25 @@ def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:
     scalers = _scalers(config, settings, problems)
     if problems:
         raise ConfigError(problems)
+    return Autoscaler(config, _ports(settings, collectors, sources, scalers), clock=clock)
+
+
+def assemble_log(settings: Mapping[str, str]) -> Autoscaler:
+    """One that has nothing configured: its log can be read, whatever the settings say of targets.
+
+    Raises ConfigError for connection settings that are missing.
+    """
+    return Autoscaler(Config({}, 60.0, DEFAULT_RETENTION), _ports(settings, {}, [], {}), clock=clock)
+
+
+def _ports(
+    settings: Mapping[str, str],
+    collectors: Mapping[str, Collector],
+    sources: Sequence[MetricSource],
+    scalers: Mapping[str, Scaler],
+) -> Ports:
     try:
-        ports = Ports(
+        return Ports(
             collectors=collectors,
             sources=sources,
             scalers=scalers,
@@ -71,7 +88,6 @@ def assemble(settings: Mapping[str, str], *, root: Path = ROOT) -> Autoscaler:
         )
     except ValueError as error:
         raise ConfigError([Problem(f"app setting {STORAGE}", str(error))]) from error
-    return Autoscaler(config, ports, clock=clock)
 
 
 def _collectors(

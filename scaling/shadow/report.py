@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from rich.console import Console
 from rich.markup import escape
@@ -17,14 +17,22 @@ from scaling.shadow.comparison import ShadowView, percent_text
 
 def those_with_shadows(policies: Mapping[str, Policy], target: str | None) -> dict[str, Policy]:
     """The targets to show. Raises ValueError for a `target` that is not configured, or has no shadow."""
-    found = {name: policy for name, policy in policies.items() if policy.spec.shadow is not None}
-    if target is None or target in found:
-        return found if target is None else {target: found[target]}
-    if target in policies:
-        return {}
-    near = difflib.get_close_matches(target, policies, n=1)
-    known = f"did you mean '{near[0]}'?" if near else f"configured are {', '.join(list(policies)[:20])}"
-    raise ValueError(f"found '{target}'; {known}")
+    if target is not None:
+        require_known(target, policies)
+    return {
+        name: policy
+        for name, policy in policies.items()
+        if policy.spec.shadow is not None and target in {None, name}
+    }
+
+
+def require_known(target: str, configured: Iterable[str]) -> None:
+    """Raises ValueError for a `target` that is not configured."""
+    names = list(configured)
+    if target not in names:
+        near = difflib.get_close_matches(target, names, n=1)
+        known = f"did you mean '{near[0]}'?" if near else f"configured are {', '.join(names[:20])}"
+        raise ValueError(f"found '{target}'; {known}")
 
 
 def show(console: Console, views: Mapping[str, ShadowView]) -> None:

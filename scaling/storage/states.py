@@ -41,38 +41,28 @@ class TableStateStore(TableStore):
         """
         partition = key_of(target)
         rows = await self._table.rows(f"PartitionKey eq '{partition}' and {_NOT_ASIDE}")
-        return await self._snapshot(target, rows)
+        return await self._set_aside(target, rows)
 
     async def load_all(self, targets: Iterable[str]) -> dict[str, Snapshot]:
         """The snapshots of these targets from one pass over the table: a request per 1,000 rows.
 
+        What is unreadable is named, and left where it is: who looks may have no right to write.
         Raises NewerStateError, StoreUnavailableError.
         """
         partitions: dict[str, list[TableEntity]] = defaultdict(list)
         for row in await self._table.rows(_NOT_ASIDE):
             partitions[row["PartitionKey"]].append(row)
-        return {target: await self._snapshot(target, partitions[key_of(target)]) for target in targets}
+        found: dict[str, Snapshot] = {}
+        for target in targets:
+            found[target], _ = _snapshot(target, partitions[key_of(target)])
+        return found
 
-    async def _snapshot(self, target: str, rows: Sequence[TableEntity]) -> Snapshot:
-        state, controls = TargetState(), Controls()
-        windows: Mapping[str, Window] = {}
-        etags: dict[str, str] = {}
-        corrupt: list[str] = []
-        for row in rows:
-            name = row_name(row)
-            etags[name] = etag_of(row)
-            unreadable: tuple[str, ...] = ()
-            if name == "state":
-                state, windows, unreadable = layout.read_target(row)
-            elif name == "controls":
-                try:
-                    controls = layout.read_controls(row)
-                except layout.CorruptRowError:
-                    unreadable = (name,)
-            if unreadable:
-                await set_aside(self._table, row)
-                corrupt.extend(unreadable)
-        return Snapshot(target, state, windows, controls, etags, tuple(corrupt))
+    async def _set_aside(self, target: str, rows: Sequence[TableEntity]) -> Snapshot:
+        """The snapshot, after what is unreadable was copied: the caller may write over it."""
+        found, damaged = _snapshot(target, rows)
+        for row in damaged:
+            await set_aside(self._table, row)
+        return found
 
     async def save(
         self, loaded: Snapshot, state: TargetState, windows: Mapping[str, Window] | None = None
@@ -84,12 +74,36 @@ class TableStateStore(TableStore):
     async def load_controls(self, target: str) -> Snapshot:
         """As `load`, of the operators' orders alone: an order can be given whatever the state's row is like."""
         row = await self._table.get(key_of(target), "controls")
-        return await self._snapshot(target, [row] if row else [])
+        return await self._set_aside(target, [row] if row else [])
 
     async def save_controls(self, loaded: Snapshot, controls: Controls) -> None:
         """Raises ConflictError when the row of the orders changed since `loaded`, TooLargeError, StoreUnavailableError."""
         row = entity(loaded.target, "controls", layout.controls_row(controls))
         await self._table.save(row, loaded.etags.get("controls"))
+
+
+def _snapshot(target: str, rows: Sequence[TableEntity]) -> tuple[Snapshot, list[TableEntity]]:
+    """What the rows of a target hold, and those of them that could not be read."""
+    state, controls = TargetState(), Controls()
+    windows: Mapping[str, Window] = {}
+    etags: dict[str, str] = {}
+    corrupt: list[str] = []
+    damaged: list[TableEntity] = []
+    for row in rows:
+        name = row_name(row)
+        etags[name] = etag_of(row)
+        unreadable: tuple[str, ...] = ()
+        if name == "state":
+            state, windows, unreadable = layout.read_target(row)
+        elif name == "controls":
+            try:
+                controls = layout.read_controls(row)
+            except layout.CorruptRowError:
+                unreadable = (name,)
+        if unreadable:
+            damaged.append(row)
+            corrupt.extend(unreadable)
+    return Snapshot(target, state, windows, controls, etags, tuple(corrupt)), damaged
 
 
 def entity(target: str, name: str, row: layout.Properties) -> dict[str, Any]:

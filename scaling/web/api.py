@@ -108,7 +108,7 @@ async def log(autoscaler: Autoscaler, parameters: Mapping[str, str]) -> Response
     if unknown:
         return error_response(400, f"{unknown[0]}: accepted are target, since, limit, continuation")
     target = parameters.get("target") or None
-    if target is not None and target not in autoscaler.config.policies:
+    if target is not None and not await _known(autoscaler, target):
         return error_response(404, _unknown_target(autoscaler, target))
     try:
         since, limit = _since(parameters.get("since"), autoscaler.clock()), _limit(parameters.get("limit"))
@@ -118,6 +118,12 @@ async def log(autoscaler: Autoscaler, parameters: Mapping[str, str]) -> Response
     except ValueError as error:
         return error_response(400, str(error))
     return json_response(views.log_view(page_))
+
+
+async def _known(autoscaler: Autoscaler, target: str) -> bool:
+    """Configured, or once was: its entries stay. Orders for consumers are logged as `consumer NAME`."""
+    configured = target in autoscaler.config.policies
+    return configured or bool((await autoscaler.ports.log.read(target, limit=1)).entries)
 
 
 def _since(text: str | None, now: float) -> float | None:

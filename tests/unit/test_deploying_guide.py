@@ -43,6 +43,7 @@ def test_every_setting_and_variable_the_guide_names_exists() -> None:
     known = {
         *documented_settings("Settings of the app"),
         *documented_settings("Settings of the consumer"),
+        *documented_settings("Settings of the command line"),
         *re.findall(r"\$\{(\w+)", json.dumps(PARAMETERS)),
         *TEMPLATES["main.bicep"].outputs,
         *(name for world in WORLDS for name in settings(world)),

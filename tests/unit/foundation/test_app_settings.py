@@ -221,3 +221,39 @@ def test_a_clone_is_its_own_root_from_everywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     assert app_settings.root_folder() == ROOT
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"AzureWebJobsStorage": "DefaultEndpointsProtocol=https;AccountName=other;AccountKey=a2V5"},
+        {"AzureWebJobsStorage": "UseDevelopmentStorage=true"},
+        {"AzureWebJobsStorage__tableServiceUri": "https://other.table.core.windows.net"},
+        {"azurewebjobsstorage:accountName": "other"},
+        {},
+    ],
+)
+@pytest.mark.parametrize("by", ["environment", ".env"])
+def test_an_account_that_the_command_line_names_is_the_one(root, named, by):
+    if by == ".env":
+        (root / ".env").write_text("".join(f"{name}={value}\n" for name, value in named.items()))
+
+    settings = settings_of(root, {**(named if by == "environment" else {}), "A": "1"}, account="sttidemark")
+
+    assert settings == {"AzureWebJobsStorage__accountName": "sttidemark", "A": "1"}
+    assert storage_endpoint(settings, "AzureWebJobsStorage", "table").connection_string is None
+
+
+@pytest.mark.parametrize(
+    "account", ["", "st", "St", "a" * 25, "st/../x", "sttidemark.table.core.windows.net"]
+)
+def test_what_is_no_account_is_refused(root, account):
+    with pytest.raises(SettingsError, match="the name of a storage account is accepted"):
+        settings_of(root, {}, account=account)
+
+
+def test_what_is_a_persons_own_is_not_in_the_committed_file(root):
+    (root / "local.settings.json").write_text(json.dumps({"Values": {"TIDEMARK_APP_KEY": "committed"}}))
+    (root / ".env").write_text("TIDEMARK_APP_KEY=own\n")
+
+    assert app_settings.own_settings(root, {"A": "1"}) == {"A": "1", "TIDEMARK_APP_KEY": "own"}

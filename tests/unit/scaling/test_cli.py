@@ -13,7 +13,7 @@ from scaling.config.policy import Budget, ShadowSpec
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import Controls, Direction, Override, Pause
 from scaling.spent import Spent
-from tests.fakes import MemoryPoisonQueues
+from tests.fakes import MemoryDecisionLog, MemoryPoisonQueues
 from tests.runner_support import NOW, World, at, changed, policy
 from tests.shadow_support import fixed
 
@@ -311,7 +311,7 @@ def test_a_shadow_that_the_app_has_not_compared_is_not_promoted(tmp_path, trying
     ("arguments", "text"),
     [
         (["plan", "--promote"], "by: is missing; a name is accepted"),
-        (["--promote", "--by", "kim"], "TARGET: found None; accepted are plan"),
+        (["--promote", "--by", "kim"], "TARGET: is missing; an order is for one target"),
         (["plam"], "found 'plam'; did you mean 'plan'?"),
     ],
 )
@@ -349,3 +349,43 @@ def test_lint_without_a_store_says_that_promotions_are_not_known(tmp_path, tryin
 
     assert result.exit_code == 0
     assert "note whether a shadow is promoted is not known: no answer" in words(result)
+
+
+def test_the_log_of_an_account_needs_no_setting_of_any_target(tmp_path, monkeypatch):
+    """Whoever may read the tables need not know which plans the app scales."""
+    seen = []
+
+    class Log(MemoryDecisionLog):
+        def __init__(self, settings, prefix):
+            seen.append(dict(settings))
+            super().__init__()
+
+    monkeypatch.setattr("scaling.service.assembly.TableDecisionLog", Log)
+    monkeypatch.setenv("TIDEMARK_SETTING", "kept")
+    config = GOOD.replace('resource_id = "/subscriptions', 'resource_id = "%NOT_SET%/subscriptions')
+    (tmp_path / "local.settings.json").write_text('{"Values": {"NOT_SET": "local", "LOCAL_ONLY": "1"}}')
+
+    logged = run(tmp_path, "log", "--account", "sttidemark", config=config.replace("IN_BELOW", "100"))
+    status = run(tmp_path, "status", "--account", "sttidemark")
+
+    assert (logged.exit_code, words(logged)) == (0, "no entries in the last 1 h")
+    assert seen[0]["AzureWebJobsStorage__accountName"] == "sttidemark"
+    assert seen[0]["TIDEMARK_SETTING"] == "kept"
+    assert {"AzureWebJobsStorage", "LOCAL_ONLY"} & set(seen[0]) == set()
+    assert status.exit_code == 1
+    assert "app setting 'NOT_SET'" in words(status)
+
+
+def test_orders_are_given_by_name_and_told(tmp_path, running):
+    given = run(tmp_path, "order", "pause", "plan", "--direction", "in", "--for", "30m", "--by", "ann")
+    nameless = run(tmp_path, "order", "resume", "plan")
+    unknown = run(tmp_path, "order", "resume", "plam", "--by", "ann")
+    wrong = run(tmp_path, "order", "override", "plan", "99", "--by", "ann")
+
+    assert (given.exit_code, words(given)) == (0, "plan: scaling in paused for 30 min")
+    assert "by: is missing; a name is accepted" in words(nameless)
+    assert "TARGET: found 'plam'; accepted are plan" in words(unknown)
+    assert "capacity: found 99; accepted are whole numbers 1 to 10" in words(wrong)
+    assert [each.exit_code for each in (nameless, unknown, wrong)] == [2, 2, 2]
+    (entry,) = asyncio.run(running.entries("control"))
+    assert entry.by == "ann"

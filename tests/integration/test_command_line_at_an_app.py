@@ -1,0 +1,195 @@
+"""The command line at a deployed app: by a token as after `az login`, through the product's own checks and API."""
+
+import asyncio
+import json
+
+import pytest
+from aiohttp import web
+from azure.identity import CredentialUnavailableError
+from rich.console import Console
+from typer.testing import CliRunner
+
+from scaling.cli import app
+from scaling.config.policy import ShadowSpec
+from tests.fake_platform import CLIENT_ID, FakeCredential, FakePlatform
+from tests.principals import OBJECT_ID
+from tests.runner_support import World, policy
+from tests.shadow_support import fixed
+from tests.threaded_server import running_in_thread
+
+pytestmark = pytest.mark.wire
+
+LOCAL = {"Values": {"AzureWebJobsStorage": "UseDevelopmentStorage=true"}}
+READER, OPERATOR = ("Tidemark.Reader",), ("Tidemark.Operator",)
+
+
+@pytest.fixture
+def world():
+    world = World(policy(shadow=ShadowSpec(rules=(fixed(6),), minimum=1, maximum=10)))
+    asyncio.run(world.pass_minutes(6))
+    return world
+
+
+@pytest.fixture
+def platform(world, tmp_path, monkeypatch):
+    credential = FakeCredential("token")
+    monkeypatch.setattr("foundation.http.deployed_app.IdentityCredential", lambda: credential)
+    monkeypatch.setattr("scaling.cli.console", Console(width=300))
+    with running_in_thread(lambda: FakePlatform(world.autoscaler(), tmp_path / "tls")) as running:
+        platform = running.server
+        platform.credential = credential
+        platform.tokens["token"] = READER
+        monkeypatch.setenv("TIDEMARK_SIGN_IN_CLIENT_ID", CLIENT_ID)
+        monkeypatch.setenv("TIDEMARK_CA_BUNDLE", str(platform.certificate.ca_path))
+        (tmp_path / "local.settings.json").write_text(json.dumps(LOCAL))
+        yield platform
+
+
+def run(tmp_path, platform, *arguments):
+    arguments = [*arguments, "--app", platform.address, "--root", str(tmp_path)]
+    return CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+
+def words(result):
+    return " ".join(result.output.replace("│", " ").split())
+
+
+def test_a_reader_sees_status_log_and_shadows(tmp_path, platform):
+    status = run(tmp_path, platform, "status")
+    log = run(tmp_path, platform, "log", "--since", "14d", "--limit", "3")
+    shadow = run(tmp_path, platform, "shadow", "plan", "--json")
+
+    assert [each.exit_code for each in (status, log, shadow)] == [0, 0, 0]
+    assert "1..10" in words(status)
+    assert len([line for line in log.output.splitlines() if "scaling plan" in line]) == 3
+    assert json.loads(shadow.output)["plan"]["current"] == 6
+    assert set(platform.credential.scopes) == {f"api://{CLIENT_ID}/.default"}
+    assert "since=1209600.000s" in platform.requests[1][1]
+
+
+def test_what_an_app_tells_is_what_its_storage_tells(tmp_path, platform, world, monkeypatch):
+    monkeypatch.setattr("scaling.cli.assemble", lambda *_, **__: world.autoscaler())
+    here = [*("--root", str(tmp_path))]
+    for command in (("log",), ("log", "--changes"), ("shadow",)):
+        stored = CliRunner().invoke(app, [*command, *here], catch_exceptions=False)
+        assert run(tmp_path, platform, *command).output == stored.output != ""
+
+
+def test_a_reader_gives_no_order_and_an_operator_gives_it_by_the_true_name(tmp_path, platform, world):
+    refused = run(tmp_path, platform, "order", "pause", "plan", "--for", "30m", "--by", "boss")
+    before = asyncio.run(world.entries("control"))
+    platform.tokens["token"] = OPERATOR
+    given = run(tmp_path, platform, "order", "pause", "plan", "--for", "30m", "--by", "boss")
+
+    assert refused.exit_code == 1
+    assert "'ann@example.org' lacks the role Tidemark.Operator" in words(refused)
+    assert before == []
+    assert given.exit_code == 0
+    assert "plan: scaling in both directions paused until" in words(given)
+    (entry,) = asyncio.run(world.entries("control"))
+    assert (entry.by, entry.line.rpartition(", by ")[2]) == (
+        "ann@example.org",
+        f"ann@example.org (object {OBJECT_ID})",
+    )
+
+
+def test_every_order_reaches_the_app(tmp_path, platform, world):
+    platform.tokens["token"] = OPERATOR
+    orders = (
+        ["order", "pause", "plan", "--direction", "in"],
+        ["order", "override", "plan", "4", "--for", "2h"],
+        ["order", "dry-run", "plan", "on"],
+        ["order", "dry-run", "plan", "configured"],
+        ["order", "resume", "plan"],
+        ["shadow", "plan", "--promote"],
+        ["shadow", "plan", "--withdraw"],
+    )
+
+    results = [run(tmp_path, platform, *order) for order in orders]
+
+    assert [result.exit_code for result in results] == [0] * len(orders)
+    lines = [entry.line.partition(", by ")[0] for entry in asyncio.run(world.entries("control"))]
+    assert sorted(line.removeprefix("control plan: ").partition(";")[0] for line in lines) == [
+        "dry-run as configured",
+        "dry-run on",
+        "override to 4 for 2 h",
+        "resumed",
+        "scaling in paused until resumed",
+        "shadow promoted, its rules decide",
+        "shadow withdrawn",
+    ]
+    assert "no order stands" in words(results[4])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["log", "--target", "plam"], "answered 404: target: found 'plam'"),
+        (["shadow", "plam"], "found 'plam'; did you mean 'plan'?"),
+        (["shadow", "--promote"], "TARGET: is missing"),
+        (["order", "override", "plan", "99"], "answered 400: capacity: found 99"),
+        (["order", "resume", "a/../b"], "answered 404: target: found 'a/../b'"),
+        (["status", "--account", "sttidemark"], "one of them is accepted"),
+    ],
+)
+def test_what_the_app_refuses_is_told_in_its_words(tmp_path, platform, arguments, told):
+    platform.tokens["token"] = OPERATOR
+    result = run(tmp_path, platform, *arguments)
+
+    assert result.exit_code != 0
+    assert told in words(result)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda: web.Response(status=302, headers={"Location": "https://login"}), "wants a sign-in"),
+        (lambda: web.Response(status=401), f"the token for app registration {CLIENT_ID} was not accepted"),
+        (lambda: web.Response(status=404, text="<html>"), "there is no Tidemark of this version"),
+        (lambda: web.Response(status=502, text="<html>"), "answered 502 without a word of Tidemark's"),
+        (lambda: web.json_response({"error": "x\x1b[2J y"}, status=503), "answered 503: x\\x1b[2J y"),
+        (lambda: web.Response(text="<html>"), "is it Tidemark, and of the same version?"),
+        (lambda: web.json_response({"entries": [{"at": "now"}]}), "is it Tidemark, and of the same version?"),
+        (lambda: web.Response(body=b"[" * 100_000), "is it Tidemark, and of the same version?"),
+    ],
+)
+def test_answers_of_somebody_else_are_told_as_such(tmp_path, platform, answer, told):
+    platform.answer = answer
+    result = run(tmp_path, platform, "log")
+
+    assert result.exit_code == 1
+    assert told in words(result)
+    assert len(platform.requests) == 1  # no redirect is followed: the token would go along
+
+
+def test_an_answer_without_end_is_not_read_to_the_end(tmp_path, platform, monkeypatch):
+    monkeypatch.setattr("foundation.http.deployed_app.MAX_ANSWER", 1000)
+    platform.answer = lambda: web.Response(body=b" " * 3_000_000)
+
+    assert "larger than 1000 bytes" in words(run(tmp_path, platform, "log"))
+
+
+def test_without_az_login_it_says_how(tmp_path, platform):
+    platform.credential.error = CredentialUnavailableError(message="Please run 'az login'")
+    result = run(tmp_path, platform, "log")
+
+    assert result.exit_code == 1
+    assert f"sign in with `az login --scope api://{CLIENT_ID}/.default`" in words(result)
+    assert platform.requests == []
+
+
+def test_an_app_that_is_not_there_is_told(tmp_path, platform, monkeypatch):
+    monkeypatch.setattr(platform, "address", "https://localhost:1")
+
+    read = run(tmp_path, platform, "log")
+    ordered = run(tmp_path, platform, "order", "resume", "plan")
+
+    assert "https://localhost:1 cannot be reached" in words(read)
+    assert "whether the order was carried out is not known" in words(ordered)
+
+
+def test_a_certificate_that_is_not_trusted_gets_no_token(tmp_path, platform, monkeypatch):
+    monkeypatch.delenv("TIDEMARK_CA_BUNDLE")
+
+    assert "cannot be reached" in words(run(tmp_path, platform, "log"))
+    assert platform.requests == []
