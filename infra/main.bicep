@@ -173,6 +173,16 @@ param consumerProcesses int = 1
 @description('Further settings by name, of the app and of the consumer: connections and ids of further targets, TIDEMARK_CONFIG, EVENTHUB_RATELIMIT. Not for secrets.')
 param additionalAppSettings object = {}
 
+@description('Make the alert rules of docs/azure-portal.md, which cost some dollars a month.')
+param alerts bool = true
+
+@description('Who is told of alerts by e-mail: addresses with commas between them; empty for nobody, they show in the portal all the same.')
+param alertEmails string = ''
+
+@description('Events behind which a consumer raises an alert.')
+@minValue(1)
+param alertLag int = 10000
+
 @description('Make a virtual network, reach storage through private endpoints in it, and close the public way to storage.')
 param privateNetwork bool = false
 
@@ -341,6 +351,44 @@ module monitoring './app/monitoring.bicep' = {
     location: location
     tags: tags
   }
+}
+
+module queries './app/queries.bicep' = {
+  name: 'queries'
+  scope: group
+  params: {
+    workspaceName: monitoring.outputs.workspaceName
+  }
+}
+
+module workbook './app/workbook.bicep' = {
+  name: 'workbook'
+  scope: group
+  params: {
+    workspaceName: monitoring.outputs.workspaceName
+    location: location
+    tags: tags
+  }
+  dependsOn: [
+    queries
+  ]
+}
+
+module alertRules './app/alerts.bicep' = if (alerts) {
+  name: 'alerts'
+  scope: group
+  params: {
+    workspaceName: monitoring.outputs.workspaceName
+    actionGroupName: 'ag-tidemark-${token}'
+    location: location
+    tags: tags
+    emails: filter(map(split(alertEmails, ','), each => trim(each)), each => !empty(each))
+    lagLimit: alertLag
+    consumerAlwaysTells: consumerHosting == 'slices' || !empty(consumerImage)
+  }
+  dependsOn: [
+    queries
+  ]
 }
 
 module storage './app/storage.bicep' = {
@@ -617,3 +665,6 @@ output TIDEMARK_HEALTH_URL string = '${functions.outputs.baseUrl}/api/health'
 
 @description('The dashboard; it asks for a function key (?code=...).')
 output TIDEMARK_DASHBOARD_URL string = '${functions.outputs.baseUrl}/api/dashboard'
+
+@description('Resource id of the workbook: in the portal, Monitor, Workbooks, Tidemark.')
+output TIDEMARK_WORKBOOK_ID string = workbook.outputs.id

@@ -279,3 +279,15 @@ def test_missing_values_are_as_in_kusto():
         ("1", 1, True, 2),
         ("[2]", None, True, None),
     ]
+
+
+def test_the_queries_of_the_guides_have_answers(tables):
+    pages = [
+        (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("azure-portal.md", "deploying.md")
+    ]
+    texts = [text for page in pages for text in re.findall(r"```kusto\n(.*?)```", page, re.DOTALL)]
+    ours = [text for text in texts if "Tidemark" in text]
+
+    assert len(ours) >= 4
+    for text in ours:
+        assert Workspace(tables, FUNCTIONS, now=moment(END)).run(text), text
