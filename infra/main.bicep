@@ -72,6 +72,17 @@ param operatorPrincipalType string = 'User'
 @description('Whether they may also give orders, or read only.')
 param operatorMayOrder bool = false
 
+@description('Client id of an app registration of Microsoft Entra ID: people sign in, and its roles Tidemark.Reader and Tidemark.Operator open page and API. Empty for function keys. docs/deploying.md makes one.')
+param signInClientId string = ''
+
+@description('Id of its tenant; empty for that of the subscription.')
+param signInTenantId string = ''
+
+@description('Client ids of the programs whose tokens for it are accepted: the Azure CLI, which the command line signs in with, and managed identities that have a role.')
+param signInClientApplications array = [
+  '04b07795-8ddb-461a-bbee-02f9e1bf7b46'
+]
+
 @description('Python of the app, one that pyproject.toml supports.')
 @allowed([
   '3.11'
@@ -581,6 +592,9 @@ module functions './app/functions.bicep' = {
     verifySchedule: verifySchedule
     scalingLogRetention: scalingLogRetention
     consumerHosting: consumerHosting
+    signInClientId: signInClientId
+    signInTenantId: empty(signInTenantId) ? subscription().tenantId : signInTenantId
+    signInClientApplications: signInClientApplications
     connections: union(sourceConnections, consumerConnections)
     // What is given by name wins.
     furtherSettings: union(targetSettings, namespaceSettings, blobSettings, queueSettings, tableSettings, consumerSettings, additionalAppSettings)
@@ -663,7 +677,10 @@ output TIDEMARK_CLIENT_ID string = identity.outputs.clientId
 @description('Open to everybody; 200 while configuration and state store are in order.')
 output TIDEMARK_HEALTH_URL string = '${functions.outputs.baseUrl}/api/health'
 
-@description('The dashboard; it asks for a function key (?code=...).')
+@description('Client id of the app registration that people sign in with; empty where function keys open the app.')
+output TIDEMARK_SIGN_IN_CLIENT_ID string = signInClientId
+
+@description('The dashboard; where nobody signs in, it asks for a function key (?code=...).')
 output TIDEMARK_DASHBOARD_URL string = '${functions.outputs.baseUrl}/api/dashboard'
 
 @description('Resource id of the workbook: in the portal, Monitor, Workbooks, Tidemark.')

@@ -64,6 +64,8 @@ CONTAINER = resource_id(
 )
 REGISTRY = resource_id("rg-images", "Microsoft.ContainerRegistry/registries", "acrimages")
 SUBNETS = resource_id("rg-net", "Microsoft.Network/virtualNetworks", "vnet") + "/subnets/"
+REGISTRATION = "33333333-3333-3333-3333-333333333333"
+ANOTHER_TENANT = "44444444-4444-4444-4444-444444444444"
 OPERATOR = "22222222-2222-2222-2222-222222222222"
 
 VARIABLES = {
@@ -174,6 +176,15 @@ WORLDS: dict[str, dict[str, Any]] = {
     "everything": parameters(_EVERYTHING),
     "an operator who orders": parameters(
         {"TIDEMARK_OPERATOR_ID": OPERATOR, "TIDEMARK_OPERATOR_MAY_ORDER": "true"}
+    ),
+    "people sign in": parameters({"TIDEMARK_SIGN_IN_CLIENT_ID": REGISTRATION}),
+    "people of another tenant sign in": parameters(
+        {
+            "TIDEMARK_SIGN_IN_CLIENT_ID": REGISTRATION,
+            "TIDEMARK_SIGN_IN_TENANT_ID": ANOTHER_TENANT,
+            "TIDEMARK_HOSTING_PLAN": "Dedicated",
+        },
+        signInClientApplications=[],
     ),
     "roles given by somebody else": parameters({**_EVERYTHING, "TIDEMARK_ASSIGN_TARGET_ROLES": "false"}),
     "built-in roles": parameters({**_EVERYTHING, "TIDEMARK_CUSTOM_ROLES": "false"}),

@@ -78,6 +78,15 @@ param maximumInstanceCount int
 @description('Keep one instance warm of each function that a queue or the event hub starts: no cold start between sample, decision and action.')
 param alwaysReady bool
 
+@description('Client id of the app registration that people sign in with; empty where function keys open the app.')
+param signInClientId string
+
+@description('Id of the tenant of that registration.')
+param signInTenantId string
+
+@description('Client ids of the programs whose tokens for that registration are accepted, besides its own.')
+param signInClientApplications array
+
 // Flex Consumption scales each of these on its own, down to none.
 var queueFunctions = [
   {
@@ -120,6 +129,11 @@ var settings = {
   COLLECT_SCHEDULE: collectSchedule
   VERIFY_SCHEDULE: verifySchedule
   SCALING_LOG_RETENTION: scalingLogRetention
+}
+
+// Signing in opens page and API, by the roles of the registration. The app asks the host for no keys then.
+var signInSettings = empty(signInClientId) ? {} : {
+  TIDEMARK_SIGN_IN: 'true'
 }
 
 // Every connection is by the one identity.
@@ -293,9 +307,56 @@ resource noScmPassword 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@2
 resource appSettings 'Microsoft.Web/sites/config@2024-04-01' = {
   parent: site
   name: 'appsettings'
-  properties: union(settings, settingsOfPlan[hostingPlan], credentials, clientIds, furtherSettings)
+  properties: union(settings, settingsOfPlan[hostingPlan], credentials, clientIds, signInSettings, furtherSettings)
   dependsOn: [
     noScmPassword
+  ]
+}
+
+// The platform signs people in, checks tokens, and hands the claims to the app in a header that nobody else can set. It
+// lets everybody through, and the app refuses: it knows who may what, says so in words, and what the host guards by keys
+// (/admin: runs from the portal) stays reachable. Only id tokens are asked for, so the registration needs no secret.
+resource signIn 'Microsoft.Web/sites/config@2024-04-01' = if (!empty(signInClientId)) {
+  parent: site
+  name: 'authsettingsV2'
+  properties: {
+    platform: {
+      enabled: true
+      runtimeVersion: '~1'
+    }
+    globalValidation: {
+      requireAuthentication: false
+      unauthenticatedClientAction: 'AllowAnonymous'
+    }
+    httpSettings: {
+      requireHttps: true
+    }
+    identityProviders: {
+      azureActiveDirectory: {
+        enabled: true
+        registration: {
+          clientId: signInClientId
+          openIdIssuer: '${environment().authentication.loginEndpoint}${signInTenantId}/v2.0'
+        }
+        validation: {
+          allowedAudiences: [
+            signInClientId
+            'api://${signInClientId}'
+          ]
+          defaultAuthorizationPolicy: {
+            allowedApplications: union([signInClientId], signInClientApplications)
+          }
+        }
+      }
+    }
+    login: {
+      tokenStore: {
+        enabled: false // nobody here calls anything in a user's name
+      }
+    }
+  }
+  dependsOn: [
+    appSettings
   ]
 }
 

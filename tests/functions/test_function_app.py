@@ -191,6 +191,15 @@ def asked(function, headers, **more):
     return {"function": function, "http": {"headers": headers, **more}}
 
 
+def every_route(headers):
+    """Each function that HTTP reaches and that is not open to everybody, whatever is added to them."""
+    indexed = run_worker(ROOT, settings=SCHEDULES)["functions"]
+    names = {f["name"] for f in indexed if f["bindings"][0]["type"] == "httpTrigger"} - {"health"}
+    assert names >= {*READ, *(function for function, _ in ORDERS)}
+    params = {"target": "plan-orders", "order": "resume", "name": "nobody"}
+    return [asked(name, headers, method="POST", params=params, body='{"by": "boss"}') for name in names]
+
+
 def ordered(function, params, headers):
     return asked(function, headers, method="POST", params=params, body='{"by": "boss", "rate": 5}')
 
@@ -229,6 +238,16 @@ def test_with_the_platforms_sign_in_roles_open_every_route_and_no_key_is_asked_f
     ]
 
 
+def test_with_sign_in_no_route_but_health_serves_somebody_unknown_or_without_a_role(settings):
+    nobody = every_route(order_headers(x_ms_client_principal=None))
+    nothing = every_route(order_headers("ann@example.org"))
+
+    _, answers = answers_of([*nobody, *nothing], {**settings, **SIGN_IN})
+
+    assert {status for status, _ in answers[: len(nobody)]} == {401, 302}
+    assert {status for status, _ in answers[len(nobody) :]} == {403}
+
+
 def test_an_order_is_logged_with_the_name_of_who_is_signed_in(settings):
     headers = order_headers("ann@example.org", "Tidemark.Operator")
     foreign = {**headers, "sec-fetch-site": "cross-site"}
@@ -259,7 +278,7 @@ def test_an_order_is_logged_with_the_name_of_who_is_signed_in(settings):
     ],
 )
 def test_without_the_platform_keys_are_asked_for_and_forged_headers_are_refused(settings, around):
-    asking = list(everything(("Tidemark.Reader", "Tidemark.Operator")))
+    asking = every_route(order_headers("boss", "Tidemark.Reader", "Tidemark.Operator"))
 
     levels, answers = answers_of(asking, {**settings, **around})
 
