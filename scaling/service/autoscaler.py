@@ -46,6 +46,7 @@ from scaling.rules.service_level.told import Lateness
 from scaling.service import messages as codec
 from scaling.service import reading, shell
 from scaling.service.aside import begun
+from scaling.service.by_hand import checked_line, how_it_stands, target_named
 from scaling.service.deliveries import Deliveries
 from scaling.service.entries import decision_entry, entry_line, finding_entries
 from scaling.service.paper import Paper
@@ -133,7 +134,11 @@ class Autoscaler:
     async def evaluate(self, message: str | bytes) -> Outcome:
         """Decides upon one report. Raises MessageError for an unreadable one, ConflictError when other
         writers kept winning, StoreUnavailableError; the queue then delivers the report again.
+
+        By hand, the name of a target does in place of a report: see `scaling.service.by_hand`.
         """
+        if (asked := target_named(self.config, message, "a report")) is not None:
+            return await self._consider(asked)
         report = codec.decode(MetricsReport, message)
         policy = self.config.policies.get(report.target)
         if policy is None:
@@ -154,6 +159,25 @@ class Autoscaler:
             messages = (codec.encode(decided.action),) if decided.action is not None else ()
             return Outcome(messages, decided.lines, (*decided.warnings, *left_out))
         raise ConflictError(f"scaling {report.target}: state changed {ATTEMPTS} times while deciding")
+
+    async def _consider(self, target: str) -> Outcome:
+        """What would be decided now: everything is read anew, and nothing is written or sent."""
+        now, sources = round(self.clock(), 3), self._sources[target]
+        entities = list(dict.fromkeys(source.entity for source in sources))
+        capacity, found = await asyncio.gather(
+            reading.read_capacity(self.ports.scalers[target], target, now),
+            asyncio.gather(
+                *(reading.read_metrics(self.ports.collectors[entity], now) for entity in entities)
+            ),
+        )
+        report = reading.make_report(target, now, sources, dict(zip(entities, found, strict=True)), capacity)
+        loaded = await shell.load(self.ports, target)
+        decided = await self._decide(self.config.policies[target], loaded, report)
+        failures = [f"{failure.metric}: {failure.message}" for failure in report.failures]
+        failures += [] if report.capacity_error is None else [f"capacity: {report.capacity_error}"]
+        lines = [str(reading.report_line(report)), *(f"asked {target}: {text}" for text in failures)]
+        lines.append(f"asked {target}: now it would be: {decided.entries[-1].line}; nothing was changed")
+        return Outcome(lines=tuple(lines))
 
     async def _save(self, loaded: Snapshot, decided: _Decided) -> tuple[str, ...]:
         """Saves a decision; where the row has no room for all of it, without what is remembered of the shadow. Returns
@@ -235,7 +259,9 @@ class Autoscaler:
     # Applying
 
     async def apply(self, message: str | bytes) -> Outcome:
-        """Carries out one action: see `scaling.service.deliveries`."""
+        """Carries out one action: see `scaling.service.deliveries`; by hand, says how the target named stands."""
+        if (asked := target_named(self.config, message, "an action")) is not None:
+            return await how_it_stands(self.ports, asked, self.ports.scalers[asked], self.clock())
         return await Deliveries(self.config, self.ports, self.clock).apply(message)
 
     # Verifying
@@ -256,7 +282,8 @@ class Autoscaler:
         messages = tuple(m for outcome in results for m in outcome.messages)
         warnings = tuple(w for outcome in results for w in outcome.warnings)
         effects = tuple(line for outcome in results for line in outcome.lines)
-        return Outcome(messages, (*effects, *lines), (*warnings, *unpurged, *poison))
+        checked = checked_line(len(found), len(effects) + len(warnings), now)
+        return Outcome(messages, (*effects, *lines, checked), (*warnings, *unpurged, *poison))
 
     async def _poison(self, now: float) -> tuple[str, ...]:
         """A line for as long as there is something in the poison queues, so that an alert ends when they are empty."""

@@ -8,12 +8,13 @@ from contextlib import suppress
 from math import inf, isfinite
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from foundation.durations import parse_duration
 from foundation.errors import ConflictError
 from foundation.http.answers import HTML, Response, error_response, json_fields, json_response
 from foundation.http.callers import LOGIN, NOBODY, Caller, named
+from foundation.log.tail import Line
 from foundation.sanitize import leaving, one_line
 from foundation.version import VERSION
 from scaling.config.policy import Policy
@@ -21,6 +22,7 @@ from scaling.decision.orders import ORDERS
 from scaling.log_entry import LogEntry, LogKind
 from scaling.model import NO_CONTROLS
 from scaling.service.autoscaler import Autoscaler
+from scaling.service.entries import entry_line
 from scaling.service.shell import ATTEMPTS
 from scaling.shadow.comparison import promotion_warning
 from scaling.storage.decision_log import carried_out, order_key
@@ -157,8 +159,23 @@ class Order(Struct, frozen=True):
     caller: Caller = NOBODY
 
 
-async def control(autoscaler: Autoscaler, order: Order) -> Response:
-    """Carries out an order, and tells it in the log whatever becomes of it."""
+class OrderView(views.TargetView, frozen=True, kw_only=True):
+    """The answer to an order: what was done, and the target as it stands then."""
+
+    done: str
+
+
+def _untold(_line: Line) -> None:
+    """For callers that have no log of their own."""
+
+
+async def control(
+    autoscaler: Autoscaler, order: Order, *, tell: Callable[[Line], None] = _untold
+) -> Response:
+    """Carries out an order, and tells it in the decision log whatever becomes of it; `tell` gets its line when it is done.
+
+    The answer is the target as it stands then, with what was `done` in words.
+    """
     policy = autoscaler.config.policies.get(order.target)
     if policy is None:
         return error_response(404, _unknown_target(autoscaler, order.target))
@@ -167,17 +184,25 @@ async def control(autoscaler: Autoscaler, order: Order) -> Response:
     try:
         fields = json_fields(order.body)
         by, told = named(order.caller, fields.get("by"))
-        await carry_out(autoscaler, policy, order.name, fields, by=by, told=told)
+        done = await carry_out(autoscaler, policy, order.name, fields, by=by, told=told, tell=tell)
     except ValueError as error:
         return error_response(400, str(error))
     except ConflictError:
         return error_response(409, "other orders for this target kept arriving; try again")
     snapshot = await autoscaler.ports.states.load(order.target)
-    return json_response(views.target_view(policy, snapshot, now=autoscaler.clock()))
+    target = views.target_view(policy, snapshot, now=autoscaler.clock())
+    return json_response(OrderView(**structs.asdict(target), done=done))
 
 
 async def carry_out(
-    autoscaler: Autoscaler, policy: Policy, name: str, fields: Mapping[str, Any], *, by: str, told: str
+    autoscaler: Autoscaler,
+    policy: Policy,
+    name: str,
+    fields: Mapping[str, Any],
+    *,
+    by: str,
+    told: str,
+    tell: Callable[[Line], None] = _untold,
 ) -> str:
     """Gives an order, and tells it in the log; returns what it does, in words.
 
@@ -201,6 +226,7 @@ async def carry_out(
     line = f"control {policy.target}: {text}, by {told}"
     entry = LogEntry(policy.target, now, LogKind.CONTROL, order_key(name), line, name, by=by)
     await carried_out(ports.log, entry, save)
+    tell(entry_line(entry))
     return text
 
 

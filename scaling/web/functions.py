@@ -50,11 +50,15 @@ async def _run(
     with raising_no_secrets():
         outcome = await work(autoscaler())
     for line in outcome.lines:
-        _log.info("%s", told_line(line))
+        _tell(line)
     for line in outcome.warnings:
         _log.warning("%s", told_line(line))
     if output is not None and outcome.messages:
         output.set(list(outcome.messages))
+
+
+def _tell(line: str) -> None:
+    _log.info("%s", told_line(line))
 
 
 def _answer(response: Response) -> func.HttpResponse:
@@ -140,7 +144,9 @@ async def scaling_control(req: func.HttpRequest) -> func.HttpResponse:
     """An operator's order: pause, resume, override, dry-run, promote."""
     target, name, body = req.route_params["target"], req.route_params["order"], req.get_body()
     return await _respond(
-        req, lambda scaler, caller: api.control(scaler, api.Order(target, name, body, caller)), order=True
+        req,
+        lambda scaler, caller: api.control(scaler, api.Order(target, name, body, caller), tell=_tell),
+        order=True,
     )
 
 

@@ -67,13 +67,14 @@ def minute():
     return [{"function": "collect_metrics", **TIMER}, *decisions, {"function": "verify_effects", **TIMER}]
 
 
-def test_a_minute_with_three_targets_logs_one_line_per_report_one_per_decision_and_no_other(settings):
+def test_a_minute_with_three_targets_logs_one_line_per_report_one_per_decision_and_one_of_the_check(settings):
     lines = logged(run_worker(ROOT, minute(), settings))
 
     assert foreign(lines) == []
     assert [line["message"].replace(":", "").split()[:2] for line in lines] == [
         *(["collector", plan] for plan in PLANS),
         *(["scaling", plan] for plan in PLANS),
+        ["verify", "3"],
     ]
 
 
@@ -81,9 +82,10 @@ def test_each_line_of_a_minute_ends_with_its_fields(settings):
     lines = logged(run_worker(ROOT, minute(), settings))
 
     tails = [json.loads(line["message"][line["message"].rindex(MARK) :]) for line in lines]
-    assert [(tail["kind"], tail["target"]) for tail in tails] == [
+    assert [(tail["kind"], tail.get("target")) for tail in tails] == [
         *(("report", plan) for plan in PLANS),
         *(("decision", plan) for plan in PLANS),
+        ("check", None),
     ]
     assert all(tail["reason"] == "incomplete_window" for tail in tails if tail["kind"] == "decision")
 

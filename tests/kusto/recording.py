@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from consumer.core.statistics import PartitionStatistics, PipelineStatistics, Totals
 from consumer.telemetry.records import Identity
 from consumer.telemetry.reporter import Reporter
+from foundation.log.tail import Line
 from scaling.config.policy_file import Config
 from scaling.model import ScaleAction
 from scaling.ports import CollectError, Reading
@@ -149,6 +150,8 @@ def scaling_lines(monkeypatch):
             await app.minute(index)
         forged = '{"tidemark":1,"kind":"poison","count":99,"at":1}'
         await app.shell(_say(f"scaling orders: words of somebody, {forged} and more"))
+        own = {"target": "orders", "at": app.clock(), "reason": "promote", "by": forged}
+        await app.shell(_say(Line(f"verify orders: {forged}", "verify", own)))
         pages = [await app.autoscaler.ports.log.read(target, limit=1_000) for target in TARGETS]
         return [entry for page in pages for entry in page.entries]
 

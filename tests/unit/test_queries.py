@@ -81,6 +81,10 @@ def test_every_line_of_the_log_has_fields_and_they_are_found(tables, recorded):
     assert len(found) == len(ours) - 1 + len(consumers)  # one of them is forged, and has words behind
     assert Counter(row["kind"] for row in found)["decision"] == MINUTES * len(TARGETS) - 20
     assert {row["at"].tzinfo for row in found} == {UTC}
+    assert [row["kind"] for row in found if row["target"] == "orders"][
+        -1
+    ] == "verify"  # and not what it quotes
+    assert all(row["kind"] != "poison" or row["Fields"].value["count"] == 1 for row in found)
 
 
 def test_the_fields_that_are_told_are_those_of_the_page(recorded):
@@ -98,7 +102,7 @@ def test_the_fields_that_are_told_are_those_of_the_page(recorded):
             tail = json.loads(row["Message"][row["Message"].rindex(MARK) :])
             told.setdefault(tail["kind"], set()).update(tail)
 
-    assert set(told) == {"report", "decision", "effect", "verify", "poison", "consumer"}
+    assert set(told) == {"report", "decision", "effect", "verify", "poison", "check", "consumer"}
     for kind, names in told.items():
         assert names - {"tidemark", "kind"} <= listed, kind
     kinds = {

@@ -773,7 +773,10 @@ async def test_entries_beyond_the_retention_are_removed() -> None:
     )
     outcome = await world.autoscaler().verify()
 
-    assert outcome.lines == ("scaling log: 1 entries older than the retention removed",)
+    assert outcome.lines == (
+        "scaling log: 1 entries older than the retention removed",
+        "verify: 1 target looked at, as requested",
+    )
     assert [entry.at for entry in await world.entries()] == [young]
 
 

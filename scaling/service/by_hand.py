@@ -1,0 +1,76 @@
+"""A queue's function run by hand, with the name of a target where a message belongs: it is answered, and nothing changes."""
+
+from __future__ import annotations
+
+from foundation.log.tail import Line
+from foundation.sanitize import leaving
+from foundation.wording import count_text, duration_text
+from scaling.config.policy_file import Config
+from scaling.model import Capacity, TargetState
+from scaling.ports import Scaler
+from scaling.service import reading, shell
+from scaling.service.messages import MessageError
+from scaling.service.shell import Outcome, Ports
+
+MOST_NAMED = 20
+
+
+def target_named(config: Config, body: str | bytes, kind: str) -> str | None:
+    """The target whose name was typed; None for what may be a message of this kind, such as `a report`. Where there is one target only, an
+    empty body means that.
+
+    Raises MessageError for what is neither, with the names accepted.
+    """
+    text = (body.decode("utf-8", "replace") if isinstance(body, bytes) else body).strip().strip('"')
+    if text.startswith("{"):
+        return None
+    known = list(config.policies)
+    if text in config.policies:
+        return text
+    if not text and len(known) == 1:
+        return known[0]
+    names = ", ".join(known[:MOST_NAMED])
+    raise MessageError(
+        f"not {kind} message: found {leaving(text[:200])!r}; to ask by hand, type the name of a target: {names}"
+    )
+
+
+async def how_it_stands(ports: Ports, target: str, scaler: Scaler, now: float) -> Outcome:
+    """What there is of a target, and what is under way. Raises StoreUnavailableError."""
+    capacity = await reading.read_capacity(scaler, target, now)
+    loaded = await shell.load(ports, target)
+    told = [_capacity(capacity), *_under_way(loaded.state, now)]
+    return Outcome(lines=(f"asked {target}: {'; '.join(told)}; nothing was changed",))
+
+
+def _capacity(found: Capacity | str) -> str:
+    if isinstance(found, str):
+        return f"its capacity cannot be read: {found}"
+    bounds = f"{found.floor} to {'any' if found.ceiling is None else found.ceiling} on this platform"
+    held = f", held by {found.held_by}" if found.held_by else ""
+    return f"capacity {found.current} ({bounds}){held}"
+
+
+def _under_way(state: TargetState, now: float) -> list[str]:
+    told = []
+    if (pending := state.pending) is None:
+        told.append("no action is pending")
+    else:
+        left = duration_text(max(0.0, round(pending.expires_at - now)))
+        told.append(
+            f"{pending.from_capacity} -> {pending.to_capacity} is pending [{pending.action_id}], given up in {left}"
+        )
+    if state.effects:
+        last = state.effects[-1]
+        ago = duration_text(max(0.0, round(now - last.at)))
+        told.append(f"last change {last.from_capacity} -> {last.to_capacity}, {ago} ago")
+    if state.refused is not None:
+        told.append(f"refused before: {state.refused.detail}")
+    return told
+
+
+def checked_line(targets: int, told: int, at: float) -> Line:
+    """What a check has to say where everything is as it should be, and otherwise how much it said."""
+    found = "as requested" if not told else f"{count_text(told, 'thing')} to tell"
+    text = f"verify: {count_text(targets, 'target')} looked at, {found}"
+    return Line(text, "check", {"at": at, "targets": targets})
