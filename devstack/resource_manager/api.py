@@ -40,6 +40,7 @@ from devstack.resource_manager.plans import (
     RefusalCode,
     Status,
 )
+from devstack.resource_manager.resources import ResourcesApi
 from devstack.resource_manager.skus import find_sku
 from devstack.servers.faults import Fault
 
@@ -56,6 +57,7 @@ _DATABASE = (
     _GROUP + _COSMOS + r"/databaseAccounts/(?P<account>[^/]+)/sqlDatabases/(?P<database>[^/]+)"
     r"(?:/containers/(?P<container>[^/]+))?/throughputSettings/default"
 )
+_ANYTHING = _SUBSCRIPTION + r"(?:/resourceGroups/(?P<group>[^/]+))?(?:/providers/[^/]+(?:/[^/]+/[^/]+)+)+"
 _RESOURCE = _GROUP + r"/providers/(?P<type>[^/]+/[^/]+)/(?P<name>[^/]+)(?P<rest>(?:/[^/]+/[^/]+)*)"
 _SCOPE = r"(?P<scope>" + _RESOURCE + ")"
 _PERMISSIONS = r"/providers/Microsoft\.Authorization/permissions"
@@ -83,14 +85,16 @@ class ResourceManagerApi:
     permissions: list[dict[str, Any]] = field(default_factory=lambda: [{"actions": ["*"], "notActions": []}])
     cosmos: CosmosApi = field(init=False)
     metrics: MetricsApi = field(init=False)
+    resources: ResourcesApi = field(init=False)
 
     def __post_init__(self) -> None:
         self.cosmos = CosmosApi(self.clock)
         self.metrics = MetricsApi(self.clock, self.plans)
+        self.resources = ResourcesApi(self._find)
 
     def knows_subscription(self, subscription: str) -> bool:
         plans = any(plan.subscription.lower() == subscription.lower() for plan in self.plans.values())
-        others = (self.cosmos, self.metrics)
+        others = (self.cosmos, self.metrics, self.resources)
         return plans or any(each.knows_subscription(subscription) for each in others)
 
     # -- plans ------------------------------------------------------------------------------------
@@ -138,6 +142,8 @@ class ResourceManagerApi:
                 f"sku.name is {sku['name']!r}, the plan has {plan.sku.name!r}.",
             )
         _set_scaling(plan, call.document)
+        if call.method == "PUT":
+            plan.tags = dict(call.document.get("tags") or {})
         try:
             operation = _request(plan, sku.get("capacity"), call.fault)
         except Refusal as refusal:
@@ -145,6 +151,7 @@ class ResourceManagerApi:
         return self._accepted(call, plan, operation)
 
     def _create(self, call: Call, sku: dict[str, Any]) -> Answer:
+        self._check_group(call.parts)
         if not call.document.get("location"):
             raise front_door_error(400, "LocationRequired", "The location property is required.")
         try:
@@ -155,6 +162,7 @@ class ResourceManagerApi:
                 location=call.document["location"],
                 sku=find_sku(sku["name"]),
                 initial_capacity=sku.get("capacity") or 1,
+                tags=dict(call.document.get("tags") or {}),
                 clock=self.clock,
             )
         except ValueError as error:
@@ -218,6 +226,15 @@ class ResourceManagerApi:
 
     # -- helpers ----------------------------------------------------------------------------------
 
+    def _find(self, resource_id: str) -> dict[str, Any] | None:
+        """What is no resource of `resources`: a plan, a Cosmos DB account, a group that has plans."""
+        if resource_id in self.plans:
+            return plan_document(self.plans[resource_id])
+        known = (*self.plans, *self.cosmos.accounts)
+        return (
+            {} if any(each == resource_id or each.startswith(f"{resource_id}/") for each in known) else None
+        )
+
     def _plan(self, call: Call) -> Plan:
         plan = self.find_plan(call.parts)
         if plan is None:
@@ -233,7 +250,8 @@ class ResourceManagerApi:
         raise front_door_error(404, "NotFound", f"Operation '{call.parts['id']}' was not found.")
 
     def _check_group(self, parts: dict[str, str]) -> None:
-        if "group" in parts and not self._plans_under(parts):
+        known = "group" not in parts or self._plans_under(parts) or self.resources.knows_group(parts)
+        if not known:
             raise front_door_error(
                 404, "ResourceGroupNotFound", f"Resource group '{parts['group']}' could not be found."
             )
@@ -313,6 +331,10 @@ def _cosmos(point: str, method: str, path: str, handler: Callable[[CosmosApi, Ca
     return _route(point, method, path, lambda api, call: handler(api.cosmos, call))
 
 
+def _any(point: str, method: str, path: str, handler: Callable[[ResourcesApi, Call], Answer]) -> Route:
+    return _route(point, method, path, lambda api, call: handler(api.resources, call))
+
+
 _NAME = r"/(?P<name>[^/]+)"
 _ID = r"/(?P<id>[^/]+)"
 _API = ResourceManagerApi
@@ -350,6 +372,11 @@ ROUTES: tuple[Route, ...] = (
         _COSMOS_LOCATION + "/operationResults" + _ID,
         CosmosApi.get_operation_result,
     ),
+    # After all others: whatever else there is.
+    _any("arm.put_group", "PUT", _GROUP, ResourcesApi.put_group),
+    _any("arm.get_group", "GET", _GROUP, ResourcesApi.get),
+    _any("arm.put_resource", "PUT", _ANYTHING, ResourcesApi.put),
+    _any("arm.get_resource", "GET", _ANYTHING, ResourcesApi.get),
 )
 
 

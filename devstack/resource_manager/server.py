@@ -33,6 +33,7 @@ from devstack.resource_manager.documents import (
 from devstack.resource_manager.identity import ENDPOINT_PATH, IdentityEndpoint, TokenIssuer
 from devstack.resource_manager.metrics import METRICS_KINDS, MetricsApi
 from devstack.resource_manager.plans import Clock, Plan
+from devstack.resource_manager.resources import ResourcesApi
 from devstack.resource_manager.skus import find_sku
 from devstack.resource_manager.throttling import READS, WRITES, BucketSize, Throttle
 from devstack.servers.certificates import Certificate
@@ -160,6 +161,15 @@ class ResourceManagerServer:
     @property
     def plans(self) -> list[Plan]:
         return list(self._api.plans.values())
+
+    @property
+    def resources(self) -> ResourcesApi:
+        """Groups, and resources of any type that were put."""
+        return self._api.resources
+
+    def add_subscription(self, subscription: str) -> None:
+        """Makes an empty subscription known, for a deployment into it."""
+        self._api.resources.subscriptions.add(subscription.lower())
 
     @property
     def metrics(self) -> MetricsApi:

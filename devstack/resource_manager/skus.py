@@ -32,6 +32,7 @@ _ALL = [
     *_family("PremiumMV3", "Pmv3", 30, "P1mv3 P2mv3 P3mv3 P4mv3 P5mv3"),
     *_family("IsolatedV2", "Iv2", 100, "I1v2 I2v2 I3v2"),
     *_family("ElasticPremium", "EP", 20, "EP1 EP2 EP3", is_elastic=True),
+    *_family("FlexConsumption", "FC", 1000, "FC1", is_elastic=True),
 ]
 
 SKUS: dict[str, Sku] = {sku.name.lower(): sku for sku in _ALL}
@@ -54,5 +55,7 @@ def selectable(sku: Sku) -> list[Sku]:
     return [
         other
         for other in _ALL
-        if other.is_elastic == sku.is_elastic and other.tier.startswith("Isolated") == isolated
+        if other.is_elastic == sku.is_elastic
+        and other.tier.startswith("Isolated") == isolated
+        and (other.tier == sku.tier or not sku.is_elastic)
     ]

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from consumer.config import read_config, read_slice
+from devstack.resource_manager.hosting import REFUSED_SETTINGS, REFUSED_SITE_CONFIG
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from tests.bicep_language.deployment import expand
 from tests.bicep_language.evaluation import BicepEvaluationError
@@ -20,37 +21,6 @@ def worlds_on(*kinds: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("world", [name for name in WORLDS if WORLDS[name]["hostingPlan"] in kinds])
 
 
-# Refused by Flex Consumption: https://learn.microsoft.com/azure/azure-functions/functions-app-settings
-NOT_ON_FLEX = {
-    *("ENABLE_ORYX_BUILD", "FUNCTIONS_EXTENSION_VERSION", "FUNCTIONS_MAX_HTTP_CONCURRENCY"),
-    *("FUNCTIONS_WORKER_DYNAMIC_CONCURRENCY_ENABLED", "FUNCTIONS_WORKER_PROCESS_COUNT"),
-    *("FUNCTIONS_WORKER_RUNTIME", "FUNCTIONS_WORKER_RUNTIME_VERSION"),
-    *("SCM_DO_BUILD_DURING_DEPLOYMENT", "WEBSITE_CONTENTAZUREFILECONNECTIONSTRING"),
-    *("WEBSITE_CONTENTOVERVNET", "WEBSITE_CONTENTSHARE", "WEBSITE_DNS_SERVER"),
-    *("WEBSITE_MAX_DYNAMIC_APPLICATION_SCALE_OUT", "WEBSITE_NODE_DEFAULT_VERSION"),
-    *("WEBSITE_RUN_FROM_PACKAGE", "WEBSITE_SKIP_CONTENTSHARE_VALIDATION", "WEBSITE_VNET_ROUTE_ALL"),
-}
-
-# Refused by Flex Consumption in siteConfig, with error 51021 of Resource Manager ("site configuration properties ... for
-# Flex Consumption sites is invalid"), and what says the same there. In whose deployments each was named:
-# azure-pipelines-tasks 21032 (1), azure-cli 31414 (2), azure-functions-host 10643 (3), and
-# terraform-azurerm-avm-res-web-site 345 (4), all on GitHub.
-NOT_IN_SITE_CONFIG = {
-    "alwaysOn": "scaleAndConcurrency.alwaysReady",  # 4
-    "ftpsState": "publishing by user name and password is off, for FTP too",  # 1, 2
-    "functionAppScaleLimit": "scaleAndConcurrency.maximumInstanceCount",  # 3
-    "functionsRuntimeScaleMonitoringEnabled": "the platform's own",  # 1, 2
-    "linuxFxVersion": "runtime",  # 4
-    "minimumElasticInstanceCount": "scaleAndConcurrency.alwaysReady",  # 4
-    "netFrameworkVersion": "runtime",  # 1, 2
-    "numberOfWorkers": "the platform's own",  # 4
-    "preWarmedInstanceCount": "scaleAndConcurrency.alwaysReady",  # 2
-    "pythonVersion": "runtime",  # as linuxFxVersion
-    "use32BitWorkerProcess": "the platform's own",  # 1, 2
-    "vnetRouteAllEnabled": "all calls go through the network anyway",  # as WEBSITE_VNET_ROUTE_ALL
-    "windowsFxVersion": "runtime",  # 4
-}
-
 # What opens a file share by a key, which the account refuses. Azure Files has no other way for an app.
 BY_KEY = {"WEBSITE_CONTENTAZUREFILECONNECTIONSTRING", "WEBSITE_CONTENTSHARE", "AzureWebJobsStorage"}
 
@@ -58,9 +28,9 @@ BY_KEY = {"WEBSITE_CONTENTAZUREFILECONNECTIONSTRING", "WEBSITE_CONTENTSHARE", "A
 @worlds_on("FlexConsumption")
 def test_flex_consumption_is_told_nothing_that_it_refuses(world: str) -> None:
     site = only(world, SITE).properties
-    refused = {name.lower() for name in NOT_IN_SITE_CONFIG}
+    refused = {name.lower() for name in REFUSED_SITE_CONFIG}
 
-    assert set() == NOT_ON_FLEX & set(settings(world))
+    assert set() == REFUSED_SETTINGS & set(settings(world))
     assert set() == refused & {name.lower() for name in site["siteConfig"]}
     assert only(world, PLAN).body["sku"] == {"name": "FC1", "tier": "FlexConsumption"}
     assert only(world, PLAN).body["kind"] == "functionapp"

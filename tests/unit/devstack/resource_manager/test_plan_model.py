@@ -265,6 +265,7 @@ def test_the_published_maxima_are_those_of_the_tiers():
         "PremiumMV3": 30,
         "IsolatedV2": 100,
         "ElasticPremium": 20,
+        "FlexConsumption": 1000,
     }
 
 
