@@ -1,4 +1,4 @@
-"""A local Azure Resource Manager for the unmodified SDKs: App Service Plans, Cosmos DB throughput, metrics."""
+"""A local Azure Resource Manager for the unmodified SDKs: App Service Plans, Cosmos DB throughput, metrics, deployments."""
 
 from devstack.resource_manager.cosmos import LocalAccount, OfferSource, StandaloneAccount
 from devstack.resource_manager.plans import (

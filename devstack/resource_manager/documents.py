@@ -1,10 +1,11 @@
 """What Resource Manager and its providers are called with, and the JSON that they answer with."""
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Self
 
 from devstack.resource_manager.plans import Operation, Plan, Refusal, RefusalCode, Status
 from devstack.resource_manager.skus import Sku, selectable
@@ -22,6 +23,42 @@ class Call:
     base_url: str = ""
     fault: Fault | None = None
     query: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcePath:
+    """The id of a resource taken apart: `extends` is what an extension is of, a resource, a group or a subscription."""
+
+    id: str
+    provider: str
+    type: str
+    name: str
+    group: str | None
+    parent: str | None
+    extends: str | None
+
+    @classmethod
+    def of(cls, resource_id: str) -> Self:
+        """`resource_id` has a provider and pairs of types and names, which the routes see to."""
+        scope, _, tail = _rpartition(resource_id, "/providers/")
+        provider, *segments = tail.split("/")
+        kinds, names = segments[::2], segments[1::2]
+        found = re.match(r"/subscriptions/[^/]+/resourceGroups/[^/]+", resource_id, re.IGNORECASE)
+        return cls(
+            id=resource_id,
+            provider=provider,
+            type="/".join([provider, *kinds]),
+            name=names[-1],
+            group=found.group() if found else None,
+            parent=resource_id.rsplit("/", 2)[0] if len(names) > 1 else None,
+            extends=scope if "/providers/" in scope.lower() else None,
+        )
+
+
+def _rpartition(text: str, mark: str) -> tuple[str, str, str]:
+    """`str.rpartition` whatever the case."""
+    at = text.lower().rfind(mark)
+    return text[:at], text[at : at + len(mark)], text[at + len(mark) :]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,9 @@ known.
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
-from devstack.resource_manager.documents import ArmError, front_door_error, provider_error
-from devstack.resource_manager.hosting import DELEGATION, FLEX, REFUSED_SETTINGS, REFUSED_SITE_CONFIG
+from devstack.resource_manager.documents import ArmError, ResourcePath, front_door_error, provider_error
 
 GUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
@@ -33,36 +31,6 @@ BUILT_IN_ROLES = {
 }
 _ASSIGNMENTS = "/providers/microsoft.authorization/roleassignments/"
 _DEFINITIONS = "/providers/microsoft.authorization/roledefinitions/"
-
-
-@dataclass(frozen=True, slots=True)
-class ResourcePath:
-    """The id of a resource taken apart: `extends` is what an extension is of, a resource, a group or a subscription."""
-
-    id: str
-    provider: str
-    type: str
-    name: str
-    group: str | None
-    parent: str | None
-    extends: str | None
-
-    @classmethod
-    def of(cls, resource_id: str) -> Self:
-        """`resource_id` has a provider and pairs of types and names, which the routes see to."""
-        scope, _, tail = _rpartition(resource_id, "/providers/")
-        provider, *segments = tail.split("/")
-        kinds, names = segments[::2], segments[1::2]
-        found = re.match(r"/subscriptions/[^/]+/resourceGroups/[^/]+", resource_id, re.IGNORECASE)
-        return cls(
-            id=resource_id,
-            provider=provider,
-            type="/".join([provider, *kinds]),
-            name=names[-1],
-            group=found.group() if found else None,
-            parent=resource_id.rsplit("/", 2)[0] if len(names) > 1 else None,
-            extends=scope if "/providers/" in scope.lower() else None,
-        )
 
 
 class There(Protocol):
@@ -232,6 +200,43 @@ def _check_delegated(there: There, subnet_id: str, service: str) -> None:
 
 # -- function apps ------------------------------------------------------------------------------------
 
+FLEX = "FlexConsumption"
+
+REFUSED_SETTINGS = {
+    *("ENABLE_ORYX_BUILD", "FUNCTIONS_EXTENSION_VERSION", "FUNCTIONS_MAX_HTTP_CONCURRENCY"),
+    *("FUNCTIONS_WORKER_DYNAMIC_CONCURRENCY_ENABLED", "FUNCTIONS_WORKER_PROCESS_COUNT"),
+    *("FUNCTIONS_WORKER_RUNTIME", "FUNCTIONS_WORKER_RUNTIME_VERSION"),
+    *("SCM_DO_BUILD_DURING_DEPLOYMENT", "WEBSITE_CONTENTAZUREFILECONNECTIONSTRING"),
+    *("WEBSITE_CONTENTOVERVNET", "WEBSITE_CONTENTSHARE", "WEBSITE_DNS_SERVER"),
+    *("WEBSITE_MAX_DYNAMIC_APPLICATION_SCALE_OUT", "WEBSITE_NODE_DEFAULT_VERSION"),
+    *("WEBSITE_RUN_FROM_PACKAGE", "WEBSITE_SKIP_CONTENTSHARE_VALIDATION", "WEBSITE_VNET_ROUTE_ALL"),
+}
+"""App settings that Flex Consumption refuses: https://learn.microsoft.com/azure/azure-functions/functions-app-settings"""
+
+REFUSED_SITE_CONFIG = {
+    "alwaysOn": "scaleAndConcurrency.alwaysReady",  # 4
+    "ftpsState": "publishing by user name and password is off, for FTP too",  # 1, 2
+    "functionAppScaleLimit": "scaleAndConcurrency.maximumInstanceCount",  # 3
+    "functionsRuntimeScaleMonitoringEnabled": "the platform's own",  # 1, 2
+    "linuxFxVersion": "runtime",  # 4
+    "minimumElasticInstanceCount": "scaleAndConcurrency.alwaysReady",  # 4
+    "netFrameworkVersion": "runtime",  # 1, 2
+    "numberOfWorkers": "the platform's own",  # 4
+    "preWarmedInstanceCount": "scaleAndConcurrency.alwaysReady",  # 2
+    "pythonVersion": "runtime",  # as linuxFxVersion
+    "use32BitWorkerProcess": "the platform's own",  # 1, 2
+    "vnetRouteAllEnabled": "all calls go through the network anyway",  # as WEBSITE_VNET_ROUTE_ALL
+    "windowsFxVersion": "runtime",  # 4
+}
+"""What Flex Consumption refuses in siteConfig, with error 51021 of Resource Manager ("site configuration properties ... for
+Flex Consumption sites is invalid"), and what says the same there. In whose deployments each was named:
+azure-pipelines-tasks 21032 (1), azure-cli 31414 (2), azure-functions-host 10643 (3), and
+terraform-azurerm-avm-res-web-site 345 (4), all on GitHub.
+"""
+
+DELEGATION = {FLEX: "Microsoft.App/environments"}
+"""What the subnet of an app has to be delegated to, where it is not Microsoft.Web/serverFarms."""
+
 
 def check_site(there: There, _path: ResourcePath, document: Mapping[str, Any]) -> None:
     properties = document.get("properties", {})
@@ -353,9 +358,3 @@ RULES: dict[str, Rule] = {
     "microsoft.web/sites": check_site,
     "microsoft.web/sites/config": check_site_config,
 }
-
-
-def _rpartition(text: str, mark: str) -> tuple[str, str, str]:
-    """`str.rpartition` whatever the case."""
-    at = text.lower().rfind(mark)
-    return text[:at], text[at : at + len(mark)], text[at + len(mark) :]

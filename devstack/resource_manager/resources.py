@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from devstack.resource_manager.documents import Answer, ArmError, Call, front_door_error
-from devstack.resource_manager.provider_rules import RULES, ResourcePath
+from devstack.resource_manager.documents import Answer, ArmError, Call, ResourcePath, front_door_error
+from devstack.resource_manager.provider_rules import RULES
 
 # Types without a location of their own, by lower-case name; nested ones and extensions have none anyway.
 _WITHOUT_LOCATION = {"microsoft.authorization/roledefinitions", "microsoft.authorization/roleassignments"}
