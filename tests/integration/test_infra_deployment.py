@@ -142,8 +142,11 @@ class Azure:
 
     def _put_settings(self, group: str, each: Placed) -> None:
         site, _, name = each.name.partition("/")
-        assert name == "appsettings"
-        self._web.update_application_settings(group, site, each.body)
+        update = {
+            "appsettings": self._web.update_application_settings,
+            "authsettingsV2": self._web.update_auth_settings_v2,
+        }[name]
+        update(group, site, each.body)
 
     def _put_policy(self, group: str, each: Placed) -> None:
         site, _, name = each.name.partition("/")
