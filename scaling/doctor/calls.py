@@ -28,7 +28,7 @@ from foundation.azure.connections import (
 from scaling.doctor.verdicts import Runtime, Waiting, normal
 from scaling.scalers.app_service.plan import PlanId
 from scaling.scalers.app_service.plan_reader import PlanReader
-from scaling.scalers.arm.clients import permissions
+from scaling.scalers.arm.clients import open_lists
 
 NOTHING = "tidemark-doctor"
 """Key of a row and name of a blob that nobody writes."""
@@ -121,7 +121,8 @@ async def ahead_of_service(settings: Settings, prefix: str, clock: Callable[[], 
 
 async def permitted(settings: Settings, resource_id: str) -> Sequence[Mapping[str, Any]]:
     """The caller's permissions on a resource, as Resource Manager tells them."""
-    return await permissions(settings, resource_id)
+    async with open_lists(settings) as lists:
+        return [entry async for entry in lists.permissions(resource_id)]
 
 
 async def autoscale_holder(settings: Settings, resource_id: str) -> str | None:

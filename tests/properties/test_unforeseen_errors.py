@@ -177,7 +177,7 @@ class Plan(SimpleNamespace):
         await self.meet("put", lambda: setattr(self, "capacity", wanted))
         return SimpleNamespace(result=lambda: self.meet("result"))
 
-    async def list_by_subscription(self):
+    async def autoscale_settings(self, scope):
         await self.meet("list")
         return
         yield
@@ -190,7 +190,7 @@ def plan_scaler(plan: Plan) -> AppServicePlanScaler:
     async def no_wait(_seconds: float) -> None: ...
 
     made = AppServicePlanScaler(AppServicePlanScaler.Params(resource_id=path), {}, sleep=no_wait)
-    plan.app_service_plans = plan.autoscale_settings = plan
+    plan.app_service_plans = plan
     made._reader._clients._client = ArmClients(plan, plan)
     return made
 

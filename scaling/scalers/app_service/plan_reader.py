@@ -17,9 +17,10 @@ from scaling.scalers.arm.errors import Failure, Kind, classify
 from scaling.scalers.carrying_out import TargetRefusedError, advice, reading
 
 if TYPE_CHECKING:
-    from azure.mgmt.monitor.models import AutoscaleSettingResource
     from azure.mgmt.web.aio import WebSiteManagementClient
     from azure.mgmt.web.models import AppServicePlan
+
+    from scaling.scalers.arm.lists import Entry
 
 logger = logging.getLogger(__name__)
 
@@ -112,19 +113,22 @@ class PlanReader:
         A setting may lie in any resource group of the plan's subscription. Who may not look through all of it
         gets those of the plan's own group.
         """
-        settings = (await self.clients()).monitor.autoscale_settings
+        lists, subscription = (await self.clients()).lists, f"/subscriptions/{self._plan.subscription}"
         try:
-            return await self._holding(settings.list_by_subscription())
+            return await self._holding(lists.autoscale_settings(subscription))
         except AzureError as error:
             if classify(error).kind is not Kind.FORBIDDEN:
                 raise
-        return await self._holding(settings.list_by_resource_group(self._plan.resource_group))
+        group = f"{subscription}/resourceGroups/{self._plan.resource_group}"
+        return await self._holding(lists.autoscale_settings(group))
 
-    async def _holding(self, settings: AsyncIterable[AutoscaleSettingResource]) -> str | None:
+    async def _holding(self, settings: AsyncIterable[Entry]) -> str | None:
         wanted = str(self._plan).casefold()
         async for setting in settings:
-            if setting.enabled and (setting.target_resource_uri or "").rstrip("/").casefold() == wanted:
-                return str(setting.name)
+            told = setting.get("properties") or {}
+            target = str(told.get("targetResourceUri") or "").rstrip("/").casefold()
+            if told.get("enabled") and target == wanted:
+                return str(setting.get("name"))
         return None
 
     def _note_unreadable(self, failure: Failure) -> None:

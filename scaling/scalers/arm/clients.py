@@ -9,7 +9,7 @@ TIDEMARK_CA_BUNDLE                certificate authorities to trust instead of th
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient
     from azure.mgmt.monitor.aio import MonitorManagementClient
     from azure.mgmt.web.aio import WebSiteManagementClient
+
+    from scaling.scalers.arm.lists import ArmLists
 
 ENDPOINT = "AZURE_RESOURCE_MANAGER_ENDPOINT"
 AUDIENCE = "AZURE_RESOURCE_MANAGER_AUDIENCE"
@@ -38,10 +40,10 @@ _RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_
 
 class ArmClients(Struct, frozen=True):
     web: WebSiteManagementClient
-    monitor: MonitorManagementClient
+    lists: ArmLists
 
     async def close(self) -> None:
-        await asyncio.gather(self.web.close(), self.monitor.close())
+        await asyncio.gather(self.web.close(), self.lists.close())
 
 
 def endpoint(settings: Mapping[str, str]) -> str:
@@ -67,14 +69,10 @@ def open_clients(settings: Mapping[str, str], subscription: str) -> ArmClients:
 
     Raises ValueError naming the setting at fault.
     """
-    from azure.mgmt.monitor.aio import MonitorManagementClient  # noqa: PLC0415 - see above
     from azure.mgmt.web.aio import WebSiteManagementClient  # noqa: PLC0415 - see above
 
     identity, options = _identity(settings)
-    return ArmClients(
-        WebSiteManagementClient(identity, subscription, **options),
-        MonitorManagementClient(identity, subscription, **options),
-    )
+    return ArmClients(WebSiteManagementClient(identity, subscription, **options), open_lists(settings))
 
 
 def open_monitor(settings: Mapping[str, str], subscription: str) -> MonitorManagementClient:
@@ -93,45 +91,13 @@ def open_cosmos(settings: Mapping[str, str], subscription: str) -> CosmosDBManag
     return CosmosDBManagementClient(identity, subscription, **options)
 
 
-async def permissions(settings: Mapping[str, str], resource_id: str) -> Sequence[Mapping[str, Any]]:
-    """What the caller may do with a resource: an entry for each role, with `actions` and `notActions`.
-
-    Whoever may read the resource may ask. Raises HttpResponseError and other AzureErrors, and ValueError naming the
-    setting at fault, or an answer of another form.
-    """
-    from azure.core import AsyncPipelineClient  # noqa: PLC0415 - see above
-    from azure.core.exceptions import HttpResponseError  # noqa: PLC0415
-    from azure.core.pipeline.policies import AsyncBearerTokenCredentialPolicy, AsyncRetryPolicy  # noqa: PLC0415
-    from azure.core.rest import HttpRequest  # noqa: PLC0415
-
-    from foundation.azure.connections import transport_options  # noqa: PLC0415 - see above
+def open_lists(settings: Mapping[str, str]) -> ArmLists:
+    """A client of the lists that need no SDK of their own; as `open_clients`."""
+    from scaling.scalers.arm.lists import ArmLists  # noqa: PLC0415 - see above
 
     identity, options = _identity(settings)
-    policies = [
-        AsyncRetryPolicy(**_RETRIES),
-        AsyncBearerTokenCredentialPolicy(identity, *options["credential_scopes"]),
-    ]
-    found: list[Mapping[str, Any]] = []
-    url = f"{resource_id.strip().rstrip('/')}{_PERMISSIONS}"
-    # The type of policies is invariant there, and that of the bearer's takes another kind of request.
-    kinds: Any = policies
-    async with AsyncPipelineClient(
-        options["base_url"], policies=kinds, **transport_options(settings)
-    ) as client:
-        while url:
-            answer = await client.send_request(HttpRequest("GET", client.format_url(url)))
-            await answer.read()
-            if answer.status_code != 200:
-                raise HttpResponseError(response=answer)
-            page = answer.json()
-            if not isinstance(page, dict) or not isinstance(page.get("value"), list):
-                raise ValueError("the answer about permissions has no list of them")  # noqa: TRY004 - of the service
-            found += page["value"]
-            url = page.get("nextLink") or ""
-    return found
-
-
-_PERMISSIONS = "/providers/Microsoft.Authorization/permissions?api-version=2022-04-01"
+    retries = {name: options.pop(name) for name in _RETRIES}
+    return ArmLists(identity, retries=retries, **options)
 
 
 def _identity(settings: Mapping[str, str]) -> tuple[AsyncTokenCredential, dict[str, Any]]:

@@ -315,7 +315,7 @@ class Hanging:
         self.calls += 1
         await asyncio.Event().wait()
 
-    async def list_by_subscription(self):
+    async def autoscale_settings(self, _scope):
         self.calls += 1
         await asyncio.Event().wait()
         yield
@@ -323,7 +323,7 @@ class Hanging:
 
 @pytest.mark.parametrize("hangs", ["the maximum of its SKU", "autoscale settings"])
 def test_a_plan_is_read_in_time_though_what_is_read_beside_it_never_answers(hangs):
-    hanging, skus, settings = Hanging(), {"value": []}, SimpleNamespace(list_by_subscription=nothing)
+    hanging, skus, settings = Hanging(), {"value": []}, SimpleNamespace(autoscale_settings=nothing)
 
     async def get(*_names):
         return plan()
@@ -338,7 +338,7 @@ def test_a_plan_is_read_in_time_though_what_is_read_beside_it_never_answers(hang
         plans.get_server_farm_skus = hanging.get_server_farm_skus
     scaler = AppServicePlanScaler(AppServicePlanScaler.Params(resource_id=ID), {})
     scaler._reader._clients._client = SimpleNamespace(
-        web=SimpleNamespace(app_service_plans=plans), monitor=SimpleNamespace(autoscale_settings=settings)
+        web=SimpleNamespace(app_service_plans=plans), lists=settings
     )
 
     async def ticks():
