@@ -20,7 +20,8 @@ from foundation.http.principals import MAX_NAME
 from foundation.sanitize import one_line
 from scaling.log_entry import LogEntry, LogKind
 from scaling.ports import DecisionLog
-from scaling.storage.decision_log import TableDecisionLog, carried_out, order_key
+from scaling.storage.decision_log import TableDecisionLog
+from scaling.storage.orders import carried_out, order_key
 
 
 class ConsumerTables(Struct, frozen=True):

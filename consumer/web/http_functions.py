@@ -8,12 +8,14 @@ import typing
 
 import azure.functions as func
 
-from consumer.web import api
 from foundation.azure.connections import ConnectionSettingsError
 from foundation.errors import StoreUnavailableError
 from foundation.http.answers import Response, error_response
 from foundation.http.callers import Caller, RefusedError, admit, door_of
 from foundation.sanitize import raising_no_secrets
+
+if typing.TYPE_CHECKING:
+    from consumer.web import api
 
 blueprint = func.Blueprint()  # type: ignore[no-untyped-call]  # the SDK has no annotation there
 
@@ -29,6 +31,8 @@ def _opened() -> api.ConsumerTables:
     """The process's tables. Raises ConnectionSettingsError as long as there can be none."""
     global _tables  # noqa: PLW0603 - a Functions worker process hosts exactly one app
     if _tables is None:
+        from consumer.web import api  # noqa: PLC0415 - it loads the SDK of tables, which indexing does without
+
         _tables = api.open_tables(dict(os.environ), time.time)
     return _tables
 
@@ -68,11 +72,15 @@ async def _respond(
 @blueprint.route("consumer/status", methods=["GET"], auth_level=LEVEL)
 async def consumer_status(req: func.HttpRequest) -> func.HttpResponse:
     """Every consumer as its instances tell."""
+    from consumer.web import api  # noqa: PLC0415 - as above
+
     return await _respond(req, lambda tables, _: api.status(tables))
 
 
 @blueprint.route("consumer/{name}/rate", methods=["POST"], auth_level=LEVEL)
 async def consumer_rate(req: func.HttpRequest) -> func.HttpResponse:
     """An operator's order about the rate of a consumer."""
+    from consumer.web import api  # noqa: PLC0415 - as above
+
     name, body = req.route_params["name"], req.get_body()
     return await _respond(req, lambda tables, caller: api.set_rate(tables, name, body, caller), order=True)

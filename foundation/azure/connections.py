@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 from urllib.parse import urlsplit
 
-from azure.core.credentials import AccessToken
-from azure.core.credentials_async import AsyncTokenCredential
-from azure.identity.aio import DefaultAzureCredential, ManagedIdentityCredential
 from msgspec import Struct
 
 from foundation.errors import SettingsError
 from foundation.sanitize import told
 
 if TYPE_CHECKING:
+    from azure.core.credentials import AccessToken
+    from azure.core.credentials_async import AsyncTokenCredential
     from azure.data.tables.aio import TableServiceClient
     from azure.eventhub.aio import EventHubConsumerClient
+    from azure.identity.aio import DefaultAzureCredential, ManagedIdentityCredential
     from azure.storage.blob.aio import ContainerClient
     from azure.storage.queue.aio import QueueClient
 
@@ -86,15 +86,19 @@ class IdentityCredential:
     """
 
     def __init__(self, *, managed: bool = False, client_id: str | None = None) -> None:
+        """Imports the SDK, which takes a quarter of a second: clients are mostly opened in threads."""
+        from azure.identity import aio  # noqa: PLC0415 - and connection strings do without
+
+        self._sdk = aio
         self._managed = managed
         self._client_id = client_id
 
     def _open(self) -> DefaultAzureCredential | ManagedIdentityCredential:
         if self._managed:
-            return ManagedIdentityCredential(client_id=self._client_id)
+            return self._sdk.ManagedIdentityCredential(client_id=self._client_id)
         if self._client_id:
-            return DefaultAzureCredential(managed_identity_client_id=self._client_id)
-        return DefaultAzureCredential()
+            return self._sdk.DefaultAzureCredential(managed_identity_client_id=self._client_id)
+        return self._sdk.DefaultAzureCredential()
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
         async with self._open() as credential:

@@ -15,11 +15,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 from typing import Any
-from uuid import uuid4
 
 import msgspec
 from azure.data.tables import TableEntity
@@ -27,11 +25,11 @@ from msgspec import Struct
 
 from foundation.azure.connections import Settings
 from foundation.azure.tables import Row, TableStore
-from foundation.errors import ConflictError, StoreUnavailableError
+from foundation.errors import ConflictError
 from foundation.gathering import gather
 from foundation.keys import after, key_of
 from scaling.log_entry import LogEntry
-from scaling.ports import DecisionLog, LogPage
+from scaling.ports import LogPage
 from scaling.storage import rows as layout
 
 TARGETS = "~targets"  # no encoded target has these characters
@@ -258,25 +256,3 @@ def _batches(rows: Sequence[Row]) -> list[list[Row]]:
         batches[-1].append(row)
         size += more
     return batches
-
-
-def order_key(name: str) -> str:
-    """The key of an order's log entry: two orders of one moment are two entries."""
-    return f"control-{name}-{uuid4().hex[:12]}"
-
-
-async def carried_out(log: DecisionLog, entry: LogEntry, save: Callable[[], Awaitable[None]]) -> None:
-    """Saves an order so that its log entry is true at any time, also where the process ends between two lines.
-
-    First the entry tells that the order is being given; it is replaced by what became of it. One that stays as it
-    was first written is of unknown outcome. Raises what `save` raises, and StoreUnavailableError before it.
-    """
-    await log.append([msgspec.structs.replace(entry, line=f"{entry.line}: being given")])
-    try:
-        await save()
-    except ConflictError:
-        refused = f"{entry.line}: refused, other orders kept arriving"
-        await log.append([msgspec.structs.replace(entry, line=refused)])
-        raise
-    with suppress(StoreUnavailableError):  # the order holds; its entry says less than is known
-        await log.append([entry])

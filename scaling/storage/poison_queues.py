@@ -6,16 +6,26 @@ import base64
 import binascii
 from collections.abc import Sequence
 from itertools import chain, zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from azure.core.exceptions import ResourceNotFoundError
-from azure.storage.queue import QueueMessage
-from azure.storage.queue.aio import QueueClient
 
-from foundation.azure.connections import Settings, code_of, queue_client
+from foundation.azure.connections import (
+    ConnectionSettingsError,
+    Settings,
+    code_of,
+    queue_client,
+    storage_endpoint,
+)
+from foundation.azure.opening import Opened
 from foundation.azure.tables import unavailable
+from foundation.errors import StoreUnavailableError
 from foundation.sanitize import without_secrets
 from scaling.ports import PoisonMessage
+
+if TYPE_CHECKING:
+    from azure.storage.queue import QueueMessage
+    from azure.storage.queue.aio import QueueClient
 
 BODY_CHARS = 1_000
 PEEK_MAX = 32  # messages the service hands out per peek
@@ -23,12 +33,19 @@ POISON_SUFFIX = "-poison"  # where the Functions host moves messages it gave up 
 
 
 class QueuePoisonQueues:
-    """The poison queues of the given queues; looking at a message leaves it where and as it is."""
+    """The poison queues of the given queues; looking at a message leaves it where and as it is.
+
+    The first look opens the clients: most functions never look, and the SDK takes its time to load.
+    """
 
     def __init__(self, settings: Settings, prefix: str, *, queues: Sequence[str], **options: Any) -> None:
         """`options` go to the SDK's clients. Raises ConnectionSettingsError."""
+        storage_endpoint(settings, prefix, "queue")
+        names = [name + POISON_SUFFIX for name in queues]
         self._prefix = prefix
-        self._queues = [queue_client(settings, prefix, name + POISON_SUFFIX, **options) for name in queues]
+        self._clients: Opened[list[QueueClient]] = Opened(
+            lambda: [queue_client(settings, prefix, name, **options) for name in names], _close_all
+        )
 
     async def peek(self, limit: int = 16) -> tuple[int, Sequence[PoisonMessage]]:
         """The approximate number in all, and up to `limit` messages, in turn from each queue.
@@ -37,7 +54,11 @@ class QueuePoisonQueues:
         """
         total = 0
         found: list[list[PoisonMessage]] = []
-        for queue in self._queues:
+        try:
+            queues = await self._clients.get()
+        except ConnectionSettingsError as error:  # what only the SDK finds wrong with them
+            raise StoreUnavailableError(str(error)) from error
+        for queue in queues:
             count, messages = await self._peek(queue, limit)
             total += count
             found.append(messages)
@@ -59,8 +80,12 @@ class QueuePoisonQueues:
         return count, [_poison(queue.queue_name, message) for message in messages]
 
     async def aclose(self) -> None:
-        for queue in self._queues:
-            await queue.close()
+        await self._clients.aclose()
+
+
+async def _close_all(queues: Sequence[QueueClient]) -> None:
+    for queue in queues:
+        await queue.close()
 
 
 def _poison(queue: str, message: QueueMessage) -> PoisonMessage:

@@ -25,7 +25,7 @@ from scaling.service.autoscaler import Autoscaler
 from scaling.service.entries import entry_line
 from scaling.service.shell import ATTEMPTS
 from scaling.shadow.comparison import promotion_warning
-from scaling.storage.decision_log import carried_out, order_key
+from scaling.storage.orders import carried_out, order_key
 from scaling.web import views
 from scaling.web.dashboard import page
 

@@ -21,7 +21,6 @@ from foundation.log.process import keep_secrets_from_logs
 from foundation.log.tail import told_line
 from foundation.sanitize import raising_no_secrets
 from foundation.settings_reader import ConfigError
-from scaling.service.assembly import autoscaler
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import Outcome
 from scaling.web import api
@@ -41,6 +40,13 @@ _health = api.Kept(5.0, clock=time.monotonic)  # it is open to everybody, and co
 _examination = api.Kept(10.0, clock=time.monotonic)  # it asks every service there is, in threads of its own
 
 Messages = func.Out[typing.List[str]]  # noqa: UP006 - `list[str]` makes the worker refuse the whole app
+
+
+def autoscaler() -> Autoscaler:
+    """The process's. Raises ConfigError as long as it cannot be built."""
+    from scaling.service import assembly  # noqa: PLC0415 - it loads the SDKs of storage, which indexing does without
+
+    return assembly.autoscaler()
 
 
 async def _run(

@@ -330,7 +330,7 @@ def test_a_table_has_its_own_errors_only_whatever_its_sdk_raises(error, name):
 @given(odd_errors)
 def test_the_poison_queues_are_unavailable_or_empty_whatever_the_sdk_raises(error):
     queues = QueuePoisonQueues({"Storage": "UseDevelopmentStorage=true"}, "Storage", queues=("metrics",))
-    queues._queues[0] = Raising(error)
+    queues._clients._client = [Raising(error)]
     try:
         assert asyncio.run(queues.peek()) == (0, [])
     except StoreUnavailableError:

@@ -25,6 +25,7 @@ OPEN = {
         "scaling.log_entry",
         "scaling.ports",
         "scaling.storage.decision_log",
+        "scaling.storage.orders",
     },
     "publisher": {"consumer.core.rate_limiter", "consumer.core.retry_delay"},
 }

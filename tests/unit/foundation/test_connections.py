@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 from azure.core.credentials import AccessToken
+from azure.identity import aio
 
-from foundation.azure import connections
 from foundation.azure.connections import (
     ConnectionSettingsError,
     blob_container,
@@ -179,8 +179,8 @@ class RecordingCredential:
 @pytest.fixture
 def recorded(monkeypatch):
     RecordingCredential.opened = []
-    monkeypatch.setattr(connections, "DefaultAzureCredential", type("Default", (RecordingCredential,), {}))
-    monkeypatch.setattr(connections, "ManagedIdentityCredential", type("Managed", (RecordingCredential,), {}))
+    monkeypatch.setattr(aio, "DefaultAzureCredential", type("Default", (RecordingCredential,), {}))
+    monkeypatch.setattr(aio, "ManagedIdentityCredential", type("Managed", (RecordingCredential,), {}))
     return RecordingCredential.opened
 
 
