@@ -42,9 +42,12 @@ dist: setup  ## Build the wheel, and beside it what spark-submit is given
 	cp spark_jobs/__main__.py dist/tidemark_spark.py
 	@ls dist/*.whl dist/*.py
 
-lock: setup  ## Resolve the dependencies anew and write the lock files
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --upgrade --extra autoscaler --extra consumer pyproject.toml -o requirements.txt
-	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --no-header --no-annotate --upgrade --extra dev pyproject.toml -o requirements.lock
+COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes --upgrade
+lock: setup  ## Resolve the dependencies anew and write the lock files, with a hash of each file that may be installed
+	$(COMPILE) --universal --python-version 3.11 --extra dev pyproject.toml -o requirements.lock
+	$(COMPILE) --universal --python-version 3.11 --group functions --constraint requirements.lock -o requirements.txt
+	$(COMPILE) --universal --python-version 3.11 --group process --constraint requirements.lock -o infra/consumer/requirements.txt
+	$(COMPILE) --universal --python-version 3.13 --no-deps --group worker -o requirements-worker.txt
 
 setup:  ## Install what development needs: Python and Node packages
 	@$(PYTHON) devstack/setup/environment.py dev

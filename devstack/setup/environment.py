@@ -138,7 +138,7 @@ def forget_broken_off() -> None:
 
 def spark_command() -> list[str]:
     """The command that adds what the Spark jobs need to an environment of level `demo`."""
-    return _install("--constraint", str(LOCK), "--editable", f"{ROOT}[spark]")
+    return _install("--constraint", str(_constraint()), "--editable", f"{ROOT}[spark]")
 
 
 def _environment(board: Board) -> None:
@@ -153,10 +153,12 @@ def _environment(board: Board) -> None:
                 mark.unlink()
             _run([sys.executable, "-m", "venv", str(VENV)])
     if not _works(str(uv), "--version"):
-        pinned = re.search(r"^uv==\S+", LOCK.read_text(), re.MULTILINE)
+        pinned = re.search(r"^uv==\S+(?: \\\n +--hash=\S+)*", LOCK.read_text(), re.MULTILINE)
+        wanted = VENV / "uv.txt"
+        wanted.write_text(pinned[0] if pinned else "uv")
         with board.step("uv, which installs packages in a fifth of pip's time", VENV):
             try:
-                _run([*_pip(), pinned[0] if pinned else "uv"])
+                _run([*_pip(), "--requirement", str(wanted)])
             except SetupError:  # a platform without it
                 board.note("uv is not to be had here; pip installs the packages, which takes minutes")
 
@@ -177,7 +179,7 @@ def _packages(board: Board, level: str) -> None:
     forget_broken_off()
     with board.step(f"Python packages for {'the demo' if level == 'demo' else 'development'}", VENV):
         if level == "demo":
-            _run(_install("--constraint", str(LOCK), "--editable", f"{ROOT}[devstack]"))
+            _run(_install("--constraint", str(_constraint()), "--editable", f"{ROOT}[devstack]"))
         else:
             _run(_install("--requirement", str(LOCK)))
             # Microsoft's worker declares Python 3.13 and runs on all of ours; uv has no word for that.
@@ -216,6 +218,15 @@ def _debian(board: Board) -> None:
                 _run(["apt-get", "install", "-y", "-q", package])
             except SetupError as error:
                 board.note(f"{error}\n{tests} will be skipped (on CI they fail)")
+
+
+def _constraint() -> Path:
+    """The versions of the lock file. pip refuses its hashes beside a package that is no file, as this one."""
+    if (VENV / "bin" / "uv").exists():
+        return LOCK
+    plain = VENV / "constraints.txt"
+    plain.write_text(re.sub(r" \\\n +--hash=\S+", "", LOCK.read_text()))
+    return plain
 
 
 def _install(*arguments: str) -> list[str]:

@@ -27,7 +27,7 @@ def machine(tmp_path, monkeypatch):
             (tmp_path / ".venv" / "bin").mkdir(parents=True, exist_ok=True)
             if not (tmp_path / ".venv" / "bin" / "python").exists():
                 (tmp_path / ".venv" / "bin" / "python").touch()
-        if any(str(word).startswith("uv==") for word in command):
+        if str(command[-1]).endswith("uv.txt"):
             (tmp_path / ".venv" / "bin" / "uv").write_bytes(b"x" * 3_000_000)
 
     monkeypatch.setattr(environment, "_run", run)
@@ -139,9 +139,9 @@ def test_a_step_that_fails_ends_the_setup_with_the_words_of_its_command_and_is_d
     assert packages(machine)
 
 
-def test_where_uv_is_not_to_be_had_pip_does_it(machine, monkeypatch, capsys):
+def test_where_uv_is_not_to_be_had_pip_does_it(machine, tmp_path, monkeypatch, capsys):
     def run(command):
-        if any(str(word).startswith("uv==") for word in command):
+        if str(command[-1]).endswith("uv.txt"):
             raise SetupError("no such platform")
         done(command)
 
@@ -152,6 +152,20 @@ def test_where_uv_is_not_to_be_had_pip_does_it(machine, monkeypatch, capsys):
 
     assert [command[1:3] for command in machine if "--editable" in command] == [["-m", "pip"]]
     assert "uv is not to be had here" in capsys.readouterr().out
+    plain = (tmp_path / ".venv" / "constraints.txt").read_text()  # pip takes no hashes beside our own package
+    assert packages(machine)[-1][1:3] == ["--constraint", ".venv/constraints.txt"]
+    assert "--hash" not in plain
+    assert "\\" not in plain
+    assert plain.count("==") == (ROOT / "requirements.lock").read_text().count("==")
+
+
+def test_uv_itself_is_the_one_of_the_lock_with_its_hashes(machine, tmp_path):
+    main("demo")
+
+    first, *hashes = (tmp_path / ".venv" / "uv.txt").read_text().split(" \\\n")
+    assert first.startswith("uv==")
+    assert hashes
+    assert all(each.startswith("    --hash=sha256:") for each in hashes)
 
 
 def test_an_environment_that_was_broken_off_before_it_had_pip_is_made_again(machine, tmp_path, monkeypatch):
@@ -174,7 +188,7 @@ def test_a_uv_of_which_only_a_part_was_written_is_installed_again(machine, tmp_p
 
     main("demo")
 
-    assert any(command[-1].startswith("uv==") for command in machine)
+    assert any(command[-1] == ".venv/uv.txt" for command in machine)
     assert not any(command[1:3] == ["-m", "venv"] for command in machine)
 
 
