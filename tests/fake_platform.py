@@ -10,9 +10,10 @@ from pathlib import Path
 from aiohttp import web
 from azure.core.credentials import AccessToken
 
+from consumer.web import api as consumer_api
 from devstack.servers.certificates import ensure_certificate
 from foundation.http.answers import error_response
-from foundation.http.callers import RefusedError, admit, door_of
+from foundation.http.callers import Door, RefusedError, admit, door_of
 from scaling.web import api
 from tests.principals import SIGN_IN, principal
 
@@ -20,10 +21,14 @@ CLIENT_ID = "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
 
 
 class FakePlatform:
-    """`tokens`: the roles of each token. `answer`, if set, is what is answered instead."""
+    """`tokens`: the roles of each token. `key`, if set, opens the app instead, and nobody signs in. `answer`, if set, is
+    what is answered instead.
+    """
 
-    def __init__(self, autoscaler, folder: Path) -> None:
+    def __init__(self, autoscaler, folder: Path, consumers=None) -> None:
         self.autoscaler = autoscaler
+        self.consumers = consumers
+        self.key = ""
         self.certificate = ensure_certificate(folder)
         self.tokens = {}
         self.requests = []
@@ -37,6 +42,8 @@ class FakePlatform:
                 web.get("/api/scaling/status", self._handled(self._status)),
                 web.get("/api/scaling/log", self._handled(self._log)),
                 web.post("/api/scaling/{target}/{order}", self._handled(self._order)),
+                web.get("/api/consumer/status", self._handled(self._consumers)),
+                web.post("/api/consumer/{name}/rate", self._handled(self._rate)),
             ]
         )
         self._runner = web.AppRunner(app)
@@ -56,6 +63,9 @@ class FakePlatform:
         self.requests.append((request.method, request.path_qs, dict(request.headers)))
         if self.answer is not None:
             return self.answer()
+        if self.key:
+            opened = request.headers.get("x-functions-key") == self.key
+            return await handler(request) if opened else web.Response(status=401)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if not scheme:
             return web.Response(status=302, headers={"Location": "https://login.microsoftonline.com/"})
@@ -70,10 +80,12 @@ class FakePlatform:
                 for name, value in request.headers.items()
                 if not name.casefold().startswith("x-ms-")
             }
-            token = headers["authorization"].partition(" ")[2]
-            headers["x-ms-client-principal"] = principal("ann@example.org", *self.tokens[token])
+            if not self.key:
+                token = headers["authorization"].partition(" ")[2]
+                headers["x-ms-client-principal"] = principal("ann@example.org", *self.tokens[token])
             try:
-                caller = admit(self.door, headers, order=request.method == "POST")
+                door = Door() if self.key else self.door
+                caller = admit(door, headers, order=request.method == "POST")
                 answer = await work(request, caller)
             except RefusedError as error:
                 answer = error_response(error.status, str(error))
@@ -86,6 +98,13 @@ class FakePlatform:
 
     async def _log(self, request, caller):
         return await api.log(self.autoscaler, request.query)
+
+    async def _consumers(self, request, caller):
+        return await consumer_api.status(self.consumers)
+
+    async def _rate(self, request, caller):
+        name = request.match_info["name"]
+        return await consumer_api.set_rate(self.consumers, name, await request.read(), caller)
 
     async def _order(self, request, caller):
         order = api.Order(

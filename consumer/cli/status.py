@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import msgspec
 import typer
+from msgspec import Struct
 from rich.markup import escape
 from rich.table import Table
 
-from consumer.cli.support import Json, Root, console, fail, print_json, run
+from consumer.cli.support import Account, App, Json, Root, console, fail, print_json, run
 from foundation.app_settings import ROOT, STORAGE, settings_of
 from foundation.http.callers import NOBODY, named
 from foundation.sanitize import one_line
@@ -22,6 +23,7 @@ from foundation.wording import duration_text, number_text
 if TYPE_CHECKING:
     from consumer.web import api
     from consumer.web.views import ConsumerView, PartitionView
+    from foundation.http.deployed_app import DeployedApp
 
 _T = TypeVar("_T")
 
@@ -36,15 +38,32 @@ def consumer_app() -> typer.Typer:
     return app
 
 
-def _run(root: Path, work: Callable[[api.ConsumerTables], Coroutine[Any, Any, _T]]) -> _T:
-    """Runs `work` with the tables and closes them; expected errors become one message and exit status 1."""
+class Where(Struct, frozen=True):
+    """What the command line names: an app, or a storage account, or else what the settings in `root` name."""
+
+    root: Path
+    app: str | None
+    account: str | None
+
+
+def _run(
+    where: Where,
+    by_storage: Callable[[api.ConsumerTables], Coroutine[Any, Any, _T]],
+    by_api: Callable[[DeployedApp], Coroutine[Any, Any, _T]],
+) -> _T:
+    """Runs the work at the place that is named and closes it; expected errors become one message and exit status 1."""
     from consumer.web import api  # noqa: PLC0415 - the SDKs take a second; --help needs none
     from foundation.errors import StoreUnavailableError  # noqa: PLC0415
+    from foundation.http.deployed_app import app_named  # noqa: PLC0415
 
     async def main() -> _T:
-        tables = api.open_tables(settings_of(root), time.time)
+        app = app_named(where.root, where.app, where.account)
+        if app is not None:
+            async with app:
+                return await by_api(app)
+        tables = api.open_tables(settings_of(where.root, account=where.account), time.time)
         try:
-            return await work(tables)
+            return await by_storage(tables)
         finally:
             await tables.aclose()
 
@@ -57,12 +76,16 @@ def _run(root: Path, work: Callable[[api.ConsumerTables], Coroutine[Any, Any, _T
 def status(
     name: Annotated[str | None, typer.Argument(help="Only this consumer.")] = None,
     root: Root = ROOT,
+    app: App = None,
+    account: Account = None,
     json_: Json = False,  # noqa: FBT002 - a command-line flag
 ) -> None:
     """Every consumer: instances, rates, charges, lag of each partition."""
     from consumer.web import api  # noqa: PLC0415
+    from consumer.web.views import ConsumersView  # noqa: PLC0415
 
-    view = _run(root, api.look)
+    where = Where(root, app, account)
+    view = _run(where, api.look, lambda deployed: deployed.get(("consumer", "status"), ConsumersView))
     found = [each for each in view.consumers if name is None or each.consumer == name]
     if json_:
         shown = msgspec.structs.replace(view, consumers=tuple(found))
@@ -70,7 +93,8 @@ def status(
         return
     if not found:
         which = "no consumer" if name is None else f"no instance of '{escape(name)}'"
-        console.print(f"{which} has reported within the last day to the storage account of {STORAGE}")
+        whose = escape(app or f"the storage account {account or f'of {STORAGE}'}")
+        console.print(f"{which} has reported within the last day to {whose}")
     for each in found:
         _show(each)
 
@@ -86,19 +110,28 @@ def rate(
     lift: Annotated[bool, typer.Option("--lift", help="Go back to what is configured.")] = False,  # noqa: FBT002 - a flag
     by: Annotated[str, typer.Option(help="Your name, for the scaling log.")] = "",
     root: Root = ROOT,
+    app: App = None,
+    account: Account = None,
 ) -> None:
     """Changes the rate of a running consumer, within seconds and until lifted."""
     if [records is not None, fleet is not None, lift].count(True) != 1:
         raise typer.BadParameter("one of RECORDS, --fleet and --lift is needed", param_hint="RECORDS")
 
+    from consumer.telemetry.rate_orders import RateOrder  # noqa: PLC0415
     from consumer.web import api  # noqa: PLC0415
 
-    async def work(tables: api.ConsumerTables) -> str:
-        who, _ = named(NOBODY, by or getpass.getuser())
-        order = api.rate_order({"rate": records, "fleet_rate": fleet}, by=who, at=tables.clock())
-        return await api.order_rate(tables, name, order)
+    by = by or getpass.getuser()
+    wish = {"rate": records, "fleet_rate": fleet}
 
-    console.print(escape(_run(root, work)), soft_wrap=True)
+    async def by_storage(tables: api.ConsumerTables) -> str:
+        who, _ = named(NOBODY, by)
+        return await api.order_rate(tables, name, api.rate_order(wish, by=who, at=tables.clock()))
+
+    async def by_api(deployed: DeployedApp) -> str:
+        order = await deployed.post(("consumer", name, "rate"), RateOrder, {**wish, "by": by})
+        return api.rate_line(name, order)
+
+    console.print(escape(_run(Where(root, app, account), by_storage, by_api)), soft_wrap=True)
 
 
 def _show(each: ConsumerView) -> None:

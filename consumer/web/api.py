@@ -67,13 +67,18 @@ async def order_rate(tables: ConsumerTables, consumer: str, order: RateOrder, to
     Raises UnknownConsumerError for a consumer that nobody has seen, StoreUnavailableError.
     """
     await _require_known(tables, consumer)
-    rates = effective(order, Rates())
-    text = f"the rate is {rates_text(rates)}" if order.holds else "the rate is as configured again"
-    line = f"control consumer {consumer}: {text}, by {told or order.by}"
+    line = rate_line(consumer, order, told)
     target = f"consumer {consumer}"
     entry = LogEntry(target, order.at, LogKind.CONTROL, order_key("rate"), line, "rate", by=order.by)
     await carried_out(tables.log, entry, lambda: tables.rates.save(consumer, order))
     return line
+
+
+def rate_line(consumer: str, order: RateOrder, told: str = "") -> str:
+    """An order as a sentence, as the scaling log has it; `told` is who gave it, if there is more to say than the name."""
+    rates = effective(order, Rates())
+    text = f"the rate is {rates_text(rates)}" if order.holds else "the rate is as configured again"
+    return f"control consumer {consumer}: {text}, by {told or order.by}"
 
 
 async def _require_known(tables: ConsumerTables, consumer: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
@@ -13,6 +14,7 @@ import msgspec
 from azure.core.exceptions import AzureError
 from msgspec import Struct
 
+from foundation.app_settings import own_settings
 from foundation.azure.connections import IdentityCredential, network_story, tls_context
 from foundation.errors import SettingsError, TidemarkError
 from foundation.sanitize import leaving, without_secrets
@@ -27,8 +29,8 @@ KEY = "TIDEMARK_APP_KEY"
 TIMEOUT = 90.0
 """Seconds for one answer. The first one after a while waits for an instance to start."""
 
-MAX_ANSWER = 64 * 1024 * 1024
-"""Bytes of one answer; a page of 1,000 log entries has a few."""
+MAX_ANSWER = 256 * 1024 * 1024
+"""Bytes of one answer. The status of 1,000 targets, each with a few metrics and all their samples, has some 50 million."""
 
 _GUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 _ACCEPTED = "accepted is https://NAME.azurewebsites.net, or http://localhost:PORT"
@@ -70,6 +72,19 @@ def read_access(address: str, settings: Mapping[str, str]) -> Access:
     if key is not None and not (key.isascii() and key.isprintable() and len(key) <= 1000):
         raise SettingsError(f"{KEY} is no key; accepted is one line of ASCII characters")
     return Access(url, key=key)
+
+
+def app_named(root: Path, app: str | None, account: str | None) -> DeployedApp | None:
+    """The app that the command line names, with a person's own settings in `root`: nothing of what is committed is read.
+
+    Raises SettingsError, also for an `account` beside it.
+    """
+    if app is None:
+        return None
+    if account is not None:
+        raise SettingsError("--account: found beside --app; one of them is accepted")
+    own = own_settings(root)
+    return DeployedApp(read_access(app, own), own)
 
 
 def _address(text: str) -> str:

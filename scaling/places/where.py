@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 from msgspec import Struct
 
-from foundation.app_settings import own_settings
-from foundation.errors import SettingsError
-from foundation.http.deployed_app import DeployedApp, read_access
+from foundation.http.deployed_app import app_named
 from scaling.places.deployed import DeployedPlace
 
 Root = Annotated[Path, typer.Option("--root", help="Folder of tidemark.toml, .env and local.settings.json.")]
@@ -32,10 +30,6 @@ class Where(Struct, frozen=True):
     account: str | None = None
 
     def deployed(self) -> DeployedPlace | None:
-        """The app that is named. Nothing of `local.settings.json` is read for it. Raises SettingsError."""
-        if self.app is None:
-            return None
-        if self.account is not None:
-            raise SettingsError("--account: found beside --app; one of them is accepted")
-        own = own_settings(self.root)
-        return DeployedPlace(DeployedApp(read_access(self.app, own), own))
+        """The app that is named; None where none is. Raises SettingsError."""
+        app = app_named(self.root, self.app, self.account)
+        return None if app is None else DeployedPlace(app)

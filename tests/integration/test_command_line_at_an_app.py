@@ -9,11 +9,15 @@ from azure.identity import CredentialUnavailableError
 from rich.console import Console
 from typer.testing import CliRunner
 
+from consumer.cli.status import consumer_app
+from consumer.web.api import ConsumerTables
+from foundation.consumer_stats import ConsumerStats
 from scaling.cli import app
 from scaling.config.policy import ShadowSpec
+from tests.consumer_telemetry_support import MemoryRateStore, MemoryStatsStore
 from tests.fake_platform import CLIENT_ID, FakeCredential, FakePlatform
 from tests.principals import OBJECT_ID
-from tests.runner_support import World, policy
+from tests.runner_support import NOW, World, policy
 from tests.shadow_support import fixed
 from tests.threaded_server import running_in_thread
 
@@ -35,7 +39,10 @@ def platform(world, tmp_path, monkeypatch):
     credential = FakeCredential("token")
     monkeypatch.setattr("foundation.http.deployed_app.IdentityCredential", lambda: credential)
     monkeypatch.setattr("scaling.cli.console", Console(width=300))
-    with running_in_thread(lambda: FakePlatform(world.autoscaler(), tmp_path / "tls")) as running:
+    stats = MemoryStatsStore()
+    asyncio.run(stats.put(ConsumerStats(consumer="flights", instance="vm-1", at=NOW - 2)))
+    tables = ConsumerTables(stats, MemoryRateStore(), world.log, lambda: NOW)
+    with running_in_thread(lambda: FakePlatform(world.autoscaler(), tmp_path / "tls", tables)) as running:
         platform = running.server
         platform.credential = credential
         platform.tokens["token"] = READER
@@ -45,7 +52,7 @@ def platform(world, tmp_path, monkeypatch):
         yield platform
 
 
-def run(tmp_path, platform, *arguments):
+def run(tmp_path, platform, *arguments, app=app):
     arguments = [*arguments, "--app", platform.address, "--root", str(tmp_path)]
     return CliRunner().invoke(app, arguments, catch_exceptions=False)
 
@@ -70,7 +77,7 @@ def test_a_reader_sees_status_log_and_shadows(tmp_path, platform):
 def test_what_an_app_tells_is_what_its_storage_tells(tmp_path, platform, world, monkeypatch):
     monkeypatch.setattr("scaling.cli.assemble", lambda *_, **__: world.autoscaler())
     here = [*("--root", str(tmp_path))]
-    for command in (("log",), ("log", "--changes"), ("shadow",)):
+    for command in (("log",), ("log", "--changes"), ("log", "--changes", "--limit", "1"), ("shadow",)):
         stored = CliRunner().invoke(app, [*command, *here], catch_exceptions=False)
         assert run(tmp_path, platform, *command).output == stored.output != ""
 
@@ -119,6 +126,46 @@ def test_every_order_reaches_the_app(tmp_path, platform, world):
         "shadow withdrawn",
     ]
     assert "no order stands" in words(results[4])
+
+
+def test_consumers_are_seen_by_a_reader_and_slowed_down_by_an_operator(tmp_path, platform, world):
+    seen = run(tmp_path, platform, "status", "--json", app=consumer_app())
+    refused = run(tmp_path, platform, "rate", "flights", "500", app=consumer_app())
+    platform.tokens["token"] = OPERATOR
+    given = run(tmp_path, platform, "rate", "flights", "500", "--by", "boss", app=consumer_app())
+    unknown = run(tmp_path, platform, "rate", "fligths", "500", app=consumer_app())
+
+    assert json.loads(seen.output)["consumers"][0]["consumer"] == "flights"
+    assert "lacks the role Tidemark.Operator" in words(refused)
+    assert (
+        words(given)
+        == "control consumer flights: the rate is 500 records/s for each instance, by ann@example.org"
+    )
+    assert "answered 404: consumer: found 'fligths'" in words(unknown)
+    assert [each.exit_code for each in (seen, refused, given, unknown)] == [0, 1, 0, 1]
+
+
+def test_where_nobody_signs_in_a_key_opens_the_app(tmp_path, platform, world, monkeypatch):
+    monkeypatch.delenv("TIDEMARK_SIGN_IN_CLIENT_ID")
+    platform.key = "c2VjcmV0LWtleQ=="
+    (tmp_path / "local.settings.json").write_text('{"Values": {"TIDEMARK_APP_KEY": "c2VjcmV0LWtleQ=="}}')
+    without = run(tmp_path, platform, "log")
+    monkeypatch.setenv("TIDEMARK_APP_KEY", "another")
+    wrong = run(tmp_path, platform, "log")
+    monkeypatch.setenv("TIDEMARK_APP_KEY", platform.key)
+    right = run(tmp_path, platform, "log")
+    nameless = run(tmp_path, platform, "order", "resume", "plan")
+    given = run(tmp_path, platform, "order", "resume", "plan", "--by", "ann")
+
+    assert "set TIDEMARK_SIGN_IN_CLIENT_ID (and sign in with `az login`), or TIDEMARK_APP_KEY" in words(
+        without
+    )
+    assert "the key of TIDEMARK_APP_KEY does not open this" in words(wrong)
+    assert "answered 400: by: is missing" in words(nameless)
+    assert [each.exit_code for each in (without, wrong, right, nameless, given)] == [1, 1, 0, 1, 0]
+    assert platform.credential.scopes == []
+    (entry,) = asyncio.run(world.entries("control"))
+    assert entry.by == "ann"
 
 
 @pytest.mark.parametrize(
