@@ -100,7 +100,7 @@ def _address(text: str) -> str:
     local = host in {"localhost", "127.0.0.1", "::1"}
     known = parts.scheme == "https" or (parts.scheme == "http" and local)
     if not known or not host or parts.username is not None or parts.query or parts.fragment:
-        raise SettingsError(f"--app: found '{leaving(text.partition('?')[0])[:200]}'; {_ACCEPTED}")
+        raise SettingsError(f"--app: found '{leaving(re.split('[?#]', text)[0])[:200]}'; {_ACCEPTED}")
     if parts.path.strip("/") not in {"", "api"}:
         raise SettingsError(f"--app: found the path '{leaving(parts.path)[:200]}'; {_ACCEPTED}")
     shown = f"[{host}]" if ":" in host else host

@@ -41,6 +41,8 @@ def test_an_address_and_what_opens_it(address, settings, access):
         ("https://[", KEY, "is no address"),
         ("https://a:70000", KEY, "is no address"),
         (f"{APP}/api/dashboard?code=c2VjcmV0", KEY, "accepted is https://"),
+        (f"{APP}?code=c2VjcmV0", KEY, "accepted is https://"),
+        (f"{APP}#c2VjcmV0", KEY, "accepted is https://"),
         (f"{APP}/api/dashboard", KEY, "found the path '/api/dashboard'"),
         ("https://me:c2VjcmV0@func-tidemark.azurewebsites.net", KEY, "accepted is https://"),
         (APP, {}, "set TIDEMARK_SIGN_IN_CLIENT_ID"),
