@@ -30,6 +30,7 @@ class Workspace:
         self.tables = tables
         self.functions = {name: parse(text) for name, text in (functions or {}).items()}
         self.now = now
+        self.made = {}
 
     def run(self, text):
         return Run(self).query(parse(text))
@@ -69,7 +70,10 @@ class Run:
                 raise KqlError(f"{name!r} is no table")
             return rows
         if name in self.workspace.functions:
-            return Run(self.workspace).query(self.workspace.functions[name])
+            made = self.workspace.made  # rows are never changed, so a function is run once
+            if name not in made:
+                made[name] = Run(self.workspace).query(self.workspace.functions[name])
+            return made[name]
         if name in self.workspace.tables:
             return [dict(row) for row in self.workspace.tables[name]]
         raise KqlError(f"no table or function {name!r}")

@@ -247,6 +247,8 @@ class Parser:
     def member(self):
         found = self.atom()
         while sign := self.take(".", "["):
+            if sign == "." and self.peek("by"):
+                raise KqlError("the name 'by' has to be in brackets here")
             if sign == ".":
                 found = ("member", found, ("text", self.name()))
             else:

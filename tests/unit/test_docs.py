@@ -1,6 +1,7 @@
 """The documents say what the code does: links, commands, settings, options and reasons."""
 
 import re
+from math import ceil
 from pathlib import Path
 
 import msgspec
@@ -199,3 +200,35 @@ def test_the_example_in_tidemark_toml_is_an_accepted_configuration():
 
     assert set(config.policies) == {"plan-orders", "flights"}
     assert config.policies["flights"].spec.scaler_options["database"] == settings["COSMOS_DATABASE"]
+
+
+def monthly_price(targets, gigabytes):
+    """What docs/azure-portal.md says follows from its numbers: compute, executions, logs, storage, alerts, in dollars."""
+    minutes = 730 * 60
+    seconds = (4 + ceil(targets / 8)) * minutes
+    logs = (1.2 * targets + 0.3 + (2 + targets) * 1_440 * 0.0025) * 30.4 / 1_000
+    return (
+        max(0.0, seconds * gigabytes - 100_000) * 0.000026,
+        max(0.0, (2 + targets) * minutes - 250_000) * 0.4e-6,
+        max(0.0, logs - 5.0) * 2.30,
+        1.05 + targets * (4 * minutes * 0.00036 / 10_000 + 0.11 * 0.045),
+        3 * 1.50 + 1.00 + 4 * 0.50,
+    )
+
+
+def test_the_price_of_the_app_follows_from_the_numbers_beside_it():
+    table = rows(section("azure-portal.md", "## What the app itself costs").split("It follows from")[0])
+
+    assert [cells[0] for cells in table] == ["1", "10", "100"]
+    for cells in table:
+        targets, told = int(cells[0]), [re.findall(r"\$([\d.]+)", cell) for cell in cells[1:]]
+        large, small = monthly_price(targets, 2.0), monthly_price(targets, 0.5)
+        assert [texts[0] for texts in told] == [f"{price:.2f}" for price in (*large, sum(large))]
+        assert [told[0][1], told[-1][1]] == [f"{price:.2f}" for price in (small[0], sum(small))]
+
+
+def test_there_are_ten_commands_to_the_first_decision():
+    text = section("deploying.md", "## From nothing to the first decision in ten commands")
+    commands = text.split("```sh\n")[1].split("```")[0].replace("\\\n", "").strip().splitlines()
+
+    assert len(commands) == 10
