@@ -236,7 +236,7 @@ var givenAccounts = filter(storageAccounts, each => !empty(each.id))
 var nothing = '/subscriptions/-/resourceGroups/-/providers/-/-/-/-/-/-/-'
 var eventHub = split(empty(eventHubId) ? nothing : eventHubId, '/')
 var cosmos = split(empty(cosmosContainerId) ? nothing : cosmosContainerId, '/')
-var registry = split(empty(consumerRegistryId) ? nothing : consumerRegistryId, '/')
+var registry = split(!empty(consumerRegistryId) ? consumerRegistryId : empty(consumerImage) ? nothing : fail('consumerImage is set, so consumerRegistryId (TIDEMARK_CONSUMER_REGISTRY_ID) is needed, too'), '/')
 
 // Each once, however often and in whatever case it is named: a role cannot be given twice. Modules are made of these in
 // loops and not by conditions, because Resource Manager looks for the resource group of a module even where its
@@ -249,7 +249,7 @@ var accountGrants = assignTargetRoles ? union(flatten(map(givenAccounts, each =>
 var consumerContainers = assignTargetRoles && !empty(cosmosContainerId) ? [cosmosContainerId] : []
 var scaledIds = union(map(givenContainers, each => toLower(each.id)), scaleCosmosThroughput && !empty(cosmosContainerId) ? [toLower(cosmosContainerId)] : [])
 var cosmosAccountIds = assignTargetRoles ? union(map(scaledIds, id => join(take(split(id, '/'), 9), '/')), []) : []
-var registryIds = assignTargetRoles && !empty(consumerImage) ? [consumerRegistryId] : []
+var registryIds = assignTargetRoles && !empty(consumerImage) && !empty(consumerRegistryId) ? [consumerRegistryId] : []
 
 // Roles of our own end at what is used. The others are those that deploying.md lists beside them.
 var ourRoles = {
@@ -297,7 +297,7 @@ var consumerConnections = concat(empty(eventHubId) ? [] : ['EventHubConnection']
 var consumerSettings = union(hostingSettings, empty(eventHubId) ? {} : eventHubSettings, empty(cosmosContainerId) ? {} : cosmosSettings)
 
 // What the policies name.
-var targetSettings = toObject(filter(concat(givenPlans, givenContainers), each => !empty(each.?setting ?? '')), each => each.setting, each => each.id)
+var targetSettings = toObject(filter(concat(givenPlans, givenContainers), each => !empty(each.?setting ?? '')), each => each.?setting ?? '', each => each.id)
 var namespaceSettings = toObject(concat(givenNamespaces, givenHubs), each => '${each.connection}__fullyQualifiedNamespace', each => '${split(each.id, '/')[8]}.servicebus.windows.net')
 var blobSettings = toObject(givenAccounts, each => '${each.connection}__blobServiceUri', each => 'https://${split(each.id, '/')[8]}.blob.${environment().suffixes.storage}/')
 var queueSettings = toObject(givenAccounts, each => '${each.connection}__queueServiceUri', each => 'https://${split(each.id, '/')[8]}.queue.${environment().suffixes.storage}/')
@@ -306,13 +306,21 @@ var sourceConnections = map(concat(givenNamespaces, givenHubs, givenAccounts), e
 
 // -- network ----------------------------------------------------------------------------------------------------------
 
+// What does not fit together is refused here: an app that cannot reach its own storage would only be found by its silence.
+var namedSubnets = '${appSubnetId}${consumerSubnetId}${endpointSubnetId}'
 var madeNetworkId = '${subscription().id}/resourceGroups/${groupName}/providers/Microsoft.Network/virtualNetworks/vnet-tidemark-${token}'
-var madeSubnets = privateNetwork ? '${madeNetworkId}/subnets/' : ''
-var subnets = {
-  app: empty(appSubnetId) && privateNetwork ? '${madeSubnets}app' : appSubnetId
-  consumer: empty(consumerSubnetId) && privateNetwork ? '${madeSubnets}consumer' : consumerSubnetId
-  endpoints: empty(endpointSubnetId) && privateNetwork ? '${madeSubnets}endpoints' : endpointSubnetId
+var madeSubnets = empty(namedSubnets) || !privateNetwork ? '${madeNetworkId}/subnets/' : fail('privateNetwork makes a network of its own: either that, or the subnets of another')
+var namedSubnetsOf = {
+  app: empty(appSubnetId) && !empty(endpointSubnetId) && !privateNetwork ? fail('endpointSubnetId closes the storage account, so appSubnetId (TIDEMARK_APP_SUBNET_ID) is needed, too') : appSubnetId
+  consumer: empty(consumerSubnetId) && !empty(endpointSubnetId) && !empty(consumerImage) && !privateNetwork ? fail('endpointSubnetId closes the storage account, so consumerSubnetId (TIDEMARK_CONSUMER_SUBNET_ID) is needed for consumerImage, too') : consumerSubnetId
+  endpoints: empty(endpointSubnetId) && !privateNetwork && (privateApp || !empty(furtherEndpoints)) ? fail('privateApp and furtherEndpoints need privateNetwork or endpointSubnetId') : endpointSubnetId
 }
+var madeSubnetsOf = {
+  app: '${madeSubnets}app'
+  consumer: '${madeSubnets}consumer'
+  endpoints: '${madeSubnets}endpoints'
+}
+var subnets = privateNetwork ? madeSubnetsOf : namedSubnetsOf
 var privateStorage = !empty(subnets.endpoints)
 var storageEndpoints = map(['blob', 'queue', 'table'], service => {
   name: 'storage-${service}'

@@ -79,6 +79,10 @@ def contains(whole: Any, part: Any) -> bool:
     return part in whole
 
 
+def fail(message: str) -> None:
+    raise ValueError(message)
+
+
 def cidr_subnet(network: str, size: int, index: int) -> str:
     return str(list(ipaddress.ip_network(network).subnets(new_prefix=size))[index])
 
@@ -103,6 +107,7 @@ FUNCTIONS: dict[str, Function] = {
     "empty": lambda value: value is None or len(value) == 0,
     "endsWith": lambda text, end: text.lower().endswith(end.lower()),
     "environment": lambda: ENVIRONMENT,
+    "fail": fail,
     "filter": lambda items, test: [item for item in items if test(item)],
     "first": lambda items: items[0] if items else None,
     "flatten": lambda items: [item for each in items for item in each],

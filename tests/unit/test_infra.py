@@ -20,8 +20,8 @@ from foundation.azure import connections
 from foundation.durations import parse_duration
 from scaling.schedules import ncrontab
 from scaling.service.assembly import assemble
-from tests.bicep_language import Placed, Template
-from tests.bicep_language.evaluation import functions_called, names_in
+from tests.bicep_language import Placed, Template, expand
+from tests.bicep_language.evaluation import BicepEvaluationError, functions_called, names_in
 from tests.bicep_language.functions import functions_in
 from tests.bicep_language.nodes import Expression
 from tests.bicep_language.scopes import Scope
@@ -30,14 +30,18 @@ from tests.infra_support import (
     FILES,
     INFRA,
     PARAMETERS,
+    REGISTRY,
     ROOT,
+    SUBNETS,
     SUBSCRIPTION,
     TEMPLATES,
     TEXTS,
     WORLDS,
     deployed,
     documented_settings,
+    many_targets,
     only,
+    parameters,
     settings,
     target,
 )
@@ -233,6 +237,37 @@ def test_with_many_targets_each_has_its_roles_and_its_setting() -> None:
             assert endpoint.address == f"https://store{n}.{service}.core.windows.net"
         for name in ("Bus", "Hub", "Store"):
             assert found[f"{name}{n}__credential"] == "managedidentity"
+
+
+def test_a_hundred_targets_of_each_kind_fit_into_one_template() -> None:
+    """A template has 800 resources at most, each round of a loop and each module counted as one."""
+    given = parameters({}, **many_targets(100))
+    found = expand(INFRA / "main.bicep", given, subscription=SUBSCRIPTION)
+
+    assert 600 < len(found.modules) + 1 <= 800
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"consumerImage": "c:1", "consumerRegistryId": ""}, "TIDEMARK_CONSUMER_REGISTRY_ID"),
+        ({"endpointSubnetId": f"{SUBNETS}endpoints"}, "TIDEMARK_APP_SUBNET_ID"),
+        (
+            {
+                "endpointSubnetId": f"{SUBNETS}endpoints",
+                "appSubnetId": f"{SUBNETS}app",
+                "consumerImage": "c:1",
+                "consumerRegistryId": REGISTRY,
+            },
+            "TIDEMARK_CONSUMER_SUBNET_ID",
+        ),
+        ({"privateApp": True}, "privateApp and furtherEndpoints need privateNetwork"),
+        ({"privateNetwork": True, "appSubnetId": f"{SUBNETS}app"}, "either that, or the subnets"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused_by_name(given: dict[str, Any], problem: str) -> None:
+    with pytest.raises(BicepEvaluationError, match=problem):
+        expand(INFRA / "main.bicep", {**WORLDS["as it comes"], **given}, subscription=SUBSCRIPTION)
 
 
 def test_a_target_that_is_named_twice_gets_its_roles_once_and_both_settings() -> None:
