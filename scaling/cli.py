@@ -194,7 +194,7 @@ def log(
         _print_json(entries)
         return
     for entry in reversed(entries):
-        style = _STYLES.get(LogKind(entry.kind), "")
+        style = _STYLES.get(entry.kind, "default")
         console.print(
             f"[dim]{time_text(entry.at)}[/] [{style}]{escape(one_line(entry.line))}[/]",
             soft_wrap=True,
@@ -205,7 +205,7 @@ def log(
         console.print(f"no entries in the last {duration_text(back)}")
 
 
-_STYLES = {
+_STYLES: dict[str, str] = {
     LogKind.DECISION: "default",
     LogKind.EFFECT: "green",
     LogKind.CONTROL: "magenta",

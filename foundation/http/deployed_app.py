@@ -180,7 +180,7 @@ class DeployedApp:
                 connector=aiohttp.TCPConnector(ssl=context),
                 timeout=aiohttp.ClientTimeout(total=TIMEOUT),
                 headers={"User-Agent": f"tidemark/{VERSION}"},
-                trust_env=True,  # proxies
+                trust_env=secure,  # proxies; one would see the key of a request without TLS
             )
         return self._session
 

@@ -58,7 +58,7 @@ async def newest(
         found += [
             e for e in page.entries if not changes or e.kind != LogKind.DECISION or e.current != e.desired
         ]
-        continuation = page.continuation
-        if continuation is None:
+        if page.continuation in {None, continuation}:  # the end, or an answer that would go on without one
             break
+        continuation = page.continuation
     return found[:limit]

@@ -216,6 +216,30 @@ def test_an_answer_without_end_is_not_read_to_the_end(tmp_path, platform, monkey
     assert "larger than 1000 bytes" in words(run(tmp_path, platform, "log"))
 
 
+def test_a_log_that_never_ends_and_kinds_of_a_newer_release_are_shown_and_done_with(tmp_path, platform):
+    entry = {"target": "plan", "at": 1.8e9, "kind": "newer", "key": "k", "line": "a line", "reason": "r"}
+    entry |= {"current": None, "desired": None, "by": None, "metrics": {}}
+    platform.answer = lambda: web.json_response({"entries": [entry], "continuation": "same"})
+    result = run(tmp_path, platform, "log")
+
+    assert result.exit_code == 0
+    assert "a line" in words(result)
+    assert len(platform.requests) == 2
+
+
+def test_a_key_without_tls_goes_through_no_proxy(tmp_path, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://localhost:9")
+    monkeypatch.setenv("http_proxy", "http://localhost:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setenv("TIDEMARK_APP_KEY", "key")
+    arguments = ["log", "--app", "http://localhost:1", "--root", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
+
+    assert "localhost:1 " in words(result)
+    assert "localhost:9" not in words(result)
+
+
 def test_without_az_login_it_says_how(tmp_path, platform):
     platform.credential.error = CredentialUnavailableError(message="Please run 'az login'")
     result = run(tmp_path, platform, "log")
