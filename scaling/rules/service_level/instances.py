@@ -67,8 +67,10 @@ HELD_KNOWN = 40
 ENOUGH = 32.0
 """Messages there; with fewer, how long they took is chance in part, and counts for less."""
 
-STEADY = 0.8
-"""Little's law holds for a steady flow: at one end of the interval at least so much of the other is there."""
+STEADY = 0.5
+"""Little's law holds for a steady flow: at one end of the interval at least so much of the other is there. A burst that
+comes and is done between two looks would make messages look fast, and instances slow.
+"""
 
 RATE_WEIGHT, HELD_WEIGHT, START_UP_WEIGHT = 0.1, 0.02, 0.3
 BOUND_WEIGHT = 0.3
@@ -136,9 +138,9 @@ def follow(learned: Learned, interval: Interval, given: float | None, now: float
     known = given is not None or learned.held_seen > HELD_KNOWN or learned.time <= 0.0
     known = known or interval.arrived > GROWS * completed
     busy = (known and low > BUSY * learned.held * present) or _waited(learned, interval, took, low)
-    if took > 0.0:
+    if low > 0.0 and low >= STEADY * high:
         room = high <= learned.held * present and (learned.rate_seen > 0 or learned.time <= 0.0)
-        _take_time(learned, took, sure, room=room, steady=low >= STEADY * high)
+        _take_time(learned, took, sure, room=room)
     least = completed / present
     if learned.rate <= 0.0:
         learned.rate = max(learned.held / (learned.time or FIRST_SERVICE_TIME), least)
@@ -157,16 +159,13 @@ def follow(learned: Learned, interval: Interval, given: float | None, now: float
 def _waited(learned: Learned, interval: Interval, took: float, low: float) -> bool:
     """Whether messages took so long that they had to wait for a busy instance."""
     time, completed = learned.time, interval.completed
-    if (
-        time <= 0.0
-        or took < WAITED * time
-        or low < BUSY * time * max(completed, learned.rate * interval.serving)
-    ):
+    held = max(time * max(completed, learned.rate * interval.serving), LEAST_HELD * interval.present)
+    if time <= 0.0 or took < WAITED * time or low < BUSY * held:
         return False
     return abs(interval.arrived - completed) > MOVING * completed or took > WAITED_LONG * time
 
 
-def _take_time(learned: Learned, took: float, sure: float, *, room: bool, steady: bool) -> None:
+def _take_time(learned: Learned, took: float, sure: float, *, room: bool) -> None:
     """`room`: there is room for all messages in the instances; higher values count then only."""
     known, before = learned.time, learned.time_before
     learned.time_before = took
@@ -176,7 +175,7 @@ def _take_time(learned: Learned, took: float, sure: float, *, room: bool, steady
         learned.time += (took - known) * TIME_ALIKE * sure
     elif took < known:
         learned.time += (took - known) * TIME_DOWN * sure
-    elif room and steady and abs(took - before) < MOVING * before:
+    elif room and abs(took - before) < MOVING * before:
         learned.time += min(took - known, TIME_REACH * known) * TIME_UP * sure
 
 
