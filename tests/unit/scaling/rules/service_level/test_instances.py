@@ -147,3 +147,38 @@ def test_a_queue_there_from_the_beginning_is_not_taken_for_slow_messages(service
 
     assert outcome.late < 0.1
     assert rate_of(policy.learner.known) == pytest.approx(rate, rel=0.6)
+
+
+def test_a_burst_that_is_over_at_the_next_look_tells_nothing_of_how_long_messages_take():
+    """Hardly anybody sees its messages, so they seem to take no time, and what takes longer to have waited."""
+    learned = memory.Learned(rate=80.0, rate_seen=50, rate_at=1e9, held=32.0, held_seen=50, time=0.4)
+    for second in range(100):
+        burst = instances.Interval(15.0, 1.0, 20.0, 81.0, 80.0, 1.0, 1, 1)
+        instances.follow(learned, burst, 32.0, 1e9 + 15.0 * second)
+
+    assert learned.time == 0.4
+
+
+def busy_of(known, *intervals):
+    """What the rate becomes: (messages before, after, completed per second) on `present` instances."""
+    for second, (before, after, completed, present) in enumerate(intervals):
+        one = instances.Interval(
+            15.0, before, after, completed * 1.2, completed, float(present), present, present
+        )
+        instances.follow(known.learned, one, None, known.at + 15.0 * second)
+    return rate_of(known)
+
+
+def test_fewer_messages_than_instances_keep_none_of_them_busy():
+    _, known, _ = lived(BURSTS)
+    known.learned.time = 0.01
+
+    assert busy_of(known, *[(8.0, 8.0, 4.0, 10)] * 200) > 0.8 * 10.0
+
+
+def test_where_more_come_than_are_completed_all_are_busy_whatever_they_are_said_to_hold():
+    learned = memory.Learned(rate=12.0, rate_seen=50, rate_at=1e9, held=16.0, time=5.0)
+    growing = instances.Interval(15.0, 400.0, 600.0, 160.0, 100.0, 10.0, 10, 10)
+    instances.follow(learned, growing, None, 1e9)
+
+    assert 10.0 < learned.rate < 12.0
