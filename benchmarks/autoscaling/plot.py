@@ -43,7 +43,8 @@ def draw(rows: Sequence[Row], ours: Collection[str], folder: Path) -> None:
             colour = BLUE if policy in ours else ORANGE
             place = (cost, max(late, LEAST))
             axes.scatter(*place, s=70 if policy in ours else 40, color=colour, zorder=3)
-            axes.annotate(str(number), place, xytext=(5, 3), textcoords="offset points", fontsize=8)
+            beside = (-3, -13) if policy in ours else (5, 3)  # ours are the nearest to each other
+            axes.annotate(str(number), place, xytext=beside, textcoords="offset points", fontsize=8)
             weight = "bold" if policy in ours else "normal"
             line = f"{number:>2}  {policy}: {cost:.2f} x, {late:.1f} %"
             key.text(
