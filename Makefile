@@ -4,7 +4,7 @@ BIN := .venv/bin
 # Images for containers switch off Python's cache of compiled modules. Here hundreds of processes import the same packages.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-spark test start lint torture soak lock bench dist setup setup-demo clean help
+.PHONY: demo demo-spark test start lint torture soak lock bench dist sbom setup setup-demo clean help
 
 help:  ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -41,6 +41,9 @@ dist: setup  ## Build the wheel, and beside it what spark-submit is given
 	$(BIN)/uv build --quiet --wheel --out-dir dist
 	cp spark_jobs/__main__.py dist/tidemark_spark.py
 	@ls dist/*.whl dist/*.py
+
+sbom:  ## Write bills of materials (CycloneDX) of what the functions and the image hold
+	@$(PYTHON) devstack/setup/sbom.py dist
 
 COMPILE := $(BIN)/uv pip compile --quiet --no-header --no-annotate --generate-hashes --upgrade
 lock: setup  ## Resolve the dependencies anew and write the lock files, with a hash of each file that may be installed
