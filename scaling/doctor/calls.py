@@ -136,11 +136,11 @@ async def autoscale_holder(settings: Settings, resource_id: str) -> str | None:
 
 def runtime(settings: Settings, root: Path) -> Runtime:
     """What this process runs on, and what the app was tested with."""
-    installed = {
-        normal(name): each.version
-        for each in metadata.distributions()
-        if (name := each.metadata["Name"]) is not None
-    }
+    installed: dict[str, str] = {}
+    for each in metadata.distributions():
+        if (name := each.metadata["Name"]) is not None:
+            # Of two the first is imported: the platform brings some of its own.
+            installed.setdefault(normal(name), each.version)
     pinned = root / "requirements.txt"
     text = pinned.read_text(encoding="utf-8") if pinned.is_file() else None
     return Runtime(sys.version_info[:2], installed, text, settings)

@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from foundation.app_settings import STORAGE
 from foundation.azure.connections import Settings, connection_string
-from foundation.settings_reader import ConfigError, parse_params
+from foundation.settings_reader import parse_params
 from scaling.config.policy import PolicySpec
 from scaling.doctor import calls, verdicts
 from scaling.doctor.model import Finding, failed, ok
 from scaling.doctor.running import Check
+from scaling.doctor.trouble import story_of
 from scaling.doctor.verdicts import Needs
 from scaling.model import Capacity
 from scaling.ports import Collector, NewerStateError, PoisonQueues, Scaler, Snapshot, StateStore
@@ -58,8 +59,8 @@ def checks_of(case: Case) -> list[Check]:
     """All checks. A configuration that cannot be used is a finding of its own, and the app's own checks are made."""
     try:
         autoscaler = assemble(case.settings, root=case.root)
-    except ConfigError as error:
-        return [_configuration(str(error)), *_of_app(case, None)]
+    except Exception as error:  # noqa: BLE001 - besides ConfigError, whatever a class of the user's own raises
+        return [_configuration(story_of(error)), *_of_app(case, None)]
     unknown = [name for name in case.only if name not in autoscaler.config.policies]
     if unknown:
         raise ValueError(

@@ -25,6 +25,9 @@ CHECK_DEADLINE = 25.0
 BUDGET = 150.0
 """Seconds all of them may take: the platform cuts an HTTP answer after 230."""
 
+LINGERING = 5.0
+"""Seconds after its deadline in which a check that nobody waits for any more may close what it opened."""
+
 AT_ONCE = 16
 """Checks at a time. Each has an SDK to load and a connection to open, which is work for one core."""
 
@@ -65,7 +68,9 @@ async def run(
             seconds = min(deadline, until - loop.time())
             if seconds <= 0:
                 return [_not_tried(check, budget)], False
-            answer = asyncio.ensure_future(begin(partial(_carried_out, check), f"doctor {check.name}"))
+            answer = asyncio.ensure_future(
+                begin(partial(_carried_out, check, seconds), f"doctor {check.name}")
+            )
             done, _ = await asyncio.wait([answer], timeout=seconds)
             if not done:
                 answer.cancel()
@@ -78,9 +83,14 @@ async def run(
     return Checkup(findings, sum(left for _, left in found))
 
 
-def _carried_out(check: Check) -> Sequence[Finding]:
+def _carried_out(check: Check, seconds: float) -> Sequence[Finding]:
+    async def call() -> Sequence[Finding]:
+        # Or a connection that hangs would keep the thread for minutes.
+        async with asyncio.timeout(seconds + LINGERING):
+            return await check.call()
+
     try:
-        return asyncio.run(check.call())
+        return asyncio.run(call())
     except Exception as error:  # noqa: BLE001 - whatever a service, an SDK or a class of the user's own raises
         return [troubled(check.name, check.subject, trouble_of(error), story_of(error), check.needs)]
 

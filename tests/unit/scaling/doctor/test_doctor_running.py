@@ -2,12 +2,15 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
 
 from foundation.azure.connections import ConnectionSettingsError
 from foundation.errors import StoreUnavailableError
+from foundation.settings_reader import ConfigError, Problem
+from scaling.doctor import calls, checks, running
 from scaling.doctor.calls import claims_of
 from scaling.doctor.model import Verdict, ok
 from scaling.doctor.running import Check, run
@@ -36,9 +39,9 @@ async def fine():
     return [ok("capacity", "fine", "3 now")]
 
 
-def examined(*calls, **options):
-    checks = [check(f"{index}", call) for index, call in enumerate(calls)]
-    return asyncio.run(run(checks, **options))
+def examined(*tried, **options):
+    made = [check(f"{index}", call) for index, call in enumerate(tried)]
+    return asyncio.run(run(made, **options))
 
 
 def in_virtual_time(seconds, **options):
@@ -61,7 +64,7 @@ def in_virtual_time(seconds, **options):
     durations = iter(seconds)
     # What a check does takes a loop of its own, which cannot run inside another one: its outcome stands in for it.
     with pytest.MonkeyPatch.context() as patch, virtual_time() as run_virtually:
-        patch.setattr("scaling.doctor.running._carried_out", lambda each: [ok("c", each.subject, "f")])
+        patch.setattr("scaling.doctor.running._carried_out", lambda each, _: [ok("c", each.subject, "f")])
         return run_virtually(main())
 
 
@@ -99,6 +102,23 @@ def test_as_many_at_a_time_as_asked_for():
 
     assert verdicts(checkup) == ["ok"] * 9
     assert took == pytest.approx(30.0)
+
+
+def test_a_check_that_was_left_ends_a_moment_later_and_closes_what_it_opened(monkeypatch):
+    """Or the threads of a service that hangs would pile up in the app."""
+    monkeypatch.setattr(running, "LINGERING", 0.0)
+    closed = threading.Event()
+
+    async def hanging():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            closed.set()
+
+    checkup = examined(hanging, deadline=0.2)
+
+    assert closed.wait(10.0)
+    assert verdicts(checkup) == ["unknown"]
 
 
 def test_a_thread_that_blocks_its_loop_holds_no_other():
@@ -227,3 +247,31 @@ def test_findings_keep_the_order_of_the_checks():
 )
 def test_the_claims_of_a_token_are_those_that_can_be_read(token, claims):
     assert claims_of(token) == claims
+
+
+@pytest.mark.parametrize(
+    "error", [ConfigError([Problem("tidemark.toml", "is empty")]), RuntimeError("a rule's own")]
+)
+def test_a_configuration_that_breaks_in_any_way_is_a_finding(monkeypatch, tmp_path, error):
+    def assemble(*_, **__):
+        raise error
+
+    monkeypatch.setattr(checks, "assemble", assemble)
+    first, *others = checks.checks_of(checks.Case({}, tmp_path, lambda: 0.0))
+    (told,) = asyncio.run(first.call())
+
+    assert told.verdict is Verdict.FAILED
+    assert told.found == story_of(error)
+    assert {check.name for check in others} >= {"storage", "clock", "schedule", "versions"}
+
+
+def test_of_a_package_that_is_there_twice_the_first_counts(monkeypatch, tmp_path):
+    found = [
+        SimpleNamespace(metadata={"Name": "Azure_Functions"}, version="1.26.0"),
+        SimpleNamespace(metadata={"Name": None}, version="0"),  # the remains of a removal
+        SimpleNamespace(metadata={"Name": "azure-functions"}, version="1.24.0"),
+    ]
+    monkeypatch.setattr(calls.metadata, "distributions", lambda: found)
+
+    assert calls.runtime({}, tmp_path).installed == {"azure-functions": "1.26.0"}
+    assert calls.runtime({}, tmp_path).pinned is None
