@@ -82,6 +82,15 @@ def test_what_an_app_tells_is_what_its_storage_tells(tmp_path, platform, world, 
         assert run(tmp_path, platform, *command).output == stored.output != ""
 
 
+def test_a_log_of_many_pages_is_read_to_its_end(tmp_path, platform):
+    result = run(tmp_path, platform, "log", "--changes", "--limit", "2")
+
+    asked = [path.partition("continuation=")[2] for _, path, _ in platform.requests]
+    assert result.exit_code == 0
+    assert (len(asked), len(set(asked)), asked[0]) == (len(asked), len(asked), "")
+    assert len(asked) >= 3
+
+
 def test_a_reader_gives_no_order_and_an_operator_gives_it_by_the_true_name(tmp_path, platform, world):
     refused = run(tmp_path, platform, "order", "pause", "plan", "--for", "30m", "--by", "boss")
     before = asyncio.run(world.entries("control"))

@@ -367,6 +367,7 @@ def test_the_log_of_an_account_needs_no_setting_of_any_target(tmp_path, monkeypa
 
     logged = run(tmp_path, "log", "--account", "sttidemark", config=config.replace("IN_BELOW", "100"))
     status = run(tmp_path, "status", "--account", "sttidemark")
+    unnamed = run(tmp_path, "log")
 
     assert (logged.exit_code, words(logged)) == (0, "no entries in the last 1 h")
     assert seen[0]["AzureWebJobsStorage__accountName"] == "sttidemark"
@@ -374,6 +375,7 @@ def test_the_log_of_an_account_needs_no_setting_of_any_target(tmp_path, monkeypa
     assert {"AzureWebJobsStorage", "LOCAL_ONLY"} & set(seen[0]) == set()
     assert status.exit_code == 1
     assert "app setting 'NOT_SET'" in words(status)
+    assert unnamed.exit_code == 1  # what is meant is told by settings, and these are wrong
 
 
 def test_orders_are_given_by_name_and_told(tmp_path, running):
