@@ -25,9 +25,10 @@ from scaling.rules.service_level.plan import (
     Outlook,
     Starts,
     changed,
-    lasting,
+    keeping_up,
     need,
     remembered,
+    rounded,
     serving,
     settled,
     step,
@@ -103,7 +104,7 @@ def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: 
     """The time since the last observation for every copy, and its next decision; none has more than `most` instances."""
     seconds = past.seconds
     keep = 0.5 ** (seconds / HALF_LIFE)
-    start_up, service = outlook.start_up, outlook.service
+    start_up, service, least = outlook.start_up, outlook.service, keeping_up(outlook)
     for copy, carefulness in zip(copies, past.degrees, strict=True):
         total = copy.total
         begun = past.before - copy.waiting
@@ -125,11 +126,12 @@ def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: 
             copy.starts = starts = settled(starts, now, start_up)
             _, capacity = serving(starts, total, now, start_up)
         exact = need(outlook, carefulness, waiting, capacity * service)
-        wanted = lasting(exact, outlook)
+        whole = rounded(exact)
+        wanted = whole if whole > least else least  # noqa: FURB136
         if wanted > most:  # noqa: PLR1730
             wanted = most
         copy.needs = remembered(copy.needs, now, wanted, start_up)
-        after = step(exact, total, copy.needs, now, start_up)
+        after = total if whole == total else step(exact, total, copy.needs, now, start_up)
         if after > most:  # noqa: PLR1730
             after = most
         if after != total:

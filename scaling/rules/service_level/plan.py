@@ -129,17 +129,21 @@ def rounded(instances: float) -> int:
     return whole if whole > 1 else 1  # noqa: FURB136 - as above
 
 
-def lasting(exact: float, outlook: Outlook) -> int:
-    """What scale-in may follow: whole instances that are needed, and never fewer than keep up for long with what is
-    expected. Fewer fall behind, and the instance given up is soon wanted again: the queue has room for `KEEP_UP_WAIT` of
-    the allowed wait, which must last for `LAST_FOR`.
+def keeping_up(outlook: Outlook) -> int:
+    """The fewest whole instances that keep up for long with what is expected. Fewer fall behind, and the instance given up
+    is soon wanted again: the queue has room for `KEEP_UP_WAIT` of the allowed wait, which must last for `LAST_FOR`.
     """
-    needed, level = rounded(exact), outlook.expected / outlook.service
+    level = outlook.expected / outlook.service
     room = KEEP_UP_WAIT * outlook.wait
     behind = level * room / LAST_FOR
     if level > FEW:
         behind += (level - FEW) * room / LAST_FOR_MANY
-    return max(needed, ceil(level - behind))
+    return ceil(level - behind)
+
+
+def lasting(exact: float, outlook: Outlook) -> int:
+    """What scale-in may follow: whole instances that are needed, and never fewer than keep up for long."""
+    return max(rounded(exact), keeping_up(outlook))
 
 
 def serving(starts: Starts, total: int, now: float, start_up: float) -> tuple[int, float]:
