@@ -17,6 +17,7 @@ from foundation import app_settings
 from foundation.app_settings import ROOT
 from foundation.durations import parse_duration
 from foundation.errors import ConflictError, SettingsError, StoreUnavailableError, TidemarkError
+from foundation.http.deployed_options import Account, App
 from foundation.sanitize import one_line, without_secrets
 from foundation.settings_reader import ConfigError
 from foundation.wording import count_text, duration_text, number_text, time_text
@@ -31,7 +32,7 @@ from scaling.log_entry import LogEntry, LogKind, parse_decision_id
 from scaling.places.orders import By, orders_app
 from scaling.places.place import Place, newest
 from scaling.places.storage import StoragePlace
-from scaling.places.where import Account, App, Root, Where
+from scaling.places.where import Root, Where
 from scaling.service.assembly import assemble, assemble_log, read_config
 from scaling.service.autoscaler import Autoscaler
 from scaling.service.shell import STORE_DEADLINE

@@ -14,9 +14,10 @@ from msgspec import Struct
 from rich.markup import escape
 from rich.table import Table
 
-from consumer.cli.support import Account, App, Json, Root, console, fail, print_json, run
+from consumer.cli.support import Json, Root, console, fail, print_json, run
 from foundation.app_settings import ROOT, STORAGE, settings_of
 from foundation.http.callers import NOBODY, named
+from foundation.http.deployed_options import Account, App
 from foundation.sanitize import one_line
 from foundation.wording import duration_text, number_text
 

@@ -31,14 +31,6 @@ console = Console()
 errors = Console(stderr=True)
 
 Root = Annotated[Path, typer.Option("--root", help="Folder of host.json, .env and local.settings.json.")]
-App = Annotated[
-    str | None,
-    typer.Option("--app", help="A deployed app, through its API: https://NAME.azurewebsites.net."),
-]
-Account = Annotated[
-    str | None,
-    typer.Option("--account", help="A deployed app, through its storage account of this name."),
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from foundation.app_settings import ROOT
+from foundation.http.deployed_options import Account, App
 from scaling.model import Direction
-from scaling.places.where import Account, App, Root, Where
+from scaling.places.where import Root, Where
 
 By = Annotated[
     str, typer.Option("--by", help="Your name, for the scaling log; needed where nobody is signed in.")

@@ -12,14 +12,6 @@ from foundation.http.deployed_app import app_named
 from scaling.places.deployed import DeployedPlace
 
 Root = Annotated[Path, typer.Option("--root", help="Folder of tidemark.toml, .env and local.settings.json.")]
-App = Annotated[
-    str | None,
-    typer.Option("--app", help="A deployed app, through its API: https://NAME.azurewebsites.net."),
-]
-Account = Annotated[
-    str | None,
-    typer.Option("--account", help="A deployed app, through its storage account of this name."),
-]
 
 
 class Where(Struct, frozen=True):
