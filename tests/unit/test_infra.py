@@ -56,7 +56,7 @@ OPTIONAL = {
     "AZURE_RESOURCE_MANAGER_AUDIENCE",
     "TIDEMARK_CA_BUNDLE",
     "TIDEMARK_CONFIG",
-    *("TIDEMARK_SDK_LOG_LEVEL", "TIDEMARK_SIGN_IN", "WEBSITE_TIME_ZONE"),
+    *("TIDEMARK_SDK_LOG_LEVEL", "TIDEMARK_SIGN_IN", "TIDEMARK_TRUSTED_HOSTS", "WEBSITE_TIME_ZONE"),
 }
 
 # Of local.settings.json, what belongs to the machine: identity endpoint, certificates, the runtime's name.
