@@ -53,6 +53,8 @@ class WindowSpec(Struct, frozen=True):
     the least number of samples a rule may act on, `max_age` the age at which the newest sample is stale.
     `schedule` is the collector's NCRONTAB pattern where its ticks are not all `interval` apart, in `time_zone`.
     Of the samples of one window `missing_allowed` may be missing, at most `missing_in_a_row` one after the other.
+    So many newest reads as `failures_allowed` may have failed before the metric counts as missing. While it does, rules
+    see `default` in its place, if there is one. Neither ever lets anything be scaled in.
     """
 
     span: float
@@ -63,10 +65,13 @@ class WindowSpec(Struct, frozen=True):
     time_zone: str = "UTC"
     missing_allowed: int = 0
     missing_in_a_row: int = 1
+    failures_allowed: int = 0
+    default: float | None = None
 
     @property
     def stale_after(self) -> float:
-        return self.max_age or max(STALE_INTERVALS * self.interval, 1.0)
+        intervals = max(STALE_INTERVALS, self.failures_allowed + GAP_INTERVALS)
+        return self.max_age or max(intervals * self.interval, 1.0)
 
 
 class Window(Struct, frozen=True):
@@ -148,7 +153,8 @@ class Summary(Struct, frozen=True, gc=False):
 
     `problem` is None when rules may act on it, else the reason they may not. `gap` alone forbids only
     scaling in; `missing` samples without a gap are within the metric's tolerance. With no samples at all the
-    statistics are NaN, so that no comparison can hold.
+    statistics are NaN, so that no comparison can hold. `lacking` is why there is a gap where that is not a sample missing
+    within the window: the newest reads failed, or these are not samples but the metric's default.
     """
 
     count: int
@@ -161,6 +167,7 @@ class Summary(Struct, frozen=True, gc=False):
     gap: bool
     problem: Reason | None
     missing: int = 0
+    lacking: Reason | None = None
 
     def statistic(self, name: str) -> float:
         """One of `average`, `maximum`, `minimum`, `latest`. Raises AttributeError for another name."""
@@ -192,13 +199,35 @@ def summarize(window: Window, spec: WindowSpec, *, now: float) -> Summary:
     average = sum(values) / count
     if not lowest <= average <= highest:  # rounding must not lift a mean above its values
         average = highest if average > highest else lowest
-    gap = bool(runs) and not tolerated
+    lacking = _tolerated_failure(window, spec)
+    gap = (bool(runs) and not tolerated) or lacking is not None
     problem = _problem(window, spec, count, age, short=ahead > 0 and not tolerated)
-    return Summary(count, average, highest, lowest, values[-1], covered, age, gap, problem, missing)
+    return Summary(count, average, highest, lowest, values[-1], covered, age, gap, problem, missing, lacking)
+
+
+def _tolerated_failure(window: Window, spec: WindowSpec) -> Reason | None:
+    """The reason of the newest failure while no more reads in a row than allowed can have failed since the newest sample.
+
+    Only of reads that failed: what a service did tell (a disabled entity, a number that is none) is no matter of waiting.
+    """
+    failure = window.failure
+    if failure is None or failure.reason is not Reason.COLLECT_FAILED or not spec.failures_allowed:
+        return None
+    since = failure.at - window.times[-1]
+    return failure.reason if since <= (spec.failures_allowed + COVERAGE_SLACK) * spec.interval else None
+
+
+def or_default(summary: Summary, spec: WindowSpec) -> Summary:
+    """The same, or the metric's default while it is missing. A disabled entity is not missing, nor is a window that fills."""
+    problem, value = summary.problem, spec.default
+    filling = problem is Reason.INCOMPLETE_WINDOW and summary.count > 0
+    if problem is None or value is None or filling or problem is Reason.ENTITY_DISABLED:
+        return summary
+    return Summary(0, value, value, value, value, 0.0, summary.age, gap=True, problem=None, lacking=problem)
 
 
 def _problem(window: Window, spec: WindowSpec, count: int, age: float, *, short: bool) -> Reason | None:
-    if window.failure is not None:
+    if window.failure is not None and _tolerated_failure(window, spec) is None:
         return window.failure.reason
     if age > spec.stale_after:
         return Reason.STALE_METRIC

@@ -34,6 +34,7 @@ CHANGES: dict[int, tuple[str, ...]] = {
         "a hold for missing samples has the numbers of those there are, and what they point to",
         "an override takes the place of a pending action",
         "guards and lock step nested in a composite tell their own numbers",
+        "an expression votes where no value of an unknown metric could make it another vote, unless for less",
     ),
 }
 """What each version decides otherwise than the one before it, in words for those who compare two decisions."""

@@ -208,7 +208,7 @@ class Subject:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.paces = (("out", policy.spec.out), ("in", policy.spec.inward))
-        self.interval = max((window.interval for window in policy.windows.values()), default=0.0)
+        self.interval = policy.interval
         """Seconds between two decisions."""
         self.rules = policy.flat_rules
         sizes = any(isinstance(rule, RequestUnitsForRateRule) for rule in self.rules)

@@ -186,7 +186,7 @@ def allowance_of(policy: Policy, state: TargetState, *, now: float) -> Allowance
     _, ends = day_of(spent.day, budget.time_zone)
     rest = _rest(policy, budget, state, spent, ends)
     # The next hour is billed as a whole, too.
-    kept = max(1.0 if budget.hourly else KEEP_LEAST, REPORTS * _interval(policy) / HOUR)
+    kept = max(1.0 if budget.hourly else KEEP_LEAST, REPORTS * policy.interval / HOUR)
     keep = Side(KEEP_PART, kept, kept)
     out = Side(OUT_PART, max(OUT_LEAST, kept), max(ONE_STEP, kept))
     if any(isinstance(rule, RequestUnitsForRateRule) for rule in policy.flat_rules):
@@ -205,7 +205,7 @@ def _rest(policy: Policy, budget: Budget, state: TargetState, spent: Spent, ends
     peak, whole, closing = 0, 0.0, True
     if budget.hourly:
         start, begin = hour_of(spent, ends)
-        lasts = max(KEEP_LEAST * HOUR, REPORTS * _interval(policy))
+        lasts = max(KEEP_LEAST * HOUR, REPORTS * policy.interval)
         peak, whole = spent.peak, (begin - start) / HOUR
         closing = begin - spent.until <= lasts
     hours = max(ends - begin, 0.0) / HOUR
@@ -213,8 +213,3 @@ def _rest(policy: Policy, budget: Budget, state: TargetState, spent: Spent, ends
     need = need_of(policy, state, at=begin, end=ends, minimum=minimum) if hours > 0.0 else None
     left = max(budget.hours - committed, 0.0)
     return Rest(left, hours, minimum, step, committed, need, peak, whole, closing)
-
-
-def _interval(policy: Policy) -> float:
-    """Seconds between two reports."""
-    return max((each.interval for each in policy.windows.values()), default=0.0)

@@ -160,6 +160,7 @@ class PolicySpec(Struct, frozen=True, kw_only=True):
     foreign_hold: float = 900.0
     shadow: ShadowSpec | None = None
     budget: Budget | None = None
+    interval: float = 0.0  # seconds from one look to the next; 0: as often as is collected
 
 
 class Policy:
@@ -203,6 +204,11 @@ class Policy:
         """The same of what the shadow is compared with."""
         spec = self.spec
         return _id_of((spec.rules, spec.minimum, spec.maximum, spec.out, spec.inward))
+
+    @cached_property
+    def interval(self) -> float:
+        """Seconds from one report to the next; 0 where nothing in the policy tells."""
+        return max((window.interval for window in self.windows.values()), default=self.spec.interval)
 
     @cached_property
     def memory(self) -> float:

@@ -16,6 +16,7 @@ from foundation.settings_reader import (
     as_bool,
     as_text,
     in_words_of_the_file,
+    number,
     one_of,
     parse_params,
     share,
@@ -35,8 +36,8 @@ from scaling.config.shadow_table import (
 from scaling.rules.combine import metrics_of
 from scaling.rules.composite import flattened
 from scaling.rules.expression import CAPACITY_NAMES
-from scaling.schedules.timetable import Timetable
-from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, WindowSpec
+from scaling.schedules.timetable import Timetable, with_every
+from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, MAX_VALUE, WindowSpec
 
 MAX_METRICS = 90
 """Metrics per target: if all fail with the longest message, a report takes 37 of the 48 KiB of a queue message."""
@@ -46,6 +47,7 @@ DEFAULT_COOLDOWN = 600.0  # ten minutes, the seed's cooldown
 MAX_LEARNING = 4  # rules whose memories share a table row with the windows
 DEFAULT_ACTION_TTL = 600.0
 DEFAULT_EFFECT_TIMEOUT = 120.0
+MAX_FAILURES = 60  # an hour of failed reads, at one a minute
 SAMPLES_PER_MISSING = 20  # one in twenty may be missing by default: docs/adr/0015
 
 
@@ -96,6 +98,7 @@ class TargetTable:
         tried = reader.apart("shadow", REPLACED)
         if len(self._name) > 200 or any(ord(c) < 32 or c in "/\\#?@" for c in self._name):
             reader.problem("", "target names have at most 200 characters and none of / \\ # ? @")
+        every = self._every()
         minimum = reader.take("minimum", 1, whole(0))
         maximum = reader.require("maximum", max(minimum, 1), whole(1))
         if minimum > maximum:
@@ -121,6 +124,7 @@ class TargetTable:
             action_ttl=action_ttl,
             effect_timeout=self._effect_timeout(action_ttl),
             budget=read_budget(reader.table("budget"), scaler, minimum),
+            interval=every,
             **reader.found(dry_run=as_bool, foreign_hold=duration),
         )
         spec = structs.replace(spec, scaler_options=self._scaler_options(spec.scaler))
@@ -150,6 +154,16 @@ class TargetTable:
         return policy.ShadowSpec(
             rules=rules, minimum=minimum, maximum=maximum, out=out, inward=inward, queue=queue
         )
+
+    def _every(self) -> float:
+        """How often this target is looked at, where that is not at every collection: its windows are meant for that."""
+        every = self._reader.take("interval", 0.0, positive_duration)
+        if every:
+            try:
+                self._collecting = with_every(self._collecting, every)
+            except ValueError as error:
+                self._reader.problem("interval", str(error))
+        return every
 
     def _effect_timeout(self, action_ttl: float) -> float:
         """An action whose message is lost has to be sent again while it lives."""
@@ -309,7 +323,8 @@ class TargetTable:
         if span < interval:
             reader.problem(
                 "window",
-                f"found {span:g} s, below the collection interval of {interval:g} s (COLLECT_SCHEDULE)",
+                f"found {span:g} s, below the collection interval of {interval:g} s (COLLECT_SCHEDULE, or the target's "
+                "interval)",
             )
         if span / interval > MAX_SAMPLES:
             reader.problem(
@@ -332,7 +347,12 @@ class TargetTable:
             schedule=collecting.uneven,
             time_zone=collecting.time_zone if collecting.uneven else "UTC",
             missing_allowed=missing,
-            **reader.found(max_age=duration, missing_in_a_row=whole(1)),
+            **reader.found(
+                max_age=duration,
+                missing_in_a_row=whole(1),
+                failures_allowed=whole(0, MAX_FAILURES),
+                default=number(0, MAX_VALUE),
+            ),
         )
 
     def _rules(self, metrics: Collection[str]) -> tuple[policy.RuleSpec, ...]:

@@ -236,7 +236,7 @@ def _plateaued(case: Situation, wanted: int) -> Blocker | None:
     if plateau is None:
         return None
     summary = case.view.metric(plateau.metric)
-    if summary.problem is not None:
+    if summary.problem is not None or not summary.count:  # a default says nothing of what scaling out did
         return None
     level = summary.latest
     found = pace.plateaued(case.state.effects, level, plateau, case.now)

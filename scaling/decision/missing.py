@@ -25,7 +25,7 @@ def first_missing(view: MetricsView) -> tuple[str, Reason] | None:
         if summary.problem is not None:
             return name, summary.problem
         if summary.gap:
-            return name, Reason.INCOMPLETE_WINDOW
+            return name, summary.lacking or Reason.INCOMPLETE_WINDOW
     return None
 
 
@@ -45,9 +45,10 @@ def missing_flips(
 
 
 def _flip(name: str, summary: Summary, spec: WindowSpec, outcome: Reason) -> Flip:
-    if summary.problem is Reason.STALE_METRIC:
+    problem = summary.problem or summary.lacking
+    if problem is Reason.STALE_METRIC:
         return Flip(f"age {name}", "<=", spec.stale_after, outcome)
-    if summary.problem not in {None, Reason.INCOMPLETE_WINDOW}:
+    if problem not in {None, Reason.INCOMPLETE_WINDOW}:
         return Flip(f"failures {name}", "==", 0.0, outcome)
     if summary.gap and summary.count:
         return _whole(name, summary, spec, outcome)

@@ -292,7 +292,7 @@ def _autoscale(case: Case, target: str, resource_id: str) -> Check:
 
 def _decisions(case: Case, autoscaler: Autoscaler, targets: Sequence[str]) -> Check:
     states: StateStore = autoscaler.ports.states
-    interval = autoscaler.config.interval
+    every, policies = autoscaler.config.interval, autoscaler.config.policies
 
     async def call() -> list[Finding]:
         try:
@@ -306,7 +306,9 @@ def _decisions(case: Case, autoscaler: Autoscaler, targets: Sequence[str]) -> Ch
             await states.aclose()
         now = case.clock()
         return [
-            verdicts.decisions(target, _decided_at(snapshots.get(target)), interval, now)
+            verdicts.decisions(
+                target, _decided_at(snapshots.get(target)), max(policies[target].interval, every), now
+            )
             for target in targets
         ]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any
 
@@ -28,8 +28,9 @@ class CompositeRule:
     """Nested rules (`rules`), or expressions: `desired`, or `scale_out_when` / `scale_in_when` with a step.
 
     Expressions read `metric.statistic`, a bare metric name (its latest value), and `instances`, `ready`,
-    `minimum`, `maximum`. While any metric an expression reads is missing, the rule does not vote; with a
-    gap in one of them it does not vote for less.
+    `minimum`, `maximum`. While a metric that an expression reads is missing, the rule votes only where the outcome is
+    the same whatever its value (`backlog > 100 or cpu > 80`), or where the expression says what then (`known`, `default`);
+    with a missing metric, or a gap in one, it never votes for less.
     """
 
     class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -95,36 +96,49 @@ class CompositeRule:
     def evaluate(self, view: MetricsView, /) -> Verdict:
         if self._rules:
             return combine([safe_evaluate(rule, view) for rule in self._rules], view.current)
-        environment = {name: float(getattr(view, name)) for name in CAPACITY_NAMES if name != "instances"}
+        environment: dict[str, float | None] = {
+            name: float(getattr(view, name)) for name in CAPACITY_NAMES if name != "instances"
+        }
         environment["instances"] = float(view.current)
-        gap = False
+        gap, unknown = False, dict[str, Reason]()
         for name in self._names:
             metric, _, statistic = name.partition(".")
             summary = view.metric(metric)
-            if summary.problem is not None:
-                return Verdict(None, summary.problem, note=f"{self._name}: {metric} {summary.problem}")
             gap = gap or summary.gap
-            environment[name] = summary.statistic(statistic or "latest")
+            if summary.problem is not None:
+                unknown[metric] = summary.problem
+            environment[name] = summary.statistic(statistic or "latest") if summary.problem is None else None
         desired = self._wanted(environment, view.current)
-        if desired < view.current and gap:
+        if unknown and (desired is None or desired < view.current):
+            metric, problem = next(iter(unknown.items()))
+            return Verdict(None, problem, note=f"{self._name}: {metric} {problem}")
+        if desired is None or (desired < view.current and gap):
             return Verdict(None, Reason.INCOMPLETE_WINDOW, note=GAP)
-        return self._verdict(desired, view)
+        return self._verdict(desired, view, unknown)
 
-    def _wanted(self, environment: dict[str, float], current: int) -> int:
+    def _wanted(self, environment: Mapping[str, float | None], current: int) -> int | None:
+        """The capacity; None where that depends on what is unknown."""
         if self._desired is not None:
-            return max(ceil(self._desired(environment)), 0)
-        if self._out is not None and self._out(environment):
+            value = self._desired(environment)
+            return None if value is None else max(ceil(value), 0)
+        out = self._out is not None and self._out(environment)
+        if out is None:
+            return None
+        if out:
             return current + self._step
-        if self._in is not None and self._in(environment):
-            return max(current - self._step, 0)
-        return current
+        less = self._in is not None and self._in(environment)
+        if less is None:
+            return None
+        return max(current - self._step, 0) if less else current
 
-    def _verdict(self, desired: int, view: MetricsView) -> Verdict:
+    def _verdict(self, desired: int, view: MetricsView, unknown: Mapping[str, Reason]) -> Verdict:
         current = view.current
         evidence = []
         for name in self._names:
             metric, _, statistic = name.partition(".")
-            evidence.append(view.evidence(self._name, metric, statistic or "latest", "in", 0.0))
+            if metric not in unknown:
+                evidence.append(view.evidence(self._name, metric, statistic or "latest", "in", 0.0))
+        lacking = "".join(f"; {metric} {problem}" for metric, problem in unknown.items())
         flips = (
             (Flip("expression", "!=", float(desired), Reason.WITHIN_TARGET),) if desired != current else ()
         )
@@ -133,7 +147,7 @@ class CompositeRule:
             direction_reason(desired, current),
             tuple(evidence),
             flips,
-            note=f"{self._name}: {' | '.join(self.texts)}",
+            note=f"{self._name}: {' | '.join(self.texts)}{lacking}",
         )
 
 

@@ -34,7 +34,13 @@ def compile_level(spec: LevelSpec) -> Level:
             expression({"instances": 1.0})
         except (ExpressionError, ArithmeticError) as error:
             raise LevelError(str(error)) from None
-        return lambda instances: expression({"instances": float(instances)})
+
+        def level(instances: int) -> float:
+            value = expression({"instances": float(instances)})
+            assert value is not None  # noqa: S101 - nothing it reads can be unknown
+            return value
+
+        return level
     number = _finite(spec)
     return lambda _instances: number
 

@@ -123,6 +123,7 @@ class ThresholdRule:
             gap=any(s.gap for s in summaries),
             missing=max(s.missing for s in summaries),
             problem=next((s.problem for s in summaries if s.problem is not None), None),
+            lacking=next((s.lacking for s in summaries if s.lacking is not None), None),
             **values,
         )
         return self._combined_name(), summary

@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 from msgspec import Struct, structs
 
 from scaling.model import EffectRecord, Evidence, Verdict
-from scaling.window import EMPTY, Summary, Window, WindowSpec, assuming, summarize
+from scaling.window import EMPTY, Summary, Window, WindowSpec, assuming, or_default, summarize
 
 
 @dataclass(slots=True, eq=False)
@@ -37,10 +37,11 @@ class MetricsView:
     _summaries: dict[str, Summary] = field(default_factory=dict, init=False)
 
     def metric(self, name: str) -> Summary:
-        """The summary of a metric as of `now`. Raises KeyError for a metric the target does not have."""
+        """The summary of a metric as of `now`, or its default while it is missing. Raises KeyError for a metric the target does not have."""
         summary = self._summaries.get(name)
         if summary is None:
-            summary = summarize(self.windows.get(name, EMPTY), self.specs[name], now=self.now)
+            spec = self.specs[name]
+            summary = or_default(summarize(self.windows.get(name, EMPTY), spec, now=self.now), spec)
             self._summaries[name] = summary
         return summary
 

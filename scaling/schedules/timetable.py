@@ -76,6 +76,32 @@ class Timetable:
         return times[1:]
 
 
+EARLY = 0.1
+"""Share of the schedule's interval by which a timer may fire early and still be taken for the tick it was meant to be."""
+
+
+def with_every(collecting: Timetable, seconds: float) -> Timetable:
+    """The timetable of who is due only every so many `seconds`. Raises ValueError where the schedule has no such times."""
+    times = seconds / collecting.interval
+    if not collecting.is_even or times < 1 or times != round(times) or seconds > 86_400:
+        what = f"every {collecting.interval:g} s" if collecting.is_even else "at uneven times"
+        raise ValueError(
+            f"found {seconds:g} s; accepted are multiples of the collection interval up to a day, and COLLECT_SCHEDULE "
+            f"fires {what}"
+        )
+    minutes, second = divmod(round(seconds), 60)
+    return Timetable(f"{minutes // 60:02}:{minutes % 60:02}:{second:02}") if times > 1 else collecting
+
+
+def is_due(now: float, every: float, interval: float) -> bool:
+    """Whether the tick at `now`, of a schedule with this `interval`, is one of every so many seconds. Counted from the
+    epoch, so that all instances and restarts agree on it, and entities that targets share are read together.
+    """
+    if every <= interval:
+        return True
+    return int(now / interval + EARLY) % round(every / interval) == 0
+
+
 @lru_cache(maxsize=64)
 def timetable(schedule: str, time_zone: str) -> Timetable:
     """The same, worked out once."""

@@ -103,20 +103,19 @@ class Autoscaler:
     # Collecting
 
     async def collect(self) -> Outcome:
-        """Reads every entity and every capacity once; one report per target, with what answered in time. What
-        lint found in the policies is told once, when it is known.
+        """Reads every entity and every capacity once, of targets that are due; one report per target, with what answered
+        in time. What lint found in the policies is told once, when it is known.
         """
         now = round(self.clock(), 3)  # the decision id names the report's time to the millisecond
+        due, collectors, scalers = shell.due(self.config, self.ports, now)
         readings, capacities = await asyncio.gather(
-            self._readings.ask(self.ports.collectors, lambda _, each: reading.read_metrics(each, now)),
-            self._capacities.ask(
-                self.ports.scalers, lambda target, scaler: reading.read_capacity(scaler, target, now)
-            ),
+            self._readings.ask(collectors, lambda _, each: reading.read_metrics(each, now)),
+            self._capacities.ask(scalers, lambda target, scaler: reading.read_capacity(scaler, target, now)),
         )
         messages: list[str] = []
         lines: list[str] = []
         warnings = self._lint_warnings()
-        for target in self.config.policies:
+        for target in due:
             try:
                 report = reading.make_report(target, now, self._sources[target], readings, capacities[target])
                 messages.append(codec.encode(report))

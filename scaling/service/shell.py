@@ -9,9 +9,11 @@ from typing import TypeVar
 from msgspec import Struct
 
 from foundation.errors import StoreUnavailableError
+from scaling.config.policy_file import Config
 from scaling.log_entry import LogEntry
 from scaling.model import Controls, Pause, TargetState
 from scaling.ports import Collector, DecisionLog, PoisonQueues, Scaler, Snapshot, StateStore
+from scaling.schedules.timetable import is_due
 from scaling.service.reading import MetricSource
 from scaling.window import Window
 
@@ -43,6 +45,18 @@ class Outcome(Struct, frozen=True):
     messages: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+def due(
+    config: Config, ports: Ports, now: float
+) -> tuple[list[str], dict[str, Collector], dict[str, Scaler]]:
+    """The targets to look at now, and what there is to ask for them: most at every collection, others less often."""
+    policies = config.policies.items()
+    targets = [name for name, each in policies if is_due(now, each.spec.interval, config.interval)]
+    looked_at = set(targets)
+    entities = {source.entity for source in ports.sources if source.target in looked_at}
+    collectors = {entity: each for entity, each in ports.collectors.items() if entity in entities}
+    return targets, collectors, {target: ports.scalers[target] for target in targets}
 
 
 # The stores, each call bounded in time: a call that hangs would keep its message's place for ever

@@ -187,7 +187,7 @@ class _OnPaper:
     def _count_time(self) -> None:
         shadow, tally = self.shadow, self.shadow.tally
         seconds = self.now - shadow.at
-        interval = max((spec.interval for spec in self.policy.windows.values()), default=INTERVAL)
+        interval = self.policy.interval or INTERVAL
         if 0.0 < seconds <= GAP * interval:
             tally.seconds += seconds
             tally.live += seconds * shadow.live

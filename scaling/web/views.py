@@ -117,6 +117,7 @@ class TargetView(Struct, frozen=True):
     service_levels: tuple[ServiceLevelView, ...] = ()
     shadow: ShadowView | None = None
     budget: BudgetView | None = None
+    interval: float = 60.0
 
 
 class PoisonView(Struct, frozen=True):
@@ -177,10 +178,7 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
         decided_at=last.at if last else None,
         flips=_flips(last),
         limits=_limits(last),
-        metrics=tuple(
-            _metric(name, spec, snapshot.windows.get(name, EMPTY), now)
-            for name, spec in policy.spec.metrics.items()
-        ),
+        metrics=tuple(_metric(snapshot, name, spec, now) for name, spec in policy.spec.metrics.items()),
         levels=_levels(policy, current),
         pauses=tuple(each for each in controls.pauses if each.until is None or now < each.until),
         override=override if override is not None and now < override.until else None,
@@ -194,6 +192,7 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
         service_levels=_service_levels(policy, state),
         shadow=shadow,
         budget=budget_view(policy, state, now=now),
+        interval=policy.interval,
     )
 
 
@@ -229,7 +228,8 @@ def _cooldown(policy: Policy, state: TargetState, direction: Direction, now: flo
     return until if until is not None and now < until else None
 
 
-def _metric(name: str, spec: MetricSpec, window: Window, now: float) -> MetricView:
+def _metric(snapshot: Snapshot, name: str, spec: MetricSpec, now: float) -> MetricView:
+    window = snapshot.windows.get(name, EMPTY)
     summary = summarize(window, spec.window, now=now)
     return MetricView(
         name=name,

@@ -106,3 +106,58 @@ def test_any_text_compiles_or_is_refused_and_never_does_anything(text, environme
             return
 
     assert math.isfinite(result)
+
+
+with_unknown = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        nested(inner),
+        inner.map(lambda part: f"known({part})"),
+        st.tuples(inner, inner).map(lambda parts: f"default({parts[0]}, {parts[1]})"),
+    ),
+    max_leaves=12,
+)
+no_questions = st.recursive(leaves, nested, max_leaves=12)
+fillings = st.fixed_dictionaries({name: st.sampled_from([0.0, 1.0, 2.0, 7.5, 1e6]) for name in NAMES})
+
+
+@given(no_questions, values, st.sets(st.sampled_from(NAMES)), st.lists(fillings, min_size=3, max_size=3))
+def test_what_is_known_in_spite_of_unknown_names_holds_whatever_they_are(text, environment, unknown, others):
+    expression = Expression(text)
+    try:
+        found = expression({name: None if name in unknown else environment[name] for name in NAMES})
+    except ArithmeticError:
+        return
+
+    for other in others if found is not None else ():
+        try:
+            filled = expression({name: (other if name in unknown else environment)[name] for name in NAMES})
+        except ArithmeticError:  # division by one of them, say: then there is no value that could be another
+            continue
+        assert filled == found
+
+
+@given(with_unknown, values, st.sets(st.sampled_from(NAMES)))
+def test_with_unknown_names_there_is_a_finite_value_or_none_or_an_arithmetic_error(
+    text, environment, unknown
+):
+    try:
+        found = Expression(text)({name: None if name in unknown else environment[name] for name in NAMES})
+    except ArithmeticError:
+        return
+
+    assert found is None or math.isfinite(found)
+    if not unknown:
+        assert found is not None
+
+
+@given(with_unknown, values)
+def test_a_known_name_is_known_and_needs_no_default(text, environment):
+    def value(of):
+        try:
+            return Expression(of)(environment)
+        except (ArithmeticError, ExpressionError):  # too deep, or too long
+            return "none"
+
+    assert value(f"known({text})") in {1.0, "none"}
+    assert value(f"default({text}, 1)") == value(text) or value(text) == "none"

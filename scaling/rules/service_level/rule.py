@@ -165,6 +165,8 @@ class ServiceLevelRule:
         known = self._decoded(view.memory(self._name))
         if known is None:
             return self._by_backlog(view, summary, "nothing is learned yet")
+        if not summary.count:
+            return self._by_backlog(view, summary, "the backlog is a default")
         behind = view.windows[self.params.backlog].times[-1] - known.at
         if abs(behind) > view.specs[self.params.backlog].interval:
             return self._by_backlog(view, summary, f"what is learned is {duration_text(abs(behind))} off")

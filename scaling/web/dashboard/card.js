@@ -26,7 +26,7 @@ function chipsOf(view, now, interval) {
   add(view.cooldown_in_until !== null && view.cooldown_in_until > now, () => [`cooldown in ${left(view.cooldown_in_until)}`, "hold"]);
   add(view.budget?.warning, () => ["budget will not last", "warn", view.budget.warning]);
   const age = view.decided_at === null ? 0 : now - view.decided_at;
-  add(age > LATE_INTERVALS * interval + LATE_SLACK, () => [`no decision for ${durationText(age)}`, "bad"]);
+  add(age > LATE_INTERVALS * Math.max(interval, view.interval) + LATE_SLACK, () => [`no decision for ${durationText(age)}`, "bad"]);
   return found;
 }
 
@@ -134,7 +134,7 @@ class Card {
     const entries = app.log.list(view.target);
     const complete = app.log.scope(view.target).floor <= from;
     const note = this.loading ? "loading the past…" : complete || app.log.atEnd(view.target) ? "" : "older decisions are not loaded";
-    this.plots.update(seriesOf(view, entries, from, now), 2.5 * app.interval + 5, note);
+    this.plots.update(seriesOf(view, entries, from, now), 2.5 * Math.max(app.interval, view.interval) + 5, note);
   }
 
   tell(view, now) {

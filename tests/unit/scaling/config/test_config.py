@@ -744,3 +744,41 @@ def test_two_rules_that_learn_have_two_names(rules, name):
 def test_a_row_holds_the_memories_of_four_rules():
     rules = "".join(f'{LEARNS}name = "r{index}"\n' for index in range(5))
     assert "rules: found 5 rules that learn; at most 4" in one_problem(extra=rules)
+
+
+def test_what_a_metric_may_lack_and_how_often_its_target_is_looked_at():
+    tolerance = 'window = "30m"\nfailures_allowed = 3\ndefault = 12.5'
+    made = load(minimal(target='interval = "5m"', metric=tolerance)).policies["t"]
+
+    window = made.windows["backlog"]
+    assert (window.failures_allowed, window.default, window.interval, window.min_samples) == (
+        3,
+        12.5,
+        300.0,
+        5,
+    )
+    assert (made.spec.interval, made.interval) == (300.0, 300.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "settings", "words"),
+    [
+        (
+            {"target": 'interval = "90s"'},
+            {},
+            "found 90 s; accepted are multiples of the collection interval up to a day",
+        ),
+        ({"target": 'interval = "2d"'}, {}, "fires every 60 s"),
+        ({"target": 'interval = "30s"'}, {}, "fires every 60 s"),
+        ({"target": 'interval = "1h"'}, {"COLLECT_SCHEDULE": "0 * 8-17 * * *"}, "fires at uneven times"),
+        ({"target": 'interval = "5m"', "metric": 'window = "2m"'}, {}, "or the target's interval"),
+        ({"metric": "failures_allowed = -1"}, {}, "0 to 60"),
+        ({"metric": "default = -1"}, {}, "accepted are numbers from 0 to 1e+15"),
+        ({"metric": 'default = "5"'}, {}, "found '5'"),
+        ({"metric": "default = true"}, {}, "found True"),
+    ],
+)
+def test_tolerances_and_intervals_that_cannot_be_are_refused(change, settings, words):
+    found = problems(minimal(**change), **settings)
+
+    assert any(words in problem for problem in found), found

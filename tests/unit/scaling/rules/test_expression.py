@@ -84,3 +84,46 @@ def test_a_result_that_is_no_finite_number_is_an_arithmetic_error(text):
 def test_a_missing_value_is_a_key_error():
     with pytest.raises(KeyError):
         Expression("backlog")({})
+
+
+UNKNOWN = {"a": None, "b": 5.0, "zero": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("b > 3 or a > 80", 1.0),
+        ("a > 80 or b > 3", 1.0),
+        ("a > 80 or b > 9", None),
+        ("a > 80 and b > 9", 0.0),
+        ("b > 3 and a > 80", None),
+        ("not a > 80", None),
+        ("not (a > 80 and b > 9)", 1.0),
+        ("a < b < 3", 0.0),  # whatever a is, b is not below 3
+        ("a < b < 9", None),
+        ("a or b", None),  # as a number it is a, or b: nobody knows
+        ("max(a, b)", None),
+        ("a * 0", None),
+        ("-a", None),
+        ("b if a else b", None),
+        ("b if b > 3 else a", 5.0),
+        ("a if b > 9 else b", 5.0),
+        ("known(a)", 0.0),
+        ("known(b)", 1.0),
+        ("known(a + b)", 0.0),
+        ("known(a > 80 or b > 3)", 1.0),
+        ("default(a, 7)", 7.0),
+        ("default(b, 7)", 5.0),
+        ("default(a, default(a, b)) * 2", 10.0),
+        ("default(a, a)", None),
+        ("default(zero, 7)", 0.0),
+    ],
+)
+def test_what_an_unknown_name_cannot_change_is_known(text, value):
+    assert Expression(text)(UNKNOWN) == value
+
+
+@pytest.mark.parametrize("text", ["known()", "known(a, b)", "default(a)", "default(a, 1, 2)", "known(x=a)"])
+def test_questions_about_the_unknown_take_what_they_take(text):
+    with pytest.raises(ExpressionError, match=r"write known\(x\), or default\(x, y\)"):
+        Expression(text)

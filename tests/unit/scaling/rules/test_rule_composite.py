@@ -198,3 +198,50 @@ def test_any_out_all_in_of_any_out_all_in_is_the_same_as_of_all_at_once(groups):
 
     assert structs.replace(nested, reason=flat.reason) == flat
     assert (nested.reason in PROBLEMS) == (flat.reason in PROBLEMS)
+
+
+EITHER = {"scale_out_when": "a > 100 or cpu > 80", "scale_in_when": "a < 20 and cpu < 30"}
+
+
+def either(current=3, **metrics):
+    return rule("composite", **EITHER).evaluate(view(current, **metrics))
+
+
+def test_a_metric_that_is_unknown_does_not_keep_the_others_from_scaling_out():
+    said = either(a=200, cpu=window())
+
+    assert (said.desired, said.reason) == (4, Reason.SCALE_OUT)
+    assert said.note.endswith("; cpu incomplete_window")
+    assert [evidence.metric for evidence in said.evidence] == ["a"]
+
+
+def test_what_depends_on_an_unknown_metric_is_no_vote():
+    said = either(a=50, cpu=window())
+
+    assert (said.desired, said.reason, said.note) == (
+        None,
+        Reason.INCOMPLETE_WINDOW,
+        "r: cpu incomplete_window",
+    )
+
+
+def test_a_metric_that_cannot_matter_lets_the_rule_stay():
+    made = rule("composite", scale_out_when="a > 100 and cpu > 80", scale_in_when="a < 20 and cpu < 30")
+
+    assert made.evaluate(view(3, a=50, cpu=window())).reason is Reason.WITHIN_TARGET
+
+
+@pytest.mark.parametrize("when", ["a < 20", "a < 20 and not known(cpu)", "a < 20 and default(cpu, 0) < 30"])
+def test_nothing_is_scaled_in_while_a_metric_of_the_rule_is_unknown(when):
+    made = rule("composite", scale_out_when="cpu > 80 and a > 100", scale_in_when=when)
+
+    said = made.evaluate(view(3, a=0, cpu=window()))
+
+    assert (said.desired, said.reason) == (None, Reason.INCOMPLETE_WINDOW)
+
+
+def test_a_default_in_an_expression_decides_how_many():
+    made = rule("composite", desired="ceil(default(cpu, 90) / 10)")
+
+    assert made.evaluate(view(3, cpu=window())).desired == 9
+    assert made.evaluate(view(3, cpu=40)).desired == 4

@@ -61,6 +61,43 @@ async def effects(world: World) -> list[EffectOutcome]:
 # Collecting
 
 
+async def test_a_target_with_an_interval_of_its_own_is_looked_at_then_only_and_its_entities_with_it() -> None:
+    world = World()
+    often, rarely = FakeCollector(), FakeCollector()
+    plans = {name: FakeScaler(FakePlatform(capacity=2)) for name in ("often", "rarely")}
+    ports = world.autoscaler().ports
+    ports = msgspec.structs.replace(
+        ports,
+        collectors={"a": often, "b": rarely},
+        sources=[
+            MetricSource(name, "backlog", entity, "active")
+            for name, entity in (("often", "a"), ("rarely", "b"))
+        ],
+        scalers=plans,
+    )
+    policies = {"often": policy(target="often"), "rarely": policy(target="rarely", interval=300.0)}
+    made = Autoscaler(Config(policies, MINUTE, 86_400.0), ports, clock=world.clock)
+    told = []
+    for late in (
+        0.0,
+        59.0 * 0.9,
+        0.4,
+        -5.0,
+        0.0,
+        0.2,
+        3.0,
+        0.0,
+        0.0,
+        0.0,
+    ):  # a timer fires late, or a little early
+        world.clock.now += late
+        told.append([decode(MetricsReport, message).target for message in (await made.collect()).messages])
+        world.clock.now += MINUTE - late
+
+    assert told == [["often", "rarely"], *[["often"]] * 4] * 2
+    assert (len(often.reads), len(rarely.reads)) == (10, 2)
+
+
 FLAPPING = RuleSpec(
     type="threshold",
     name="threshold",
