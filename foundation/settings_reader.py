@@ -316,17 +316,6 @@ def whole(low: int, high: int | None = None) -> Callable[[Any], int]:
     return convert
 
 
-def number(low: float, high: float) -> Callable[[Any], float]:
-    """A converter for numbers from `low` to `high`."""
-
-    def convert(value: Any) -> float:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
-            raise ValueError(f"found {value!r}; accepted are numbers from {low:g} to {high:g}")
-        return float(value)
-
-    return convert
-
-
 def share(value: Any) -> float:
     """A number from 0 to 1, or a text such as `5%`."""
     number = value

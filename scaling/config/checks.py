@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -126,3 +126,14 @@ def has_connection(settings: Mapping[str, str], name: str) -> bool:
         key.replace(":", "__").casefold().startswith(prefix) and value.strip()
         for key, value in settings.items()
     )
+
+
+def number(low: float, high: float) -> Callable[[Any], float]:
+    """A converter for numbers from `low` to `high`."""
+
+    def convert(value: Any) -> float:
+        if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
+            raise ValueError(f"found {value!r}; accepted are numbers from {low:g} to {high:g}")
+        return float(value)
+
+    return convert

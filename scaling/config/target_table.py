@@ -16,7 +16,6 @@ from foundation.settings_reader import (
     as_bool,
     as_text,
     in_words_of_the_file,
-    number,
     one_of,
     parse_params,
     share,
@@ -24,7 +23,7 @@ from foundation.settings_reader import (
 )
 from scaling.config import policy
 from scaling.config.budget_table import read_budget
-from scaling.config.checks import Finding, missing_connections
+from scaling.config.checks import Finding, missing_connections, number
 from scaling.config.rule_registry import RuleError, build_rule
 from scaling.config.shadow_table import (
     REPLACED,
