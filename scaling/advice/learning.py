@@ -46,7 +46,7 @@ class Learner:
         if exact > total:  # only then does more than its whole number count
             outlook = learning.outlook(known, self.objective)
             exact = min(learning.needed(known, outlook, latest, total, self.objective), float(MOST))
-        hold = learning.hold(known, self.objective)
+        hold = learning.hold(known, learning.start_up_of(known, self.objective))
         needs = plan.remembered(known.needs, known.at, known.wanted, hold)
         wanted = plan.step(exact, total, needs, known.at, hold)
         if wanted < total and known.still >= learning.STANDS_STILL:

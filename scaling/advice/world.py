@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
+from msgspec import Struct
 
 AFTER = 1800
 DAY = 86_400
@@ -40,8 +41,7 @@ class Model:
     drift: Callable[[int], float] | None = None
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """One observation. `arrived` and `completed` are counters."""
 
     t: float
@@ -126,6 +126,8 @@ class Fleet:
 
     def called_ready(self, now: int) -> int:
         """Instances that serve at a time, if nothing is changed until then."""
+        if not self._starting:
+            return self.ready
         return self.ready + sum(count for at, count in self._starting if at <= now)
 
     def come(self, now: int) -> None:

@@ -11,8 +11,9 @@ the margin is worked out from it, and not from errors in the other direction, wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from math import exp, sqrt
-from operator import mul
 
 from scaling.rules.service_level.memory import FEATURES, FORECASTS, SCALES, Forecast, Memory
 
@@ -65,8 +66,14 @@ def follow(memory: Memory, rate: float, seconds: float) -> None:
 
 def averaged(memory: Memory, rate: float, seconds: float) -> None:
     """The averages after `seconds` at a rate."""
-    known = zip(memory.rates[1:], SCALES, strict=True)
-    memory.rates = [rate, *(value + (1.0 - exp(-seconds / scale)) * (rate - value) for value, scale in known)]
+    known = zip(memory.rates[1:], _weights(seconds), strict=True)
+    memory.rates = [rate, *[value + weight * (rate - value) for value, weight in known]]
+
+
+@lru_cache(maxsize=64)
+def _weights(seconds: float) -> tuple[float, ...]:
+    """Of a rate that was seen for so long, in each average."""
+    return tuple(1.0 - exp(-seconds / scale) for scale in SCALES)
 
 
 def judge(memory: Memory, at: float, seconds: float) -> None:
@@ -87,23 +94,30 @@ def judge(memory: Memory, at: float, seconds: float) -> None:
 def _learn(memory: Memory, forecast: Forecast, came: float, seconds: float) -> None:
     error = (came - forecast.rate) / (max(forecast.rate, 0.0) + USUAL_SHARE * forecast.usual + LEAST_RATE)
     error = min(error, LARGEST_SURPRISE)
-    known = memory.seen
-    weight = max(min(seconds / SURPRISE_TIME, 1.0), 1.0 / (known + FIRST_ERRORS))
+    weight = max(min(seconds / SURPRISE_TIME, 1.0), 1.0 / (memory.seen + FIRST_ERRORS))
     forgetting = 0.5 ** (seconds / FORGET_HALF)
     memory.surprise += weight * ((error * error if error > 0.0 else 0.0) - memory.surprise)
     scale = forecast.scale
-    features = [value / scale for value in forecast.seen]
-    spread = memory.spread
-    gains = [sum(map(mul, row, features)) for row in spread]
-    power = forgetting + sum(map(mul, gains, features))
-    missed = came / scale - sum(map(mul, memory.blend, features))
+    # Written out: a year of minutes has half a million of these, and sum() rounds otherwise from Python 3.12 on.
+    f0, f1, f2, f3, f4 = [value / scale for value in forecast.seen]
+    known, blend = memory.spread, memory.blend
+    gains = [a * f0 + b * f1 + c * f2 + d * f3 + e * f4 for a, b, c, d, e in known]
+    g0, g1, g2, g3, g4 = gains
+    power = forgetting + (g0 * f0 + g1 * f1 + g2 * f2 + g3 * f3 + g4 * f4)
+    missed = came / scale - blended(blend, (f0, f1, f2, f3, f4))
     missed = min(max(missed, -LARGEST_ERROR), LARGEST_ERROR) / power
-    memory.blend = [weight + gain * missed for weight, gain in zip(memory.blend, gains, strict=True)]
+    memory.blend = [share + gain * missed for share, gain in zip(blend, gains, strict=True)]
     spread = [
-        [(value - gain * other / power) / forgetting for value, other in zip(row, gains, strict=True)]
-        for row, gain in zip(spread, gains, strict=True)
+        [
+            (a - gain * g0 / power) / forgetting,
+            (b - gain * g1 / power) / forgetting,
+            (c - gain * g2 / power) / forgetting,
+            (d - gain * g3 / power) / forgetting,
+            (e - gain * g4 / power) / forgetting,
+        ]
+        for (a, b, c, d, e), gain in zip(known, gains, strict=True)
     ]
-    trace = sum(spread[i][i] for i in range(FEATURES))
+    trace = spread[0][0] + spread[1][1] + spread[2][2] + spread[3][3] + spread[4][4]
     if trace > LARGEST_SPREAD:
         shrink = LARGEST_SPREAD / trace
         spread = [[value * shrink for value in row] for row in spread]
@@ -113,9 +127,15 @@ def _learn(memory: Memory, forecast: Forecast, came: float, seconds: float) -> N
 def expect(memory: Memory) -> float:
     """Messages per second over the next start-up time, by the blend; within reach of what is seen."""
     rates = memory.rates
-    blended = float(sum(map(mul, memory.blend, rates)))
     lowest, highest = min(rates[:3]), max(rates[:4])
-    return min(max(blended, 0.5 * lowest), 1.6 * highest)
+    return min(max(blended(memory.blend, rates), 0.5 * lowest), 1.6 * highest)
+
+
+def blended(blend: Sequence[float], rates: Sequence[float]) -> float:
+    """The sum of the rates, each by its weight."""
+    a, b, c, d, e = blend
+    f, g, h, i, j = rates
+    return a * f + b * g + c * h + d * i + e * j
 
 
 def note(memory: Memory, at: float, rate: float, usual: float, horizon: float, seconds: float) -> None:

@@ -252,7 +252,7 @@ def warm_up_of(learned: Learned) -> float:
     """Seconds from called ready to serving. Until that was seen, start-up and warm-up together take what is assumed."""
     if learned.warm_up_seen:
         return learned.warm_up
-    return max(FIRST_START_UP - learned.start_up, 0.0)
+    return FIRST_START_UP - learned.start_up if learned.start_up < FIRST_START_UP else 0.0
 
 
 def started(memory: Memory, ready: int | None, now: float) -> None:

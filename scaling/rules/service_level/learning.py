@@ -104,14 +104,18 @@ def start_up_of(memory: Memory, objective: Objective) -> float:
     if objective.start_up is not None:
         return objective.start_up
     learned = memory.learned
-    return max(learned.start_up + instances.warm_up_of(learned), instances.LEAST_START_UP)
+    took = learned.start_up + instances.warm_up_of(learned)
+    # Asked for several times in each look: a call of max() takes longer than the comparison.
+    return took if took > instances.LEAST_START_UP else instances.LEAST_START_UP  # noqa: FURB136
 
 
-def starts_of(memory: Memory, objective: Objective) -> Starts:
-    """Instances that do not serve yet, by when they were asked for."""
-    if objective.start_up is not None:
-        return memory.starts
-    return instances.not_serving(memory, start_up_of(memory, objective), memory.at)
+def starts_of(memory: Memory, objective: Objective, start_up: float) -> Starts:
+    """Instances that do not serve yet, by when they were asked for; `start_up` is that of `start_up_of`."""
+    return (
+        memory.starts
+        if objective.start_up is not None
+        else instances.not_serving(memory, start_up, memory.at)
+    )
 
 
 def outlook(memory: Memory, objective: Objective) -> Outlook:
@@ -139,7 +143,7 @@ def degrees(memory: Memory) -> tuple[float, ...]:
 def needed(memory: Memory, ahead: Outlook, backlog: float, current: int, objective: Objective) -> float:
     """Instances needed with so many messages there and so many instances asked for, not rounded."""
     held = held_of(memory, objective)
-    _, seconds = serving(starts_of(memory, objective), current, memory.at, ahead.start_up)
+    _, seconds = serving(starts_of(memory, objective, ahead.start_up), current, memory.at, ahead.start_up)
     waiting = max(backlog - held * memory.serving, 0.0)
     exact = need(ahead, carefulness(memory), waiting, seconds * ahead.service)
     return max(exact, by_backlog(backlog, objective)) if learning(memory) else exact
@@ -160,9 +164,8 @@ def learning(memory: Memory) -> bool:
     return memory.at - memory.since < LEARNING
 
 
-def hold(memory: Memory, objective: Objective) -> float:
-    """Seconds whose highest need scale-in follows: longer at the beginning, and after a gap."""
-    start_up = start_up_of(memory, objective)
+def hold(memory: Memory, start_up: float) -> float:
+    """Seconds whose highest need scale-in follows: the start-up time; longer at the beginning, and after a gap."""
     unsure = learning(memory) or memory.at - memory.resumed < LEARNING_HOLD
     return max(start_up, LEARNING_HOLD) if unsure else start_up
 
@@ -216,8 +219,9 @@ def _under_way(memory: Memory, seen: Observation, objective: Objective) -> None:
 
 
 def _learn(memory: Memory, seen: Observation, seconds: float, objective: Objective) -> None:
+    start_up = start_up_of(memory, objective)
     if memory.wanted:
-        memory.needs = remembered(memory.needs, memory.at, memory.wanted, hold(memory, objective))
+        memory.needs = remembered(memory.needs, memory.at, memory.wanted, hold(memory, start_up))
     old = arrived_at(memory, memory.at - objective.wait)
     came, old_now = _past(memory, seen, seconds, old, objective)
     start_up = start_up_of(memory, objective)

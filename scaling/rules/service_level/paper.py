@@ -154,5 +154,5 @@ _FAR = tuple(abs(degree - CAREFULNESS[FIRST]) for degree in CAREFULNESS)
 def score(copy: Copy, arrived: float, allowed: float) -> float:
     """Lower is better: the logarithm of the cost, and the price of the late messages."""
     spent = copy.late / (arrived + 1.0) / allowed
-    beyond = spent - RESERVE
-    return log(copy.cost + 1.0) + PRICE * spent + (OVER * beyond if beyond > 0.0 else 0.0)
+    found = log(copy.cost + 1.0) + PRICE * spent
+    return found if spent <= RESERVE else found + OVER * (spent - RESERVE)

@@ -228,9 +228,8 @@ def more_than(total: int) -> float:
 
 def _fewer_or(total: int, recent: int, lately: int) -> int:
     """By the highest needs of the hold time and of ten minutes."""
-    held = min(recent, total)
-    if total - held >= max(1.0, SMALL_STEP_IN * total):
-        return held
+    if recent < total and total - recent >= SMALL_STEP_IN * total:
+        return recent
     return min(max(lately, recent), total)
 
 

@@ -227,10 +227,13 @@ class _Case:
         self.carefulness = learning.carefulness(known)
         self.busy_hold = learning.held_of(known, objective) * known.serving
         _, seconds = plan.serving(
-            learning.starts_of(known, objective), view.current, known.at, self.outlook.start_up
+            learning.starts_of(known, objective, self.outlook.start_up),
+            view.current,
+            known.at,
+            self.outlook.start_up,
         )
         self.capacity = seconds * self.outlook.service
-        self.hold = learning.hold(known, objective)
+        self.hold = learning.hold(known, self.outlook.start_up)
         self.exact = learning.needed(known, self.outlook, summary.latest, view.current, objective)
 
     def verdict(self) -> Verdict:
