@@ -107,17 +107,30 @@ def _learn(memory: Memory, forecast: Forecast, came: float, seconds: float) -> N
     missed = came / scale - blended(blend, (f0, f1, f2, f3, f4))
     missed = min(max(missed, -LARGEST_ERROR), LARGEST_ERROR) / power
     memory.blend = [share + gain * missed for share, gain in zip(blend, gains, strict=True)]
+    row0, row1, row2, row3, row4 = known  # symmetric, and stays so
+    s00 = (row0[0] - g0 * g0 / power) / forgetting
+    s01 = (row0[1] - g0 * g1 / power) / forgetting
+    s02 = (row0[2] - g0 * g2 / power) / forgetting
+    s03 = (row0[3] - g0 * g3 / power) / forgetting
+    s04 = (row0[4] - g0 * g4 / power) / forgetting
+    s11 = (row1[1] - g1 * g1 / power) / forgetting
+    s12 = (row1[2] - g1 * g2 / power) / forgetting
+    s13 = (row1[3] - g1 * g3 / power) / forgetting
+    s14 = (row1[4] - g1 * g4 / power) / forgetting
+    s22 = (row2[2] - g2 * g2 / power) / forgetting
+    s23 = (row2[3] - g2 * g3 / power) / forgetting
+    s24 = (row2[4] - g2 * g4 / power) / forgetting
+    s33 = (row3[3] - g3 * g3 / power) / forgetting
+    s34 = (row3[4] - g3 * g4 / power) / forgetting
+    s44 = (row4[4] - g4 * g4 / power) / forgetting
     spread = [
-        [
-            (a - gain * g0 / power) / forgetting,
-            (b - gain * g1 / power) / forgetting,
-            (c - gain * g2 / power) / forgetting,
-            (d - gain * g3 / power) / forgetting,
-            (e - gain * g4 / power) / forgetting,
-        ]
-        for (a, b, c, d, e), gain in zip(known, gains, strict=True)
+        [s00, s01, s02, s03, s04],
+        [s01, s11, s12, s13, s14],
+        [s02, s12, s22, s23, s24],
+        [s03, s13, s23, s33, s34],
+        [s04, s14, s24, s34, s44],
     ]
-    trace = spread[0][0] + spread[1][1] + spread[2][2] + spread[3][3] + spread[4][4]
+    trace = s00 + s11 + s22 + s33 + s44
     if trace > LARGEST_SPREAD:
         shrink = LARGEST_SPREAD / trace
         spread = [[value * shrink for value in row] for row in spread]

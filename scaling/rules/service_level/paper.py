@@ -102,13 +102,14 @@ def _instance_seconds(starts: Starts, total: int, now: float, seconds: float, st
 
 def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: int) -> None:
     """The time since the last observation for every copy, and its next decision; none has more than `most` instances."""
-    seconds = past.seconds
+    seconds, came, before, old, old_now = past.seconds, past.arrived, past.before, past.old, past.old_now
     keep = 0.5 ** (seconds / HALF_LIFE)
     start_up, service, least = outlook.start_up, outlook.service, keeping_up(outlook)
     for copy, carefulness in zip(copies, past.degrees, strict=True):
         total = copy.total
-        begun = past.before - copy.waiting
-        waiting = copy.waiting + past.arrived
+        waiting = copy.waiting
+        begun = before - waiting
+        waiting += came
         starts = copy.starts
         served = service * (
             _instance_seconds(starts, total, now, seconds, start_up) if starts else total * seconds
@@ -116,7 +117,7 @@ def live(copies: list[Copy], outlook: Outlook, past: Past, *, now: float, most: 
         if served > waiting:  # noqa: PLR1730 - here and below: a call of min() takes longer
             served = waiting
         copy.waiting = waiting = waiting - served
-        late, overdue = past.old - begun, past.old_now - begun - served
+        late, overdue = old - begun, old_now - begun - served
         copy.late *= keep
         if late > 0.0 or overdue > 0.0:
             copy.late += served * late_share(late, overdue)
