@@ -107,7 +107,15 @@ def _learn(memory: Memory, forecast: Forecast, came: float, seconds: float) -> N
     missed = came / scale - blended(blend, (f0, f1, f2, f3, f4))
     missed = min(max(missed, -LARGEST_ERROR), LARGEST_ERROR) / power
     memory.blend = [share + gain * missed for share, gain in zip(blend, gains, strict=True)]
-    row0, row1, row2, row3, row4 = known  # symmetric, and stays so
+    memory.spread = _less(known, gains, power, forgetting)
+
+
+def _less(
+    spread: list[list[float]], gains: list[float], power: float, forgetting: float
+) -> list[list[float]]:
+    """The uncertainty of the weights after a lesson: symmetric as before, so fifteen numbers are worked out."""
+    row0, row1, row2, row3, row4 = spread
+    g0, g1, g2, g3, g4 = gains
     s00 = (row0[0] - g0 * g0 / power) / forgetting
     s01 = (row0[1] - g0 * g1 / power) / forgetting
     s02 = (row0[2] - g0 * g2 / power) / forgetting
@@ -134,7 +142,7 @@ def _learn(memory: Memory, forecast: Forecast, came: float, seconds: float) -> N
     if trace > LARGEST_SPREAD:
         shrink = LARGEST_SPREAD / trace
         spread = [[value * shrink for value in row] for row in spread]
-    memory.spread = spread
+    return spread
 
 
 def expect(memory: Memory) -> float:
