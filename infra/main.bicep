@@ -596,6 +596,7 @@ module functions './app/functions.bicep' = {
     applicationInsightsName: monitoring.outputs.applicationInsightsName
     identityId: identity.outputs.id
     identityClientId: identity.outputs.clientId
+    identityPrincipalId: identity.outputs.principalId
     collectSchedule: collectSchedule
     verifySchedule: verifySchedule
     scalingLogRetention: scalingLogRetention

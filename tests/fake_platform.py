@@ -12,7 +12,8 @@ from azure.core.credentials import AccessToken
 
 from consumer.web import api as consumer_api
 from devstack.servers.certificates import ensure_certificate
-from foundation.http.answers import error_response
+from foundation.checkup import Checkup
+from foundation.http.answers import error_response, json_response
 from foundation.http.callers import Door, RefusedError, admit, door_of
 from scaling.web import api
 from tests.principals import SIGN_IN, principal
@@ -33,6 +34,9 @@ class FakePlatform:
         self.tokens = {}
         self.requests = []
         self.answer = None
+        self.lets_through = False
+        self.strips = True
+        self.checkup = Checkup(())
         self.door = door_of(SIGN_IN)
 
     async def __aenter__(self):
@@ -40,6 +44,7 @@ class FakePlatform:
         app.add_routes(
             [
                 web.get("/api/scaling/status", self._handled(self._status)),
+                web.get("/api/scaling/doctor", self._handled(self._doctor)),
                 web.get("/api/scaling/log", self._handled(self._log)),
                 web.post("/api/scaling/{target}/{order}", self._handled(self._order)),
                 web.get("/api/consumer/status", self._handled(self._consumers)),
@@ -67,6 +72,8 @@ class FakePlatform:
             opened = request.headers.get("x-functions-key") == self.key
             return await handler(request) if opened else web.Response(status=401)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if not scheme and self.lets_through:
+            return await handler(request)
         if not scheme:
             return web.Response(status=302, headers={"Location": "https://login.microsoftonline.com/"})
         if scheme != "Bearer" or token not in self.tokens:
@@ -78,10 +85,10 @@ class FakePlatform:
             headers = {
                 name.casefold(): value
                 for name, value in request.headers.items()
-                if not name.casefold().startswith("x-ms-")
+                if not (self.strips and name.casefold().startswith("x-ms-"))
             }
-            if not self.key:
-                token = headers["authorization"].partition(" ")[2]
+            token = headers.get("authorization", "").partition(" ")[2]
+            if token and not self.key:
                 headers["x-ms-client-principal"] = principal("ann@example.org", *self.tokens[token])
             try:
                 door = Door() if self.key else self.door
@@ -95,6 +102,9 @@ class FakePlatform:
 
     async def _status(self, request, caller):
         return await api.status(self.autoscaler, caller)
+
+    async def _doctor(self, request, caller):
+        return json_response(self.checkup.document())
 
     async def _log(self, request, caller):
         return await api.log(self.autoscaler, request.query)

@@ -42,6 +42,7 @@ ROLES = {
     "00000000-0000-0000-0000-000000000002": "Cosmos DB Built-in Data Contributor",
     "230815da-be43-4aae-9cb4-875f7bd000aa": "Cosmos DB Operator",
     "7f951dda-4ed3-4680-a7ca-43fe172d538d": "AcrPull",
+    "acdd72a7-3385-48ef-bd42-f606fba81ae7": "Reader",
 }
 
 # -- deployments on paper -----------------------------------------------------------------------------

@@ -62,7 +62,7 @@ class Parts:
             )
         from consumer.sinks.sql.transactional import SqlTransactionalSink  # noqa: PLC0415
 
-        return SqlTransactionalSink(self.database, self.stream, self._target())
+        return SqlTransactionalSink(self.database, self.stream, self.target())
 
     def checkpoints(self) -> CheckpointStore:
         if self.config.checkpoints is StoreKind.BLOB:
@@ -103,7 +103,7 @@ class Parts:
             options=ReceiverOptions(shortcut=self.config.shortcut),
         )
 
-    def _target(self) -> Target:
+    def target(self) -> Target:
         from consumer.sinks.sql.targets import HandlerTarget, TableTarget, events_target  # noqa: PLC0415
 
         sql = self.config.sql

@@ -76,10 +76,14 @@ def door_of(settings: Settings) -> Door:
 
     A developer's host (`func start`, the local stack) has no platform in front of it, whatever its settings say.
     """
-    developing = settings.get(ENVIRONMENT, "").strip().casefold() == "development"
-    deployed = bool(settings.get(SITE, "").strip()) and not developing
-    platform = deployed and _is_true(settings.get(AUTHENTICATION))
+    platform = is_deployed(settings) and _is_true(settings.get(AUTHENTICATION))
     return Door(platform, platform and _is_true(settings.get(SIGN_IN)))
+
+
+def is_deployed(settings: Settings) -> bool:
+    """Whether the platform runs this process, and could have something in front of it."""
+    developing = settings.get(ENVIRONMENT, "").strip().casefold() == "development"
+    return bool(settings.get(SITE, "").strip()) and not developing
 
 
 def admit(door: Door, headers: Headers, *, order: bool = False) -> Caller:

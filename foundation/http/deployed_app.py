@@ -129,30 +129,41 @@ class DeployedApp:
         if session is not None:
             await session.close()
 
-    async def get(self, path: tuple[str, ...], type_: type[_T], **parameters: str | None) -> _T:
-        """The answer of a read. `path` is below /api, part by part; parameters that are None are left out."""
+    @property
+    def access(self) -> Access:
+        return self._access
+
+    async def get(
+        self, path: tuple[str, ...], type_: type[_T], *, within: float = TIMEOUT, **parameters: str | None
+    ) -> _T:
+        """The answer of a read, `within` seconds. `path` is below /api, part by part; parameters that are None are left
+        out.
+        """
         given = {name: value for name, value in parameters.items() if value is not None}
-        return await self._ask("GET", path, type_, params=given)
+        return await self._ask("GET", path, type_, within, params=given)
 
     async def post(self, path: tuple[str, ...], type_: type[_T], body: Mapping[str, Any]) -> _T:
         """The answer of an order. It is not sent twice: it may have been carried out where no answer came."""
-        return await self._ask("POST", path, type_, data=msgspec.json.encode(body))
+        return await self._ask("POST", path, type_, TIMEOUT, data=msgspec.json.encode(body))
 
-    async def _ask(self, method: str, path: tuple[str, ...], type_: type[_T], **options: Any) -> _T:
+    async def _ask(
+        self, method: str, path: tuple[str, ...], type_: type[_T], within: float, **options: Any
+    ) -> _T:
         url = "/".join((self._access.address, "api", *(quote(part, safe="") for part in path)))
         headers = {"Accept": "application/json", **await self._opening()}
         if method == "POST":
             headers["Content-Type"] = "application/json"
         try:
             # A redirect leads to a page where people sign in; neither token nor key may go there.
+            timeout = aiohttp.ClientTimeout(total=within)
             answer = await self._opened().request(
-                method, _encoded(url), headers=headers, allow_redirects=False, **options
+                method, _encoded(url), headers=headers, allow_redirects=False, timeout=timeout, **options
             )
             async with answer:
                 body = await _limited(answer)
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             story = (
-                f"no answer within {TIMEOUT:g} s" if isinstance(error, TimeoutError) else network_story(error)
+                f"no answer within {within:g} s" if isinstance(error, TimeoutError) else network_story(error)
             )
             doubt = (
                 "; whether the order was carried out is not known: look at the log"
@@ -178,7 +189,6 @@ class DeployedApp:
             context: ssl.SSLContext | bool = tls_context(self._settings) if secure else True
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(ssl=context),
-                timeout=aiohttp.ClientTimeout(total=TIMEOUT),
                 headers={"User-Agent": f"tidemark/{VERSION}"},
                 trust_env=secure,  # proxies; one would see the key of a request without TLS
             )

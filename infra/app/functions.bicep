@@ -51,6 +51,9 @@ param identityId string
 @description('Client id of the user-assigned identity.')
 param identityClientId string
 
+@description('Object id of the user-assigned identity.')
+param identityPrincipalId string
+
 @description('When backlogs are read: NCRONTAB with seconds, in UTC.')
 param collectSchedule string
 
@@ -358,6 +361,20 @@ resource signIn 'Microsoft.Web/sites/config@2024-04-01' = if (!empty(signInClien
   dependsOn: [
     appSettings
   ]
+}
+
+// The doctor compares the platform's sign-in with what the app goes by. App settings and keys take another right.
+var reader = 'acdd72a7-3385-48ef-bd42-f606fba81ae7'
+
+resource onSite 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
+  name: guid(site.id, identityId, reader)
+  scope: site
+  properties: {
+    roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', reader)
+    principalId: identityPrincipalId
+    principalType: 'ServicePrincipal'
+    description: 'Tidemark: read how people sign in to the app itself'
+  }
 }
 
 @description('Name of the function app.')

@@ -20,18 +20,21 @@ from azure.core.exceptions import AzureError, HttpResponseError, ResourceNotFoun
 
 from foundation.azure.connections import (
     Settings,
-    blob_container,
     credential,
+    network_story,
     queue_client,
     table_service,
+    tls_context,
 )
+from foundation.azure.trials import NOTHING
+from scaling.doctor.sign_in import FORGED, Answer
 from scaling.doctor.verdicts import Runtime, Waiting, normal
 from scaling.scalers.app_service.plan import PlanId
 from scaling.scalers.app_service.plan_reader import PlanReader
-from scaling.scalers.arm.clients import open_lists
+from scaling.scalers.arm.clients import open_requests
 
-NOTHING = "tidemark-doctor"
-"""Key of a row and name of a blob that nobody writes."""
+KNOCKING = 20.0
+"""Seconds for the two requests from outside together with the app's start."""
 
 _NO_MESSAGE = "00000000-0000-0000-0000-000000000000"
 _RECEIPT = "AgAAAAMAAAAAAAAA"  # in the form of a real one
@@ -55,21 +58,6 @@ def claims_of(token: str) -> Mapping[str, Any]:
     return claims if isinstance(claims, dict) else {}
 
 
-async def table_absent(settings: Settings, prefix: str, name: str, *, write: bool = True) -> bool:
-    """Whether the table is missing, after a read and, with `write`, a deletion that were allowed."""
-    absent = False
-    async with table_service(settings, prefix, retry_total=0) as service:
-        client = service.get_table_client(name)
-        try:
-            rows = client.query_entities(f"PartitionKey eq '{NOTHING}'", results_per_page=1)
-            [row async for row in rows]
-        except ResourceNotFoundError:
-            absent = True
-        if write:
-            await client.delete_entity(NOTHING, NOTHING)  # the SDK is silent about one that is not there
-    return absent
-
-
 async def queue_waiting(settings: Settings, prefix: str, name: str) -> Waiting | None:
     """What waits in the queue, None for one that is missing, after a deletion that was allowed."""
     async with queue_client(settings, prefix, name, retry_total=0) as client:
@@ -85,16 +73,6 @@ async def queue_waiting(settings: Settings, prefix: str, name: str) -> Waiting |
             return None
     inserted = first[0].inserted_on if first else None
     return Waiting(count, inserted.timestamp() if inserted else None)
-
-
-async def blobs_absent(settings: Settings, prefix: str, container: str) -> bool:
-    """Whether the container is missing, after a deletion that was allowed."""
-    async with blob_container(settings, prefix, container, retry_total=0) as client:
-        try:
-            await client.delete_blob(NOTHING)
-        except ResourceNotFoundError as error:
-            return "ContainerNotFound" in str(getattr(error, "error_code", ""))
-    return False
 
 
 async def ahead_of_service(settings: Settings, prefix: str, clock: Callable[[], float]) -> float:
@@ -121,8 +99,42 @@ async def ahead_of_service(settings: Settings, prefix: str, clock: Callable[[], 
 
 async def permitted(settings: Settings, resource_id: str) -> Sequence[Mapping[str, Any]]:
     """The caller's permissions on a resource, as Resource Manager tells them."""
-    async with open_lists(settings) as lists:
-        return [entry async for entry in lists.permissions(resource_id)]
+    async with open_requests(settings) as requests:
+        return [entry async for entry in requests.permissions(resource_id)]
+
+
+async def platform_sign_in(settings: Settings, site: str) -> Mapping[str, Any]:
+    """How the platform signs people in to an app."""
+    async with open_requests(settings) as requests:
+        return await requests.sign_in(site)
+
+
+async def knocked(address: str, settings: Settings) -> tuple[Answer, Answer]:
+    """What an app answers to nobody, and to somebody with the header of an operator, who is none. Raises OSError."""
+    import aiohttp  # noqa: PLC0415 - a fifth of a second, for one check
+
+    secure = address.startswith("https:")
+    connector = aiohttp.TCPConnector(ssl=tls_context(settings) if secure else True)
+    timeout = aiohttp.ClientTimeout(total=KNOCKING)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout, trust_env=secure) as session:
+
+        async def answered(headers: Mapping[str, str]) -> Answer:
+            url = f"{address}/api/scaling/status"
+            async with session.get(url, headers=headers, allow_redirects=False) as response:
+                return Answer(response.status, _is_ours(await response.content.read(64 * 1024)))
+
+        try:
+            return await answered({}), await answered(FORGED)
+        except aiohttp.ClientError as error:
+            raise ConnectionError(network_story(error)) from None
+
+
+def _is_ours(body: bytes) -> bool:
+    """An error of the app's own is an object with the one member `error`; those of the platform have others, or none."""
+    try:
+        return set(json.loads(body)) == {"error"}
+    except (ValueError, TypeError, RecursionError):
+        return False
 
 
 async def autoscale_holder(settings: Settings, resource_id: str) -> str | None:

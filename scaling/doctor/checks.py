@@ -12,13 +12,13 @@ from msgspec import Struct
 
 from foundation.app_settings import STORAGE
 from foundation.azure.connections import Settings, connection_string
+from foundation.azure.trials import blobs_absent, table_absent
+from foundation.checkup import Check, Finding, Needs, failed, ok, storage
+from foundation.http.callers import door_of, is_deployed
 from foundation.settings_reader import parse_params
 from scaling.config.policy import PolicySpec
-from scaling.doctor import calls, verdicts
-from scaling.doctor.model import Finding, failed, ok
-from scaling.doctor.running import Check
+from scaling.doctor import calls, sign_in, verdicts
 from scaling.doctor.trouble import story_of
-from scaling.doctor.verdicts import Needs
 from scaling.model import Capacity
 from scaling.ports import Collector, NewerStateError, PoisonQueues, Scaler, Snapshot, StateStore
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
@@ -105,6 +105,7 @@ def _of_app(case: Case, autoscaler: Autoscaler | None) -> Iterator[Check]:
     yield _clock(case)
     yield from _schedules(case)
     yield _versions(case)
+    yield from _sign_in(case.settings)
 
 
 def _identities(settings: Settings, autoscaler: Autoscaler | None) -> Iterator[tuple[str, Callable[[], str]]]:
@@ -131,8 +132,8 @@ def _table(settings: Settings, name: str) -> Check:
     subject = f"table {name}"
 
     async def call() -> list[Finding]:
-        absent = await calls.table_absent(settings, STORAGE, name)
-        return [verdicts.storage(subject, absent=absent)]
+        absent = await table_absent(settings, STORAGE, name)
+        return [storage(subject, absent=absent)]
 
     return Check("storage", subject, _storage_needs("Storage Table Data Contributor"), call)
 
@@ -142,7 +143,7 @@ def _queue(case: Case, name: str) -> Check:
 
     async def call() -> list[Finding]:
         waiting = await calls.queue_waiting(case.settings, STORAGE, name)
-        there = verdicts.storage(subject, absent=waiting is None)
+        there = storage(subject, absent=waiting is None)
         return [there] if waiting is None else [there, verdicts.queue(name, waiting, case.clock())]
 
     return Check("storage", subject, _storage_needs("Storage Queue Data Contributor"), call)
@@ -152,8 +153,8 @@ def _blobs(settings: Settings) -> Check:
     subject = f"container {HOSTS_CONTAINER}"
 
     async def call() -> list[Finding]:
-        absent = await calls.blobs_absent(settings, STORAGE, HOSTS_CONTAINER)
-        return [verdicts.storage(subject, absent=absent)]
+        absent = await blobs_absent(settings, STORAGE, HOSTS_CONTAINER)
+        return [storage(subject, absent=absent)]
 
     return Check("storage", subject, _storage_needs("Storage Blob Data Owner"), call)
 
@@ -193,6 +194,39 @@ def _versions(case: Case) -> Check:
         return verdicts.versions(calls.runtime(case.settings, case.root))
 
     return Check("versions", "app", Needs("nothing", "the function app"), call)
+
+
+def _sign_in(settings: Settings) -> Iterator[Check]:
+    """Whether the app and the platform in front of it agree; nothing where there is none."""
+    if not is_deployed(settings):
+        return
+    needs = Needs("the 'Reader' role", "the function app")
+    site, host = sign_in.site_id(settings), settings.get(sign_in.HOST, "").strip()
+
+    async def by_environment() -> list[Finding]:
+        return sign_in.by_environment(settings)
+
+    async def by_platform() -> list[Finding]:
+        if site is None:
+            return [sign_in.not_told(f"{sign_in.OWNER} or {sign_in.GROUP} is not set")]
+        try:
+            return sign_in.by_platform(settings, await calls.platform_sign_in(settings, site))
+        except HttpResponseError as error:
+            if error.status_code != 403:
+                raise
+            return [sign_in.not_told(f"the identity may not read {site}")]
+
+    async def by_answers() -> list[Finding]:
+        try:
+            answers = await calls.knocked(f"https://{host}", settings)
+        except OSError as error:  # a private app may not reach itself
+            return [sign_in.not_knocked(host, str(error) or type(error).__name__)]
+        return sign_in.by_answers(host, *answers, sign_in=door_of(settings).sign_in)
+
+    yield Check(sign_in.CHECK, "app", needs, by_environment)
+    yield Check(sign_in.CHECK, "authsettingsV2", needs, by_platform)
+    if host:
+        yield Check(sign_in.CHECK, host, needs, by_answers)
 
 
 # -- what is scaled, and by what ---------------------------------------------------------------------------
@@ -298,7 +332,7 @@ def _decisions(case: Case, autoscaler: Autoscaler, targets: Sequence[str]) -> Ch
         try:
             # The store would make a table that is missing, which is the app's to do.
             name = TableStateStore.TABLE
-            absent = await calls.table_absent(case.settings, STORAGE, name, write=False)
+            absent = await table_absent(case.settings, STORAGE, name, write=False)
             snapshots = {} if absent else await states.load_all(targets)
         except NewerStateError as error:
             return [verdicts.newer_state(str(error))]

@@ -14,15 +14,18 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from foundation.app_settings import ROOT, settings_of
+from foundation.app_settings import ROOT, own_settings, settings_of
+from foundation.checkup import Checkup, Verdict, worst_first
 from foundation.errors import SettingsError
+from foundation.http.deployed_app import AppError, app_named
+from foundation.http.deployed_options import App
 from foundation.sanitize import leaving
 from scaling.doctor.checks import Case
-from scaling.doctor.examination import examine
-from scaling.doctor.model import Checkup, Verdict, worst_first
+from scaling.doctor.examination import examine, examine_deployed
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 console = Console()
+errors = Console(stderr=True)
 
 _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "red", Verdict.UNKNOWN: "red"}
 
@@ -31,18 +34,24 @@ _COLOURS = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.FAILED: "red
 def doctor_command(
     target: Annotated[list[str] | None, typer.Option(help="Only this target; may be repeated.")] = None,
     root: Annotated[Path, typer.Option(help="Folder of tidemark.toml, .env and local.settings.json.")] = ROOT,
+    app_: App = None,
     json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,  # noqa: FBT002 - a flag
 ) -> None:
-    """Tries what a deployment needs, with your own rights, and says what to do about what fails. Exit status 1 then."""
+    """Tries what a deployment needs, with your own rights, and says what to do about what fails. Exit status 1 then.
+
+    With --app the deployed app tries it, with its own rights.
+    """
     try:
-        case = Case(settings_of(root), root, time.time, tuple(target or ()))
-        checkup = asyncio.run(examine(case))
+        checkup = asyncio.run(_checkup(root, app_, tuple(target or ())))
+    except AppError as error:
+        errors.print(f"[red]error:[/] {escape(leaving(str(error)))}", soft_wrap=True)
+        raise typer.Exit(1) from None
     except (SettingsError, ValueError) as error:
         raise typer.BadParameter(leaving(str(error))) from None
     if json_:
         typer.echo(msgspec.json.format(msgspec.json.encode(checkup.document()), indent=2).decode())
     else:
-        _show(checkup)
+        _show(checkup, _BY_THE_APP if app_ else _BY_YOU)
     status = 0 if checkup.is_healthy else 1
     if checkup.left:  # threads that nobody can stop, which Python would wait for
         sys.stdout.flush()
@@ -50,7 +59,19 @@ def doctor_command(
     raise typer.Exit(status)
 
 
-def _show(checkup: Checkup) -> None:
+async def _checkup(root: Path, address: str | None, targets: tuple[str, ...]) -> Checkup:
+    deployed = app_named(root, address, None)
+    if deployed is None:
+        return await examine(Case(settings_of(root), root, time.time, targets))
+    async with deployed:
+        return await examine_deployed(deployed, own_settings(root), targets)
+
+
+_BY_YOU = "Tried with your own rights. The app tries with its own: tidemark doctor --app https://..., docs/doctor.md."
+_BY_THE_APP = "Tried by the app with its own rights; whom it lets in, from here."
+
+
+def _show(checkup: Checkup, footer: str) -> None:
     """The worst last, where the prompt is."""
     for finding in reversed(worst_first(checkup.findings)):
         colour = _COLOURS[finding.verdict]
@@ -59,8 +80,4 @@ def _show(checkup: Checkup) -> None:
         if finding.remedy:
             console.print(f"         -> {escape(leaving(finding.remedy))}", soft_wrap=True)
     console.print(checkup.summary)
-    console.print(
-        "Tried with your own rights. The app tries with its own: its function scaling_doctor, docs/doctor.md.",
-        style="dim",
-        soft_wrap=True,
-    )
+    console.print(footer, style="dim", soft_wrap=True)

@@ -4,23 +4,67 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
+from consumer.doctor import checks as consumer
 from foundation.app_settings import ROOT
-from foundation.http.answers import Response, json_response
+from foundation.checkup import Checkup, Finding, Verdict
+from foundation.http.answers import Response, error_response, json_response
+from foundation.http.deployed_app import DeployedApp
+from scaling.doctor import sign_in
+from scaling.doctor.calls import knocked
 from scaling.doctor.checks import Case, checks_of
-from scaling.doctor.model import Checkup, Verdict
 from scaling.doctor.running import run
+
+PATIENCE = 230.0
+"""Seconds for an app's answer: all of its checks, and a cold start. The platform cuts an answer then."""
 
 
 async def examine(case: Case) -> Checkup:
-    """Makes all checks. Raises ValueError for a target that is not configured."""
-    return await run(checks_of(case))
+    """Makes all checks: those of the consumer too, unless targets are named. Raises ValueError for a target that is not
+    configured.
+    """
+    return await run([*checks_of(case), *([] if case.only else consumer.checks_of(case.settings))])
 
 
-async def examined() -> tuple[Response, list[str]]:
-    """The answer of the function, by the app's own settings; and a line for the log of each finding that is not OK."""
-    case = Case(dict(os.environ), ROOT, time.time)
-    checkup = await examine(case)
+class _Document(Struct, frozen=True):
+    """What the function answers, as far as it is read back."""
+
+    checks: tuple[Finding, ...]
+
+
+async def examine_deployed(
+    app: DeployedApp, settings: Mapping[str, str], targets: Sequence[str] = ()
+) -> Checkup:
+    """What a deployed app finds by itself, with its own rights; and from here, whom it lets in. `settings` are those of
+    whoever asks. Raises AppError.
+    """
+    access = app.access
+    only = ",".join(targets) or None
+    told = await app.get(("scaling", "doctor"), _Document, within=PATIENCE, target=only)
+    host = access.address.partition("://")[2]
+    try:
+        answers = await knocked(access.address, settings)
+    except OSError as error:
+        outside = [sign_in.not_knocked(host, str(error) or type(error).__name__)]
+    else:
+        signing_in = True if access.client_id else None
+        outside = sign_in.by_answers(f"{host} from here", *answers, sign_in=signing_in)
+    return Checkup((*told.checks, *outside))
+
+
+async def examined(targets: str = "") -> tuple[Response, list[str]]:
+    """The answer of the function, by the app's own settings; and a line for the log of each finding that is not OK.
+
+    `targets` are names with commas between them; '' is all.
+    """
+    only = tuple(name.strip() for name in targets.split(",") if name.strip())
+    try:
+        checkup = await examine(Case(dict(os.environ), ROOT, time.time, only))
+    except ValueError as error:
+        return error_response(400, str(error)), []
     lines = [
         f"doctor: {each.verdict}: {each.line}" for each in checkup.findings if each.verdict is not Verdict.OK
     ]

@@ -7,16 +7,13 @@ why checks share no client.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any
 
-from msgspec import Struct
-
+from foundation.checkup import Check, Checkup, Finding, Trouble, failed, unknown
 from foundation.wording import number_text
-from scaling.doctor.model import Checkup, Finding, failed, unknown
 from scaling.doctor.trouble import story_of, trouble_of
-from scaling.doctor.verdicts import Needs, Trouble, troubled
+from scaling.doctor.verdicts import troubled
 from scaling.service.aside import begun
 
 CHECK_DEADLINE = 25.0
@@ -30,18 +27,6 @@ LINGERING = 5.0
 
 AT_ONCE = 16
 """Checks at a time. Each has an SDK to load and a connection to open, which is work for one core."""
-
-Call = Callable[[], Coroutine[Any, Any, Sequence[Finding]]]
-
-
-class Check(Struct, frozen=True):
-    """One thing to try. What `call` raises is told with what the call `needs`."""
-
-    name: str
-    subject: str
-    needs: Needs
-    call: Call
-
 
 Begin = Callable[[Callable[[], Sequence[Finding]], str], Awaitable[Sequence[Finding]]]
 

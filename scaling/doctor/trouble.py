@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from azure.core.exceptions import AzureError, HttpResponseError
 
-from foundation.errors import SettingsError, StoreUnavailableError
+from foundation.checkup import TriedError, Trouble
+from foundation.errors import SettingsError, StoreUnavailableError, UnavailableError
 from foundation.sanitize import told, words_of
 from foundation.settings_reader import ConfigError
-from scaling.doctor.verdicts import Trouble
 from scaling.model import Reason
 from scaling.ports import CollectError, ScalerError
 from scaling.scalers.arm.errors import Kind, classify
@@ -19,7 +19,7 @@ _KINDS = {
     Kind.THROTTLED: Trouble.BUSY,
     Kind.BUSY: Trouble.BUSY,
 }
-_OURS = (CollectError, ScalerError, StoreUnavailableError)
+_OURS = (CollectError, ScalerError, StoreUnavailableError, UnavailableError)
 _WORDS = {  # of our own collectors, for errors of SDKs that have no status
     "access refused": Trouble.REFUSED,
     "does not exist": Trouble.ABSENT,
@@ -30,6 +30,8 @@ _WORDS = {  # of our own collectors, for errors of SDKs that have no status
 
 def trouble_of(error: Exception) -> Trouble:
     """By the error that began it, else by the words that our own adapters use for it."""
+    if isinstance(error, TriedError):
+        return error.trouble
     if isinstance(error, CollectError) and error.reason is Reason.ENTITY_DISABLED:
         return Trouble.DISABLED
     trouble = _by_kind(_origin(error))
@@ -40,7 +42,11 @@ def trouble_of(error: Exception) -> Trouble:
 
 def story_of(error: Exception) -> str:
     """In words; the error of an adapter of ours is a sentence, of another one its kind belongs to it."""
-    words = words_of(error) if isinstance(error, (*_OURS, ConfigError, SettingsError)) else told(error)
+    words = (
+        words_of(error)
+        if isinstance(error, (*_OURS, ConfigError, SettingsError, TriedError))
+        else told(error)
+    )
     return words or type(error).__name__
 
 
@@ -51,7 +57,9 @@ def _origin(error: BaseException) -> BaseException:
         if before is None:
             return error
         error = before
-    return error
+    # What an operator must change is a setting, or a role that the service told of.
+    refused = isinstance(error, SettingsError) and isinstance(error.__cause__, AzureError)
+    return error.__cause__ if refused and error.__cause__ is not None else error
 
 
 def _by_kind(error: BaseException) -> Trouble:

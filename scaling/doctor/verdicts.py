@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from enum import Enum, auto
 from typing import Any
 
 from msgspec import Struct
 
+from foundation.checkup import Finding, Needs, Trouble, failed, ok, unknown, warning
 from foundation.version import VERSION
 from foundation.wording import count_text, duration_text, number_text, time_text
-from scaling.doctor.model import Finding, failed, ok, unknown, warning
 from scaling.doctor.permissions import allows
 from scaling.schedules import ncrontab
 
@@ -34,27 +33,6 @@ START = 60.0
 PYTHONS = ((3, 11), (3, 13))
 HOST = "~4"  # the release of the Functions host that the extension bundle of host.json is for
 DIFFERENCES_SHOWN = 5
-
-
-class Trouble(Enum):
-    """Why a call has no answer, by who must act."""
-
-    REFUSED = auto()  # a role is missing
-    NO_IDENTITY = auto()  # no token could be had
-    ABSENT = auto()  # there is nothing of that name
-    SETTINGS = auto()  # a setting is missing or malformed
-    BUSY = auto()  # the service throttles or does not serve for now
-    SILENT = auto()  # no answer in time
-    UNREACHABLE = auto()  # no connection
-    DISABLED = auto()  # there, but switched off
-    OTHER = auto()
-
-
-class Needs(Struct, frozen=True):
-    """What a call takes: the `role` and on what (`place`), as a person finds them in the portal."""
-
-    role: str
-    place: str
 
 
 _TRY_AGAIN = "run the doctor again in a minute; where it stays so, look at the service's health in the portal"
@@ -113,12 +91,6 @@ def right_not_told(subject: str, action: str) -> Finding:
         "add Microsoft.Authorization/permissions/read to its role (those of the templates and the built-in ones have it); "
         "or wait for the first change, which tells",
     )
-
-
-def storage(subject: str, *, absent: bool) -> Finding:
-    """What a read and a deletion of nothing in a table, queue or container told."""
-    there = "not there yet, it is made by its first use" if absent else "there"
-    return ok("storage", subject, f"{there}; reading and writing are allowed")
 
 
 # -- what lies in them -------------------------------------------------------------------------------------

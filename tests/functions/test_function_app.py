@@ -109,9 +109,12 @@ def test_the_local_host_sees_the_same_bindings_as_the_worker(indexed):
 def test_the_doctor_in_the_worker_tells_what_failed_in_its_answer_and_in_the_log(settings):
     """As the portal runs it; twice at once is examined once."""
     broken = {**settings, "VERIFY_SCHEDULE": "0 61 * * * *"}
-    answer = run_worker(ROOT, [{"function": "scaling_doctor", "http": {}}] * 2, broken)
+    whole, unknown = {"http": {}}, {"http": {"query": {"target": "plan-orders,nobody"}}}
+    calls = [{"function": "scaling_doctor", **each} for each in (whole, whole, unknown)]
+    answer = run_worker(ROOT, calls, broken)
 
-    first, second = answer["invocations"]
+    first, second, refused = answer["invocations"]
+    assert "target 'nobody' is not configured" in refused["return"]["value"]["body"]["value"]
     body = json.loads(first["return"]["value"]["body"]["value"])
     assert body["healthy"] is False
     assert [(each["check"], each["subject"]) for each in body["checks"] if each["verdict"] == "failed"] == [

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from urllib.parse import unquote
 
 import pytest
 from aiohttp import web
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from consumer.cli.status import consumer_app
 from consumer.web.api import ConsumerTables
+from foundation.checkup import Checkup, failed, ok
 from foundation.consumer_stats import ConsumerStats
 from scaling.cli import app
 from scaling.config.policy import ShadowSpec
@@ -20,6 +22,7 @@ from tests.principals import OBJECT_ID
 from tests.runner_support import NOW, World, policy
 from tests.shadow_support import fixed
 from tests.threaded_server import running_in_thread
+from tidemark.__main__ import command_line
 
 pytestmark = pytest.mark.wire
 
@@ -39,6 +42,7 @@ def platform(world, tmp_path, monkeypatch):
     credential = FakeCredential("token")
     monkeypatch.setattr("foundation.http.deployed_app.IdentityCredential", lambda: credential)
     monkeypatch.setattr("scaling.cli.console", Console(width=300))
+    monkeypatch.setattr("scaling.doctor.command.console", Console(width=300))
     stats = MemoryStatsStore()
     asyncio.run(stats.put(ConsumerStats(consumer="flights", instance="vm-1", at=NOW - 2)))
     tables = ConsumerTables(stats, MemoryRateStore(), world.log, lambda: NOW)
@@ -234,6 +238,68 @@ def test_a_log_that_never_ends_and_kinds_of_a_newer_release_are_shown_and_done_w
     assert result.exit_code == 0
     assert "a line" in words(result)
     assert len(platform.requests) == 2
+
+
+CHECKUP = Checkup((ok("clock", "here", "fine"), failed("right", "plan", "may not write", "assign the role")))
+
+
+def doctor(tmp_path, platform, *arguments):
+    result = run(tmp_path, platform, "doctor", "--json", *arguments, app=command_line())
+    checks = json.loads(result.output)["checks"] if result.output.startswith("{") else []
+    return result, {(each["check"], each["subject"]): each["verdict"] for each in checks}
+
+
+@pytest.fixture
+def subjects(platform):
+    host = f"localhost:{platform.port} from here to"
+    return ("sign-in", f"{host} nobody"), ("sign-in", f"{host} a forger")
+
+
+def test_the_doctor_tells_what_the_app_finds_and_whom_it_lets_in(tmp_path, platform, subjects):
+    platform.checkup, platform.lets_through = CHECKUP, True
+    result, found = doctor(tmp_path, platform, "--target", "plan", "--target", "other")
+    shown = words(run(tmp_path, platform, "doctor", app=command_line()))
+
+    assert result.exit_code == 1
+    assert found == {
+        ("clock", "here"): "ok",
+        ("right", "plan"): "failed",
+        **dict.fromkeys(subjects, "ok"),
+    }
+    assert "target=plan,other" in unquote(platform.requests[0][1])
+    assert [headers.get("Authorization") for _, _, headers in platform.requests[1:3]] == [None, None]
+    assert "right plan: may not write -> assign the role" in shown
+    assert "Tried by the app with its own rights" in shown
+
+
+def test_the_doctor_sees_a_platform_that_keeps_everybody_away_from_the_app(tmp_path, platform, subjects):
+    result, found = doctor(tmp_path, platform)
+
+    assert (result.exit_code, found) == (0, {subjects[0]: "warning", subjects[1]: "ok"})
+
+
+def test_the_doctor_sees_an_app_that_believes_everybody(tmp_path, platform, subjects):
+    platform.lets_through, platform.strips = True, False
+    result, found = doctor(tmp_path, platform)
+
+    assert (result.exit_code, found) == (1, {subjects[0]: "ok", subjects[1]: "failed"})
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (lambda: web.json_response({"healthy": True}), "is it Tidemark, and of the same version?"),
+        (lambda: web.json_response({"checks": [{"check": "a", "subject": "b", "verdict": "odd", "found": ""}]}), "same version"),
+        (lambda: web.json_response({"error": "target 'x' is not configured"}, status=400), "target 'x' is not configured"),
+        (lambda: web.Response(status=404), "there is no Tidemark of this version"),
+    ],
+)  # fmt: skip
+def test_what_is_no_answer_of_a_doctor_is_told(tmp_path, platform, answer, told):
+    platform.answer = answer
+    result = run(tmp_path, platform, "doctor", app=command_line())
+
+    assert result.exit_code == 1
+    assert told in words(result)
 
 
 def test_a_key_without_tls_goes_through_no_proxy(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""The throughput scaler by managed identity, over the wire: azure-mgmt-cosmosdb against the local Resource Manager."""
+"""The throughput scaler by managed identity, over the wire, against the local Resource Manager; azure-mgmt-cosmosdb too."""
 
 from collections.abc import AsyncIterator
 from itertools import count
@@ -115,6 +115,7 @@ async def test_manual_throughput_is_set_once_up_and_down(world):
         EffectOutcome.APPLIED,
     ]
     assert (up.reached, down.reached, offer.level.ru) == (6000, 400, 400)
+    assert (up.detail, down.detail) == ("", "")  # nothing went wrong on the way that reading back made good
     assert world.puts() == [6000, 400]
 
 

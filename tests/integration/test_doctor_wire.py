@@ -18,12 +18,13 @@ from azure.data.tables import TableServiceClient
 from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
 from azure.storage.queue import QueueClient
 
+from devstack.resource_manager.resources import Resource
 from devstack.servers.faults import Fault
 from devstack.stack.supervisor import ANY_PORTS, Stack
+from foundation.checkup import Verdict
 from foundation.keys import key_of
 from scaling.doctor.checks import Case, checks_of
 from scaling.doctor.examination import examine
-from scaling.doctor.model import Verdict
 from scaling.doctor.running import run
 from scaling.doctor.verdicts import SKEW_REFUSED, SKEW_TOLD, WAITING_TOLD
 from scaling.service.assembly import assemble
@@ -174,6 +175,30 @@ def test_another_autoscaler_on_the_plan(world):
     assert told.verdict is Verdict.FAILED
     assert "az monitor autoscale update --name cpu-rule" in told.remedy
     assert world.examined()["autoscale", "plan-orders"].verdict is Verdict.OK
+
+
+def test_the_platforms_sign_in_against_the_apps(world):
+    subscription = world.stack.plan_id.split("/")[2]
+    key = f"/subscriptions/{subscription}/resourcegroups/local/providers/microsoft.web/sites/func/config/authsettingsv2"
+    resources = world.stack.call(lambda: world.server._api.resources.resources)
+    resources[key] = Resource(key, {"properties": {"platform": {"enabled": True}}})
+    settings = {
+        "WEBSITE_SITE_NAME": "func",
+        "WEBSITE_RESOURCE_GROUP": "local",
+        "WEBSITE_OWNER_NAME": f"{subscription}+webspace",
+        "TIDEMARK_SIGN_IN": "true",
+        "WEBSITE_AUTH_ENABLED": "True",
+    }
+    found = world.examined(**settings)
+    world.fault("arm.get_resource", "error", status=403, condition="AuthorizationFailed", count=None)
+    refused = world.examined(**settings)
+    world.stack.call(world.server.faults.clear)
+    del resources[key]
+
+    assert found["sign-in", "TIDEMARK_SIGN_IN"].verdict is Verdict.OK
+    assert found["sign-in", "authsettingsV2"].verdict is Verdict.FAILED
+    assert "no Microsoft Entra ID" in found["sign-in", "authsettingsV2"].found
+    assert "may not read" in refused["sign-in", "authsettingsV2"].found
 
 
 def test_a_backlog_that_may_not_be_read(world):

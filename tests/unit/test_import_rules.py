@@ -27,6 +27,8 @@ OPEN = {
         "scaling.storage.decision_log",
         "scaling.storage.orders",
     },
+    # One doctor for all that an app does.
+    "scaling.doctor.examination": {"consumer.doctor", "consumer.doctor.checks"},
     "publisher": {"consumer.core.rate_limiter", "consumer.core.retry_delay"},
 }
 """What a folder may import of a part that is not below it: modules, by name."""

@@ -53,15 +53,17 @@ def scope_of(each: Placed) -> str:
 
 
 def own_resources(world: str) -> set[tuple[str, str]]:
-    account, insights = (
+    account, insights, site = (
         only(world, "Microsoft.Storage/storageAccounts"),
         only(world, "Microsoft.Insights/components"),
+        only(world, "Microsoft.Web/sites"),
     )
     return {
         ("Storage Blob Data Owner", account.name),
         ("Storage Queue Data Contributor", account.name),
         ("Storage Table Data Contributor", account.name),
         ("Monitoring Metrics Publisher", insights.name),
+        ("Reader", site.name),
     }
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from azure.mgmt.web.aio import WebSiteManagementClient
     from azure.mgmt.web.models import AppServicePlan
 
-    from scaling.scalers.arm.lists import Entry
+    from scaling.scalers.arm.requests import Entry
 
 logger = logging.getLogger(__name__)
 
@@ -113,14 +113,14 @@ class PlanReader:
         A setting may lie in any resource group of the plan's subscription. Who may not look through all of it
         gets those of the plan's own group.
         """
-        lists, subscription = (await self.clients()).lists, f"/subscriptions/{self._plan.subscription}"
+        requests, subscription = (await self.clients()).requests, f"/subscriptions/{self._plan.subscription}"
         try:
-            return await self._holding(lists.autoscale_settings(subscription))
+            return await self._holding(requests.autoscale_settings(subscription))
         except AzureError as error:
             if classify(error).kind is not Kind.FORBIDDEN:
                 raise
         group = f"{subscription}/resourceGroups/{self._plan.resource_group}"
-        return await self._holding(lists.autoscale_settings(group))
+        return await self._holding(requests.autoscale_settings(group))
 
     async def _holding(self, settings: AsyncIterable[Entry]) -> str | None:
         wanted = str(self._plan).casefold()

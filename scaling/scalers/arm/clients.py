@@ -17,11 +17,10 @@ from msgspec import Struct
 
 if TYPE_CHECKING:
     from azure.core.credentials_async import AsyncTokenCredential
-    from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient
     from azure.mgmt.monitor.aio import MonitorManagementClient
     from azure.mgmt.web.aio import WebSiteManagementClient
 
-    from scaling.scalers.arm.lists import ArmLists
+    from scaling.scalers.arm.requests import ArmRequests
 
 ENDPOINT = "AZURE_RESOURCE_MANAGER_ENDPOINT"
 AUDIENCE = "AZURE_RESOURCE_MANAGER_AUDIENCE"
@@ -40,10 +39,10 @@ _RETRIES: dict[str, Any] = {"retry_total": 2, "retry_status": 0, "retry_backoff_
 
 class ArmClients(Struct, frozen=True):
     web: WebSiteManagementClient
-    lists: ArmLists
+    requests: ArmRequests
 
     async def close(self) -> None:
-        await asyncio.gather(self.web.close(), self.lists.close())
+        await asyncio.gather(self.web.close(), self.requests.close())
 
 
 def endpoint(settings: Mapping[str, str]) -> str:
@@ -72,7 +71,7 @@ def open_clients(settings: Mapping[str, str], subscription: str) -> ArmClients:
     from azure.mgmt.web.aio import WebSiteManagementClient  # noqa: PLC0415 - see above
 
     identity, options = _identity(settings)
-    return ArmClients(WebSiteManagementClient(identity, subscription, **options), open_lists(settings))
+    return ArmClients(WebSiteManagementClient(identity, subscription, **options), open_requests(settings))
 
 
 def open_monitor(settings: Mapping[str, str], subscription: str) -> MonitorManagementClient:
@@ -83,21 +82,13 @@ def open_monitor(settings: Mapping[str, str], subscription: str) -> MonitorManag
     return MonitorManagementClient(identity, subscription, **options)
 
 
-def open_cosmos(settings: Mapping[str, str], subscription: str) -> CosmosDBManagementClient:
-    """A client of the Cosmos DB accounts of one subscription; as `open_clients`."""
-    from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient  # noqa: PLC0415 - see above
-
-    identity, options = _identity(settings)
-    return CosmosDBManagementClient(identity, subscription, **options)
-
-
-def open_lists(settings: Mapping[str, str]) -> ArmLists:
-    """A client of the lists that need no SDK of their own; as `open_clients`."""
-    from scaling.scalers.arm.lists import ArmLists  # noqa: PLC0415 - see above
+def open_requests(settings: Mapping[str, str]) -> ArmRequests:
+    """A client of what needs no SDK of its own; as `open_clients`."""
+    from scaling.scalers.arm.requests import ArmRequests  # noqa: PLC0415 - see above
 
     identity, options = _identity(settings)
     retries = {name: options.pop(name) for name in _RETRIES}
-    return ArmLists(identity, retries=retries, **options)
+    return ArmRequests(identity, retries=retries, **options)
 
 
 def _identity(settings: Mapping[str, str]) -> tuple[AsyncTokenCredential, dict[str, Any]]:

@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Generic
 
+import msgspec
 from azure.core.exceptions import AzureError
+from msgspec import Struct
 
 from foundation.azure.cosmos_account import account_key, account_name
 from foundation.azure.opening import Client, Opened
-from scaling.scalers.arm.clients import open_cosmos
+from scaling.scalers.arm.clients import open_requests
 from scaling.scalers.carrying_out import TargetRefusedError
 from scaling.scalers.cosmos.throughput import (
     PARTITION_MAXIMUM,
@@ -29,7 +31,8 @@ from scaling.scalers.cosmos.throughput import (
 
 if TYPE_CHECKING:
     from azure.cosmos.aio import ContainerProxy, CosmosClient, DatabaseProxy
-    from azure.mgmt.cosmosdb.aio import CosmosDBManagementClient  # noqa: F401 - named in a text below
+
+    from scaling.scalers.arm.requests import ArmRequests  # noqa: F401 - named in a text below
 
 PARTITIONS_AGE = 300.0
 """Seconds the number of partitions is remembered: it changes with splits, which take longer."""
@@ -62,7 +65,7 @@ class Plane(ABC, Generic[Client]):
         await self._client.aclose()
 
 
-class ManagementPlane(Plane["CosmosDBManagementClient"]):
+class ManagementPlane(Plane["ArmRequests"]):
     """By identity, through Resource Manager."""
 
     role = "the 'Cosmos DB Operator' role on the account"
@@ -70,45 +73,40 @@ class ManagementPlane(Plane["CosmosDBManagementClient"]):
     def __init__(self, resource: ThroughputId, settings: Mapping[str, str], *, poll_interval: float) -> None:
         self.label = label_of(resource.account, resource.database, resource.container)
         self.account = resource.account
-        self._resource = resource
+        self._id = resource.quoted
         self._poll_interval = poll_interval
-        self._client = Opened(lambda: open_cosmos(settings, resource.subscription))
+        self._client = Opened(lambda: open_requests(settings))
 
     async def read(self, now: float) -> Throughput:  # noqa: ARG002 - nothing is remembered
-        resources, path = (await self._client.get()).sql_resources, self._path()
-        if self._resource.container is None:
-            answer = await resources.get_sql_database_throughput(*path)
-        else:
-            answer = await resources.get_sql_container_throughput(*path)
-        resource = answer.properties.resource if answer.properties is not None else None
-        if resource is None:
-            raise ValueError("the answer holds no throughput")
-        return _told(resource)
+        return _told(await (await self._client.get()).throughput(self._id))
 
     async def write(self, value: int, seen: Throughput) -> None:
-        asked: dict[str, Any] = (
+        asked: Mapping[str, Any] = (
             {"autoscaleSettings": {"maxThroughput": value}} if seen.autoscale else {"throughput": value}
         )
-        resources, path = (await self._client.get()).sql_resources, self._path()
-        begin: Any = (
-            resources.begin_update_sql_database_throughput
-            if self._resource.container is None
-            else resources.begin_update_sql_container_throughput
-        )
-        # No second PUT by the SDK: if the first one's answer is lost, the throughput is read back.
-        poller = await begin(
-            *path, {"properties": {"resource": asked}}, polling_interval=self._poll_interval, retry_total=0
-        )
-        await poller.result()
-
-    def _path(self) -> tuple[str, ...]:
-        resource = self._resource
-        path = (resource.resource_group, resource.account, resource.database)
-        return path if resource.container is None else (*path, resource.container)
+        client = await self._client.get()
+        await client.set_throughput(self._id, asked, poll_interval=self._poll_interval)
 
 
-def _told(resource: Any) -> Throughput:
-    """Limits come as strings, and may be missing."""
+class _Autoscale(Struct, frozen=True, rename="camel"):
+    max_throughput: int | None = None
+    target_max_throughput: int | None = None
+
+
+class _Resource(Struct, frozen=True, rename="camel"):
+    """Throughput as Resource Manager tells it. Limits come as strings, and may be missing."""
+
+    throughput: int | None = None
+    autoscale_settings: _Autoscale | None = None
+    minimum_throughput: str | int | None = None
+    instant_maximum_throughput: str | int | None = None
+    soft_allowed_maximum_throughput: str | int | None = None
+    offer_replace_pending: str | bool | None = None
+
+
+def _told(answer: Mapping[str, Any]) -> Throughput:
+    """Raises ValueError for an answer of another form."""
+    resource = msgspec.convert(answer, _Resource, strict=False)
     settings = resource.autoscale_settings
     value = resource.throughput if settings is None else settings.max_throughput
     if value is None:
@@ -125,7 +123,7 @@ def _told(resource: Any) -> Throughput:
     )
 
 
-def _number(text: str | None) -> int | None:
+def _number(text: str | int | None) -> int | None:
     """A limit; None where it is not told, or told as nothing."""
     return int(text) or None if text is not None and str(text).strip().isdigit() else None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from math import ceil
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -48,6 +49,17 @@ class ThroughputId(Struct, frozen=True):
         return cls(
             match["subscription"], match["group"], match["account"], match["database"], match["container"]
         )
+
+    @property
+    def quoted(self) -> str:
+        """As the path of a request: names of databases and containers may hold spaces and whatever else."""
+        names = (self.subscription, self.resource_group, self.account, self.database, self.container or "")
+        subscription, group, account, database, container = (quote(name, safe="") for name in names)
+        path = (
+            f"/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.DocumentDB"
+            f"/databaseAccounts/{account}/sqlDatabases/{database}"
+        )
+        return f"{path}/containers/{container}" if container else path
 
 
 def label_of(account: str, database: str, container: str | None) -> str:

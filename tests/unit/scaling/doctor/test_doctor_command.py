@@ -5,8 +5,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from foundation.checkup import Checkup, failed, ok, warning
 from scaling.doctor import command
-from scaling.doctor.model import Checkup, failed, ok, warning
 from tidemark.__main__ import command_line
 
 FINE = ok("clock", "here", "less than 10 s from the service's")
@@ -47,7 +47,7 @@ def test_the_worst_is_told_last_and_what_to_do_below_it(monkeypatch):
         "failed   right plan-orders: may not write [it]",
         "         -> assign the role",
         "3 checks: 1 ok, 1 warning, 1 failed",
-        "Tried with your own rights. The app tries with its own: its function scaling_doctor, docs/doctor.md.",
+        "Tried with your own rights. The app tries with its own: tidemark doctor --app https://..., docs/doctor.md.",
     ]
 
 

@@ -8,14 +8,13 @@ import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
 
 from foundation.azure.connections import ConnectionSettingsError
+from foundation.checkup import Check, Needs, Trouble, Verdict, ok
 from foundation.errors import StoreUnavailableError
 from foundation.settings_reader import ConfigError, Problem
 from scaling.doctor import calls, checks, running
 from scaling.doctor.calls import claims_of
-from scaling.doctor.model import Verdict, ok
-from scaling.doctor.running import Check, run
+from scaling.doctor.running import run
 from scaling.doctor.trouble import story_of, trouble_of
-from scaling.doctor.verdicts import Needs, Trouble
 from scaling.model import Reason
 from scaling.ports import CollectError, ScalerError
 from tests.virtual_time import virtual_time

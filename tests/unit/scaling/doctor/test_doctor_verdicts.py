@@ -2,8 +2,19 @@
 
 import pytest
 
+from foundation.checkup import (
+    Checkup,
+    Finding,
+    Needs,
+    Trouble,
+    Verdict,
+    failed,
+    ok,
+    unknown,
+    warning,
+    worst_first,
+)
 from scaling.doctor import verdicts
-from scaling.doctor.model import Checkup, Finding, Verdict, failed, ok, unknown, warning, worst_first
 from scaling.doctor.permissions import allows
 from scaling.doctor.verdicts import (
     LATE_DECISIONS,
@@ -11,9 +22,7 @@ from scaling.doctor.verdicts import (
     SKEW_TOLD,
     START,
     WAITING_TOLD,
-    Needs,
     Runtime,
-    Trouble,
     Waiting,
     troubled,
 )

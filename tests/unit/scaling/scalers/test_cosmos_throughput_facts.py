@@ -57,3 +57,10 @@ def test_the_budget_gives_25_updates_in_any_5_minutes():
 )
 def test_a_refusal_that_names_what_is_accepted_is_understood(story, found):
     assert accepted_range(story) == found
+
+
+def test_the_path_of_a_request_holds_names_of_any_kind():
+    found = ThroughputId.parse(f"{ACCOUNT.replace('demo', 'my data?x')}/containers/flüge #1")
+
+    assert found.quoted == f"{ACCOUNT.replace('demo', 'my%20data%3Fx')}/containers/fl%C3%BCge%20%231"
+    assert ThroughputId.parse(ACCOUNT).quoted == ACCOUNT

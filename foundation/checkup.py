@@ -1,9 +1,10 @@
-"""What a check says, and what all of them say together. Pure."""
+"""What the doctor tries, what a check says, and what all of them say together. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import StrEnum
+from collections.abc import Callable, Coroutine, Sequence
+from enum import Enum, StrEnum, auto
+from typing import Any
 
 from msgspec import Struct
 
@@ -99,7 +100,54 @@ def unknown(check: str, subject: str, found: str, remedy: str) -> Finding:
     return Finding(check, subject, Verdict.UNKNOWN, found, remedy)
 
 
+def storage(subject: str, *, absent: bool, check: str = "storage") -> Finding:
+    """What a read and a deletion of nothing in a table, queue or container told."""
+    there = "not there yet, it is made by its first use" if absent else "there"
+    return ok(check, subject, f"{there}; reading and writing are allowed")
+
+
 def worst_first(findings: Sequence[Finding]) -> list[Finding]:
     """In the order in which somebody should read them; those of one verdict stay as they are."""
     order = (Verdict.FAILED, Verdict.UNKNOWN, Verdict.WARNING, Verdict.OK)
     return sorted(findings, key=lambda finding: order.index(finding.verdict))
+
+
+class Trouble(Enum):
+    """Why a call has no answer, by who must act."""
+
+    REFUSED = auto()  # a role is missing
+    NO_IDENTITY = auto()  # no token could be had
+    ABSENT = auto()  # there is nothing of that name
+    SETTINGS = auto()  # a setting is missing or malformed
+    BUSY = auto()  # the service throttles or does not serve for now
+    SILENT = auto()  # no answer in time
+    UNREACHABLE = auto()  # no connection
+    DISABLED = auto()  # there, but switched off
+    OTHER = auto()
+
+
+class Needs(Struct, frozen=True):
+    """What a call takes: the `role` and on what (`place`), as a person finds them in the portal."""
+
+    role: str
+    place: str
+
+
+class TriedError(Exception):
+    """A call without an answer whose maker knows why; the text is the story."""
+
+    def __init__(self, trouble: Trouble, story: str) -> None:
+        super().__init__(story)
+        self.trouble = trouble
+
+
+Call = Callable[[], Coroutine[Any, Any, Sequence[Finding]]]
+
+
+class Check(Struct, frozen=True):
+    """One thing to try. What `call` raises is told with what the call `needs`."""
+
+    name: str
+    subject: str
+    needs: Needs
+    call: Call

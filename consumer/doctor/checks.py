@@ -1,0 +1,179 @@
+"""Which checks there are for the consumer that an app's settings describe, if they describe one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from consumer.config import (
+    ConsumerConfig,
+    Hosting,
+    LettersKind,
+    SinkKind,
+    StoreKind,
+    read_config,
+    read_hosting,
+    read_slice,
+)
+from consumer.doctor.trials import LISTENING, CosmosTrial, Received, received
+from consumer.running.assembly import Parts
+from consumer.telemetry.rate_orders import TableRateStore
+from consumer.telemetry.stats_store import TableStatsStore
+from foundation.app_settings import STORAGE
+from foundation.azure.connections import Settings
+from foundation.azure.trials import blobs_absent, table_absent
+from foundation.checkup import Check, Finding, Needs, failed, ok, storage, unknown, warning
+from foundation.errors import SettingsError
+
+_SETTINGS = "consumer's settings"
+_TARGETS = ("COSMOS_DATABASE", "COSMOS_CONTAINER", "CONSUMER_SINK", "CONSUMER_SQL_URL")
+
+_DOCUMENTS = "the role 'Cosmos DB Built-in Data Contributor' (of Cosmos DB's own), or a key that may write,"
+_BLOBS = "the 'Storage Blob Data Contributor' role, or the right key,"
+_TABLES = "the 'Storage Table Data Contributor' role, or the right key,"
+_RECEIVER = "the 'Azure Event Hubs Data Receiver' role, or a policy with the right Listen,"
+_ROWS = "the rights SELECT, INSERT, UPDATE and DELETE"
+
+
+def checks_of(settings: Settings) -> list[Check]:
+    """None where no consumer is configured: a hub alone may be there for its lag to be read."""
+    if not _is_configured(settings):
+        return []
+    try:
+        read_slice(settings)
+        config = read_config(settings)
+        Parts(config, settings)
+    except SettingsError as error:
+        return [_configuration(str(error))]
+    return [_configuration("", config), *_of_consumer(settings, config)]
+
+
+def _is_configured(settings: Mapping[str, str]) -> bool:
+    """Where it runs in this app, or a hub and a target are named for one elsewhere, with the same settings."""
+    hub = bool(settings.get("EVENTHUB_NAME", "").strip())
+    elsewhere = hub and any(settings.get(name, "").strip() for name in _TARGETS)
+    return elsewhere or read_hosting(settings) is not Hosting.OFF
+
+
+def _configuration(problems: str, config: ConsumerConfig | None = None) -> Check:
+    async def call() -> list[Finding]:
+        if config is None:
+            return [failed("configuration", _SETTINGS, problems, "correct the app settings that are named")]
+        found = ok(
+            "configuration",
+            _SETTINGS,
+            f"hub '{config.hub}', group '{config.consumer_group}', sink {config.sink}",
+        )
+        remedy = "correct its name or remove it: as it is, it does nothing"
+        return [found, *(warning("configuration", _SETTINGS, doubt, remedy) for doubt in config.doubts)]
+
+    return Check("configuration", _SETTINGS, Needs("nothing", "the app settings"), call)
+
+
+def _of_consumer(settings: Settings, config: ConsumerConfig) -> Iterator[Check]:
+    yield _receives(settings, config)
+    if config.sink is SinkKind.COSMOS:
+        yield _cosmos(settings, config, "write", config.cosmos_container)
+    if SinkKind.SQL in {str(kind) for kind in (config.sink, config.checkpoints, config.letters)}:
+        yield _sql(settings, config)
+    # With the trigger the host keeps the positions, in containers of its own.
+    if config.checkpoints is StoreKind.BLOB and read_hosting(settings) is not Hosting.TRIGGER:
+        yield _container(settings, config, "checkpoints", config.blob_container)
+    if config.letters is LettersKind.BLOB:
+        yield _container(settings, config, "dead letters", config.letters_container)
+    if config.letters is LettersKind.COSMOS:
+        yield _cosmos(settings, config, "dead letters", config.letters_container)
+    for table in (TableStatsStore.TABLE, TableRateStore.TABLE):
+        yield _table(settings, table)
+
+
+def _receives(settings: Settings, config: ConsumerConfig) -> Check:
+    subject = f"hub {config.hub}, group {config.consumer_group}"
+    exists = f"check that the consumer group '{config.consumer_group}' exists: who reads with one that does not is told nothing"
+
+    async def call() -> list[Finding]:
+        found = await received(settings, config)
+        if found is Received.NOTHING:
+            return [
+                unknown(
+                    "receive", subject, f"no event within {LISTENING:g} s, although there are some", exists
+                )
+            ]
+        if found is Received.NOTHING_THERE:
+            return [
+                warning(
+                    "receive", subject, "allowed; nothing to read yet, so the group is not proven", exists
+                )
+            ]
+        return [
+            ok(
+                "receive",
+                subject,
+                "an event was read" if found is Received.AN_EVENT else "a consumer receives",
+            )
+        ]
+
+    place = f"event hub '{config.hub}' with its consumer group '{config.consumer_group}' (connection {config.hub_connection})"
+    return Check("receive", subject, Needs(_RECEIVER, place), call)
+
+
+def _cosmos(settings: Settings, config: ConsumerConfig, name: str, container: str) -> Check:
+    subject = f"container {config.cosmos_database}/{container}"
+    by_key = bool(settings.get(config.cosmos_connection, "").strip())
+    place = f"container '{container}' in database '{config.cosmos_database}' (connection {config.cosmos_connection})"
+
+    async def call() -> list[Finding]:
+        trial = CosmosTrial(settings, config.cosmos_connection, config.cosmos_database, container)
+        absent = await trial.absent()
+        if absent and (name == "write" or not by_key):
+            remedy = f"create {place}, which no identity may, or correct the app settings"
+            return [failed(name, subject, "is not there", remedy)]
+        return [storage(subject, absent=absent, check=name)]
+
+    return Check(name, subject, Needs(_DOCUMENTS, place), call)
+
+
+def _sql(settings: Settings, config: ConsumerConfig) -> Check:
+    subject = "database of CONSUMER_SQL_URL"
+
+    async def call() -> list[Finding]:
+        if _is_no_file_yet(config.sql.url):
+            return [ok("write", subject, "the file is not there yet, it is made by its first use")]
+        from consumer.doctor import sql_trials  # noqa: PLC0415 - SQLAlchemy is not among the functions' packages
+
+        absent = await sql_trials.absent(Parts(config, settings))
+        makes = config.sql.create_tables or (
+            config.sql.create_tables is None and config.sql.url.startswith("sqlite")
+        )
+        if absent and not makes:
+            remedy = "create them (docs/consuming.md has the statements), or set CONSUMER_SQL_CREATE_TABLES to true"
+            return [failed("write", subject, f"without the tables {', '.join(absent)}", remedy)]
+        return [storage(subject, absent=bool(absent), check="write")]
+
+    return Check("write", subject, Needs(_ROWS, subject), call)
+
+
+def _is_no_file_yet(url: str) -> bool:
+    """A SQLite file would be made by looking at it."""
+    scheme, _, path = url.partition(":///")
+    return scheme.startswith("sqlite") and bool(path) and not Path(path.partition("?")[0]).exists()
+
+
+def _container(settings: Settings, config: ConsumerConfig, name: str, container: str) -> Check:
+    subject = f"container {container}"
+
+    async def call() -> list[Finding]:
+        absent = await blobs_absent(settings, config.storage_connection, container)
+        return [storage(subject, absent=absent, check=name)]
+
+    place = f"the storage account of {config.storage_connection}"
+    return Check(name, subject, Needs(_BLOBS, place), call)
+
+
+def _table(settings: Settings, table: str) -> Check:
+    subject = f"table {table}"
+
+    async def call() -> list[Finding]:
+        return [storage(subject, absent=await table_absent(settings, STORAGE, table))]
+
+    return Check("storage", subject, Needs(_TABLES, f"the storage account of {STORAGE}"), call)

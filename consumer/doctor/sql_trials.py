@@ -1,0 +1,81 @@
+"""The tables of a SQL consumer: statements that insert, update and delete no row, which take the same rights as those
+that do, in a transaction that is rolled back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import sqlalchemy as sa
+
+from consumer.running.assembly import Parts
+from consumer.stores.sql.tables import EVENTS, TABLES
+from foundation.checkup import TriedError, Trouble
+from foundation.errors import UnavailableError
+from foundation.sql.database import SqlDatabase, sqlstate
+
+_STATES = {
+    "42501": Trouble.REFUSED,  # PostgreSQL: a right is missing
+    "28000": Trouble.REFUSED,  # the login, both servers
+    "28P01": Trouble.REFUSED,
+    "3D000": Trouble.ABSENT,
+}
+_DENIED = "permission was denied"  # Azure SQL has no state of its own for that
+
+
+async def absent(parts: Parts) -> Sequence[str]:
+    """Our tables that are missing; one of the user's own must be there. Raises TriedError, TidemarkError."""
+    sql = parts.config.sql
+    database = SqlDatabase(sql.url, setting="CONSUMER_SQL_URL", connections=1, create_tables=False)
+    database.use()
+    try:
+        with _said_by_the_database():
+            if sql.table or sql.handler:
+                await database.call(partial(parts.target().open, database, parts.stream))
+            ours = TABLES if sql.table or sql.handler else (*TABLES, EVENTS)
+            return await database.call(partial(_tried, database, ours, sql.table))
+    finally:
+        await database.release()
+
+
+def _tried(database: SqlDatabase, ours: Sequence[sa.Table], own: str) -> Sequence[str]:
+    found = sa.inspect(database.engine)
+    missing = [table.name for table in ours if not found.has_table(table.name)]
+    there = [table for table in ours if table.name not in missing]
+    if own:
+        schema, _, name = own.rpartition(".")
+        there.append(sa.Table(name, sa.MetaData(), schema=schema or None, autoload_with=database.engine))
+    with database.engine.connect() as connection, connection.begin() as transaction:
+        for table in there:
+            _change_nothing(connection, table)
+        transaction.rollback()
+    return missing
+
+
+def _change_nothing(connection: sa.Connection, table: sa.Table) -> None:
+    columns = [column for column in table.c if column.computed is None and column.identity is None]
+    nothing = sa.select(*columns).where(sa.false())
+    connection.execute(sa.insert(table).from_select([column.name for column in columns], nothing))
+    connection.execute(sa.update(table).where(sa.false()).values({columns[-1].name: columns[-1]}))
+    connection.execute(sa.delete(table).where(sa.false()))
+
+
+@contextmanager
+def _said_by_the_database() -> Iterator[None]:
+    try:
+        yield
+    except UnavailableError as error:
+        cause = error.__cause__
+        if not isinstance(cause, sa.exc.DBAPIError):
+            raise
+        trouble = _STATES.get(sqlstate(cause))
+        if trouble is None:
+            lost = cause.connection_invalidated or (
+                isinstance(cause, sa.exc.OperationalError) and not sqlstate(cause)
+            )
+            trouble = Trouble.UNREACHABLE if lost else Trouble.OTHER
+        if _DENIED in str(cause.orig).casefold():
+            trouble = Trouble.REFUSED
+        raise TriedError(trouble, str(error)) from error

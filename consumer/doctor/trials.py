@@ -1,0 +1,130 @@
+"""Calls that take the consumer's rights and change nothing: the last event is read, and what is not there is deleted.
+
+Each opens clients of its own and closes them. They raise TriedError where the service said what is wrong, else
+whatever the adapters raise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum, auto
+
+from azure.cosmos.exceptions import CosmosResourceNotFoundError
+from azure.cosmos.partition_key import NonePartitionKeyValue
+
+from consumer.config import ConsumerConfig
+from consumer.model import PartitionState
+from consumer.receiving.hub import Hub
+from consumer.receiving.link import Link, LinkLostError, LinkOptions
+from consumer.sinks.cosmos.client import CosmosContainer
+from foundation.azure.connections import Settings
+from foundation.azure.trials import NOTHING
+from foundation.checkup import TriedError, Trouble
+from foundation.errors import SettingsError
+
+LISTENING = 8.0
+"""Seconds for the last event of a partition to come; over a new connection it takes less than one."""
+
+LOOKED_AT = 8
+"""Partitions that are looked at for one with events."""
+
+REFUSING = 3.0
+"""Seconds in which a link to an empty partition would be refused: that it was opened no answer tells."""
+
+_CLOSING = 2.0
+_AT_WORK = "stolen"  # a reader without an owner is sent away from a partition that has one
+_CONDITIONS = {
+    "unauthorized-access": Trouble.REFUSED,
+    "not-found": Trouble.ABSENT,
+    "server-busy": Trouble.BUSY,
+    "resource-limit-exceeded": Trouble.BUSY,
+}
+
+
+class Received(Enum):
+    """What came of it. The SDK tells nobody that a consumer group is missing: it asks again for ever."""
+
+    AN_EVENT = auto()
+    BY_A_CONSUMER = auto()  # one that owns the partition sends others away
+    NOTHING_THERE = auto()  # the partitions are empty, so nothing could come
+    NOTHING = auto()  # although there are events
+
+
+async def received(settings: Settings, config: ConsumerConfig) -> Received:
+    """Reads the last event of a partition, as a consumer of its group and beside those at work."""
+    hub = Hub(settings, config.hub_connection, config.hub, config.consumer_group, {})
+    try:
+        with _said_by_the_hub():
+            partitions = await hub.partitions()
+            state = await _one_with_events(hub, partitions)
+            position = "@latest" if state.empty else state.last_sequence_number
+            options = LinkOptions(state.partition, position, not state.empty, None, 1, 1, shortcut=False)
+            link = Link(await hub.client(), options)
+            try:
+                events = await link.take(REFUSING if state.empty else LISTENING)
+            finally:
+                await link.close(_CLOSING)
+    except LinkLostError as error:
+        if _AT_WORK not in error.condition:
+            raise
+        return Received.BY_A_CONSUMER
+    finally:
+        await hub.close(asyncio.get_running_loop().time() + _CLOSING)
+    if events:
+        return Received.AN_EVENT
+    return Received.NOTHING_THERE if state.empty else Received.NOTHING
+
+
+async def _one_with_events(hub: Hub, partitions: Sequence[str]) -> PartitionState:
+    """The first of a few that has any, else the first."""
+    first = await hub.state(partitions[0])
+    for partition in partitions[1:LOOKED_AT]:
+        if not first.empty:
+            break
+        if not (state := await hub.state(partition)).empty:
+            return state
+    return first
+
+
+@contextmanager
+def _said_by_the_hub() -> Iterator[None]:
+    """The hub's word for an error lies in what our errors were raised for."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, LinkLostError) and _AT_WORK in error.condition:
+            raise
+        cause: BaseException | None = error
+        while cause is not None:
+            condition = str(getattr(cause, "error", None) or "")
+            refused = "Authentication" in type(cause).__name__ and not hasattr(cause, "response")
+            found = next((each for word, each in _CONDITIONS.items() if word in condition), None)
+            if found is not None or refused:
+                raise TriedError(found or Trouble.REFUSED, str(error)) from error
+            cause = cause.__cause__
+        raise
+
+
+class CosmosTrial(CosmosContainer):
+    """A container, and whether documents in it may be deleted, which in Cosmos DB comes with writing them."""
+
+    async def absent(self) -> bool:
+        """Whether there is no such container. Raises SettingsError, UnavailableError, AzureError."""
+        try:
+            try:
+                definition = await self.open()
+            except SettingsError as error:
+                if isinstance(error.__cause__, CosmosResourceNotFoundError):
+                    return True
+                raise
+            names = [NOTHING] * len(definition.paths)
+            key = NonePartitionKeyValue if definition.system_key else names[0] if len(names) == 1 else names
+            try:
+                await self._open.delete_item(NOTHING, key)
+            except CosmosResourceNotFoundError:
+                return False
+        finally:
+            await self.aclose()
+        raise TriedError(Trouble.OTHER, f"{self!r} had a document '{NOTHING}', which was deleted")

@@ -1,0 +1,172 @@
+"""The doctor's checks of a consumer against the local stack: all is well, then each is made to fail, and says what to do."""
+
+import asyncio
+import re
+
+import psycopg
+import pytest
+from azure.eventhub import EventData, EventHubProducerClient
+
+from consumer.doctor import checks, trials
+from consumer.stores.sql.tables import ddl
+from devstack.stack.supervisor import ANY_PORTS, CONSUMER_GROUP, EVENT_HUB, EVENT_HUB_PARTITIONS, Stack
+from foundation.checkup import Verdict
+from scaling.doctor.running import run
+from tests.postgres_support import running_server
+from tests.threaded_server import running_in_thread
+
+pytestmark = [pytest.mark.wire, pytest.mark.timeout(120)]
+
+NAMED = {
+    "EVENTHUB_NAME": EVENT_HUB,
+    "EVENTHUB_CONSUMERGROUP": CONSUMER_GROUP,
+    "COSMOS_DATABASE": "flights",
+    "COSMOS_CONTAINER": "flights",
+}
+
+
+@pytest.fixture(scope="module")
+def stack():
+    with running_in_thread(lambda: Stack(ANY_PORTS)) as running:
+        settings = running.call(running.server.settings)
+        with EventHubProducerClient.from_connection_string(
+            settings["EventHubConnection"], eventhub_name=EVENT_HUB
+        ) as producer:
+            producer.send_batch([EventData("{}")], partition_id="1")  # the first one is empty
+        running.settings = {**settings, **NAMED}
+        yield running
+
+
+def examined(stack, **changed):
+    """(check, subject) -> finding."""
+    settings = {name: value for name, value in {**stack.settings, **changed}.items() if value is not None}
+    checkup = asyncio.run(run(checks.checks_of(settings)))
+    return {(finding.check, finding.subject): finding for finding in checkup.findings}
+
+
+def only_bad(found):
+    (told,) = (each for each in found.values() if each.verdict.is_bad)
+    return told
+
+
+def test_a_consumer_in_order_is_healthy_and_nothing_is_left_behind(stack):
+    found = examined(stack)
+    again = examined(stack)
+
+    assert [each.line for each in found.values() if each.verdict is not Verdict.OK] == []
+    assert found["receive", f"hub {EVENT_HUB}, group {CONSUMER_GROUP}"].found == "an event was read"
+    assert {check for check, _ in found} == {
+        *("configuration", "receive", "write", "checkpoints", "dead letters", "storage"),
+    }
+    stores = {
+        name: each.found
+        for name, each in again.items()
+        if name[0] in {"checkpoints", "dead letters", "storage"}
+    }
+    assert all(each.startswith("not there yet") for each in stores.values())
+
+
+def test_a_consumer_at_work_is_not_disturbed(stack):
+    hubs = stack.call(lambda: stack.server.event_hubs)
+    owners = stack.call(
+        lambda: [hubs.steal(EVENT_HUB, str(each), 0, CONSUMER_GROUP) for each in range(EVENT_HUB_PARTITIONS)]
+    )
+    found = examined(stack)
+    stack.call(lambda: [owner.release() for owner in owners])
+
+    assert found["receive", f"hub {EVENT_HUB}, group {CONSUMER_GROUP}"].found == "a consumer receives"
+
+
+def test_a_hub_that_is_not_there(stack):
+    told = only_bad(examined(stack, EVENTHUB_NAME="nowhere"))
+
+    assert (told.check, told.verdict) == ("receive", Verdict.FAILED)
+    assert "create it: event hub 'nowhere'" in told.remedy
+
+
+def test_a_consumer_group_that_is_not_there(stack, monkeypatch):
+    monkeypatch.setattr(trials, "LISTENING", 2.0)
+    told = only_bad(examined(stack, EVENTHUB_CONSUMERGROUP="nobody"))
+
+    assert (told.check, told.verdict) == ("receive", Verdict.UNKNOWN)
+    assert "the consumer group 'nobody' exists" in told.remedy
+
+
+def test_events_that_may_not_be_received(stack):
+    wrong = re.sub("SharedAccessKey=[^;]+", "SharedAccessKey=d3Jvbmc=", stack.settings["EventHubConnection"])
+    told = only_bad(examined(stack, EventHubConnection=wrong))
+
+    assert (told.check, told.verdict) == ("receive", Verdict.FAILED)
+    assert "'Azure Event Hubs Data Receiver'" in told.remedy
+
+
+def test_documents_that_may_not_be_written(stack):
+    wrong = re.sub("AccountKey=[^;]{4}", "AccountKey=AAAA", stack.settings["CosmosConnection"])
+    told = only_bad(examined(stack, CosmosConnection=wrong))
+
+    assert (told.check, told.verdict) == ("write", Verdict.FAILED)
+    assert "'Cosmos DB Built-in Data Contributor'" in told.remedy
+
+
+def test_a_container_that_is_not_there(stack):
+    told = only_bad(examined(stack, COSMOS_CONTAINER="nowhere", CONSUMER_DEAD_LETTERS="cosmos"))
+
+    assert (told.check, told.found) == ("write", "is not there")
+    assert "create container 'nowhere'" in told.remedy
+
+
+STORES = (
+    ("checkpoints", "container eventhub-checkpoints", "Storage Blob Data Contributor"),
+    ("dead letters", "container dead-letters", "Storage Blob Data Contributor"),
+    ("storage", "table ConsumerStats", "Storage Table Data Contributor"),
+    ("storage", "table ConsumerControls", "Storage Table Data Contributor"),
+)
+
+
+def test_storage_that_refuses(stack):
+    wrong = re.sub("AccountKey=[^;]{8}", "AccountKey=AAAAAAAA", stack.settings["AzureWebJobsStorage"])
+    found = examined(stack, AzureWebJobsStorage=wrong)
+
+    for check, subject, role in STORES:
+        assert found[check, subject].verdict is Verdict.FAILED, subject
+        assert role in found[check, subject].remedy
+
+
+def test_the_host_keeps_the_positions_of_a_trigger(stack):
+    found = examined(stack, CONSUMER_HOSTING="trigger")
+
+    assert "checkpoints" not in {check for check, _ in found}
+
+
+def sql(stack, url, **changed):
+    settings = {**stack.settings, "CONSUMER_SINK": "sql", "CONSUMER_SQL_URL": url, **changed}
+    (told,) = asyncio.run(run([each for each in checks.checks_of(settings) if each.name == "write"])).findings
+    return told
+
+
+def test_a_file_of_sqlite_is_not_made_by_looking(stack, tmp_path):
+    told = sql(stack, f"sqlite:///{tmp_path}/none.db")
+
+    assert told.verdict is Verdict.OK
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_that_may_be_read_and_not_written(stack):
+    with running_server() as url:
+        missing = sql(stack, url)
+        allowed = sql(stack, url, CONSUMER_SQL_CREATE_TABLES="true")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute(ddl("postgresql"))
+            connection.execute(
+                "CREATE ROLE reader LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"
+            )
+        fine = sql(stack, url)
+        refused = sql(stack, url.replace("postgres@", "reader@"))
+
+    assert (missing.verdict, fine.verdict, allowed.verdict) == (Verdict.FAILED, Verdict.OK, Verdict.OK)
+    assert "CONSUMER_SQL_CREATE_TABLES" in missing.remedy
+    assert "without the tables EventHubCheckpoint" in missing.found
+    assert "not there yet" in allowed.found
+    assert refused.verdict is Verdict.FAILED
+    assert "INSERT, UPDATE and DELETE" in refused.remedy
+    assert "permission denied" in refused.found
