@@ -9,6 +9,7 @@ import pytest
 
 from tests.infra_support import TEMPLATES, WORLDS, deployed, only
 from tests.infra_types import problems, table
+from tests.make_azure_types import Table, used
 
 
 @pytest.mark.parametrize("world", sorted(WORLDS))
@@ -30,6 +31,48 @@ def test_every_type_and_version_is_a_published_one_those_of_existing_resources_t
     }
 
     assert used <= set(table()["types"])
+
+
+def test_the_table_has_what_the_templates_use_and_nothing_else() -> None:
+    assert used() == sorted(table()["types"])
+
+
+def referring(index: int) -> dict[str, str]:
+    return {"$ref": f"#/{index}"}
+
+
+def test_the_table_is_made_of_what_may_be_written() -> None:
+    """In the form that the types are published in."""
+    members = {
+        "name": {"type": referring(0), "flags": 9},
+        "id": {"type": referring(0), "flags": 10},
+        "size": {"type": referring(3), "flags": 0},
+        "self": {"type": referring(4), "flags": 0},
+        "tags": {"type": referring(5), "flags": 0},
+    }
+    nodes: list[dict[str, Any]] = [
+        {"$type": "StringType"},
+        {"$type": "StringLiteralType", "value": "S"},
+        {"$type": "StringLiteralType", "value": "L"},
+        {"$type": "UnionType", "elements": [referring(1), referring(2), referring(0)]},
+        {"$type": "ObjectType", "name": "Thing", "properties": members},
+        {"$type": "ObjectType", "name": "Thing", "properties": {}, "additionalProperties": referring(6)},
+        {"$type": "ArrayType", "itemType": referring(7)},
+        {"$type": "DiscriminatedObjectType", "name": "Any", "discriminator": "kind", "elements": {"a": referring(4)}},
+    ]  # fmt: skip
+    made = Table()
+
+    assert made.kind(nodes, referring(4), "web/1") == "web/1/Thing"
+    assert made.shapes == {
+        "web/1/Thing": {
+            "name": "string!",
+            "size": "one of S|L",
+            "self": "web/1/Thing",
+            "tags": "web/1/Thing (2)",
+        },
+        "web/1/Thing (2)": {"*": "list of web/1/Any"},
+        "web/1/Any": {"?by": "kind", "?of": {"a": "web/1/Thing"}},
+    }
 
 
 SITE = "Microsoft.Web/sites"
