@@ -236,11 +236,12 @@ class FakeApi:
     """The dashboard and its API on a free port of the loopback address.
 
     `requests` are (method, path, query, body) as they came; `key` is wanted for orders when set, `read_key`
-    for reads. `failing` answers every read with that HTTP status.
+    for reads. `failing` answers every read with that HTTP status. `signed_in` and `may_order` are told to the page.
     """
 
     def __init__(self, targets, *, key=None, read_key=None):
         self.targets = {target.policy.target: target for target in targets}
+        self.signed_in = self.may_order = None
         self.key, self.read_key, self.failing = key, read_key, None
         self.forbidden = None  # why the app itself refuses orders
         self.poison, self.poison_count, self.problems = [], 0, []
@@ -298,7 +299,8 @@ class FakeApi:
         config = Config({name: target.policy for name, target in self.targets.items()}, INTERVAL, 0.0)
         snapshots = {name: target.snapshot() for name, target in self.targets.items()}
         poison = (self.poison_count, self.poison)
-        return self._json(status_view(config, snapshots, poison, now=time.time(), problems=self.problems))
+        seen = status_view(config, snapshots, poison, now=time.time(), problems=self.problems)
+        return self._json(msgspec.structs.replace(seen, signed_in=self.signed_in, may_order=self.may_order))
 
     async def _log(self, request):
         refused = self._refused(request)

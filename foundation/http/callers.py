@@ -30,8 +30,8 @@ READER = "Tidemark.Reader"
 OPERATOR = "Tidemark.Operator"
 """App roles of the registration: who looks, and who gives orders as well."""
 
-LOGIN = "/.auth/login/aad"
-"""Where the platform signs people in."""
+LOGIN, LOGOUT = "/.auth/login/aad", "/.auth/logout"
+"""Where the platform signs people in, and out."""
 
 UNKNOWN = 401
 """Status of the refusal of somebody who has not signed in."""
@@ -54,10 +54,13 @@ class Door(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True):
-    """`name` is the signed-in caller's, as the platform says; None where a key was enough."""
+    """`name` is the signed-in caller's, as the platform says; None where a key was enough. `may_order` is None where no role
+    was asked for.
+    """
 
     name: str | None = None
     object_id: str = ""
+    may_order: bool | None = None
 
 
 NOBODY = Caller()
@@ -103,6 +106,7 @@ def admit(door: Door, headers: Headers, *, order: bool = False) -> Caller:
         _require_role(principal, order=order)
         if order:
             _refuse_other_sites(headers)
+        return Caller(principal.name, principal.object_id, OPERATOR in principal.roles)
     return NOBODY if principal is None else Caller(principal.name, principal.object_id)
 
 

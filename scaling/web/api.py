@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 from foundation.durations import parse_duration
 from foundation.errors import ConflictError
 from foundation.http.answers import HTML, Response, error_response, json_fields, json_response
-from foundation.http.callers import LOGIN, NOBODY, Caller, named
+from foundation.http.callers import LOGIN, LOGOUT, NOBODY, Caller, RefusedError, named
 from foundation.log.tail import Line
 from foundation.sanitize import leaving, one_line
 from foundation.version import VERSION
@@ -27,21 +27,33 @@ from scaling.service.shell import ATTEMPTS
 from scaling.shadow.comparison import promotion_warning
 from scaling.storage.orders import carried_out, order_key
 from scaling.web import views
-from scaling.web.dashboard import page
+from scaling.web.dashboard import page, refusal_page
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 100
 
 
+_PAGE = {
+    "Cache-Control": "no-cache",
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
 def dashboard() -> Response:
     """The page. It carries its own content policy; framing can only be forbidden by a header."""
-    headers = {
-        "Cache-Control": "no-cache",
-        "Content-Security-Policy": "frame-ancestors 'none'",
-        "Referrer-Policy": "no-referrer",
-        "X-Content-Type-Options": "nosniff",
-    }
-    return Response(200, page().encode(), HTML, headers)
+    return Response(200, page().encode(), HTML, _PAGE)
+
+
+def refused(error: RefusedError, accept: str, *, sign_in: bool) -> Response:
+    """Why the page is not opened: as a page for a browser, which says so in `Accept`, else as the API says it. `sign_in`:
+    whoever asks has signed in, and can do so as somebody else.
+    """
+    if "text/html" not in accept.casefold():
+        return error_response(error.status, str(error))
+    text = refusal_page(leaving(str(error)), LOGOUT if sign_in else "")
+    return Response(error.status, text.encode(), HTML, {**_PAGE, "Cache-Control": "no-store"})
 
 
 def sign_in() -> Response:
@@ -95,11 +107,10 @@ async def status(autoscaler: Autoscaler, caller: Caller = NOBODY) -> Response:
     problems = [leaving(f"{finding.severity}: {finding.text}") for finding in await autoscaler.findings()]
     standing = (promotion_warning(config.policies[name], each.controls) for name, each in snapshots.items())
     problems += [leaving(f"warning: {text}") for text in standing if text is not None]
-    return json_response(
-        views.status_view(
-            config, snapshots, poison, now=autoscaler.clock(), problems=problems, signed_in=caller.name
-        )
+    seen = views.status_view(
+        config, snapshots, poison, now=autoscaler.clock(), problems=problems, signed_in=caller.name
     )
+    return json_response(structs.replace(seen, may_order=caller.may_order))
 
 
 async def log(autoscaler: Autoscaler, parameters: Mapping[str, str]) -> Response:

@@ -186,7 +186,9 @@ async def dashboard(req: func.HttpRequest) -> func.HttpResponse:
     try:
         admit(DOOR, req.headers)
     except RefusedError as error:
-        return _answer(api.sign_in() if error.status == UNKNOWN else error_response(error.status, str(error)))
+        if error.status == UNKNOWN:
+            return _answer(api.sign_in())
+        return _answer(api.refused(error, req.headers.get("accept", ""), sign_in=DOOR.sign_in))
     return _answer(api.dashboard())
 
 

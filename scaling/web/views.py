@@ -135,6 +135,7 @@ class StatusView(Struct, frozen=True):
     poison: PoisonView
     problems: tuple[str, ...]
     signed_in: str | None = None
+    may_order: bool | None = None
 
 
 def status_view(

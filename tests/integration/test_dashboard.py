@@ -431,6 +431,33 @@ async def test_an_order_that_the_app_refuses_shows_its_words_and_asks_for_no_key
     assert not await dialog.get_by_label("Key for orders").is_visible()
 
 
+async def test_a_reader_sees_who_is_signed_in_and_what_orders_would_need(show, api):
+    api.signed_in, api.may_order = "anna@example.org", False
+    page = await show()
+    pause = card(page).get_by_role("button", name="Pause plan-orders")
+
+    assert (await page.locator("#who").inner_text()).split("\n") == [
+        "anna@example.org, reads only",
+        "Sign out",
+    ]
+    assert await page.get_by_role("link", name="Sign out").get_attribute("href") == "/.auth/logout"
+    assert await pause.is_disabled()
+    assert await pause.get_attribute("title") == "Orders need the role Tidemark.Operator"
+
+
+async def test_an_operator_may_order_and_whoever_has_a_key_is_nobody_in_particular(show, api):
+    api.signed_in, api.may_order = "anna@example.org", True
+    page = await show()
+    pause = card(page).get_by_role("button", name="Pause plan-orders")
+
+    assert await page.locator("#who-name").inner_text() == "anna@example.org"
+    assert await pause.is_enabled()
+
+    api.signed_in, api.may_order = None, None
+    await eventually(page.locator("#who").is_hidden)
+    assert await pause.is_enabled()
+
+
 async def test_reads_without_a_key_ask_for_one(show, api):
     page = await show()
     api.read_key = KEY

@@ -3,6 +3,7 @@
 import re
 from math import ceil
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -200,6 +201,27 @@ def test_the_example_in_tidemark_toml_is_an_accepted_configuration():
 
     assert set(config.policies) == {"plan-orders", "flights"}
     assert config.policies["flights"].spec.scaler_options["database"] == settings["COSMOS_DATABASE"]
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "shown"),
+    [
+        ("queue", "scaling_logic", ["plan-orders", "now it would be: scaling plan-orders out 1 -> 3: average backlog"]),
+        ("http", "scaling_control", ["POST", '{"direction": "in", "for": "30m", "by": "ann"}', '"scaling in paused for 30 min"']),
+    ],
+)  # fmt: skip
+def test_a_drawing_of_the_portal_says_that_it_is_one_and_shows_what_the_page_says(name, function, shown):
+    drawn = ET.parse(ROOT / f"docs/images/portal-{name}.svg").iter("{http://www.w3.org/2000/svg}text")
+    words = [each.text for each in drawn]
+    page = section("azure-portal.md", "## Run a function by hand")
+    (row,) = (line for line in page.splitlines() if line.startswith(f"| `{function}`"))
+
+    assert words[0].startswith("Drawing, not a screenshot")
+    assert f" {function} " in words[1]
+    assert f"(images/portal-{name}.svg)" in page
+    for each in shown:
+        assert each in " ".join(words)
+        assert each in row
 
 
 def monthly_price(targets, gigabytes):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from base64 import b64encode
 from functools import cache
 from hashlib import sha256
+from html import escape
 from pathlib import Path
 
 SCRIPTS = (
@@ -47,6 +48,19 @@ def page() -> str:
         .replace("{{policy}}", _policy(style, script))
         .replace("{{style}}", style)
         .replace("{{script}}", script)
+    )
+
+
+def refusal_page(text: str, logout: str = "") -> str:
+    """A page that says why the other one is not opened; with `logout`, the way to come back as somebody else."""
+    style = _source("dashboard.css")
+    way_out = f'<a href="{logout}">Sign out</a>, to sign in as somebody else.' if logout else ""
+    return (
+        _source("refused.html")
+        .replace("{{policy}}", _policy(style, ""))
+        .replace("{{style}}", style)
+        .replace("{{way_out}}", way_out)
+        .replace("{{text}}", escape(text))
     )
 
 

@@ -7,6 +7,7 @@ const ORDER_KEY = "tidemark.order-key";
 const FUNCTION_KEY = new URLSearchParams(location.search).get("code"); // the page's own; passed on to reads
 
 let signedIn = null; // who the server says is signed in
+let mayOrder = null; // whether their role gives orders; null where no role is asked for
 
 /** The server answered with an error, or not at all (`status` 0). */
 class ApiError extends Error {

@@ -119,7 +119,7 @@ class Card {
   buildDetail() {
     this.plots = new Plots(this.view.target);
     this.told = h("div", { className: "why" });
-    const order = (name, text) => h("button", { type: "button", "aria-label": `${text.replace("…", "")} ${this.view.target}`, onclick: () => askOrder(name, this.view, (view) => this.app.accept(view)) }, text);
+    const order = (name, text) => orderButton(`${text.replace("…", "")} ${this.view.target}`, text, () => askOrder(name, this.view, (view) => this.app.accept(view)));
     const actions = h("div", { className: "actions", role: "group", "aria-label": `Orders for ${this.view.target}` },
       order("pause", "Pause…"), order("resume", "Resume…"), order("override", "Override…"), order("dry-run", "Dry-run…"), this.view.shadow ? order("promote", "Shadow…") : null,
       h("button", { type: "button", className: "plain", "aria-label": `Decisions of ${this.view.target}`, onclick: () => this.app.showDecisions(this.view.target) }, "Decisions ↓"));

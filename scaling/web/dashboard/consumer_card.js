@@ -149,7 +149,7 @@ class ConsumerCard {
     const scroll = (label, content) => h("div", { className: "scroll", tabindex: "0", role: "region", "aria-label": `${label} of ${consumer}` }, content);
     this.instances = h("div");
     const actions = h("div", { className: "actions" },
-      h("button", { type: "button", "aria-label": `Rate of ${consumer}`, onclick: () => askRate(this.view, () => this.app.poll()) }, "Rate…"));
+      orderButton(`Rate of ${consumer}`, "Rate…", () => askRate(this.view, () => this.app.poll())));
     this.detail.replaceChildren(
       h("div", { className: "why" }, this.told, actions, this.plots.element),
       h("div", { className: "why" }, h("div", {}, h("div", { className: "plot-head" }, h("h4", {}, "Instances")), scroll("Instances", this.instances)), h("div", {}, h("div", { className: "plot-head" }, h("h4", {}, "Partitions"), trackLegend()), scroll("Partitions", this.partitions))));

@@ -68,12 +68,15 @@ class App {
 
   showStatus(status) {
     signedIn = status.signed_in ?? null;
+    mayOrder = status.may_order ?? null;
+    byId("who").hidden = signedIn === null;
+    setText(byId("who-name"), mayOrder === false ? `${signedIn}, reads only` : String(signedIn));
     this.targets.update(status.targets);
     this.decisions.offer(status.targets.map((view) => view.target));
     this.showPoison(status.poison);
     byId("problems").hidden = !status.problems.length;
     rebuild(byId("problems"), status.problems, () => status.problems.map((text) => h("li", {}, text)));
-    setText(byId("version"), `Tidemark ${status.version}, collects every ${durationText(status.collect_interval)}${signedIn === null ? "" : `, signed in as ${signedIn}`}`);
+    setText(byId("version"), `Tidemark ${status.version}, collects every ${durationText(status.collect_interval)}`);
   }
 
   showPoison(poison) {

@@ -53,6 +53,12 @@ const ORDERS = {
   },
 };
 
+/** A button for orders; for a reader it says what is missing, before anything is filled in. */
+function orderButton(label, text, ask) {
+  const refused = mayOrder === false;
+  return h("button", { type: "button", "aria-label": label, disabled: refused, title: refused ? "Orders need the role Tidemark.Operator" : "", onclick: ask }, text);
+}
+
 /** Who gives the order: whoever is signed in, or else a name to be typed. */
 function nameField() {
   if (signedIn !== null) return h("p", {}, `Written to the scaling log as ${signedIn}.`);

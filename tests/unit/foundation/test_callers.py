@@ -87,6 +87,11 @@ def test_a_role_reads_and_another_one_orders(roles, read, order):
     assert status(ROLES, order_headers("anna", *roles), order=True) == order
 
 
+def test_a_caller_is_told_with_whether_they_may_order():
+    assert admit(ROLES, signed_in("anna", READER)) == Caller("anna", OBJECT_ID, may_order=False)
+    assert admit(ROLES, signed_in("anna", OPERATOR)) == Caller("anna", OBJECT_ID, may_order=True)
+
+
 @pytest.mark.parametrize("order", [False, True])
 def test_with_sign_in_nobody_is_served_unknown(order):
     nobody = order_headers(x_ms_client_principal=None)

@@ -8,7 +8,7 @@ import pytest
 
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.http.answers import json_response
-from foundation.http.callers import Caller
+from foundation.http.callers import Caller, RefusedError
 from scaling.config.policy import Policy, RuleSpec
 from scaling.config.policy_file import Config
 from scaling.log_entry import LogKind
@@ -339,6 +339,28 @@ async def test_the_signed_in_caller_is_logged_with_their_object_id_and_told_to_t
         body(await api.status(world, Caller("anna@example.org", "0b1c")))["signed_in"] == "anna@example.org"
     )
     assert body(await api.status(world))["signed_in"] is None
+
+
+async def test_the_page_is_told_whether_the_role_gives_orders(world):
+    for may_order in (True, False, None):
+        seen = await api.status(world, Caller("anna@example.org", "0b1c", may_order))
+
+        assert body(seen)["may_order"] is may_order
+
+
+def test_a_browser_is_told_on_a_page_why_it_sees_nothing_and_a_program_as_ever():
+    refusal = RefusedError(403, "'<anna>' lacks the role")
+    shown = api.refused(refusal, "text/html,application/xhtml+xml", sign_in=True)
+    forged = api.refused(refusal, "Text/HTML", sign_in=False)
+    told = api.refused(refusal, "application/json", sign_in=True)
+
+    text = shown.body.decode()
+    assert (shown.status, shown.media_type, shown.headers["Cache-Control"]) == (403, "text/html", "no-store")
+    assert "&#x27;&lt;anna&gt;&#x27; lacks the role" in text
+    assert 'href="/.auth/logout"' in text
+    assert "{{" not in text
+    assert "/.auth/" not in forged.body.decode()
+    assert (told.status, body(told)) == (403, {"error": "'<anna>' lacks the role"})
 
 
 def test_whoever_is_not_signed_in_is_sent_there_and_back_to_the_page():
