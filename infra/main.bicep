@@ -401,7 +401,8 @@ module alertRules './app/alerts.bicep' = if (alerts) {
     actionGroupName: 'ag-tidemark-${token}'
     location: location
     tags: tags
-    emails: filter(map(split(alertEmails, ','), each => trim(each)), each => !empty(each))
+    // Each once: two receivers of one name are refused.
+    emails: union(filter(map(split(alertEmails, ','), each => toLower(trim(each))), each => !empty(each)), [])
     lagLimit: alertLag
     consumerAlwaysTells: consumerHosting == 'slices' || !empty(consumerImage)
   }

@@ -32,7 +32,7 @@ _DOCUMENTS = "the role 'Cosmos DB Built-in Data Contributor' (of Cosmos DB's own
 _BLOBS = "the 'Storage Blob Data Contributor' role, or the right key,"
 _TABLES = "the 'Storage Table Data Contributor' role, or the right key,"
 _RECEIVER = "the 'Azure Event Hubs Data Receiver' role, or a policy with the right Listen,"
-_ROWS = "the rights SELECT, INSERT, UPDATE and DELETE"
+_ROWS = "the rights SELECT, INSERT, UPDATE and DELETE (on a table of your own only what is written)"
 
 
 def checks_of(settings: Settings) -> list[Check]:

@@ -1,5 +1,5 @@
-"""The tables of a SQL consumer: statements that insert, update and delete no row, which take the same rights as those
-that do, in a transaction that is rolled back.
+"""The tables of a SQL consumer: statements that change no row, which take the same rights as those that do, in a
+transaction that is rolled back. Only what the consumer does with a table is tried.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from functools import partial
 
 import sqlalchemy as sa
 
+from consumer.config import SqlConfig
 from consumer.running.assembly import Parts
-from consumer.stores.sql.tables import EVENTS, TABLES
+from consumer.stores.sql.tables import DEAD_LETTERS, EVENTS, LEASES, TABLES
 from foundation.checkup import TriedError, Trouble
 from foundation.errors import UnavailableError
 from foundation.sql.database import SqlDatabase, sqlstate
@@ -22,6 +23,10 @@ _STATES = {
     "28P01": Trouble.REFUSED,
     "3D000": Trouble.ABSENT,
 }
+_UPDATES = ("update",)
+_DELETES = {DEAD_LETTERS.name: ("delete",), LEASES.name: ("update", "delete")}
+"""Besides inserting: a letter that comes again replaces the other one, and a presence is taken away."""
+
 _DENIED = "permission was denied"  # Azure SQL has no state of its own for that
 
 
@@ -35,31 +40,37 @@ async def absent(parts: Parts) -> Sequence[str]:
             if sql.table or sql.handler:
                 await database.call(partial(parts.target().open, database, parts.stream))
             ours = TABLES if sql.table or sql.handler else (*TABLES, EVENTS)
-            return await database.call(partial(_tried, database, ours, sql.table))
+            return await database.call(partial(_tried, database, ours, sql))
     finally:
         await database.release()
 
 
-def _tried(database: SqlDatabase, ours: Sequence[sa.Table], own: str) -> Sequence[str]:
+def _tried(database: SqlDatabase, ours: Sequence[sa.Table], sql: SqlConfig) -> Sequence[str]:
     found = sa.inspect(database.engine)
     missing = [table.name for table in ours if not found.has_table(table.name)]
-    there = [table for table in ours if table.name not in missing]
-    if own:
-        schema, _, name = own.rpartition(".")
-        there.append(sa.Table(name, sa.MetaData(), schema=schema or None, autoload_with=database.engine))
     with database.engine.connect() as connection, connection.begin() as transaction:
-        for table in there:
-            _change_nothing(connection, table)
+        for table in ours:
+            if table.name not in missing:
+                _change_nothing(connection, table, table.c.keys(), _DELETES.get(table.name, _UPDATES))
+        if sql.table:
+            schema, _, name = sql.table.rpartition(".")
+            own = sa.Table(name, sa.MetaData(), schema=schema or None, autoload_with=database.engine)
+            _change_nothing(connection, own, [*sql.columns], _UPDATES if sql.key else ())
         transaction.rollback()
     return missing
 
 
-def _change_nothing(connection: sa.Connection, table: sa.Table) -> None:
-    columns = [column for column in table.c if column.computed is None and column.identity is None]
-    nothing = sa.select(*columns).where(sa.false())
-    connection.execute(sa.insert(table).from_select([column.name for column in columns], nothing))
-    connection.execute(sa.update(table).where(sa.false()).values({columns[-1].name: columns[-1]}))
-    connection.execute(sa.delete(table).where(sa.false()))
+def _change_nothing(
+    connection: sa.Connection, table: sa.Table, names: Sequence[str], further: Sequence[str]
+) -> None:
+    """Of no column that the consumer does not write: the database may fill it by itself."""
+    nothing = sa.select(*(table.c[name] for name in names)).where(sa.false())
+    connection.execute(sa.insert(table).from_select(names, nothing))
+    if "update" in further:
+        same = {names[-1]: table.c[names[-1]]}
+        connection.execute(sa.update(table).where(sa.false()).values(same))
+    if "delete" in further:
+        connection.execute(sa.delete(table).where(sa.false()))
 
 
 @contextmanager

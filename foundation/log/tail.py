@@ -30,6 +30,9 @@ MAX_LINE = 30_000
 """Characters. Application Insights cuts a message at 32,768, and a tail that is cut is none."""
 
 MAX_TAIL = 16_000
+_FRAME, _AROUND = 100, 4
+"""Characters of a tail besides its fields, and of a field besides its name and value."""
+
 MAX_TEXT = 1_000
 """Characters of one text inside a tail."""
 
@@ -65,17 +68,30 @@ def without_tail(text: str) -> str:
 
 
 def _tail(kind: str, fields: Mapping[str, Any]) -> str:
-    """Fields that do not fit are left out, the longest first, and named in `cut`."""
-    found = {_clean(name): _clean(value) for name, value in fields.items() if value is not None}
+    """Fields that do not fit are left out, the longest first, and named in `cut`. Never raises: a line that cannot be
+    logged must not undo the work that it tells of.
+    """
+    found: dict[str, str] = {}
     cut: list[str] = []
-    while True:
-        whole = {"tidemark": SCHEMA, "kind": kind, **found}
-        text = _json(whole | {"cut": cut} if cut else whole)
-        if len(text) <= MAX_TAIL or not found:
-            return text
-        longest = max(found, key=lambda name: len(_json(found[name])))
-        cut.append(longest)
-        del found[longest]
+    for name, value in fields.items():
+        if value is not None:
+            try:
+                found[_clean(name)] = _json(_clean(value))
+            except (
+                TypeError,
+                ValueError,
+                RecursionError,
+            ):  # of a rule of the user's own: an object, a circle
+                cut.append(_clean(name))
+    size = _FRAME + len(kind) + sum(len(name) + len(text) + _AROUND for name, text in found.items())
+    for name in sorted(found, key=lambda name: len(found[name]), reverse=True):
+        if size <= MAX_TAIL:
+            break
+        cut.append(name)
+        size -= len(found.pop(name))
+    members = {name: msgspec.Raw(text.encode()) for name, text in found.items()}
+    whole = {"tidemark": SCHEMA, "kind": kind, **members}
+    return _json(whole | {"cut": cut} if cut else whole)
 
 
 def _json(value: Any) -> str:

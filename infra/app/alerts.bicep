@@ -93,7 +93,7 @@ var rules = [
     name: 'tidemark-lag'
     title: 'Tidemark: a consumer is too far behind'
     what: 'For a quarter of an hour its lag was never below the limit.'
-    query: replace(loadTextContent('../queries/alerts/lag.kql'), 'let limit = 10000;', 'let limit = ${lagLimit};')
+    query: replace(loadTextContent('../queries/alerts/lag.kql'), 'let most_behind = 10000;', 'let most_behind = ${lagLimit};')
     severity: 2
     frequency: 'PT15M'
     window: 'PT15M'

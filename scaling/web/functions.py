@@ -6,6 +6,7 @@ invocation. Queue outputs are lists, so the host passes each message on as it is
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -38,6 +39,7 @@ the role of who is signed in. Never the master key, which opens everything there
 
 _health = api.Kept(5.0, clock=time.monotonic)  # it is open to everybody, and costs a read of a table
 _examination = api.Kept(10.0, clock=time.monotonic)  # it asks every service there is, in threads of its own
+_of_targets = asyncio.Lock()  # the same of named targets: not kept, and one at a time
 
 Messages = func.Out[typing.List[str]]  # noqa: UP006 - `list[str]` makes the worker refuse the whole app
 
@@ -174,7 +176,13 @@ async def scaling_doctor(req: func.HttpRequest) -> func.HttpResponse:
 
     targets = req.params.get("target", "")
     with raising_no_secrets():
-        response = await (make() if targets else _examination.get(make))
+        if not targets:
+            response = await _examination.get(make)
+        elif _of_targets.locked():  # any page can have a browser ask, with the cookie of whoever is signed in
+            response = error_response(429, "target: other targets are being examined; ask again in a minute")
+        else:
+            async with _of_targets:
+                response = await make()
     for line in told:
         _log.warning("%s", line)
     return _answer(response)

@@ -144,6 +144,13 @@ def sql(stack, url, **changed):
     return told
 
 
+RIGHTS = {
+    "EventHubCheckpoint": "UPDATE",
+    "EventHubDeadLetter": "DELETE",
+    "EventHubLease": "UPDATE, DELETE",
+}
+
+
 def test_a_file_of_sqlite_is_not_made_by_looking(stack, tmp_path):
     told = sql(stack, f"sqlite:///{tmp_path}/none.db")
 
@@ -162,11 +169,21 @@ def test_a_database_that_may_be_read_and_not_written(stack):
             )
         fine = sql(stack, url)
         refused = sql(stack, url.replace("postgres@", "reader@"))
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("CREATE TABLE own (id int GENERATED ALWAYS AS IDENTITY, n bigint)")
+            connection.execute("CREATE ROLE writer LOGIN; GRANT INSERT, SELECT ON own TO writer")
+            for table, rights in RIGHTS.items():
+                connection.execute(f'GRANT SELECT, INSERT, {rights} ON "{table}" TO writer')
+        as_writer = url.replace("postgres@", "writer@")
+        least = sql(stack, as_writer, CONSUMER_SQL_TABLE="own", CONSUMER_SQL_COLUMNS="n=@sequence_number")
+        no_column = sql(stack, as_writer, CONSUMER_SQL_TABLE="own", CONSUMER_SQL_COLUMNS="m=$.m")
 
     assert (missing.verdict, fine.verdict, allowed.verdict) == (Verdict.FAILED, Verdict.OK, Verdict.OK)
     assert "CONSUMER_SQL_CREATE_TABLES" in missing.remedy
     assert "without the tables EventHubCheckpoint" in missing.found
     assert "not there yet" in allowed.found
+    assert (least.verdict, least.found) == (Verdict.OK, "there; reading and writing are allowed")
+    assert "has no column 'm'" in no_column.found
     assert refused.verdict is Verdict.FAILED
     assert "INSERT, UPDATE and DELETE" in refused.remedy
     assert "permission denied" in refused.found

@@ -90,6 +90,24 @@ def test_a_number_that_json_has_not_is_unknown(number):
     }
 
 
+CIRCLE = {}
+CIRCLE["again"] = CIRCLE
+
+
+@pytest.mark.parametrize("odd", [object(), 1j, CIRCLE, [[object()]], {"a": object}])
+def test_what_json_has_not_is_left_out_and_named_and_the_line_is_logged(odd):
+    """A line is logged after the work was saved and before its messages leave: it must not end that."""
+    told = told_line(Line("x", "decision", {"target": "plan", "evidence": odd, "at": 1.5}))
+
+    assert tail_of(told) == {
+        "tidemark": 1,
+        "kind": "decision",
+        "target": "plan",
+        "at": 1.5,
+        "cut": ["evidence"],
+    }
+
+
 def test_secrets_leave_the_fields_too():
     told = told_line(Line("x", "k", {"detail": "SharedAccessKey=abcdefghijklmnop;EntityPath=hub"}))
 

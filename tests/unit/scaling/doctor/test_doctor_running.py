@@ -6,17 +6,20 @@ from types import SimpleNamespace
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
+from azure.functions import HttpRequest
 
 from foundation.azure.connections import ConnectionSettingsError
 from foundation.checkup import Check, Needs, Trouble, Verdict, ok
 from foundation.errors import StoreUnavailableError
+from foundation.http.answers import json_response
 from foundation.settings_reader import ConfigError, Problem
-from scaling.doctor import calls, checks, running
+from scaling.doctor import calls, checks, examination, running
 from scaling.doctor.calls import claims_of
 from scaling.doctor.running import run
 from scaling.doctor.trouble import story_of, trouble_of
 from scaling.model import Reason
 from scaling.ports import CollectError, ScalerError
+from scaling.web import functions
 from tests.virtual_time import virtual_time
 
 NEEDS = Needs("the 'Reader' role", "the plan")
@@ -274,3 +277,28 @@ def test_of_a_package_that_is_there_twice_the_first_counts(monkeypatch, tmp_path
 
     assert calls.runtime({}, tmp_path).installed == {"azure-functions": "1.26.0"}
     assert calls.runtime({}, tmp_path).pinned is None
+
+
+async def test_examinations_of_named_targets_are_made_one_at_a_time(monkeypatch):
+    """Each asks all services there are, and any page can have a browser ask."""
+    release, begun = asyncio.Event(), []
+
+    async def examined(targets):
+        begun.append(targets)
+        await release.wait()
+        return json_response(targets), []
+
+    monkeypatch.setattr(examination, "examined", examined)
+
+    def asked(target):
+        request = HttpRequest("GET", "/api/scaling/doctor", params={"target": target}, body=b"")
+        return asyncio.ensure_future(functions.scaling_doctor(request))
+
+    first = asked("a")
+    await asyncio.sleep(0)
+    second = await asked("b")
+    release.set()
+
+    assert (second.status_code, begun) == (429, ["a"])
+    assert (await first).status_code == 200
+    assert (await asked("b")).get_body() == b'"b"'
