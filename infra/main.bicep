@@ -277,10 +277,13 @@ var instanceLimits = {
 }
 
 // The consumer has the same settings in the function app and as a process.
+// A slice lasts 45 s, its shutdown, and 10 s for closing; past functionTimeout (10 min) the host ends the worker with all
+// functions in it.
+var shutdown = consumerHosting == 'slices' && consumerShutdown > 540 ? fail('with consumerHosting slices, consumerShutdown may be 540 at most: the host ends a function after ten minutes') : '${consumerShutdown}s'
 var hostingSettings = {
   CONSUMER_HOSTING: consumerHosting
   CONSUME_SCHEDULE: consumeSchedule
-  CONSUMER_SHUTDOWN: '${consumerShutdown}s'
+  CONSUMER_SHUTDOWN: shutdown
   CONSUMER_MAXIMUM_INSTANCES: '${instanceLimits[hostingPlan]}'
 }
 var eventHubSettings = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from consumer.config import (
 )
 from consumer.doctor.trials import LISTENING, CosmosTrial, Received, received
 from consumer.running.assembly import Parts
+from consumer.running.process import longest_slice
 from consumer.telemetry.rate_orders import TableRateStore
 from consumer.telemetry.stats_store import TableStatsStore
 from foundation.app_settings import STORAGE
@@ -24,6 +26,7 @@ from foundation.azure.connections import Settings
 from foundation.azure.trials import blobs_absent, table_absent
 from foundation.checkup import Check, Finding, Needs, failed, ok, storage, unknown, warning
 from foundation.errors import SettingsError
+from foundation.wording import duration_text
 
 _SETTINGS = "consumer's settings"
 _TARGETS = ("COSMOS_DATABASE", "COSMOS_CONTAINER", "CONSUMER_SINK", "CONSUMER_SQL_URL")
@@ -35,8 +38,8 @@ _RECEIVER = "the 'Azure Event Hubs Data Receiver' role, or a policy with the rig
 _ROWS = "the rights SELECT, INSERT, UPDATE and DELETE (on a table of your own only what is written)"
 
 
-def checks_of(settings: Settings) -> list[Check]:
-    """None where no consumer is configured: a hub alone may be there for its lag to be read."""
+def checks_of(settings: Settings, root: Path) -> list[Check]:
+    """Those of the consumer of the app in the folder `root`; none where no consumer is configured: a hub alone may be there for its lag to be read."""
     if not _is_configured(settings):
         return []
     try:
@@ -45,7 +48,8 @@ def checks_of(settings: Settings) -> list[Check]:
         Parts(config, settings)
     except SettingsError as error:
         return [_configuration(str(error))]
-    return [_configuration("", config), *_of_consumer(settings, config)]
+    checks = [_configuration("", config), *_of_consumer(settings, config)]
+    return [*checks, _slice(settings, config, root)] if read_hosting(settings) is Hosting.SLICES else checks
 
 
 def _is_configured(settings: Mapping[str, str]) -> bool:
@@ -68,6 +72,34 @@ def _configuration(problems: str, config: ConsumerConfig | None = None) -> Check
         return [found, *(warning("configuration", _SETTINGS, doubt, remedy) for doubt in config.doubts)]
 
     return Check("configuration", _SETTINGS, Needs("nothing", "the app settings"), call)
+
+
+def _slice(settings: Settings, config: ConsumerConfig, root: Path) -> Check:
+    """A function that outlasts the host's patience ends its worker, and all other functions in it."""
+    subject = "a slice"
+
+    async def call() -> list[Finding]:
+        longest, limit = longest_slice(config, read_slice(settings)), function_timeout(root / "host.json")
+        told = f"lasts {duration_text(longest)} at the most"
+        if limit is None or longest < limit:
+            return [ok("schedule", subject, told)]
+        remedy = "make CONSUMER_SLICE or CONSUMER_SHUTDOWN shorter, or functionTimeout in host.json longer"
+        found = f"{told}, and the host ends the worker with all its functions after {duration_text(limit)}"
+        return [failed("schedule", subject, found, remedy)]
+
+    return Check("schedule", subject, Needs("nothing", "host.json"), call)
+
+
+def function_timeout(path: Path) -> float | None:
+    """`functionTimeout` of host.json in seconds; None where there is no file, none is set, or it is unbounded.
+
+    Raises ValueError for what is neither `hh:mm:ss` nor `-1`.
+    """
+    text = json.loads(path.read_text(encoding="utf-8")).get("functionTimeout") if path.is_file() else None
+    if text is None or text == "-1":
+        return None
+    hours, minutes, seconds = str(text).split(":")
+    return 3600 * int(hours) + 60 * int(minutes) + float(seconds)
 
 
 def _of_consumer(settings: Settings, config: ConsumerConfig) -> Iterator[Check]:

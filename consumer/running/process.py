@@ -119,6 +119,11 @@ async def close_part(part: Any) -> None:
         log.exception("closing %s failed", type(part).__name__)
 
 
+def longest_slice(config: ConsumerConfig, seconds: float) -> float:
+    """Seconds that a slice of `seconds` may take in all."""
+    return seconds + config.shutdown + 2 * LAST_WORDS
+
+
 async def run_slice(
     config: ConsumerConfig, settings: Mapping[str, str], *, seconds: float
 ) -> PipelineStatistics:
@@ -130,7 +135,7 @@ async def run_slice(
     quiet_sdks(settings)
     stop = asyncio.Event()
     timer = asyncio.get_running_loop().call_later(seconds, stop.set)
-    limit = seconds + config.shutdown + 2 * LAST_WORDS
+    limit = longest_slice(config, seconds)
     try:
         async with asyncio.timeout(limit):
             return await ConsumerProcess(config, settings).run(stop)

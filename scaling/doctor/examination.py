@@ -26,7 +26,7 @@ async def examine(case: Case) -> Checkup:
     """Makes all checks: those of the consumer too, unless targets are named. Raises ValueError for a target that is not
     configured.
     """
-    return await run([*checks_of(case), *([] if case.only else consumer.checks_of(case.settings))])
+    return await run([*checks_of(case), *([] if case.only else consumer.checks_of(case.settings, case.root))])
 
 
 class _Document(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,6 +15,8 @@ from foundation.checkup import Verdict
 from scaling.doctor.running import run
 from tests.postgres_support import running_server
 from tests.threaded_server import running_in_thread
+
+ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = [pytest.mark.wire, pytest.mark.timeout(120)]
 
@@ -40,7 +43,7 @@ def stack():
 def examined(stack, **changed):
     """(check, subject) -> finding."""
     settings = {name: value for name, value in {**stack.settings, **changed}.items() if value is not None}
-    checkup = asyncio.run(run(checks.checks_of(settings)))
+    checkup = asyncio.run(run(checks.checks_of(settings, ROOT)))
     return {(finding.check, finding.subject): finding for finding in checkup.findings}
 
 
@@ -132,6 +135,27 @@ def test_storage_that_refuses(stack):
         assert role in found[check, subject].remedy
 
 
+def test_a_slice_that_the_host_would_end(stack):
+    fits = examined(stack, CONSUMER_HOSTING="slices")
+    long = only_bad(examined(stack, CONSUMER_HOSTING="slices", CONSUMER_SLICE="9m", CONSUMER_SHUTDOWN="50s"))
+
+    assert fits["schedule", "a slice"].found == "lasts 80 s at the most"
+    assert (long.check, long.verdict) == ("schedule", Verdict.FAILED)
+    assert "after 10 min" in long.found
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("{}", None), ('{"functionTimeout": "-1"}', None), ('{"functionTimeout": "01:02:03"}', 3723.0)],
+)
+def test_how_long_the_host_waits(tmp_path, text, seconds):
+    path = tmp_path / "host.json"
+    assert checks.function_timeout(path) is None
+
+    path.write_text(text)
+    assert checks.function_timeout(path) == seconds
+
+
 def test_the_host_keeps_the_positions_of_a_trigger(stack):
     found = examined(stack, CONSUMER_HOSTING="trigger")
 
@@ -140,7 +164,9 @@ def test_the_host_keeps_the_positions_of_a_trigger(stack):
 
 def sql(stack, url, **changed):
     settings = {**stack.settings, "CONSUMER_SINK": "sql", "CONSUMER_SQL_URL": url, **changed}
-    (told,) = asyncio.run(run([each for each in checks.checks_of(settings) if each.name == "write"])).findings
+    (told,) = asyncio.run(
+        run([each for each in checks.checks_of(settings, ROOT) if each.name == "write"])
+    ).findings
     return told
 
 

@@ -263,6 +263,7 @@ def test_a_hundred_targets_of_each_kind_fit_into_one_template() -> None:
         ),
         ({"privateApp": True}, "privateApp and furtherEndpoints need privateNetwork"),
         ({"privateNetwork": True, "appSubnetId": f"{SUBNETS}app"}, "either that, or the subnets"),
+        ({"consumerHosting": "slices", "consumerShutdown": 541}, "consumerShutdown may be 540 at most"),
     ],
 )
 def test_what_does_not_fit_together_is_refused_by_name(given: dict[str, Any], problem: str) -> None:
