@@ -83,7 +83,7 @@ class Kept:
         if (
             task is None
             or failed
-            or self._clock() >= self._until
+            or (task.done() and self._clock() >= self._until)
             or task.get_loop() is not asyncio.get_running_loop()
         ):
             self._until = self._clock() + self._seconds

@@ -370,6 +370,27 @@ def test_whoever_is_not_signed_in_is_sent_there_and_back_to_the_page():
     assert answer.headers["Location"] == "/.auth/login/aad?post_login_redirect_uri=%2Fapi%2Fdashboard"
 
 
+async def test_an_answer_that_takes_longer_than_it_is_kept_is_made_once_all_the_same():
+    """An examination takes minutes; it must not begin anew every ten seconds."""
+    made, ready, clock = [], asyncio.Event(), [0.0]
+
+    async def make():
+        made.append(clock[0])
+        await ready.wait()
+        return json_response(len(made))
+
+    kept = api.Kept(5.0, clock=lambda: clock[0])
+    first = asyncio.ensure_future(kept.get(make))
+    await asyncio.sleep(0)
+    clock[0] = 60.0
+    second = asyncio.ensure_future(kept.get(make))
+    await asyncio.sleep(0)
+    ready.set()
+
+    assert (await first).body == (await second).body == b"1"
+    assert (await kept.get(make)).body == b"2"
+
+
 async def test_an_answer_for_everybody_is_made_once_in_a_while(world):
     made, clock = [], [0.0]
 
