@@ -374,6 +374,18 @@ def test_one_check_that_hangs_holds_no_other(world):
     assert took < 20
 
 
+def test_of_named_targets_only_they_are_examined(world):
+    settings = {
+        **world.settings,
+        "EVENTHUB_NAME": "flights",
+        "COSMOS_DATABASE": "flights",
+        "COSMOS_CONTAINER": "flights",
+    }
+    checkup = asyncio.run(examine(Case(settings, ROOT, time.time, ("plan-orders",))))
+
+    assert "receive" not in {finding.check for finding in checkup.findings}
+
+
 def test_the_command_tells_what_failed_and_ends_with_status_1(world):
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
@@ -393,3 +405,4 @@ def test_the_command_tells_what_failed_and_ends_with_status_1(world):
     assert (answer.returncode, told["healthy"]) == (1, False)
     assert verdicts[METRIC] == "failed"
     assert verdicts["capacity", "plan-orders"] == "ok"
+    assert verdicts["write", "container flights/flights"] == "ok"  # the consumer's, of local.settings.json
