@@ -9,41 +9,77 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
+import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_jobs.telemetry_aggregation.minutes import cells
+from spark_jobs.telemetry_aggregation.minutes.buckets import Longs
 from spark_jobs.telemetry_aggregation.minutes.cells import WINDOWS
 from spark_jobs.telemetry_aggregation.minutes.windows import floor_to, micros
 from spark_jobs.telemetry_aggregation.schemas import GAUGES
 
 STATES = from_arrow_schema(cells.STATES)
 
+ROWS_AT_ONCE = 500_000
+"""Rows that a task computes with at once: 100 MB, however many rows it has been given."""
+
 
 def gauge_states(samples: DataFrame, *, distinct: bool = False) -> DataFrame:
     """One row per series and minute, as cells.STATES, from SAMPLES. `distinct` as in cells.states_of."""
     laid = samples.select(*cells.SERIES, micros("at").alias("at"), "value")
     # With the series alone, one that is read often would be one task's.
-    hour = floor_to(F.col("at"), WINDOWS["1h"])
-    return laid.repartition(*cells.SERIES, hour).mapInArrow(partial(_states, distinct=distinct), STATES)
+    together = _together(laid, floor_to(F.col("at"), WINDOWS["1h"]))
+    return together.mapInArrow(partial(_states, distinct=distinct), STATES)
 
 
 def gauges(states: DataFrame, windows: Mapping[str, int] = WINDOWS) -> DataFrame:
     """The table GAUGES from `gauge_states`; `windows` as in cells.windows_of."""
     task = partial(_windows, windows=windows)
-    rows = states.repartition(*cells.SERIES).mapInArrow(task, from_arrow_schema(cells.ROWS))
+    # Windows lie within the widest: nothing needs more of a series at once, and a long history is many tasks'.
+    together = _together(states, floor_to(F.col("minute"), max(windows.values())))
+    rows = together.mapInArrow(task, from_arrow_schema(cells.ROWS))
     return rows.select(*(F.col(field.name).alias(field.name, metadata=field.metadata) for field in GAUGES))
 
 
+def _together(rows: DataFrame, begin: Column) -> DataFrame:
+    """All rows of a series with the same `begin` in one task, which gets them in the order of it."""
+    return rows.repartition(*cells.SERIES, begin).sortWithinPartitions(begin)
+
+
 def _states(batches: Iterable[pa.RecordBatch], *, distinct: bool) -> Iterator[pa.RecordBatch]:
-    found = list(batches)
-    if found:
-        yield cells.states_of(pa.Table.from_batches(found), distinct=distinct)
+    for samples in whole_windows(batches, "at", WINDOWS["1h"]):
+        yield cells.states_of(samples, distinct=distinct)
 
 
 def _windows(batches: Iterable[pa.RecordBatch], windows: Mapping[str, int]) -> Iterator[pa.RecordBatch]:
-    found = list(batches)
-    if found:
-        yield from cells.windows_of(pa.Table.from_batches(found), windows).to_batches()
+    for states in whole_windows(batches, "minute", max(windows.values())):
+        yield from cells.windows_of(states, windows).to_batches()
+
+
+def whole_windows(
+    batches: Iterable[pa.RecordBatch], time: str, width: int, rows: int = ROWS_AT_ONCE
+) -> Iterator[pa.Table]:
+    """Batches in the order of windows of `time` (microseconds), as tables of `rows` rows or some more: no window is in two
+    of them.
+    """
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        if sum(each.num_rows for each in held) >= rows and batch.num_rows:
+            last = _window_of(held[-1], time, width)[-1]
+            cut = int(np.searchsorted(_window_of(batch, time, width), last, side="right"))
+            if cut < batch.num_rows:
+                yield pa.Table.from_batches([*held, batch.slice(0, cut)])
+                held, batch = [], batch.slice(cut)  # noqa: PLW2901 - the rest of it
+        if batch.num_rows:
+            held.append(batch)
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _window_of(batch: pa.RecordBatch, time: str, width: int) -> Longs:
+    """By row; what has no time comes first, as Spark sorts it."""
+    times: Longs = batch.column(time).fill_null(-(1 << 62)).to_numpy()
+    return times // width

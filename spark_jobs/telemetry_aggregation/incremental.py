@@ -36,7 +36,10 @@ from spark_jobs.telemetry_aggregation.transforms import distinct
 BEGINNING = -(1 << 62)  # before every record, in microseconds
 
 MOST_PIECES = 8
-"""Of a day: a run that reads a day opens at most so many files, and rewrites its states once in so many batches."""
+"""Of a day: a run that reads a day opens few files, and rewrites its states once in so many batches."""
+
+ROWS_PER_FILE = 250_000
+"""States that one task writes: about 50 MB."""
 
 
 class Piece(Struct, frozen=True, array_like=True):
@@ -160,7 +163,10 @@ class Incremental:
                 days = {day: before[day] for day in joined}
                 old = states_of_days(laid.sparkSession, self._folder, table, days)
                 rows = laid.unionByName(old.withColumn("day", day_of("minute")))
-            write_table(rows.coalesce(1), f"{self._folder}/{table}/place={piece.place}", partition_by=["day"])
+            files = -(-rows.count() // ROWS_PER_FILE)
+            # Ranges of time: one file is split between few days, and a day between few files.
+            split = rows.coalesce(1) if files <= 1 else rows.repartitionByRange(files, "minute")
+            write_table(split, f"{self._folder}/{table}/place={piece.place}", partition_by=["day"])
         after = {**before, **{day: [*before.get(day, []), piece] for day in new}}
         return dict(sorted({**after, **{day: [piece] for day in joined}}.items()))
 

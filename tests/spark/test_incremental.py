@@ -151,6 +151,18 @@ def test_a_batch_killed_at_any_step_and_taken_again_counts_each_record_once(
     assert world.minutes() == dict.fromkeys(range(49), 1)
 
 
+def test_the_states_of_a_large_batch_are_written_by_several_tasks(spark, tmp_path, monkeypatch) -> None:
+    """A year that a first run reads at once is more than one task should write."""
+    world = World(spark, tmp_path)
+    monkeypatch.setattr(module, "ROWS_PER_FILE", 20)
+    world.take(0, range(100))
+
+    files = list((tmp_path / "checkpoint/state/decisions/scaling").rglob("*.parquet"))
+    assert 4 <= len(files) <= 6  # 90 minutes of two days
+    world.publish(monkeypatch)
+    assert world.minutes() == dict.fromkeys(range(89), 1)
+
+
 def test_a_run_writes_only_the_days_it_touched_and_all_at_other_prices_and_pieces_become_one(
     spark, tmp_path, monkeypatch
 ) -> None:

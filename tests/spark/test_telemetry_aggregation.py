@@ -21,6 +21,7 @@ from spark_jobs.platform.results import result_table
 from spark_jobs.schemas import DECISIONS, METRICS, TELEMETRY
 from spark_jobs.telemetry_aggregation import job, page
 from spark_jobs.telemetry_aggregation.datasets import decisions, telemetry
+from spark_jobs.telemetry_aggregation.gauges import gauge_states, gauges
 from spark_jobs.telemetry_aggregation.incremental import (
     BEGINNING,
     Incremental,
@@ -30,10 +31,11 @@ from spark_jobs.telemetry_aggregation.incremental import (
 from spark_jobs.telemetry_aggregation.inputs import Inputs
 from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
 from spark_jobs.telemetry_aggregation.minutes.cells import MICROS
-from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SCALING
+from spark_jobs.telemetry_aggregation.schemas import FLOWS, GAUGES, SAMPLES, SCALING
 
 START = datetime(2026, 11, 20, 22, 57, tzinfo=UTC)  # a day and an hour end within the data
 HOLD = 900
+SHUFFLES, ADAPTIVE = "spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled"
 EVER = 1 << 62  # no clock is ahead of this one
 
 
@@ -52,6 +54,25 @@ def random_samples(rng: random.Random, count: int) -> list[dict]:
         )
         records[target, metric, at] = {"target": target, "metric": metric, "at": at, "value": value}
     return list(records.values())
+
+
+def test_the_history_of_one_gauge_is_the_work_of_many_tasks(spark) -> None:
+    """Forty days of a gauge: no task gets more than its share of the days."""
+    day = pa.array([START + timedelta(days=each) for each in range(40)])
+    names = [pa.array([name] * 40) for name in ("plan-a", "", "backlog")]
+    samples = spark.createDataFrame(pa.table([*names, day, [1.0] * 40], names=SAMPLES.names))
+    before = {name: spark.conf.get(name) for name in (SHUFFLES, ADAPTIVE)}
+    try:
+        spark.conf.set(SHUFFLES, "8")
+        spark.conf.set(ADAPTIVE, "false")
+        table = gauges(gauge_states(samples)).where("window = '1d'")
+        tasks = table.groupBy(F.spark_partition_id()).count().collect()
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+    assert sum(task["count"] for task in tasks) == 40
+    assert max(task["count"] for task in tasks) <= 20
 
 
 GAUGES_SQL = """
