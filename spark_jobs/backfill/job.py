@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -17,14 +18,19 @@ from spark_jobs.backfill.story import Backfilled, report_of
 from spark_jobs.backfill.target import read_target
 from spark_jobs.backfill.transforms import POSITION, Selection
 from spark_jobs.errors import InputError
-from spark_jobs.option_values import moment
+from spark_jobs.option_values import moment, seconds
+from spark_jobs.platform.gates import Limits, check, exceeded, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.results import Results
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.capture.capture import read_capture
+from spark_jobs.sources.files.path_times import Wanted
+from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
 
 NAME = "backfill"
+GATES = ("dead-letters", "absent", "quarantined")
+"""`absent` are missing events that no capture file has."""
 COUNTS = ("written", "existed", "dead_letters", "skipped")
 PARTITIONS = (
     "partition string, events long, written long, existed long, dead_letters long, settled_before long, "
@@ -47,6 +53,7 @@ def command(
     ] = "create",
     since: cli.Since = None,
     until: cli.Until = None,
+    capture_lag: cli.CaptureLag = cli.CAPTURE_LAG,
     partitions: Annotated[str, Option(help="Only these partitions of the hub, such as 0,1,5.")] = "",
     only_missing: Annotated[
         str | None,
@@ -59,6 +66,7 @@ def command(
     coordinator_port: Annotated[
         int, Option(min=0, max=65535, help="Port on the driver for the tasks; 0: any.")
     ] = 0,
+    allow: cli.Allow = None,
     quarantine: cli.Quarantine = None,
     output: cli.Output = None,
     fmt: cli.Format = "parquet",
@@ -71,14 +79,27 @@ def command(
     """
     settings = BackfillSettings(_mode(mode), ru_per_second, records_per_second, again, coordinator_port)
     names = tuple(name.strip() for name in partitions.split(",") if name.strip())
-    selection = Selection(moment("--from", since), moment("--to", until), names, only_missing)
+    lag = seconds("--capture-lag", capture_lag)
+    selection = Selection(moment("--from", since), moment("--to", until), names, only_missing, lag)
     environment = cli.app_settings(root)
     settings.shares()
+    limits = read_limits(allow or (), GATES)
     read_target(environment)
     check_format(fmt)
     spark = spark_session("tidemark backfill", cores=cores, memory=memory)
     folder = output or cli.default_output(NAME)
-    for line in run(spark, capture, selection, settings, environment, folder, quarantine=quarantine, fmt=fmt):
+    told = run(
+        spark,
+        capture,
+        selection,
+        settings,
+        environment,
+        folder,
+        quarantine=quarantine,
+        fmt=fmt,
+        allow=limits,
+    )
+    for line in told:
         typer.echo(line)
 
 
@@ -92,20 +113,43 @@ def run(
     *,
     quarantine: str | None = None,
     fmt: str = "parquet",
+    allow: Limits | None = None,
 ) -> Sequence[str]:
-    """Backfills, and reports into `folder`; returns what to tell. Raises JobError."""
+    """Backfills, and reports into `folder`; returns what to tell. Raises JobError; GateClosedError as `save`."""
     # What is wrong with the folder is told before anything is written.
     Results.begin(spark, folder, job=NAME, fmt=fmt)
-    positions = read_capture(spark, capture, quarantine=quarantine, columns=(*POSITION, "enqueued_at"))
-    events = read_capture(spark, capture, quarantine=quarantine)
+    hub = read_target(environment).hub
+    wanted = Wanted(selection.since, selection.until, hub, selection.partitions, selection.capture_lag)
+    read = partial(read_capture, spark, capture, quarantine=quarantine, wanted=wanted)
+    positions, events = read(columns=(*POSITION, "enqueued_at")), read()
     done = backfill(events, selection, settings, environment, positions=positions)
     if done is None:
         return (f"{selection.only_missing} lists no missing events of this hub: nothing to do",)
-    return (*done.lines, f"report: {save(spark, done, folder, fmt)}")
+    told = {
+        "from": selection.since,
+        "to": selection.until,
+        "only-missing": selection.only_missing,
+        "mode": settings.mode,
+    }
+    aside = set_aside(spark, quarantine)
+    path = save(spark, done, folder, fmt, capture=capture, settings=told, aside=aside, allow=allow)
+    return (*done.lines, f"report: {path}")
 
 
-def save(spark: SparkSession, done: Backfilled, folder: str, fmt: str = "parquet") -> str:
-    """Writes the table `partitions` and the report; returns the report's page."""
+def save(
+    spark: SparkSession,
+    done: Backfilled,
+    folder: str,
+    fmt: str = "parquet",
+    *,
+    capture: str = "",
+    settings: Mapping[str, object] | None = None,
+    aside: int | None = None,
+    allow: Limits | None = None,
+) -> str:
+    """Writes the table `partitions` and the report; returns the report's page. `aside` are events in the quarantine. Raises
+    GateClosedError where then more is left out than is allowed.
+    """
     rows = [
         (each.partition, each.events, *(getattr(counts, name) for name in COUNTS), counts.request_units)
         for each in done.plan
@@ -113,8 +157,21 @@ def save(spark: SparkSession, done: Backfilled, folder: str, fmt: str = "parquet
     ]
     results = Results.begin(spark, folder, job=NAME, fmt=fmt, about={"hub": done.hub, "target": done.target})
     results.write("partitions", spark.createDataFrame(rows, PARTITIONS))
+    totals = {name: sum(getattr(each, name) for each in done.partitions.values()) for name in COUNTS}
+    events = sum(each.events for each in done.plan)
+    counts = {
+        "events": events,
+        **totals,
+        "dead-letters": totals["dead_letters"],
+        "absent": done.not_captured,
+        "quarantined": aside,
+    }
+    closed = exceeded(allow or {}, counts, events)
+    results.tell(inputs={"capture": capture}, counts=counts, settings=settings, closed=closed)
     results.publish()
-    return write_report(spark, report_of(done), folder)
+    path = write_report(spark, report_of(done), folder)
+    check(closed, path)
+    return path
 
 
 def _mode(text: str) -> WriteMode:

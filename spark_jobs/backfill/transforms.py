@@ -43,6 +43,8 @@ class Selection(Struct, frozen=True):
     """Path of a table: `<output>/unsettled` of a reconciliation, which means its last finished run, or a Parquet or Delta
     table with the columns partition and sequence_number; where there is a column hub, it counts.
     """
+    capture_lag: float = 3600.0
+    """Seconds. With a bound of time: how much later than its events a capture file may be named."""
 
 
 EVERYTHING = Selection()

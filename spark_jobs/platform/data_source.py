@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
+
+_Item = TypeVar("_Item")
+
+
+def stepped(items: AsyncGenerator[_Item]) -> Iterator[_Item]:
+    """What a task gets asynchronously, one by one, in a loop of its own; closed at the end, also where it is left early."""
+    with asyncio.Runner() as runner:
+        try:
+            while True:
+                try:
+                    item = runner.run(anext(items))
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            runner.run(items.aclose())
 
 
 class Source(DataSource):

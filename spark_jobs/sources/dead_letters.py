@@ -9,7 +9,6 @@ ids by comma, each Event Hubs partition is a Spark partition, and letters of oth
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -24,7 +23,7 @@ from consumer.config import read_config
 from consumer.model import DeadLetter
 from consumer.running.assembly import Parts
 from spark_jobs.errors import job_errors
-from spark_jobs.platform.data_source import Source
+from spark_jobs.platform.data_source import Source, stepped
 from spark_jobs.platform.source_options import SETTINGS, check_secrets, settings_in
 from spark_jobs.schemas import arrow_schema, row_schema
 
@@ -61,14 +60,9 @@ class DeadLetterReader(DataSourceReader):
         return [InputPartition(each) for each in self._wanted] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        with asyncio.Runner() as runner:
-            chunks = self._chunks(partition.value)
-            try:
-                with job_errors():
-                    while (chunk := runner.run(anext(chunks, None))) is not None:
-                        yield pa.RecordBatch.from_pylist(list(map(_row, chunk)), schema=_SCHEMA)
-            finally:
-                runner.run(chunks.aclose())
+        with job_errors():
+            for chunk in stepped(self._chunks(partition.value)):
+                yield pa.RecordBatch.from_pylist(list(map(_row, chunk)), schema=_SCHEMA)
 
     async def _chunks(self, partition: str | None) -> AsyncGenerator[list[DeadLetter]]:
         store = Parts(self._config, self._settings).letters()

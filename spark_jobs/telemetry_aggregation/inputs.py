@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -26,8 +27,16 @@ class Inputs:
     """With the connection of the scaling log's table; None: the environment."""
 
 
-def read(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
-    """All records of the input `name`: metrics, telemetry or decisions. Raises InputError where the path is not."""
+def read(
+    spark: SparkSession,
+    name: str,
+    inputs: Inputs,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> DataFrame:
+    """All records of the input `name`: metrics, telemetry or decisions, but for those out of the time that need not be
+    read. Raises InputError where the path is not.
+    """
     path: str = getattr(inputs, name)
     if name == "metrics":
         try:
@@ -35,11 +44,15 @@ def read(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:
         except InputError as error:
             raise InputError(f"--metrics {error}; accepted: Parquet files, or a Delta table") from None
         return _samples(frame, inputs)
-    from spark_jobs.sources.records import telemetry  # noqa: PLC0415 - only where it is read
+    from spark_jobs.sources.files.path_times import Wanted  # noqa: PLC0415 - only where it is read
+    from spark_jobs.sources.records import telemetry  # noqa: PLC0415
 
     if name == "telemetry":
-        return telemetry.read_consumer_telemetry(spark, path, quarantine=inputs.quarantine)
-    return telemetry.read_decisions(spark, path, quarantine=inputs.quarantine, settings=inputs.settings)
+        wanted = Wanted(since, until)
+        return telemetry.read_consumer_telemetry(spark, path, quarantine=inputs.quarantine, wanted=wanted)
+    return telemetry.read_decisions(
+        spark, path, quarantine=inputs.quarantine, settings=inputs.settings, since=since, until=until
+    )
 
 
 def stream(spark: SparkSession, name: str, inputs: Inputs) -> DataFrame:

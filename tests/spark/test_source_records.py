@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from datetime import UTC
 
 import msgspec
 import pytest
@@ -113,6 +114,10 @@ def test_the_log_is_the_same_from_files_and_from_the_table(spark, tmp_path, own_
     assert sorted(files.collect(), key=lambda row: (row.at, row.kind)) == read
     assert [row.target for row in read] == ["plan 0", *(f"plan {index % 3}" for index in range(7))]
     assert read[5].inputs == b"\x01" * 100_000
+    late = read_decisions(spark, f"table://{prefix}", since=read[3].at.replace(tzinfo=UTC))
+    assert sorted(late.collect(), key=lambda row: (row.at, row.kind)) == [
+        row for row in read if row.at >= read[3].at
+    ]
     with pytest.raises(Exception, match="there is no table 'Nothing'"):
         read_decisions(spark, f"table://{prefix}/Nothing").collect()
     with pytest.raises(Exception, match=r"'ConsumerStats' .* is no scaling log"):

@@ -2,26 +2,30 @@
 
 Options besides the path: `layout` (of the files' names), `quarantine` (a folder for files that cannot be read; without
 it they end the query), `columns` (of EVENTS, separated by commas: what is not asked for costs little), `secretStorage` (JSON
-for the file system), and `partitionBytes` (about what one task reads).
+for the file system), `partitionBytes` (about what one task reads), and `wanted` (JSON as `path_times.Wanted`: of which time,
+hub and partitions files are listed and read).
 
-A file is read whole or set aside whole: its events are in the output, or it is in the quarantine with a reason that
-tells their number. With a quarantine, a task holds the events of one file in memory.
+A file of twice `partitionBytes` and more is read by several tasks, each a piece from one sync marker to another. A file
+or piece is read whole or set aside whole: its events are in the output, or it is in the quarantine with a reason that
+tells their number. With a quarantine, a task holds the events of one file or piece in memory. What Spark opens is one task's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from spark_jobs.errors import InputError
 from spark_jobs.platform.data_source import Source, TaskReader
 from spark_jobs.schemas import EVENTS
 from spark_jobs.sources.capture.files import NAME, CaptureFiles
 from spark_jobs.sources.capture.layout import DEFAULT, ENDING
+from spark_jobs.sources.files.path_times import Wanted
 from spark_jobs.sources.files.spark_files import options_of, read_with_spark, url_for_spark
 
 
@@ -33,22 +37,26 @@ def read_capture(
     columns: Collection[str] | None = None,
     layout: str = DEFAULT,
     storage: Mapping[str, Any] | None = None,
+    wanted: Wanted | None = None,
 ) -> DataFrame:
     """The events of all capture files below `path`: EVENTS, or the chosen columns of it in that order.
 
     Raises InputError at once where there are no such files or they are named otherwise; files that cannot be read end
-    the first action on the frame, or go to `quarantine`. Events that are in several files come several times.
+    the first action on the frame, or go to `quarantine`. Events that are in several files come several times. Files that
+    are not `wanted`, by their paths, are neither listed nor read; of the others all events come.
     """
     chosen = None if columns is None else ",".join(columns)
-    options = options_of(spark, path, quarantine, storage, layout=layout, columns=chosen)
+    asked = None if wanted is None else msgspec.json.encode(wanted).decode()
+    options = options_of(spark, path, quarantine, storage, layout=layout, columns=chosen, wanted=asked)
     files = CaptureFiles.of(options)
     url = url_for_spark(spark, path, storage)
     if url is not None:
         files.quarantined(url)
         schema = StructType([EVENTS[column] for column in files.columns])
-        return read_with_spark(spark, url, (ENDING,), partial(files.batches_of_content, url=url), schema)
-    if not files.tasks():
-        raise InputError(f"there are no capture files (*{ENDING}) in '{path}'")
+        folders = files.layout.globs(files.wanted, datetime.now(UTC))
+        read = partial(files.batches_of_content, url=url)
+        return read_with_spark(spark, url, (ENDING,), read, schema, folders=folders)
+    files.check()
     files.quarantined()
     return spark.read.format(NAME).options(**options).load()
 

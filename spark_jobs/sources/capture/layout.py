@@ -1,16 +1,21 @@
-"""Where Event Hubs Capture puts its files: hub and partition from a file's path. Pure."""
+"""Where Event Hubs Capture puts its files: hub, partition and time from a file's path. Pure."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 
 from spark_jobs.errors import InputError
 from spark_jobs.sources.columns.event_columns import Origin
+from spark_jobs.sources.files.path_times import Look, Wanted
 
 DEFAULT = "{Namespace}/{EventHub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/{Minute}/{Second}"
 """The format Capture has unless another is set; the file's ending follows it."""
 
 ENDING = ".avro"
+
+EARLY = timedelta(hours=1)
+"""How much earlier than an event its file may be named: a window lasts a quarter of an hour at most."""
 
 _NUMBERS = ("Year", "Month", "Day", "Hour", "Minute", "Second")
 _PATTERNS = {
@@ -38,15 +43,11 @@ class CaptureLayout:
                 f"the capture layout '{layout}' has {', '.join(wrong)}; a layout names "
                 f"{', '.join(f'{{{name}}}' for name in _NEEDED)} and optionally {{Namespace}}, as in '{DEFAULT}'"
             )
-        pattern = "".join(
-            self._group(part, parts[1:index:2]) if index % 2 else re.escape(part)
-            for index, part in enumerate(parts)
-        )
-        self._pattern = re.compile(f"(?:^|/){pattern}{re.escape(ENDING)}$")
-
-    @staticmethod
-    def _group(name: str, before: list[str]) -> str:
-        return f"(?P={name})" if name in before else f"(?P<{name}>{_PATTERNS[name]})"
+        self._pattern = re.compile(f"(?:^|/){_pattern_of(self.text)}{re.escape(ENDING)}$")
+        folders = self.text.split("/")[:-1]
+        self._folders = [
+            re.compile(_pattern_of("/".join(folders[:each]))) for each in range(len(folders) + 1)
+        ]
 
     def origin(self, path: str) -> Origin:
         """Of the file's events, by its path. Raises InputError for a path of another form."""
@@ -57,3 +58,60 @@ class CaptureLayout:
                 " hub has (its 'capture file name format')"
             )
         return Origin(match["EventHub"], match["PartitionId"], path)
+
+    def look(self, first: str, wanted: Wanted) -> Look:
+        """Which folders and files may hold what is wanted. `first` is any file's path: it tells at which depth the layout
+        begins. Raises InputError as `origin`.
+        """
+        self.origin(first)
+        above = len(first.split("/")) - len(self._folders)
+
+        def look(path: str) -> bool | None:
+            inner = path.split("/")[above:]
+            place = "/".join(inner)
+            known = self._folders[len(inner)] if len(inner) < len(self._folders) else self._pattern
+            match = known.search(place) if known is self._pattern else known.fullmatch(place)
+            found = match.groupdict() if match else {}
+            if not wanted.of_origin(found.get("EventHub"), found.get("PartitionId")):
+                return False
+            told = wanted.of_time(found, early=EARLY)
+            # Above the folder of a hub or partition that is asked for, not all is wanted.
+            return told if found.keys() >= {"EventHub", "PartitionId"} else told and None
+
+        return look
+
+    def globs(self, wanted: Wanted, now: datetime) -> list[str]:
+        """Patterns of the folders that `look` would choose, from wherever in the layout a path may begin; none where all
+        are wanted, or the time tells nothing of the folders.
+        """
+        folders = self.text.split("/")[:-1]
+        placed = [place for place, folder in enumerate(folders) if "{Year}" in folder]
+        if not placed:
+            return []
+        hub = "*" if wanted.hub is None else "".join(_any_case(letter) for letter in wanted.hub)
+        partitions = "{" + ",".join(wanted.partitions) + "}" if wanted.partitions else "*"
+        found = []
+        for times in wanted.hours(now, early=EARLY):
+            texts = {"EventHub": hub, "PartitionId": partitions, **times}
+            last = max(
+                place for place, folder in enumerate(folders) if any(f"{{{u}}}" in folder for u in times)
+            )
+            for begin in range(placed[0] + 1):
+                chosen = "/".join(folders[begin : last + 1])
+                found.append(re.sub(r"\{(\w+)\}", lambda name: texts.get(name[1], "*"), chosen))  # noqa: B023 - used at once
+        return found
+
+
+def _pattern_of(layout: str) -> str:
+    parts = re.split(r"\{(\w+)\}", layout)
+    return "".join(
+        _group(part, parts[1:index:2]) if index % 2 else re.escape(part) for index, part in enumerate(parts)
+    )
+
+
+def _group(name: str, before: list[str]) -> str:
+    return f"(?P={name})" if name in before else f"(?P<{name}>{_PATTERNS[name]})"
+
+
+def _any_case(letter: str) -> str:
+    return f"[{letter.lower()}{letter.upper()}]" if letter.isalpha() else letter

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+import msgspec
 from fsspec.core import url_to_fs  # type: ignore[import-untyped]
 
 from spark_jobs.errors import InputError
 from spark_jobs.platform.source_options import STORAGE, check_secrets, positive
+from spark_jobs.sources.files.path_times import Look, Wanted
+
+_WINDOW = 1 << 18  # bytes looked through at a time for a mark
 
 LAKE = {"abfs", "abfss", "az"}
 
@@ -22,23 +26,48 @@ REASON = ".reason.json"
 
 
 class FoundFile(NamedTuple):
-    """`name` is the path as the file system has it, without a scheme."""
+    """`name` is the path as the file system has it, without a scheme. Of a file that several tasks read, each reads the
+    records that begin from byte `begin` on and before `end`.
+    """
 
     name: str
     size: int
+    begin: int = 0
+    end: int | None = None
+
+    @property
+    def is_piece(self) -> bool:
+        return self.end is not None
+
+    @property
+    def bytes_read(self) -> int:
+        return (self.size if self.end is None else self.end) - self.begin
 
 
-def packed(files: Iterable[FoundFile], size: int) -> list[list[FoundFile]]:
-    """Files in their order, so many together as make up `size` bytes."""
+def packed(
+    files: Iterable[FoundFile], size: int, splits: Callable[[str], bool] = lambda _name: False
+) -> list[list[FoundFile]]:
+    """Files in their order, so many together as make up `size` bytes; those of twice that and more, whose name `splits`, in
+    pieces.
+    """
     tasks: list[list[FoundFile]] = []
     filled = size
-    for file in files:
+    for file in (piece for each in files for piece in _pieces(each, size, splits)):
         if filled >= size:
             tasks.append([])
             filled = 0
         tasks[-1].append(file)
-        filled += file.size
+        filled += file.bytes_read
     return tasks
+
+
+def _pieces(file: FoundFile, size: int, splits: Callable[[str], bool]) -> Iterator[FoundFile]:
+    count = file.size // size
+    if count < 2 or not splits(file.name):
+        yield file
+        return
+    for number in range(count):
+        yield file._replace(begin=file.size * number // count, end=file.size * (number + 1) // count)
 
 
 class Folder:
@@ -61,27 +90,60 @@ class Folder:
             ) from error
         self.is_local = protocol in LOCAL
 
-    def find(self, ending: str) -> list[FoundFile]:
-        """Files below the folder (or the file that it is) whose names end so, by name. Raises InputError where
-        there is no such folder.
+    def find(self, ending: str, look: Look | None = None) -> list[FoundFile]:
+        """Files below the folder (or the file that it is) whose names end so, by name; `look` says which folders to list,
+        and which files to take. Raises InputError where there is no such folder.
         """
+        if look is not None:
+            return sorted(self._walk(self.root, ending, look))
         found: dict[str, Any] = self.system.find(self.root, detail=True)
         if not found and not self.system.exists(self.root):
             raise InputError(f"there is no folder '{self.url}'")
-        return [
-            FoundFile(name, int(info["size"]))
-            for name, info in sorted(found.items())
-            if name.endswith(ending)
-        ]
+        return _files(found, ending)
 
-    def read(self, name: str) -> memoryview:
-        """The content; mapped, not read, where the file is local."""
+    def first(self, ending: str, look: Look = lambda _path: None) -> FoundFile | None:
+        """Any of the files, found without listing all. Raises InputError as `find`."""
+        try:
+            # Nothing is listed whole, however much of it is wanted.
+            return next(self._walk(self.root, ending, lambda path: look(path) and None), None)
+        except FileNotFoundError:
+            raise InputError(f"there is no folder '{self.url}'") from None
+
+    def _walk(self, folder: str, ending: str, look: Look) -> Iterator[FoundFile]:
+        for info in sorted(self.system.ls(folder, detail=True), key=lambda info: str(info["name"])):
+            name = str(info["name"]).rstrip("/")
+            if name == folder and info["type"] == "directory":
+                continue  # some stores list a folder's own mark
+            wanted = look(name)
+            if wanted is False:
+                continue
+            if info["type"] != "directory":
+                yield from _files({name: info}, ending)
+            elif wanted:
+                yield from _files(self.system.find(name, detail=True), ending)
+            else:
+                yield from self._walk(name, ending, look)
+
+    def read(self, name: str, begin: int = 0, end: int | None = None) -> memoryview:
+        """The content, or some bytes of it; mapped, not read, where the file is local."""
         if not self.is_local:
-            return memoryview(self.system.cat_file(name))
+            return memoryview(self.system.cat_file(name, start=begin or None, end=end))
         with Path(name).open("rb") as file:
             if not os.fstat(file.fileno()).st_size:
                 return memoryview(b"")
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[begin:end]
+
+    def behind(self, file: FoundFile, mark: bytes, at: int) -> int:
+        """Where the first mark at byte `at` or later ends; the file's end where there is none."""
+        while at < file.size:
+            window = bytes(self.read(file.name, at, at + _WINDOW))
+            found = window.find(mark)
+            if found >= 0:
+                return at + found + len(mark)
+            if len(window) < _WINDOW:
+                break
+            at += _WINDOW - len(mark) + 1
+        return file.size
 
     def write(self, name: str, data: bytes | memoryview) -> None:
         """Writes a file below the folder, whole or not at all; folders are made as needed."""
@@ -94,6 +156,12 @@ class Folder:
         temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         temporary.write_bytes(data)
         temporary.replace(target)
+
+
+def _files(found: Mapping[str, Any], ending: str) -> list[FoundFile]:
+    return [
+        FoundFile(name, int(info["size"])) for name, info in sorted(found.items()) if name.endswith(ending)
+    ]
 
 
 def mounted(url: str) -> str:
@@ -112,6 +180,7 @@ class FileOptions:
     quarantine: str | None
     storage: dict[str, Any]
     partition_bytes: int
+    wanted: Wanted
 
     @classmethod
     def read(
@@ -123,7 +192,9 @@ class FileOptions:
         if not path:
             raise InputError(f'the source "{name}" needs a path: the folder of {files}')
         storage = json.loads(options.get(STORAGE) or "{}")
-        return cls(path, options.get("quarantine") or None, storage, positive("partitionBytes", size), **more)
+        wanted = _wanted(options.get("wanted") or "{}")
+        quarantine, at_once = options.get("quarantine") or None, positive("partitionBytes", size)
+        return cls(path, quarantine, storage, at_once, wanted, **more)
 
     def folder(self) -> Folder:
         return Folder(self.path, self.storage)
@@ -131,6 +202,16 @@ class FileOptions:
     def quarantined(self, url: str | None = None) -> Quarantine | None:
         """`url` is given where Spark opens the files. Raises InputError as Quarantine."""
         return Quarantine(self.quarantine, url or self.folder(), self.storage) if self.quarantine else None
+
+
+def _wanted(text: str) -> Wanted:
+    try:
+        return msgspec.json.decode(text, type=Wanted)
+    except msgspec.DecodeError as error:
+        raise InputError(
+            f"the option wanted is '{text[:200]}': {error}; accepted is a JSON object with since, until, hub,"
+            " partitions and lag"
+        ) from None
 
 
 class Quarantine:
@@ -154,9 +235,14 @@ class Quarantine:
                 " elsewhere"
             )
 
-    def take(self, name: str, data: bytes | memoryview, reason: str, **facts: Any) -> None:
-        """Puts the file and its reason there. `facts` are written beside the reason."""
+    def take(
+        self, name: str, data: bytes | memoryview, reason: str, *, piece: str = "", **facts: Any
+    ) -> None:
+        """Puts the file and its reason there; a `piece` of it gets a name of its own. `facts` are written beside the reason."""
         place = name.removeprefix(self._root).lstrip("/") or name.rpartition("/")[2]
+        if piece:
+            stem, dot, ending = place.rpartition(".")
+            place = f"{stem}.{piece}{dot}{ending}"
         self._folder.write(place, data)
         story = {"file": name, "reason": reason, **facts}
         self._folder.write(f"{place}{REASON}", json.dumps(story, indent=2, ensure_ascii=False).encode())

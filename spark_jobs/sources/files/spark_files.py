@@ -13,13 +13,15 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa  # type: ignore[import-untyped]
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import InputError
 from spark_jobs.platform.output import qualified
 from spark_jobs.platform.rows import first_of
 from spark_jobs.platform.source_options import STORAGE
+from spark_jobs.sources.files.input_files import REASON, Folder
 
 ReadFile = Callable[[str, memoryview], Iterator[pa.RecordBatch]]
 """From a file's URL and content to its batches."""
@@ -60,20 +62,55 @@ def options_of(
     return {name: value for name, value in given.items() if value is not None}
 
 
+def set_aside(spark: SparkSession, quarantine: str | None) -> int | None:
+    """How many records and events lie in the quarantine, a file of which nobody knows how many it holds as one; None without
+    a quarantine. What earlier runs put there counts, until somebody empties it.
+    """
+    if quarantine is None:
+        return None
+    folder = Folder(folder_for_python(spark, quarantine))
+    try:
+        reasons = [json.loads(bytes(folder.read(file.name))) for file in folder.find(REASON)]
+    except InputError:
+        return 0  # nothing was ever put there
+    return sum(each.get("records") or each.get("events") or 1 for each in reasons)
+
+
 def read_with_spark(
-    spark: SparkSession, url: str, endings: Sequence[str], read: ReadFile, schema: StructType
+    spark: SparkSession,
+    url: str,
+    endings: Sequence[str],
+    read: ReadFile,
+    schema: StructType,
+    *,
+    folders: Sequence[str] = (),
 ) -> DataFrame:
     """What `read` makes of all files below the URL with one of these endings, in any case.
 
-    Raises InputError where there is none. Files whose names begin with `_` or `.` are none, as always with Spark.
+    `folders` are patterns below the URL: where there are any of these, others are not listed. Raises InputError where there
+    is no file. Files whose names begin with `_` or `.` are none, as always with Spark.
     """
     glob = "{" + ",".join(f"*{_any_case(ending)}" for ending in endings) + "}"
-    files = (
+    reader = (
         spark.read.format("binaryFile").option("recursiveFileLookup", "true").option("pathGlobFilter", glob)
-    ).load(url)
+    )
+    files = _pruned(reader, url, folders) or reader.load(url)
     if first_of(files.select("path")) is None:
         raise InputError(f"there are no files ({', '.join(f'*{ending}' for ending in endings)}) in '{url}'")
     return files.select("path", "content").mapInArrow(partial(_read_all, read=read), schema)
+
+
+def _pruned(reader: DataFrameReader, url: str, folders: Sequence[str]) -> DataFrame | None:
+    """None where no folder is like these."""
+    if not folders:
+        return None
+    try:
+        # One pattern for all: of several paths Spark wants each to be there.
+        files = reader.load(f"{url}/{{{','.join(folders)}}}")
+        _ = files.schema
+    except AnalysisException:
+        return None
+    return files
 
 
 def _any_case(ending: str) -> str:

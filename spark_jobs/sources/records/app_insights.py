@@ -13,7 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.schemas import APP_EVENTS
-from spark_jobs.sources.records.app_insights_rows import app_event_records, app_event_row
+from spark_jobs.sources.records.app_insights_rows import app_event_lines, app_event_records, app_event_row
 from spark_jobs.sources.records.record_files import RecordSource, read_records
 
 _KINDS = (".json", ".jsonl", ".ndjson", ".csv", ".blob")
@@ -25,6 +25,7 @@ class AppInsightsSource(RecordSource):
     ENDINGS = (*_KINDS, *(f"{kind}.gz" for kind in _KINDS))
     row = staticmethod(app_event_row)
     records = staticmethod(app_event_records)
+    has_lines = staticmethod(app_event_lines)
 
 
 def read_app_insights(

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from spark_jobs.sources.columns.event_columns import us_moment
-from spark_jobs.sources.records.records import Record, RejectedError, records
+from spark_jobs.sources.records.records import GZIP_MAGIC, Record, RejectedError, records
 
 CLASSIC, WORKSPACE = "customEvents", "AppEvents"
 
@@ -35,6 +35,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
 _TABLE_OF = ("itemType", "Type", "category", "Category")
 _EVENTS = {"customEvent", "customEvents", "AppEvents", "AppEvent"}
 _MAX_COUNT = 2**31 - 1
+_BEFORE = b"\xef\xbb\xbf \t\r\n"  # what may stand before a document
+_QUERY = re.compile(rb'\{\s*"tables"\s*:')
 _PORTAL_TIME = re.compile(
     r"(\d{1,2})/(\d{1,2})/(\d{4}),? (\d{1,2}):(\d\d):(\d\d)(?:\.(\d{1,7}))?(?: ([AP])M)?", re.ASCII
 )
@@ -56,12 +58,22 @@ def app_event_records(data: bytes, file: str) -> Iterator[Record]:
 
     Raises RejectedError where the file is none of these.
     """
-    if file.lower().removesuffix(".gz").endswith(".csv"):
+    if _is_csv(file):
         return _csv_records(data)
-    stripped = data.lstrip(b"\xef\xbb\xbf \t\r\n")
-    if re.match(rb'\{\s*"tables"\s*:', stripped):
+    stripped = data.lstrip(_BEFORE)
+    if _QUERY.match(stripped):
         return _query_records(stripped)
     return records(data)
+
+
+def app_event_lines(head: bytes, file: str) -> bool:
+    """Whether the export `file`, which begins with `head`, is JSON lines."""
+    begin = head.lstrip(_BEFORE)
+    return not (_is_csv(file) or _QUERY.match(begin) or begin.startswith((b"[", GZIP_MAGIC)))
+
+
+def _is_csv(file: str) -> bool:
+    return file.lower().removesuffix(".gz").endswith(".csv")
 
 
 def _csv_records(data: bytes) -> Iterator[Record]:

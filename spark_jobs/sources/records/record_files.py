@@ -1,20 +1,22 @@
 """Data sources over files of records: which files a task reads, and what becomes of records that cannot be read.
 
 Options besides the path: `quarantine` (a folder; without it a record that cannot be read ends the query), `secretStorage`
-(JSON for the file system), `partitionBytes`. A record is in the output or among the rejects: a file `<name>.rejects`
-with the records as they were, and a reason for each in `<name>.reason.json`. A file that cannot be read at all is set
-aside whole.
+(JSON for the file system), `partitionBytes`, `wanted` (JSON as `path_times.Wanted`: of which time files are read). A
+record is in the output or among the rejects: a file `<name>.rejects` with the records as they were, and a reason for each in
+`<name>.reason.json`. A file that cannot be read at all is set aside whole. Lines of a file of twice `partitionBytes` and
+more are read by several tasks.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
+import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
@@ -24,9 +26,12 @@ from spark_jobs.errors import InputError
 from spark_jobs.platform.data_source import Source, TaskReader
 from spark_jobs.platform.source_options import FOR_EVER
 from spark_jobs.schemas import arrow_schema
-from spark_jobs.sources.files.input_files import FileOptions, FoundFile, Quarantine, packed
+from spark_jobs.sources.files.input_files import FileOptions, Folder, FoundFile, Quarantine, packed
+from spark_jobs.sources.files.path_times import Look, Wanted, in_paths
 from spark_jobs.sources.files.spark_files import options_of, read_with_spark, url_for_spark
 from spark_jobs.sources.records.records import (
+    BOM,
+    GZIP_MAGIC,
     Parsed,
     Record,
     Reject,
@@ -39,6 +44,7 @@ from spark_jobs.sources.records.records import (
 PARTITION_BYTES = 16 << 20
 """JSON of so many bytes takes a task a second or more."""
 
+_HEAD = 1 << 10  # bytes that tell what kind of file it is
 _REASONS_KEPT = 1000  # in one reason file; the records are all kept
 
 
@@ -46,6 +52,11 @@ class RecordSource(Source):
     """Subclasses name it, its files, and how a record of them becomes a row."""
 
     ENDINGS: ClassVar[tuple[str, ...]]
+
+    look: ClassVar[Callable[[Wanted], Look]] = in_paths(
+        "date={Year}-{Month}-{Day}/hour={Hour}/", "date={Year}-{Month}-{Day}/"
+    )
+    """Which folders may hold what is wanted: those of CONSUMER_TELEMETRY_FOLDER."""
 
     @staticmethod
     def row(text: bytes, /) -> Mapping[str, Any]:
@@ -56,6 +67,11 @@ class RecordSource(Source):
     def records(data: bytes, file: str) -> Iterator[Record]:  # noqa: ARG004 - its name tells some sources its form
         """A file's records. Raises RejectedError where it cannot be read at all."""
         return records(data)
+
+    @staticmethod
+    def has_lines(head: bytes, file: str) -> bool:  # noqa: ARG004 - its name tells some sources its form
+        """Whether a file that begins so has a record on each line, so that it can be read from any line on."""
+        return not head.startswith(GZIP_MAGIC) and not head.removeprefix(BOM).lstrip().startswith(b"[")
 
     @classmethod
     def parse(cls, data: bytes, file: str) -> Parsed:
@@ -79,33 +95,47 @@ class RecordFiles(FileOptions):
 
     def tasks(self) -> list[list[FoundFile]]:
         """Raises InputError where there are no files."""
+        look = None if self.wanted == Wanted() else self.source.look(self.wanted)
         found = [
             file
-            for file in self.folder().find("")
+            for file in self.folder().find("", look)
             if file.name.lower().endswith(self.source.ENDINGS) and file.name.rpartition("/")[2][0] not in "._"
         ]
         if not found:
             endings = ", ".join(f"*{ending}" for ending in self.source.ENDINGS)
-            raise InputError(f"there are no files for {self.source.NAME} ({endings}) in '{self.path}'")
-        return packed(found, self.partition_bytes)
+            when = "" if look is None else " of the time asked for"
+            raise InputError(f"there are no files for {self.source.NAME} ({endings}){when} in '{self.path}'")
+        return packed(found, self.partition_bytes, lambda name: not name.lower().endswith(".gz"))
 
     def batches(self, files: Sequence[FoundFile]) -> Iterator[pa.RecordBatch]:
         """Those of a task."""
         folder, aside = self.folder(), Aside(self.quarantined())
         for file in files:
-            yield from self._batches(file.name, folder.read(file.name), aside)
+            begin, data = self._content(folder, file)
+            yield from self._batches(file.name, data, aside, begin)
+
+    def _content(self, folder: Folder, file: FoundFile) -> tuple[int, memoryview]:
+        """From which byte on a task reads, and what: lines belong to the piece that they begin in. A file without lines is
+        the first piece's.
+        """
+        if file.end is None:
+            return 0, folder.read(file.name)
+        if not self.source.has_lines(bytes(folder.read(file.name, 0, _HEAD)), file.name):
+            return file.begin, memoryview(b"") if file.begin else folder.read(file.name)
+        begin, end = (at and folder.behind(file, b"\n", at - 1) for at in (file.begin, file.end))
+        return begin, folder.read(file.name, begin, end) if begin < end else memoryview(b"")
 
     def batches_of_content(self, name: str, data: memoryview, *, url: str) -> Iterator[pa.RecordBatch]:
         """Those of a file below `url` that Spark has opened."""
         return self._batches(name, data, Aside(self.quarantined(url)))
 
-    def _batches(self, name: str, data: memoryview, aside: Aside) -> Iterator[pa.RecordBatch]:
+    def _batches(self, name: str, data: memoryview, aside: Aside, begin: int = 0) -> Iterator[pa.RecordBatch]:
         try:
             found = self.source.parse(unpacked(data), name)
         except RejectedError as error:
             aside.file(name, data, str(error))
             return
-        aside.records(name, found.rejects)
+        aside.records(f"{name}.from-byte-{begin}" if begin else name, found.rejects)
         yield found.batch
 
 
@@ -144,10 +174,12 @@ def read_records(
     path: str,
     quarantine: str | None,
     storage: Mapping[str, Any] | None,
+    wanted: Wanted | None = None,
 ) -> DataFrame:
     """A batch frame. Raises InputError at once where there are no files, or the quarantine is among them."""
     url = url_for_spark(spark, path, storage)
-    options = options_of(spark, path, quarantine, storage)
+    asked = None if wanted is None else msgspec.json.encode(wanted).decode()
+    options = options_of(spark, path, quarantine, storage, wanted=asked)
     files = RecordFiles.of(source, options)
     if url is not None:
         files.quarantined(url)

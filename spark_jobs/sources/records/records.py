@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa  # type: ignore[import-untyped]
 
 GZIP_MAGIC = b"\x1f\x8b"
+BOM = b"\xef\xbb\xbf"
 
 
 class RejectedError(ValueError):
@@ -55,7 +56,7 @@ def records(data: bytes) -> Iterator[Record]:
 
     Raises RejectedError for a list that is no JSON.
     """
-    text = data.removeprefix(b"\xef\xbb\xbf")
+    text = data.removeprefix(BOM)
     listed = _listed(text)
     if listed is not None:
         yield from enumerate(listed, start=1)

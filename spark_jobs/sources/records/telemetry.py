@@ -5,12 +5,14 @@ folders of JSON lines, and "azure_table" over Table Storage.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.errors import InputError
 from spark_jobs.schemas import DECISIONS, TELEMETRY
+from spark_jobs.sources.files.path_times import Wanted
 from spark_jobs.sources.records import tables
 from spark_jobs.sources.records.record_files import RecordSource, read_records, stream_lines
 from spark_jobs.sources.records.telemetry_rows import decision_row, telemetry_row
@@ -37,12 +39,17 @@ class ScalingLogSource(RecordSource):
 
 
 def read_consumer_telemetry(
-    spark: SparkSession, path: str, *, quarantine: str | None = None, storage: Mapping[str, Any] | None = None
+    spark: SparkSession,
+    path: str,
+    *,
+    quarantine: str | None = None,
+    storage: Mapping[str, Any] | None = None,
+    wanted: Wanted | None = None,
 ) -> DataFrame:
-    """TELEMETRY of all files below `path`. Raises InputError where there are none; records that cannot be read end the
-    first action, or go to `quarantine`.
+    """TELEMETRY of all files below `path` that are `wanted`. Raises InputError where there are none; records that cannot be
+    read end the first action, or go to `quarantine`.
     """
-    return read_records(spark, ConsumerTelemetrySource, path, quarantine, storage)
+    return read_records(spark, ConsumerTelemetrySource, path, quarantine, storage, wanted)
 
 
 def stream_consumer_telemetry(
@@ -59,14 +66,17 @@ def read_decisions(
     quarantine: str | None = None,
     storage: Mapping[str, Any] | None = None,
     settings: Mapping[str, str] | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
 ) -> DataFrame:
     """DECISIONS from a folder of the log's entries as JSON, or from Table Storage: "table://<connection>" with the name
     of the connection's setting, optionally followed by "/<table>". `settings` are the environment by default.
 
-    An entry that was written twice, with the same key, comes twice from files and once from a table. Raises InputError.
+    `since` and `until` spare a table the reading of other times; of files all entries come. An entry that was written twice,
+    with the same key, comes twice from files and once from a table. Raises InputError.
     """
     if path.startswith(tables.SCHEME):
-        return tables.read_table(spark, path, settings)
+        return tables.read_table(spark, path, settings, since, until)
     return read_records(spark, ScalingLogSource, path, quarantine, storage)
 
 
