@@ -97,7 +97,9 @@ def extract(
         if begin is None:
             _check_hub(hub_events, config.hub)
     with watch(spark, "reading the dead letters"):
-        letters = read_dead_letters(spark, needed).select(*LETTERS.fieldNames())
+        # Letters of other partitions are of no event that is looked at.
+        partitions = sorted(row["partition"] for row in collected(events.select("partition").distinct()))
+        letters = read_dead_letters(spark, needed, partitions).select(*LETTERS.fieldNames())
         letters = _kept(results, letters, "extract-dead-letters")
     with watch(spark, "reading the documents"):
         if begin is not None:

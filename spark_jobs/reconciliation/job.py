@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +20,7 @@ from foundation.azure.connections import connection_string
 from spark_jobs import cli
 from spark_jobs.errors import GATE_CLOSED, InputError
 from spark_jobs.option_values import check_span, moment, seconds
+from spark_jobs.platform.gates import Limits, check, exceeded, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
@@ -28,13 +29,16 @@ from spark_jobs.platform.source_options import CONNECTION_STRING, consumer_on_co
 from spark_jobs.reconciliation import page
 from spark_jobs.reconciliation.extract import Sides, extract
 from spark_jobs.reconciliation.schemas import SETTLED_RUNS, UNSETTLED, Status
-from spark_jobs.reconciliation.transforms import Due, by_hour, duplicates, gaps, judged
+from spark_jobs.reconciliation.transforms import Due, by_hour, duplicates, gaps, in_columns, judged
 from spark_jobs.reports.report_files import write_report
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.event_hubs.source import read_event_hub
+from spark_jobs.sources.files.path_times import Wanted
+from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
 
 JOB = "reconciliation"
+GATES = ("pending", "copies", "quarantined")
 _ORDER = ("partition", "sequence_number")
 
 
@@ -53,6 +57,8 @@ class Settings(Struct, frozen=True):
     """Of the hub, to read it with; not the consumer's own."""
     since: datetime | None = None
     until: datetime | None = None
+    capture_lag: timedelta = timedelta(hours=1)
+    """With a bound of time: how much later than its events a capture file may be named."""
     grace: timedelta | None = None
     checkpoints: bool = True
     on_gap: OnGap = OnGap.FAIL
@@ -61,6 +67,8 @@ class Settings(Struct, frozen=True):
     output: str = cli.default_output(JOB)
     fmt: str = "parquet"
     quarantine: str | None = None
+    allow: Limits = {}
+    """Of GATES: what may be unread or pending; shares are of the events. Findings close the gate in any case."""
     now: datetime | None = None
     """What the grace counts from; None is the time at the start."""
 
@@ -72,7 +80,9 @@ class Settings(Struct, frozen=True):
 
 
 def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
-    """Reads all sides, judges and reports; returns what was found, and the report's path. Raises JobError."""
+    """Reads all sides, judges and reports; returns what was found, and the report's path. Raises JobError; GateClosedError,
+    when all is written, where only what is allowed is exceeded.
+    """
     now = settings.now or datetime.now(UTC)
     config = consumer_on_cosmos(settings.consumer, "a reconciliation reads")
     events = between(_events(spark, settings, config), "enqueued_at", settings.since, settings.until)
@@ -83,13 +93,43 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
         tables = _compare(spark, sides, settings, now, results)
     with watch(spark, f"writing {settings.output}"):
         found = _findings(tables, sides, settings, config.hub)
+        closed = _account(spark, results, found, settings)
         results.publish()
-        return found, write_report(spark, page.build(found), settings.output)
+        path = write_report(spark, page.build(found), settings.output)
+    if not found.closed:  # which says more
+        check(closed, path)
+    return found, path
+
+
+def _account(
+    spark: SparkSession, results: Results, found: page.Findings, settings: Settings
+) -> Sequence[str]:
+    """What the run says of itself; returns why its gate is closed, but for the findings."""
+    ends = (
+        results.table("events")
+        .groupBy("partition")
+        .agg(F.min("sequence_number").alias("first"), F.max("sequence_number").alias("last"))
+    )
+    positions = {f"partition {row.partition}": f"{row['first']} to {row['last']}" for row in collected(ends)}
+    counts: dict[str, float | None] = {status.value: found.counts.get(status, 0) for status in Status}
+    counts |= {"events": found.events_total, "copies": found.copies, "duplicates": found.duplicates_total}
+    counts |= {"missing": found.missing, "quarantined": set_aside(spark, settings.quarantine)}
+    closed = exceeded(settings.allow, counts, found.events_total)
+    asked = {"from": settings.since, "to": settings.until, "grace": settings.grace, "on-gap": settings.on_gap}
+    results.tell(
+        inputs={"events": settings.capture or f"hub {found.hub}", **positions},
+        counts=counts,
+        settings=asked,
+        closed=[*(["events not settled, settled twice or missing"] if found.closed else []), *closed],
+    )
+    return closed
 
 
 def _events(spark: SparkSession, settings: Settings, config: ConsumerConfig) -> DataFrame:
     if settings.capture is not None:
-        return read_capture(spark, settings.capture, quarantine=settings.quarantine)
+        lag = settings.capture_lag.total_seconds()
+        wanted = Wanted(settings.since, settings.until, config.hub, lag=lag)
+        return read_capture(spark, settings.capture, quarantine=settings.quarantine, wanted=wanted)
     if settings.consumer_group.lower() == config.consumer_group.lower():
         raise InputError(
             f"--consumer-group is '{settings.consumer_group}', the consumer's own: its readers would shut this one out; "
@@ -125,7 +165,9 @@ def _compare(
 
 
 def _findings(tables: Mapping[str, DataFrame], sides: Sides, settings: Settings, hub: str) -> page.Findings:
-    hours = _dicts(tables["hours"])
+    [ends] = collected(tables["hours"].agg(F.min("hour").alias("first"), F.max("hour").alias("last")))
+    span = None if ends["first"] is None else (ends["first"], ends["last"])
+    hours = [] if span is None else _dicts(in_columns(tables["hours"], span[0], page.column_of(*span)))
     counts = {status: total for status in Status if (total := sum(row[status.value] for row in hours))}
     unsettled = sum(counts.get(status, 0) for status in UNSETTLED)
     twice = sum(row["duplicates"] for row in hours)
@@ -151,6 +193,7 @@ def _findings(tables: Mapping[str, DataFrame], sides: Sides, settings: Settings,
         missing=totals["missing"],
         marks=sides.marks,
         closed=bool(unsettled or twice or failing),
+        span=span,
     )
 
 
@@ -173,6 +216,7 @@ def command(
     root: cli.Root = Path(),
     since: cli.Since = None,
     until: cli.Until = None,
+    capture_lag: cli.CaptureLag = cli.CAPTURE_LAG,
     grace: Annotated[
         str | None,
         Option(show_default="by checkpoint only", help="Events younger than this are not due: 15m."),
@@ -185,6 +229,7 @@ def command(
         ),
     ] = True,
     on_gap: Annotated[OnGap, Option(help="Whether missing sequence numbers close the gate.")] = OnGap.FAIL,
+    allow: cli.Allow = None,
     ru: Annotated[float | None, Option(help="Request units per second that reading may use.")] = None,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
@@ -204,6 +249,7 @@ def command(
             consumer_group=consumer_group,
             since=moment("--from", since),
             until=moment("--to", until),
+            capture_lag=timedelta(seconds=seconds("--capture-lag", capture_lag)),
             grace=timedelta(seconds=seconds("--grace", grace)) if grace else None,
             checkpoints=checkpoints,
             on_gap=on_gap,
@@ -211,6 +257,7 @@ def command(
             output=output or cli.default_output(JOB),
             fmt=format_,
             quarantine=quarantine,
+            allow=read_limits(allow or (), GATES),
         ),
         spark_session(JOB, cores=cores, memory=memory),
     )

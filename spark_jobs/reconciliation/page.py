@@ -67,6 +67,8 @@ class Findings(Struct, frozen=True):
     missing: int
     marks: Mapping[str, Checkpoint] | None
     closed: bool
+    span: tuple[datetime, datetime] | None = None
+    """The first and the last hour; None: of `hours`, whose rows are those of columns of the heat map otherwise."""
 
     @property
     def events_total(self) -> int:
@@ -135,8 +137,12 @@ def _statuses(report: Report, found: Findings) -> None:
 
 def _maps(report: Report, found: Findings) -> None:
     report.heading("By partition and hour")
-    events = _grid(found.hours, lambda row: row["events"])
-    wrong = _grid(found.hours, lambda row: sum(row[status.value] for status in UNSETTLED) + row["duplicates"])
+
+    def unsettled(row: Mapping[str, Any]) -> int:
+        return sum(int(row[status.value]) for status in UNSETTLED) + int(row["duplicates"])
+
+    events = _grid(found.hours, lambda row: row["events"], found.span)
+    wrong = _grid(found.hours, unsettled, found.span)
     report.figure(
         _heat(events, "viridis", Normalize(0)),
         caption="Events by the hour they were enqueued in.",
@@ -158,11 +164,24 @@ class _Grid(Struct, frozen=True):
     cells: NDArray[np.float64]
 
 
-def _grid(rows: Sequence[Mapping[str, Any]], value: Any) -> _Grid:
+def column_of(first: datetime, last: datetime) -> timedelta:
+    """How wide a column of the heat map is, from the first hour to the last."""
+    return ((last - first) // _HOUR // _COLUMNS + 1) * _HOUR
+
+
+def _hours(
+    rows: Sequence[Mapping[str, Any]], span: tuple[datetime, datetime] | None
+) -> tuple[datetime, datetime]:
+    return span or (min(row["hour"] for row in rows), max(row["hour"] for row in rows))
+
+
+def _grid(
+    rows: Sequence[Mapping[str, Any]], value: Any, span: tuple[datetime, datetime] | None = None
+) -> _Grid:
     partitions = sorted({row["partition"] for row in rows}, key=_natural)
-    first, last = min(row["hour"] for row in rows), max(row["hour"] for row in rows)
-    hours = (last - first) // _HOUR // _COLUMNS + 1
-    width = hours * _HOUR
+    first, last = _hours(rows, span)
+    width = column_of(first, last)
+    hours = width // _HOUR
     columns = (last - first) // width + 1
     cells = np.zeros((len(partitions), columns))
     for row in rows:
@@ -286,8 +305,8 @@ def _partitions(report: Report, found: Findings) -> None:
 def _span(found: Findings) -> str:
     if not found.hours:
         return "no events"
-    first, last = min(row["hour"] for row in found.hours), max(row["hour"] for row in found.hours) + _HOUR
-    return f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
+    first, last = _hours(found.hours, found.span)
+    return f"{first:%Y-%m-%d %H:%M} to {last + _HOUR:%Y-%m-%d %H:%M} UTC"
 
 
 def _words(status: str) -> str:

@@ -14,6 +14,13 @@ from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from spark_jobs.reconciliation.schemas import BY_HOUR, DUPLICATES, GAPS, JUDGED, Gap, Identity, Status
 
 EVENT = ("partition", "sequence_number")
+_ORDER = ("enqueued_at", "partition", "sequence_number")  # in which events of one id are written
+
+BUCKET_BITS = 18
+"""Of the count of sequence numbers that one task looks at together: a partition may have any number of them."""
+
+_WIDE = 1 << 10
+"""Buckets from which on a gap is told to all tasks instead of to those of its buckets: there cannot be many of these."""
 
 CLOCK_SKEW = timedelta(seconds=5)
 """Between the clocks of Event Hubs and Cosmos DB; a document's time has whole seconds besides."""
@@ -73,18 +80,46 @@ def by_hour(events: DataFrame) -> DataFrame:
     return counted.select(*BY_HOUR.fieldNames())
 
 
+def in_columns(hours: DataFrame, first: datetime, width: timedelta) -> DataFrame:
+    """BY_HOUR with `width` for an hour, from `first` on: as many rows as a page can show, however long the time."""
+    seconds = F.unix_seconds("hour") - F.lit(round(first.timestamp()))
+    step = F.lit(round(width.total_seconds()))
+    begin = F.timestamp_seconds(F.unix_seconds("hour") - F.pmod(seconds, step))
+    summed = hours.groupBy("partition", begin.alias("hour")).agg(
+        *(F.sum(name).alias(name) for name in BY_HOUR.fieldNames()[2:])
+    )
+    return summed.select(*BY_HOUR.fieldNames())
+
+
 def gaps(events: DataFrame, documents: DataFrame, letters: DataFrame, runs: DataFrame) -> DataFrame:
     """GAPS in the sequence numbers of `distinct_events`; `runs` are null-free SETTLED_RUNS, empty without checkpoints."""
     missing = _gaps_inside(events).unionByName(_gaps_before(events, runs), allowMissingColumns=True)
     known = documents.where("sequence_number IS NOT NULL").select(*EVENT)
-    numbers = known.unionByName(letters.select(*EVENT)).distinct()
+    numbers = (
+        known.unionByName(letters.select(*EVENT)).distinct().withColumn("bucket", _bucket("sequence_number"))
+    )
+    ends = missing.select(
+        "partition", "first", "last", _bucket("first").alias("begin"), _bucket("last").alias("end")
+    )
+    is_wide = F.col("end") - F.col("begin") >= F.lit(_WIDE)
+    narrow = ends.where(~is_wide).withColumn("bucket", F.explode(F.sequence("begin", "end")))
     inside = (
         (F.col("gap.partition") == F.col("known.partition"))
         & (F.col("known.sequence_number") >= F.col("gap.first"))
         & (F.col("known.sequence_number") <= F.col("gap.last"))
     )
-    found = numbers.alias("known").join(F.broadcast(missing).alias("gap"), on=inside, how="inner")
-    counted = found.groupBy("gap.partition", "gap.first").agg(F.count(F.lit(1)).alias("settled"))
+    here = inside & (F.col("gap.bucket") == F.col("known.bucket"))
+    found = (
+        numbers.alias("known")
+        .join(narrow.alias("gap"), on=here, how="inner")
+        .select("gap.partition", "gap.first")
+        .unionByName(
+            numbers.alias("known")
+            .join(F.broadcast(ends.where(is_wide)).alias("gap"), on=inside, how="inner")
+            .select("gap.partition", "gap.first")
+        )
+    )
+    counted = found.groupBy("partition", "first").agg(F.count(F.lit(1)).alias("settled"))
     joined = missing.join(counted, on=["partition", "first"], how="left").na.fill(0, ["settled"])
     return joined.withColumn("open", F.col("settled") < F.col("missing")).select(*GAPS.fieldNames())
 
@@ -107,7 +142,10 @@ def _with_documents(events: DataFrame, documents: DataFrame, identity: Identity)
     )
     kept = events.join(keepers, on=["document_id", "partition_key"], how="left")
     if identity is Identity.BODY:
-        return kept.withColumn("documents", F.lit(0).cast("long"))
+        lasts = events.where("document_id IS NOT NULL").groupBy("document_id", "partition_key")
+        last = lasts.agg(F.max(F.struct(*_ORDER)).alias("last_of_id"))
+        told = kept.join(last, on=["document_id", "partition_key"], how="left")
+        return told.withColumn("documents", F.lit(0).cast("long"))
     return _with_holders(kept, told)
 
 
@@ -168,8 +206,7 @@ def _kept(identity: Identity) -> Column:
     if identity is not Identity.BODY:
         return F.coalesce(own, F.lit(False))  # noqa: FBT003 - a literal
     # Of all events with this id the last: the document must be its.
-    order = [F.col(name).desc() for name in ("enqueued_at", "partition", "sequence_number")]
-    last = F.row_number().over(Window.partitionBy("document_id", "partition_key").orderBy(*order)) == 1
+    last = F.struct(*_ORDER) == F.col("last_of_id")
     return F.col("keeper_at").isNotNull() & _written_since() & last & (F.col("letters") == 0)
 
 
@@ -184,17 +221,39 @@ def _written_since() -> Column:
     return F.col("keeper_at") + F.lit(skew) >= F.unix_seconds("enqueued_at")
 
 
+def _bucket(number: str) -> Column:
+    return F.shiftright(number, BUCKET_BITS)
+
+
 def _gaps_inside(events: DataFrame) -> DataFrame:
-    order = Window.partitionBy("partition").orderBy("sequence_number")
-    stepped = events.select(
-        "partition",
-        (F.lag("sequence_number").over(order) + 1).alias("first"),
-        (F.col("sequence_number") - 1).alias("last"),
-        F.lag("file").over(order).alias("after_file"),
-        F.col("file").alias("before_file"),
-        F.lag("enqueued_at").over(order).alias("enqueued_after"),
-        F.col("enqueued_at").alias("enqueued_before"),
-    ).where("first <= last")
+    """Bucket by bucket; at the edges of buckets, of which there are few, over the whole partition."""
+    told = events.select(
+        "partition", "sequence_number", "file", "enqueued_at", _bucket("sequence_number").alias("bucket")
+    )
+    event = F.struct("sequence_number", "file", "enqueued_at")
+    ends = told.groupBy("partition", "bucket").agg(
+        F.min_by(event, "sequence_number").alias("first_of"),
+        F.max_by(event, "sequence_number").alias("last_of"),
+    )
+    order = Window.partitionBy("partition").orderBy("bucket")
+    edges = ends.select(
+        "partition", F.lag("last_of").over(order).alias("before"), F.col("first_of").alias("after")
+    )
+    within = Window.partitionBy("partition", "bucket").orderBy("sequence_number")
+    steps = told.select("partition", F.lag(event).over(within).alias("before"), event.alias("after"))
+    stepped = (
+        steps.unionByName(edges)
+        .select(
+            "partition",
+            (F.col("before.sequence_number") + 1).alias("first"),
+            (F.col("after.sequence_number") - 1).alias("last"),
+            F.col("before.file").alias("after_file"),
+            F.col("after.file").alias("before_file"),
+            F.col("before.enqueued_at").alias("enqueued_after"),
+            F.col("after.enqueued_at").alias("enqueued_before"),
+        )
+        .where("first <= last")
+    )
     edge = F.when(F.col("after_file").eqNullSafe(F.col("before_file")), Gap.WITHIN_FILE.value)
     return stepped.withColumns(
         {"missing": F.col("last") - F.col("first") + 1, "kind": edge.otherwise(Gap.BETWEEN_FILES.value)}

@@ -9,6 +9,7 @@ import pytest
 
 from consumer.config import ConsumerConfig
 from consumer.model import Checkpoint
+from spark_jobs.reconciliation import transforms
 from spark_jobs.reconciliation.extract import settled_runs
 from spark_jobs.reconciliation.keys import document_keys
 from spark_jobs.reconciliation.schemas import (
@@ -22,7 +23,15 @@ from spark_jobs.reconciliation.schemas import (
     Identity,
     Status,
 )
-from spark_jobs.reconciliation.transforms import Due, by_hour, distinct_events, duplicates, gaps, judged
+from spark_jobs.reconciliation.transforms import (
+    Due,
+    by_hour,
+    distinct_events,
+    duplicates,
+    gaps,
+    in_columns,
+    judged,
+)
 from spark_jobs.sources.cosmos import DOCUMENTS
 
 T0 = datetime(2026, 11, 20, 10, tzinfo=UTC)
@@ -187,8 +196,15 @@ CASES = [
 ]
 
 
+@pytest.fixture(params=[0, 18], ids=["small buckets", "buckets"])
+def bits(request, monkeypatch):
+    """So small that every gap spans some of them, and a wide one all of them."""
+    monkeypatch.setattr(transforms, "BUCKET_BITS", request.param)
+    monkeypatch.setattr(transforms, "_WIDE", 4)
+
+
 @pytest.mark.parametrize(("seed", "identity", "options"), CASES)
-def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options):
+def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options, bits):
     world = World(seed * 1000, identity, **options)
     events, documents, letters, runs = world.frames(spark)
     found = judged(events, documents, letters, runs, identity, world.due).persist()
@@ -226,6 +242,41 @@ def test_random_worlds_are_judged_as_by_hand(spark, seed, identity, options):
         for row in by_hour(found).collect()
     } == hours
     found.unpersist()
+
+
+def test_of_a_partition_no_task_sorts_more_than_a_bucket_and_no_gap_is_told_to_all(
+    spark, monkeypatch, capsys
+):
+    """A partition may have any number of events and of gaps: neither fits a task's, nor every executor's, memory."""
+    monkeypatch.setattr(transforms, "BUCKET_BITS", 4)
+    rows = [("0", 2 * number, T0, "f", None, None, None) for number in range(500)]
+    events = distinct_events(spark.createDataFrame(rows, EVENT_KEYS))
+    letters = spark.createDataFrame([("0", 7, "json", T0)], LETTERS)
+    nothing = spark.createDataFrame([], DOCUMENT_KEYS), spark.createDataFrame([], SETTLED_RUNS)
+    holes = gaps(events, nothing[0], letters, nothing[1]).persist()
+    holes.explain()
+    plan = capsys.readouterr().out
+
+    found = {(row["first"], row["last"], row["settled"]) for row in holes.collect()}
+    assert found == {(number, number, int(number == 7)) for number in range(1, 999, 2)}
+    windows = [line for line in plan.splitlines() if "Window [" in line]
+    assert [("bucket" in line.partition("], [")[2]) for line in windows] == [True] * len(windows)
+    holes.unpersist()
+
+
+def test_hours_are_summed_to_the_columns_of_the_page(spark):
+    counts = {status.value: 1 for status in Status}
+    rows = [("0", T0 + timedelta(hours=hour), 7, *counts.values(), 2) for hour in range(10)]
+    columns = (
+        in_columns(spark.createDataFrame(rows, BY_HOUR), T0, timedelta(hours=4)).orderBy("hour").collect()
+    )
+
+    assert [(row["events"], row["lost"], row["duplicates"]) for row in columns] == [
+        (28, 4, 8),
+        (28, 4, 8),
+        (14, 2, 4),
+    ]
+    assert columns[1]["hour"].replace(tzinfo=UTC) == T0 + timedelta(hours=4)
 
 
 def test_the_random_worlds_hold_every_status():
