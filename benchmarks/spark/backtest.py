@@ -139,7 +139,7 @@ def spark(folder: Path, cores: int) -> Callable[[], object]:
     from spark_jobs.backtest.analysis import plan_job
     from spark_jobs.backtest.job import Settings, extract, score
     from spark_jobs.backtest.local import read_settings
-    from spark_jobs.backtest.transforms import histories
+    from spark_jobs.backtest.transforms import histories, targets_of
     from spark_jobs.sources.registration import spark_session
 
     session = spark_session("backtest", cores=cores, memory="1g")
@@ -149,8 +149,9 @@ def spark(folder: Path, cores: int) -> Callable[[], object]:
 
     def run() -> None:
         recorded = histories(extract(session, settings)).persist()
-        names = [row.target for row in recorded.select("target").collect()]
-        score(session, plan_job(plan, targets, names), recorded, names)
+        names = targets_of(recorded)
+        scored = score(session, plan_job(plan, targets, names), recorded, names)
+        scored.write.format("noop").mode("overwrite").save()
 
     return run
 

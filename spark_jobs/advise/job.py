@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -20,15 +21,16 @@ from spark_jobs.advise.schemas import ADVICE, TAKEN
 from spark_jobs.advise.tasks import Done, Task, done_of, encoded, outcomes
 from spark_jobs.backtest.analysis import refused
 from spark_jobs.backtest.candidates.grid import Targets
-from spark_jobs.backtest.job import BATCH_SETTING, HISTORIES_PER_BATCH, extract, workers_of
+from spark_jobs.backtest.job import extract, small_batches, workers_of
 from spark_jobs.backtest.schemas import PLANS
-from spark_jobs.backtest.transforms import histories, replayed
+from spark_jobs.backtest.transforms import histories, replayed, targets_of
+from spark_jobs.option_values import moment
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import cached, collected
-from spark_jobs.platform.session import try_setting
 from spark_jobs.reports.report_files import write_report
+from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
 
 NAME = "advise"
@@ -48,6 +50,8 @@ class Settings:
     output: str = cli.default_output(NAME)
     fmt: str = "parquet"
     quarantine: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
     app_settings: Mapping[str, str] | None = field(default=None, repr=False)
     """What the configuration and the scaling log's table refer to; None: the environment."""
 
@@ -57,13 +61,8 @@ def run(spark: SparkSession, settings: Settings) -> str:
     check_format(settings.fmt)
     targets = local.read_targets(settings.config, settings.app_settings or os.environ)
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
-    before = str(spark.conf.get(BATCH_SETTING))
     with cached(histories(extract(spark, settings))) as recorded:
-        try_setting(spark, BATCH_SETTING, HISTORIES_PER_BATCH)
-        try:
-            answers = advised(spark, recorded, settings.options, targets)
-        finally:
-            try_setting(spark, BATCH_SETTING, before)  # the session may be a notebook's
+        answers = advised(spark, recorded, settings.options, targets)
     return load(spark, results, settings, answers)
 
 
@@ -72,7 +71,7 @@ def advised(
 ) -> list[Answer]:
     """The answers of all recorded targets, by name. Raises InputError with the problems of all of them."""
     with watch(spark, "reading the history"):
-        names = sorted(row.target for row in collected(recorded.select("target")))
+        names = targets_of(recorded)
     few = len(names) <= page.DRAWN
     found = _answers(spark, recorded, names, options, targets, drawn=few)
     if few:
@@ -96,9 +95,11 @@ def _answers(
 ) -> list[Answer]:
     """The answers of some targets, in their order; with lines over time where these are to be `drawn`."""
     done = _done(spark, recorded, names, options, targets, drawn=drawn)
+    by_target: dict[str, list[Done]] = {name: [] for name in names}
+    for each in done:
+        by_target[each.question.target.name].append(each)
     answers = []
-    for name in names:
-        own = [each for each in done if each.question.target.name == name]
+    for name, own in by_target.items():
         rows = {number: row for each in own for number, row in each.rows.items()}
         ordered = [rows[number] for number in sorted(rows)]
         answers.append(answer(own[0].question, options, ordered, local.table_of(name, targets)))
@@ -115,13 +116,13 @@ def _done(
     drawn: bool,
 ) -> list[Done]:
     blocks = min(max(-(-4 * workers_of(spark) // max(len(names), 1)), 1), BLOCKS)
-    plans = []
+    plans: list[tuple[str, int, bytes]] = []
     for name in names:
         spec = local.spec_of(name, targets)
         metric = local.metric_for(spec, options)
         tasks = (Task(options, spec, metric, block, blocks, drawn) for block in range(blocks))
-        plans += [(name, task.block, encoded(task)) for task in tasks]
-    with watch(spark, f"replaying {len(names)} targets"):
+        plans += [(name, len(plans) + task.block, encoded(task)) for task in tasks]
+    with watch(spark, f"replaying {len(names)} targets"), small_batches(spark):
         frame = spark.createDataFrame(plans, PLANS)
         partitions = max(min(len(plans), 4 * workers_of(spark)), 1)
         found = collected(replayed(recorded, frame, partitions=partitions, work=outcomes))
@@ -136,6 +137,11 @@ def load(spark: SparkSession, results: Results, settings: Settings, answers: Seq
     results.write("advice", spark.createDataFrame(rows, ADVICE))
     taken = [(a.question.target.name, a.choice.taken, a.choice.why, a.toml) for a in answers]
     results.write("taken", spark.createDataFrame(taken, TAKEN))
+    results.tell(
+        inputs={"arrivals": settings.arrivals, "log": settings.log},
+        counts={"targets": len(answers), "quarantined": set_aside(spark, settings.quarantine)},
+        settings={"from": settings.since, "to": settings.until, "config": settings.config},
+    )
     results.publish()
     return write_report(spark, page.report_of(answers), settings.output)
 
@@ -147,6 +153,8 @@ def command(
     log: Annotated[
         str | None, Option(help="Scaling log: folder of JSON lines, or table://<connection>.")
     ] = None,
+    since: cli.Since = None,
+    until: cli.Until = None,
     service_rate: local.ServiceRate = None,
     concurrency: local.Concurrency = None,
     start_up: local.StartUp = None,
@@ -183,7 +191,10 @@ def command(
         currency=currency,
     )
     folder, fmt = output or cli.default_output(NAME), check_format(format_)
-    settings = Settings(config, options, arrivals, log, folder, fmt, quarantine, cli.app_settings(root))
+    bounds = moment("--from", since), moment("--to", until)
+    settings = Settings(
+        config, options, arrivals, log, folder, fmt, quarantine, *bounds, cli.app_settings(root)
+    )
     spark = spark_session(NAME, cores=cores, memory=memory)
     typer.echo(run(spark, settings))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from scaling.advice.waits import NO_SERIES
 from scaling.config.policy import PolicySpec
 from spark_jobs.advise.question import Options, Question, prepare
 from spark_jobs.backtest.replay.history import HistoryError
-from spark_jobs.backtest.tasks import OUTCOMES, readings_of
+from spark_jobs.backtest.tasks import OUTCOMES, Days, readings_of, works
 
 
 class Task(Struct, frozen=True):
@@ -45,15 +45,13 @@ done_of: Callable[[bytes], Done] = msgspec.msgpack.Decoder(Done).decode
 
 def outcomes(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For mapInArrow: TASKS in, OUTCOMES out. What is wrong with a history becomes a problem, not a failed task."""
-    for batch in batches:
-        for task in batch.to_pylist():
-            yield pa.RecordBatch.from_pylist([_outcome(task)], schema=OUTCOMES)
+    for target, work, days in works(batches):
+        yield pa.RecordBatch.from_pylist([_outcome(target, _task.decode(work), days)], schema=OUTCOMES)
 
 
-def _outcome(row: Mapping[str, Any]) -> dict[str, Any]:
-    target, task = row["target"], _task.decode(row["work"])
+def _outcome(target: str, task: Task, days: Days) -> dict[str, Any]:
     try:
-        question = prepare(target, readings_of(row["readings"], task.metric), task.options, task.spec)
+        question = prepare(target, readings_of(days, task.metric), task.options, task.spec)
     except HistoryError as error:
         return {"target": target, "result": None, "problem": str(error)}
     load = question.recorded.load(target)

@@ -14,8 +14,11 @@ from spark_jobs.backtest.candidates.grid import BASELINE, Candidate, Plan, Targe
 from spark_jobs.backtest.candidates.recommend import Choice, Judged, choose_for_all, judge, judge_all
 from spark_jobs.backtest.candidates.variation import GridError, changes_text
 from spark_jobs.backtest.replay.history import HistoryError
-from spark_jobs.backtest.work import Comparing, Comparison, Scoring, Settings
+from spark_jobs.backtest.work import Comparing, Comparison, Scoring, Settings, decisions
 from spark_jobs.errors import InputError
+
+EVERYWHERE = "all targets"
+"""What one candidate for all of them is told as the choice of."""
 
 SEED = 20_170_705
 """Of the bootstrap's random numbers: the same scores give the same verdicts."""
@@ -48,14 +51,20 @@ class Job(Struct, frozen=True):
         """Seconds between two collections under the running policy."""
         return self.policy(target, BASELINE).metrics[self.metric(target)].window.interval
 
-    def scorings(self, targets: Collection[str], workers: int) -> Iterator[tuple[str, Scoring]]:
-        """All candidates by target and in their order, cut so that there are about four tasks for each worker."""
+    def spans(self, targets: Collection[str], workers: int) -> Iterator[tuple[str, int, int]]:
+        """All candidates by target and in their order, from one place to before another, cut so that there are about four
+        tasks for each worker.
+        """
         for target in sorted(targets):
-            policies = self.policies(target)
-            blocks = min(max(-(-4 * workers // len(targets)), 1), len(policies))
-            edges = [round(index * len(policies) / blocks) for index in range(blocks + 1)]
-            for first, last in pairwise(edges):
-                yield target, Scoring(policies[first:last])
+            count = len(self.candidates[self.base_of(target)])
+            blocks = min(max(-(-4 * workers // len(targets)), 1), count)
+            edges = [round(index * count / blocks) for index in range(blocks + 1)]
+            yield from ((target, *span) for span in pairwise(edges))
+
+    def scorings(self, targets: Collection[str], workers: int) -> Iterator[tuple[str, Scoring]]:
+        """The candidates of `spans`."""
+        for target, first, last in self.spans(targets, workers):
+            yield target, Scoring(self.policies(target)[first:last])
 
     def comparings(self, choices: Mapping[str, Choice]) -> Iterator[tuple[str, Comparing]]:
         drawn = set(plotted(choices))
@@ -121,30 +130,43 @@ def plotted(choices: Mapping[str, Choice], count: int = PLOTTED_TARGETS) -> list
     return [c.target for c in sorted(different, key=lambda c: (-c.training[BASELINE].cost, c.target))[:count]]
 
 
-def analyse(job: Job, choices: dict[str, Choice], comparisons: Sequence[Comparison]) -> Analysis:
-    """Judges every recommendation on its held-out part."""
+def for_all(job: Job, choices: Mapping[str, Choice]) -> Choice | None:
+    """The one candidate for all targets; None where there is one target, or they have other candidates."""
+    same_names = len({tuple(sorted(c.training)) for c in choices.values()}) == 1
+    if len(choices) < 2 or not same_names:
+        return None
+    return choose_for_all(choices, name=EVERYWHERE, late_budget=job.settings.rules.late_budget)
+
+
+def analyse(
+    job: Job,
+    choices: dict[str, Choice],
+    comparisons: Sequence[Comparison],
+    everywhere: Choice | None,
+    evaluations: int,
+) -> Analysis:
+    """Judges every recommendation on its held-out part. Each choice has the scores of what it recommends, of what runs, and of
+    what `everywhere` recommends.
+    """
     judged: dict[str, Judged] = {}
     for comparison in sorted(comparisons, key=lambda c: c.target):
         recommended = choices[comparison.target].recommended
         rng = np.random.default_rng(SEED)
         judged[comparison.target] = judge(recommended, comparison.recommended, comparison.baseline, rng)
-    everywhere = judged_everywhere = None
-    same_names = len({tuple(sorted(c.training)) for c in choices.values()}) == 1
-    if len(choices) > 1 and same_names:
-        everywhere = choose_for_all(choices, name="all targets", late_budget=job.settings.rules.late_budget)
+    judged_everywhere = None
+    if everywhere is not None:
         judged_everywhere = judge_all(
             everywhere.recommended, list(choices.values()), np.random.default_rng(SEED)
         )
     by_target = {c.target: c for c in comparisons}
-    evaluated = sum(evaluations(job, comparison) for comparison in comparisons)
-    return Analysis(job, choices, judged, by_target, everywhere, judged_everywhere, evaluated)
+    return Analysis(job, choices, judged, by_target, everywhere, judged_everywhere, evaluations)
 
 
 def evaluations(job: Job, comparison: Comparison) -> int:
     """Ticks of all candidates of one target: what production would have evaluated."""
-    seconds, metric = comparison.end - comparison.begin, job.metric(comparison.target)
+    metric = job.metric(comparison.target)
     return sum(
-        int(seconds // spec.metrics[metric].window.interval) + 1
+        decisions(comparison.begin, comparison.end, spec, metric)
         for _, spec in job.policies(comparison.target)
     )
 

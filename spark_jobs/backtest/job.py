@@ -3,35 +3,59 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol
 
 import msgspec
 import typer
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from typer import Argument, Option
 
 from spark_jobs import cli
-from spark_jobs.backtest.analysis import Analysis, Job, advice, analyse, plan_job, refused
-from spark_jobs.backtest.candidates.recommend import choose
+from spark_jobs.backtest.analysis import (
+    EVERYWHERE,
+    Analysis,
+    Job,
+    advice,
+    analyse,
+    plan_job,
+    plotted,
+    refused,
+)
+from spark_jobs.backtest.candidates.grid import BASELINE
+from spark_jobs.backtest.candidates.recommend import Choice, choose
 from spark_jobs.backtest.local import read_settings
 from spark_jobs.backtest.page import report_of
-from spark_jobs.backtest.replay.score import Row, flat
+from spark_jobs.backtest.replay.score import Row, row_of
 from spark_jobs.backtest.schemas import PLANS, RECOMMENDATIONS, SCORES
-from spark_jobs.backtest.tasks import Task, comparison_of, encoded, rows_of
-from spark_jobs.backtest.transforms import arrivals_as_readings, histories, log_as_readings, replayed
-from spark_jobs.backtest.work import Work
+from spark_jobs.backtest.tasks import SCORED, Preparing, Span, Task, comparison_of, encoded, scored
+from spark_jobs.backtest.transforms import (
+    arrivals_as_readings,
+    chosen,
+    histories,
+    log_as_readings,
+    replayed,
+    targets_of,
+    totals,
+)
+from spark_jobs.backtest.work import Comparing
 from spark_jobs.errors import InputError
+from spark_jobs.option_values import check_span, moment
+from spark_jobs.platform.failures import input_errors
 from spark_jobs.platform.output import check_format, is_delta, read_parquet_or_delta
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import cached, collected
 from spark_jobs.platform.session import try_setting
 from spark_jobs.reports.report_files import write_report
+from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.records.telemetry import read_decisions
 from spark_jobs.sources.registration import spark_session
 
@@ -39,9 +63,7 @@ NAME = "backtest"
 
 BATCH_SETTING = "spark.sql.execution.arrow.maxRecordsPerBatch"
 HISTORIES_PER_BATCH = "16"
-"""Rows handed to a worker at once: a row holds a whole history, and 10,000 of them, the default, no worker could."""
-
-_Result = TypeVar("_Result")
+"""Rows handed to a worker at once: a row holds a day of a history, and 10,000 of them, the default, no worker could."""
 
 
 class Inputs(Protocol):
@@ -51,6 +73,10 @@ class Inputs(Protocol):
     def arrivals(self) -> str | None: ...
     @property
     def log(self) -> str | None: ...
+    @property
+    def since(self) -> datetime | None: ...
+    @property
+    def until(self) -> datetime | None: ...
     @property
     def quarantine(self) -> str | None: ...
     @property
@@ -68,6 +94,8 @@ class Settings:
     output: str = cli.default_output(NAME)
     fmt: str = "parquet"
     quarantine: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
     app_settings: Mapping[str, str] | None = field(default=None, repr=False)
     """What the configuration and the scaling log's table refer to; None: the environment."""
 
@@ -77,32 +105,37 @@ def run(spark: SparkSession, settings: Settings) -> str:
     check_format(settings.fmt)
     plan, targets = read_settings(settings.grid, settings.config, settings.app_settings or os.environ)
     results = Results.begin(spark, settings.output, job=NAME, fmt=settings.fmt)
-    before = str(spark.conf.get(BATCH_SETTING))
     with cached(histories(extract(spark, settings))) as recorded:
-        try_setting(spark, BATCH_SETTING, HISTORIES_PER_BATCH)
-        try:
-            with watch(spark, "reading the history"):
-                names = [row.target for row in collected(recorded.select("target"))]
-            job = plan_job(plan, targets, names)
-            found, rows = backtest(spark, job, recorded, names)
-        finally:
-            try_setting(spark, BATCH_SETTING, before)  # the session may be a notebook's
-    return load(spark, results, settings, found, rows)
+        with watch(spark, "reading the history"):
+            names = targets_of(recorded)
+        job = plan_job(plan, targets, names)
+        found = backtest(spark, job, recorded, names, results)
+    return load(spark, results, settings, found)
 
 
 def extract(spark: SparkSession, settings: Inputs) -> DataFrame:
-    """READINGS of all inputs. Raises InputError when none is given."""
+    """READINGS of all inputs, of the time asked for. Raises InputError when none is given."""
+    check_span(settings.since, settings.until)
     frames: list[DataFrame] = []
     if settings.arrivals is not None:
         frames.append(arrivals_as_readings(_table(spark, settings.arrivals)))
     if settings.log is not None:
         entries = read_decisions(
-            spark, settings.log, quarantine=settings.quarantine, settings=settings.app_settings
+            spark,
+            settings.log,
+            quarantine=settings.quarantine,
+            settings=settings.app_settings,
+            since=settings.since,
+            until=settings.until,
         )
         frames.append(log_as_readings(entries))
     if not frames:
         raise InputError("no history: give --arrivals, --log or both")
-    return frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    both = frames[0] if len(frames) == 1 else frames[0].unionByName(frames[1])
+    for bound, is_within in ((settings.since, F.col("at").__ge__), (settings.until, F.col("at").__lt__)):
+        # A time that could not be read is NaN, which the replay refuses by its target.
+        both = both if bound is None else both.where(F.isnan("at") | is_within(bound.timestamp()))
+    return both
 
 
 def _table(spark: SparkSession, path: str) -> DataFrame:
@@ -118,30 +151,95 @@ def _table(spark: SparkSession, path: str) -> DataFrame:
 
 
 def backtest(
-    spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str]
-) -> tuple[Analysis, list[Row]]:
-    """The same as `local.backtest`, over histories that are in Spark. Raises InputError."""
-    rows = score(spark, job, recorded, names)
-    choices = choose(rows, late_budget=job.settings.rules.late_budget)
+    spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str], results: Results
+) -> Analysis:
+    """The same as `local.backtest`, over histories that are in Spark; the scores are the table of the `results`. The driver
+    holds a few of them for each target. Raises InputError.
+    """
+    check(spark, job, recorded, names)
+    seen = Observation()
+    with watch(spark, f"replaying {len(names)} targets"), input_errors(), small_batches(spark):
+        told = score(spark, job, recorded, names).observe(seen, F.sum("decisions").alias("decisions"))
+        results.write("scores", told.select(*SCORES.fieldNames()))
+    scores = results.table("scores")
+    with watch(spark, "ranking"):
+        choices, everywhere = ranked(scores, job)
     with watch(spark, "comparing with the running policies"):
-        compared = _results(spark, recorded, job, job.comparings(choices), comparison_of)
+        works = ((name, work) for name, work in job.comparings(choices))
+        compared = [comparison_of(bytes(row.result)) for row in _outcomes(spark, recorded, job, works)]
     comparisons = sorted(compared, key=lambda each: each.target)  # Spark gives them in the order of its tasks
-    return analyse(job, choices, comparisons), rows
+    return analyse(job, choices, comparisons, everywhere, seen.get["decisions"])
 
 
-def score(spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str]) -> list[Row]:
-    """Scores of all candidates, by target and in the order of the candidates. Raises InputError."""
-    with watch(spark, f"replaying {len(names)} targets"):
-        scored = _results(spark, recorded, job, job.scorings(names, workers_of(spark)), rows_of)
+def check(spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str]) -> None:
+    """Raises InputError with the problems of all targets, before anything is replayed."""
+    with watch(spark, "checking the history"):
+        _outcomes(spark, recorded, job, ((name, Preparing()) for name in names))
+
+
+def score(spark: SparkSession, job: Job, recorded: DataFrame, names: Sequence[str]) -> DataFrame:
+    """SCORED of all candidates. A task that meets what cannot be replayed raises InputError."""
+    spans = job.spans(names, workers_of(spark))
+    plans = _plans(spark, job, ((target, Span(first, last)) for target, first, last in spans))
+    policies = {base: encoded([(c.name, c.spec) for c in found]) for base, found in job.candidates.items()}
+    work = partial(scored, policies=policies)
+    return replayed(recorded, plans[0], partitions=plans[1], work=work, gives=SCORED)
+
+
+def ranked(scores: DataFrame, job: Job) -> tuple[dict[str, Choice], Choice | None]:
+    """The choice of each target, and the one for all, as `choose` and `for_all` make them. The choices of targets that are not
+    drawn have the scores of the candidates that are told of them.
+    """
+    budget = job.settings.rules.late_budget
+    best = sorted(collected(chosen(scores, budget)), key=lambda row: row.target)
+    alike = len(best) > 1 and len({row.names for row in best}) == 1
+    everywhere = None
+    if alike:
+        everywhere = choose(_rows(totals(scores), job), late_budget=budget)[""]
+        everywhere = msgspec.structs.replace(everywhere, target=EVERYWHERE)
+    told = {BASELINE, *([everywhere.recommended] if everywhere is not None else ())}
+    recommended = scores.sparkSession.createDataFrame(
+        [(row.target, row.recommended) for row in best], "target string, recommended string"
+    )
+    own = scores.join(F.broadcast(recommended), on="target", how="inner").where(
+        F.col("candidate").isin(sorted(told)) | (F.col("candidate") == F.col("recommended"))
+    )
+    some = choose(_rows(own, job), late_budget=budget)
+    choices = {
+        row.target: msgspec.structs.replace(
+            some[row.target],
+            ranking=(
+                row.recommended,
+                *(name for name in some[row.target].ranking if name != row.recommended),
+            ),
+            candidates=row.candidates,
+        )
+        for row in best
+    }
+    drawn = scores.where(F.col("target").isin(plotted(choices)))
+    return choices | choose(_rows(drawn, job), late_budget=budget), everywhere
+
+
+def _rows(scores: DataFrame, job: Job) -> list[Row]:
+    """SCORES of few targets, by target and in the order of the candidates."""
     order = {
         name: place
         for policies in job.candidates.values()
         for place, name in enumerate(candidate.name for candidate in policies)
     }
-    return sorted(
-        (row for found in scored for row in found),
-        key=lambda row: (row.target, order[row.candidate], row.part == "held_out"),
-    )
+    rows = [row_of(line.asDict()) for line in collected(scores.select(*SCORES.fieldNames()))]
+    return sorted(rows, key=lambda row: (row.target, order[row.candidate], row.part == "held_out"))
+
+
+@contextmanager
+def small_batches(spark: SparkSession) -> Iterator[None]:
+    """While histories are handed to workers."""
+    before = str(spark.conf.get(BATCH_SETTING))
+    try_setting(spark, BATCH_SETTING, HISTORIES_PER_BATCH)
+    try:
+        yield
+    finally:
+        try_setting(spark, BATCH_SETTING, before)  # the session may be a notebook's
 
 
 def workers_of(spark: SparkSession) -> int:
@@ -149,34 +247,49 @@ def workers_of(spark: SparkSession) -> int:
     return spark.range(1 << 12).select(F.spark_partition_id()).distinct().count()
 
 
-def _results(
+def _plans(
+    spark: SparkSession, job: Job, works: Iterable[tuple[str, Span | Comparing | Preparing]]
+) -> tuple[DataFrame, int]:
+    """PLANS of works, and into how many partitions they are spread."""
+    plans = [
+        (
+            target,
+            number,
+            encoded(Task(job.settings, job.metric(target), job.interval(target), job.base_of(target), work)),
+        )
+        for number, (target, work) in enumerate(works)
+    ]
+    return spark.createDataFrame(plans, PLANS), min(len(plans), 4 * workers_of(spark))
+
+
+def _outcomes(
     spark: SparkSession,
     recorded: DataFrame,
     job: Job,
-    works: Iterable[tuple[str, Work]],
-    decode: Callable[[bytes], _Result],
-) -> list[_Result]:
-    """What each work gave, in no order. Raises InputError with the problems of all targets."""
-    plans = [
-        (target, number, encoded(Task(job.settings, job.metric(target), job.interval(target), work)))
-        for number, (target, work) in enumerate(works)
-    ]
-    frame = spark.createDataFrame(plans, PLANS)
-    partitions = min(len(plans), 4 * workers_of(spark))
-    found = collected(replayed(recorded, frame, partitions=partitions))
+    works: Iterable[tuple[str, Comparing | Preparing]],
+) -> list[Any]:
+    """OUTCOMES of each work, in no order. Raises InputError with the problems of all targets."""
+    plans, partitions = _plans(spark, job, works)
+    with small_batches(spark):
+        found = collected(replayed(recorded, plans, partitions=partitions))
     if problems := [row.problem for row in found if row.problem is not None]:
         raise refused(problems)
-    return [decode(bytes(row.result)) for row in found]
+    return found
 
 
-def load(
-    spark: SparkSession, results: Results, settings: Settings, found: Analysis, rows: Sequence[Row]
-) -> str:
-    """Writes scores, recommendations and the report; returns the report's path."""
-    lines: list[dict[str, Any]] = [flat(row) for row in rows]
-    results.write("scores", spark.createDataFrame(lines, SCORES))
+def load(spark: SparkSession, results: Results, settings: Settings, found: Analysis) -> str:
+    """Writes recommendations and the report beside the scores; returns the report's path."""
     advised = [msgspec.structs.asdict(line) for line in advice(found)]
     results.write("recommendations", spark.createDataFrame(advised, RECOMMENDATIONS))
+    results.tell(
+        inputs={"arrivals": settings.arrivals, "log": settings.log},
+        counts={
+            "targets": len(found.choices),
+            "decisions": found.evaluations,
+            "quarantined": set_aside(spark, settings.quarantine),
+        },
+        settings={"from": settings.since, "to": settings.until, "config": settings.config},
+    )
     results.publish()
     return write_report(spark, report_of(found), settings.output)
 
@@ -189,6 +302,8 @@ def command(
     log: Annotated[
         str | None, Option(help="Scaling log: folder of JSON lines, or table://<connection>.")
     ] = None,
+    since: cli.Since = None,
+    until: cli.Until = None,
     config: Annotated[Path, Option(help="The configuration with the running policies.")] = Path(
         "tidemark.toml"
     ),
@@ -205,7 +320,8 @@ def command(
     recommendations, and a report. For a few targets `tidemark backtest` does the same without Spark.
     """
     folder, fmt = output or cli.default_output(NAME), check_format(format_)
-    settings = Settings(grid, config, arrivals, log, folder, fmt, quarantine, cli.app_settings(root))
+    bounds = moment("--from", since), moment("--to", until)
+    settings = Settings(grid, config, arrivals, log, folder, fmt, quarantine, *bounds, cli.app_settings(root))
     spark = spark_session(NAME, cores=cores, memory=memory)
     typer.echo(run(spark, settings))
 

@@ -19,7 +19,16 @@ from typer import Argument, Option
 from foundation.settings_reader import ConfigError
 from scaling.service import registry
 from spark_jobs.backtest import work
-from spark_jobs.backtest.analysis import Analysis, Job, advice, analyse, plan_job, refused
+from spark_jobs.backtest.analysis import (
+    Analysis,
+    Job,
+    advice,
+    analyse,
+    evaluations,
+    for_all,
+    plan_job,
+    refused,
+)
 from spark_jobs.backtest.candidates.grid import Plan, Targets, read_grid
 from spark_jobs.backtest.candidates.recommend import Verdict, choose, in_short
 from spark_jobs.backtest.reading import Readings, merged, read_arrivals, read_log
@@ -57,7 +66,8 @@ def backtest(
             comparisons = each("comparing", job.comparings(choices))
         except HistoryError as error:
             raise InputError(str(error)) from error
-    return analyse(job, choices, comparisons), rows
+    evaluated = sum(evaluations(job, comparison) for comparison in comparisons)
+    return analyse(job, choices, comparisons, for_all(job, choices), evaluated), rows
 
 
 def _prepared(readings: Readings, job: Job) -> dict[str, Prepared]:

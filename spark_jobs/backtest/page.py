@@ -80,7 +80,7 @@ def _show_target(report: Report, found: Analysis, comparison: Comparison, number
 
 def _subtitle(found: Analysis) -> str:
     names = list(found.choices)
-    candidates = len(found.choices[names[0]].training)
+    candidates = found.choices[names[0]].candidates
     what = names[0] if len(names) == 1 else f"{len(names):,} targets"
     return f"{what}: {candidates:,} candidates, the running policy among them, replayed with the product's own decisions"
 

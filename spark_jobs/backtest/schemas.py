@@ -13,11 +13,15 @@ decision saw at that time. The other columns are null.
 
 _HISTORY = ArrayType(StructType(READINGS.fields[1:]))
 
-HISTORIES = row_schema("target text, readings history", history=_HISTORY)
-"""All readings of one target, in no order."""
+HISTORIES = row_schema("target text, day long, readings history", history=_HISTORY)
+"""All readings of one target and day (of UTC, since 1970), in no order; those without a time that can be one have no day.
+A row is as large as a day, however long the history is.
+"""
 
-TASKS = row_schema("target text, readings history, work bytes", history=_HISTORY)
-"""A history and what to do with it: some of its candidates, or the two to compare."""
+TASKS = row_schema("target text, block int, day long, readings history, work bytes", history=_HISTORY)
+"""The days of a history, and what to do with all of them: some of its candidates, or the two to compare. `block` counts
+the works.
+"""
 
 SCORES = row_schema("""
     target text, candidate text, part text, messages double, late double, missed double,
@@ -34,3 +38,6 @@ RECOMMENDATIONS = row_schema("""
 
 PLANS = row_schema("target text, block int, work bytes")
 """Tasks before they meet their histories."""
+
+CHOSEN = row_schema("target text, recommended text, candidates long, names long")
+"""The best candidate of the training part by target; `names` tells sets of candidates apart."""

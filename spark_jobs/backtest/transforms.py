@@ -1,15 +1,22 @@
-"""From recorded rows to one history per target, and to what the replays gave. DataFrame to DataFrame."""
+"""From recorded rows to histories, to what the replays gave, and to the best of it. DataFrame to DataFrame."""
 
 from __future__ import annotations
 
+from functools import partial
+
+import pyarrow as pa  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_jobs.backtest.reading import TIME_COLUMNS, UNREAD
-from spark_jobs.backtest.schemas import HISTORIES, PLANS, READINGS, TASKS
-from spark_jobs.backtest.tasks import OUTCOMES, Batches, outcomes
+from spark_jobs.backtest.schemas import CHOSEN, HISTORIES, PLANS, READINGS, SCORES, TASKS
+from spark_jobs.backtest.tasks import OUTCOMES, Batches, choices_of, outcomes, totals_of
 from spark_jobs.errors import InputError
+from spark_jobs.platform.rows import collected
+
+DAY = 86_400
+LATEST = 1e15  # seconds; a time beyond is none
 
 
 def arrivals_as_readings(frame: DataFrame) -> DataFrame:
@@ -61,21 +68,48 @@ def log_as_readings(decisions: DataFrame) -> DataFrame:
 
 
 def histories(readings: DataFrame) -> DataFrame:
-    """HISTORIES: all readings of a target in one row."""
+    """HISTORIES of READINGS."""
     row = F.struct(*READINGS.fieldNames()[1:])
+    day = F.when(F.abs("at") < LATEST, F.floor(F.col("at") / DAY)).cast("long")
     return (
         readings.select(*READINGS.fieldNames())
-        .groupBy("target")
+        .groupBy("target", day.alias("day"))
         .agg(F.collect_list(row).alias("readings"))
         .select(*HISTORIES.fieldNames())
     )
 
 
+def targets_of(histories: DataFrame) -> list[str]:
+    """The names of all targets, in order."""
+    return sorted(row.target for row in collected(histories.select("target").distinct()))
+
+
 def replayed(
-    histories: DataFrame, plans: DataFrame, *, partitions: int, work: Batches = outcomes
+    histories: DataFrame,
+    plans: DataFrame,
+    *,
+    partitions: int,
+    work: Batches = outcomes,
+    gives: pa.Schema = OUTCOMES,
 ) -> DataFrame:
-    """OUTCOMES of every plan with its target's history. Tasks are spread evenly; their order is of no matter."""
+    """What `work` gives, with the columns `gives`, of every plan with its target's history. Tasks are spread evenly; a plan
+    is one task's, which gets the days of its history in their order.
+    """
     planned = plans.select(*PLANS.fieldNames())
     tasks = histories.join(planned, on="target", how="inner").select(*TASKS.fieldNames())
-    spread = tasks.repartition(partitions)
-    return spread.mapInArrow(work, from_arrow_schema(OUTCOMES)).select(*OUTCOMES.names)
+    spread = tasks.repartitionById(partitions, F.col("block") % F.lit(partitions))
+    ordered = spread.sortWithinPartitions("block", "day")
+    return ordered.mapInArrow(work, from_arrow_schema(gives)).select(*gives.names)
+
+
+def chosen(scores: DataFrame, late_budget: float) -> DataFrame:
+    """CHOSEN of SCORES: each target's candidates are ranked in one task, which holds no other target's."""
+    together = scores.repartition("target").sortWithinPartitions("target")
+    ranked = together.mapInArrow(partial(choices_of, late_budget=late_budget), CHOSEN)
+    return ranked.select(*CHOSEN.fieldNames())
+
+
+def totals(scores: DataFrame) -> DataFrame:
+    """SCORES of each candidate over all targets, whose name is empty; added up in the order of the targets."""
+    together = scores.repartition("candidate").sortWithinPartitions("candidate", "part", "target")
+    return together.mapInArrow(totals_of, SCORES).select(*SCORES.fieldNames())

@@ -117,6 +117,10 @@ class Replayer:
             initial = starting_instances(load, self.model)
         return simulate(load, policy, self.model, metric=self._metric, initial=initial)
 
+    def decisions(self, spec: PolicySpec, metric: str) -> int:
+        """Ticks of a policy: what production would have evaluated."""
+        return decisions(self.history.start, self.history.end, spec, metric)
+
     def rows(self, candidates: Sequence[tuple[str, PolicySpec]]) -> list[Row]:
         """Scores of the candidates over both parts of the history, in the order given."""
         history = self.history
@@ -128,6 +132,11 @@ class Replayer:
             found.append(Row(history.target, name, "training", first))
             found.append(Row(history.target, name, "held_out", second))
         return found
+
+
+def decisions(begin: float, end: float, spec: PolicySpec, metric: str) -> int:
+    """Ticks of a policy from one time to another, in seconds."""
+    return int((end - begin) // spec.metrics[metric].window.interval) + 1
 
 
 class Series(Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 from pyspark.sql import SparkSession
@@ -19,6 +20,23 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session("tests", cores=2, memory="1g", extra=SMALL_DATA)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def small_driver(spark: SparkSession) -> Callable[[int], AbstractContextManager[None]]:
+    """In its block no action may bring more than so many kilobytes to the driver, as on a driver with little memory."""
+    settings = spark.sparkContext._jsc.sc().conf()
+
+    @contextmanager
+    def limited(kilobytes: int) -> Iterator[None]:
+        before = settings.get("spark.driver.maxResultSize", "1g")
+        settings.set("spark.driver.maxResultSize", f"{kilobytes}k")
+        try:
+            yield
+        finally:
+            settings.set("spark.driver.maxResultSize", before)
+
+    return limited
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """The backtest through Spark: the same answers as on one machine, whatever the cut, and clear errors."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from spark_jobs.backtest.replay.score import flat
 from spark_jobs.backtest.schemas import RECOMMENDATIONS, SCORES
 from spark_jobs.backtest.transforms import arrivals_as_readings
 from spark_jobs.errors import InputError
+from spark_jobs.platform.results import result_table
 from tests.spark.result_files import read
 
 CONFIG = """
@@ -58,6 +60,9 @@ price = 0.2
 rules.threshold.scale_out_above = [200, 500]
 out.cooldown = ["2m", "10m"]
 """
+
+
+SIX = [f"{minutes}m" for minutes in range(2, 14, 2)]
 
 
 @pytest.fixture
@@ -123,7 +128,8 @@ def test_spark_and_one_machine_give_the_same_tables_and_report_and_so_after_a_ki
         patch.setattr(job_module, "choose", killed)
         with pytest.raises(KeyboardInterrupt):
             run(spark, settings(given))
-    assert not (given / "out").exists()
+    with pytest.raises(InputError, match="no run has finished"):
+        result_table(spark, str(given / "out"), "scores")
 
     batches = spark.conf.get(job_module.BATCH_SETTING)
     page = run(spark, settings(given))
@@ -165,6 +171,26 @@ def test_an_empty_history_and_wrong_columns_are_errors(spark, given):
     (given / "arrivals/counts.csv").write_text("when,many\n1,2\n")
     with pytest.raises(InputError, match="--arrivals has the columns when, many, file; accepted: t or at"):
         run(spark, only)
+
+
+def test_the_driver_holds_a_few_scores_for_each_target_and_no_history(spark, given, small_driver):
+    """40 targets with 181 candidates: what the driver once collected to rank them would not fit."""
+    (given / "grid.toml").write_text(
+        GRID.replace("[200, 500]", str([*range(200, 1100, 30)])).replace('["2m", "10m"]', str(SIX))
+    )
+    lines = ["t,arrivals,target"]
+    for target in range(40):
+        lines += [f"{1_800_000_000 + 60 * n},{n % 7 * 100},t{target:02d}" for n in range(60)]
+    (given / "arrivals/counts.csv").write_text("\n".join(lines) + "\n")
+    only = replace(settings(given), log=None)
+
+    with small_driver(800):  # the scores alone are 2 MB
+        run(spark, only)
+
+    scores = result_table(spark, only.output, "scores")
+    assert scores.count() == 40 * 181 * 2
+    with pytest.raises(Exception, match="maxResultSize"), small_driver(800):
+        scores.collect()
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])

@@ -77,6 +77,8 @@ class Choice(Struct, frozen=True):
     front: frozenset[str]
     training: Mapping[str, Score]
     held_out: Mapping[str, Score]
+    candidates: int
+    """All that were ranked. Where there are too many targets to hold all their scores, the mappings have only some."""
 
     @property
     def recommended(self) -> str:
@@ -108,7 +110,7 @@ def _choice(
     order = sorted(
         training, key=lambda name: (*rank_key(training[name], late_budget), name != BASELINE, name)
     )
-    return Choice(target, tuple(order), pareto_front(training), training, held_out)
+    return Choice(target, tuple(order), pareto_front(training), training, held_out, len(order))
 
 
 def rank_key(score: Score, late_budget: float) -> tuple[float, ...]:

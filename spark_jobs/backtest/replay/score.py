@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -66,6 +66,12 @@ def flat(row: Row) -> dict[str, Any]:
     """A row as one line of a table."""
     line = msgspec.structs.asdict(row)
     return line | msgspec.structs.asdict(line.pop("score"))
+
+
+def row_of(line: Mapping[str, Any]) -> Row:
+    """From what `flat` made."""
+    score = Score(**{name: line[name] for name in Score.__struct_fields__})
+    return Row(line["target"], line["candidate"], line["part"], score)
 
 
 class Blocks(Struct, frozen=True):
