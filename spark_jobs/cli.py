@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from spark_jobs.errors import JobError, job_errors
+from spark_jobs.errors import GATE_CLOSED, GateClosedError, JobError, job_errors
 
 SUMMARIES: dict[str, str] = {
     "telemetry-aggregation": "Backlogs, rates, 429 share, RU per record, lag, scale actions and cost by minute, hour, day.",
@@ -42,6 +42,15 @@ Root = Annotated[
 ]
 Since = Annotated[str | None, Option("--from", help="Only from this time on, ISO 8601, UTC.")]
 Until = Annotated[str | None, Option("--to", help="Only before this time, ISO 8601, UTC.")]
+CaptureLag = Annotated[
+    str,
+    Option(help="With --from or --to: how late Capture may have written a file. Later ones are not read."),
+]
+CAPTURE_LAG = "1h"
+Allow = Annotated[
+    list[str] | None,
+    Option(help="NAME=NUMBER or NAME=SHARE that may be left out; more is exit status 3. Repeat per name."),
+]
 
 
 def app_settings(root: Path) -> dict[str, str]:
@@ -70,6 +79,12 @@ def mount(parent: typer.Typer) -> None:
     parent.add_typer(app)
     for name in ("advise", "backtest"):
         _add(parent, name, f"spark_jobs.{name}.local", SUMMARIES[name])
+    _add(
+        parent,
+        "runs",
+        "spark_jobs.reports.runs",
+        "What the runs of a job read, counted and left out, by its output folder.",
+    )
 
 
 def run_command(
@@ -87,6 +102,9 @@ def run_command(
         told = _told(error)
         if told is None:
             raise
+        if isinstance(told, GateClosedError):
+            typer.echo(str(told), err=True)
+            raise SystemExit(GATE_CLOSED) from None
         typer.echo(f"error: {told}", err=True)
         raise SystemExit(1) from None
 

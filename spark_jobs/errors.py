@@ -19,6 +19,10 @@ class InputError(JobError):
     """An input or a setting is not usable. The text names it, what was found and what is accepted."""
 
 
+class GateClosedError(JobError):
+    """The job ran, and its answer is no: exit status 3."""
+
+
 @contextmanager
 def job_errors() -> Iterator[None]:
     """Around calls of the consumer: its SettingsError comes out as InputError, its other errors as JobError."""

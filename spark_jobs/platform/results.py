@@ -13,47 +13,18 @@ Python has there. Two runs must not write to one folder at the same time; the on
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
 import msgspec
-from msgspec import Struct
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.platform import output
-
-MANIFEST = "manifest"
-PLACES = ("a", "b")
-WHOLE = ""
-"""The key of a table that is not kept by day."""
-
-
-class Part(Struct, frozen=True):
-    """Where a table is, or a day of it: a path below the folder. `version` is of a Delta table.
-
-    `source` tells what the part was made of: the same text, the same rows.
-    """
-
-    path: str
-    version: int | None = None
-    source: str = ""
-
-
-class Manifest(Struct, frozen=True):
-    """What one run left. `run` counts the runs from 1; `key` tells runs of the same number apart.
-
-    `tables` has by name the parts, by day (2026-11-21) or under WHOLE. `about` are facts of the job, such as the hub.
-    """
-
-    run: int
-    key: str
-    job: str
-    format: str
-    tables: dict[str, dict[str, Part]]
-    about: dict[str, str] = {}
+from spark_jobs.platform.manifest import KEPT_RUNS, MANIFEST, PLACES, WHOLE, Manifest, Part, Told
 
 
 def manifest_of(spark: SparkSession, folder: str) -> Manifest | None:
@@ -91,6 +62,7 @@ class Results:
     folder: str
     last: Manifest | None
     new: Manifest
+    told: Told
 
     @classmethod
     def begin(
@@ -106,7 +78,21 @@ class Results:
             raise InputError(f"{folder} holds results of {last.job}; give --output another folder for {job}")
         number = 1 if last is None else last.run + 1
         new = Manifest(number, secrets.token_hex(8), job, fmt, {}, dict(about or {}))
-        return cls(spark, folder, last, new)
+        return cls(spark, folder, last, new, Told(number, inputs={}, counts={}, settings={}, closed=[]))
+
+    def tell(
+        self,
+        *,
+        inputs: Mapping[str, object] | None = None,
+        counts: Mapping[str, float | None] | None = None,
+        settings: Mapping[str, object] | None = None,
+        closed: Sequence[str] = (),
+    ) -> None:
+        """What the run says of itself, more each time; what is None is left out. No secrets: anybody may read it."""
+        for told, given in ((self.told.inputs, inputs), (self.told.settings, settings)):
+            told |= {name: str(value) for name, value in (given or {}).items() if value is not None}
+        self.told.counts.update((name, value) for name, value in (counts or {}).items() if value is not None)
+        self.told.closed.extend(closed)
 
     def write(self, name: str, frame: DataFrame) -> None:
         """The whole table."""
@@ -180,5 +166,8 @@ class Results:
                 f"another run wrote to {self.folder} at the same time; its results may be mixed with this one's: run the"
                 " job again, and one at a time"
             )
-        line, place = msgspec.json.encode(self.new).decode(), PLACES[self.new.run % 2]
+        told = msgspec.structs.replace(self.told, at=time.time())
+        runs = [*(self.last.runs if self.last is not None else ()), told][-KEPT_RUNS:]
+        new = msgspec.structs.replace(self.new, runs=runs)
+        line, place = msgspec.json.encode(new).decode(), PLACES[self.new.run % 2]
         output.write_line(self.spark, line, f"{self.folder}/{MANIFEST}/{place}")

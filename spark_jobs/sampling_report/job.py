@@ -15,6 +15,7 @@ from typer import Option
 from spark_jobs import cli
 from spark_jobs.errors import InputError
 from spark_jobs.option_values import check_span, moment, seconds
+from spark_jobs.platform.gates import Limits, check, exceeded, read_limits
 from spark_jobs.platform.output import check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
@@ -27,11 +28,14 @@ from spark_jobs.sampling_report.kql import Question
 from spark_jobs.sampling_report.transforms import FIRST_BIN, binned, chosen, filled, names, once, shares
 from spark_jobs.sampling_report.verdicts import LOSSES, Analysis, Day, analyse, lost_events
 from spark_jobs.schemas import row_schema
+from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.records.app_insights import read_app_insights
 from spark_jobs.sources.registration import spark_session
 
 JOB = "sampling-report"
 DAY = timedelta(days=1)
+GATES = ("copies", "without-item-count", "sampled", "lost", "quarantined")
+"""`sampled` are events that no row is of, `lost` those that are missing and no sampling explains."""
 MOST_BINS = 20_000
 """More would fit neither a plot nor the driver's patience: two years of hours are 17,520."""
 _LISTED = 20  # names in an error message
@@ -58,6 +62,8 @@ class Settings(Struct, frozen=True):
     output: str = cli.default_output(JOB)
     fmt: str = "parquet"
     quarantine: str | None = None
+    allow: Limits = {}
+    """Of GATES: what may be missing; shares are of the events that the rows stand for."""
 
     def __post_init__(self) -> None:
         check_format(self.fmt)
@@ -77,7 +83,9 @@ class _Found(Struct, frozen=True):
 
 
 def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
-    """Reads, judges and reports; returns what was found, and the report's path. Raises JobError."""
+    """Reads, judges and reports; returns what was found, and the report's path. Raises JobError; GateClosedError, when all is
+    written, where more is missing than is allowed.
+    """
     events = read_app_insights(spark, settings.input, quarantine=settings.quarantine)
     results = Results.begin(spark, settings.output, job=JOB, fmt=settings.fmt)
     with watch(spark, "looking for the event"):
@@ -90,12 +98,15 @@ def run(settings: Settings, spark: SparkSession) -> tuple[page.Findings, str]:
         if not rows:
             raise InputError(f"{settings.input} holds none of the events between --from and --to")
         _check_measurement(kept, settings)
-        return _judged(spark, results, kept, found, settings, copies=seen.get["rows"] - rows)
+        copies = seen.get["rows"] - rows
+        findings, path, closed = _judged(spark, results, kept, found, settings, copies=copies)
+    check(closed, path)
+    return findings, path
 
 
 def _judged(
     spark: SparkSession, results: Results, kept: DataFrame, found: _Found, settings: Settings, *, copies: int
-) -> tuple[page.Findings, str]:
+) -> tuple[page.Findings, str, Sequence[str]]:
     with cached(_bins(kept, found, settings, settings.bin)) as bins:
         with watch(spark, "counting and correcting"):
             rows = collected(bins.orderBy("bin_start"))
@@ -115,9 +126,38 @@ def _judged(
             results.write("bins", bins)
             table = spark.createDataFrame(_rows(analysis, changed, lost), FINDINGS)
             results.write("findings", table.coalesce(1))
+            closed = _account(spark, results, findings, settings)
             results.publish()
             path = write_report(spark, page.build(findings), settings.output)
-    return findings, path
+    return findings, path, closed
+
+
+def _account(
+    spark: SparkSession, results: Results, findings: page.Findings, settings: Settings
+) -> Sequence[str]:
+    """What the run says of itself; returns why its gate is closed."""
+    rows, unknown, events = (
+        sum(getattr(each, name) or 0 for each in findings.bins)
+        for name in ("rows", "without_item_count", "corrected_count")
+    )
+    counts: dict[str, float | None] = {
+        "rows": rows,
+        "events": events,
+        "copies": findings.copies,
+        "without-item-count": unknown,
+        "sampled": events - (rows - unknown),
+        "lost": sum(findings.lost.values()),
+        "quarantined": set_aside(spark, settings.quarantine),
+    }
+    closed = exceeded(settings.allow, counts, events)
+    asked = {
+        "event": findings.question.event,
+        "from": settings.since,
+        "to": settings.until,
+        "bin": settings.bin,
+    }
+    results.tell(inputs={"input": settings.input}, counts=counts, settings=asked, closed=closed)
+    return closed
 
 
 def _choose(rows: Sequence[Any], settings: Settings) -> _Found:
@@ -223,6 +263,7 @@ def command(
         list[str] | None, Option(help="A day to leave out of the judgement, 2026-12-25; may be repeated.")
     ] = None,
     minimum_days: Annotated[int, Option(help="A change of fewer days is an incident, not a break.")] = 4,
+    allow: cli.Allow = None,
     least_change: Annotated[float, Option(help="Smallest change of a level that counts, as a share.")] = 0.2,
     output: cli.Output = None,
     format_: cli.Format = "parquet",
@@ -248,6 +289,7 @@ def command(
             output=output or cli.default_output(JOB),
             fmt=format_,
             quarantine=quarantine,
+            allow=read_limits(allow or (), GATES),
         ),
         spark_session("sampling report", cores=cores, memory=memory),
     )

@@ -21,11 +21,13 @@ from typer import Option
 from spark_jobs import cli
 from spark_jobs.errors import InputError, JobError
 from spark_jobs.option_values import moment, seconds
+from spark_jobs.platform.gates import Limits, check, exceeded, read_limits
 from spark_jobs.platform.output import check_folder, check_format
 from spark_jobs.platform.progress import watch
 from spark_jobs.platform.results import Results
 from spark_jobs.platform.rows import between, cached, collected
 from spark_jobs.reports.report_files import write_report
+from spark_jobs.sources.files.spark_files import set_aside
 from spark_jobs.sources.registration import spark_session
 from spark_jobs.telemetry_aggregation import incremental
 from spark_jobs.telemetry_aggregation.capacity import scaling
@@ -39,6 +41,7 @@ from spark_jobs.telemetry_aggregation.schemas import COUNTS, QUALITY, TABLES
 from spark_jobs.telemetry_aggregation.transforms import distinct, flows
 
 NAME = "telemetry-aggregation"
+GATES = ("late", "ahead", "invalid", "duplicates", "quarantined")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +63,15 @@ class Settings:
     """Seconds. Five minutes: what Kerberos allows clocks to differ by, and more than any that are kept in step."""
     now: datetime | None = None
     """What the skew counts from; None is the time when records are read."""
+    allow: Limits = field(default_factory=dict)
+    """Of GATES: what may be left out; shares are of the records read."""
 
 
 def run(spark: SparkSession, settings: Settings) -> str:
     """Extract, transform, load; returns the report's path. With a checkpoint, takes what is new since the last run.
 
-    Raises InputError for settings that do not fit together and for inputs without a record.
+    Raises InputError for settings that do not fit together and for inputs without a record; GateClosedError, when all is
+    written, where more was left out than is allowed.
     """
     check_format(settings.fmt)
     check_folder(settings.output, "--output")
@@ -109,7 +115,7 @@ def _batch(spark: SparkSession, settings: Settings) -> str:
     quality: list[tuple[object, ...]] = []
     with ExitStack() as used:
         for dataset in datasets(settings):
-            frame = read(spark, dataset.name, settings.inputs)
+            frame = read(spark, dataset.name, settings.inputs, settings.since, settings.until)
             with watch(spark, f"reading {dataset.name}"):
                 if dataset.name == "metrics":  # as many as there are: aggregated where they are read
                     kept, counts = _kept_samples(frame, settings, used)
@@ -239,7 +245,7 @@ def publish(spark: SparkSession, settings: Settings) -> str:
             else:
                 results.write(name, empty)
     quality = [(name, *(getattr(mark, count) for count in COUNTS)) for name, mark in marks.items()]
-    return _report(spark, results, quality, settings)
+    return _report(spark, results, quality, settings, {name: mark.number for name, mark in marks.items()})
 
 
 def _sources(name: str, marks: Mapping[str, incremental.Mark], settings: Settings) -> dict[str, str]:
@@ -258,18 +264,54 @@ def _sources(name: str, marks: Mapping[str, incremental.Mark], settings: Setting
 
 
 def _report(
-    spark: SparkSession, results: Results, quality: Sequence[tuple[object, ...]], settings: Settings
+    spark: SparkSession,
+    results: Results,
+    quality: Sequence[tuple[object, ...]],
+    settings: Settings,
+    batches: Mapping[str, int] | None = None,
 ) -> str:
-    """Makes the run's tables current and writes the page of them."""
+    """Makes the run's tables current and writes the page of them. `batches` are those that a stream has taken."""
     from spark_jobs.telemetry_aggregation import page  # noqa: PLC0415 - matplotlib takes a second
 
     results.write("quality", spark.createDataFrame(list(quality), QUALITY).coalesce(1))
+    closed = _tell(spark, results, settings, batches or {})
     with watch(spark, "writing the report"):
         tables = {name: results.table(name) for name in results.new.tables if name != "quality"}
         counts = collected(results.table("quality").orderBy("input"))
         report = page.build(tables, counts, settings.currency)
         results.publish()
-        return write_report(spark, report, settings.output)
+        path = write_report(spark, report, settings.output)
+    check(closed, path)
+    return path
+
+
+def _tell(
+    spark: SparkSession, results: Results, settings: Settings, batches: Mapping[str, int]
+) -> Sequence[str]:
+    """What the run says of itself; returns why its gate is closed."""
+    [row] = collected(results.table("quality").agg(*(F.sum(name).alias(name) for name in COUNTS)))
+    counts = {**row.asDict(), "quarantined": set_aside(spark, settings.inputs.quarantine)}
+    closed = exceeded(settings.allow, counts, row.read)
+    paths = {name: getattr(settings.inputs, name) for name in ("telemetry", "decisions", "metrics")}
+    results.tell(
+        inputs={
+            name: f"{path}, batches to {batches[name]}" if name in batches else path
+            for name, path in paths.items()
+            if path is not None
+        },
+        counts=counts,
+        settings={
+            "from": settings.since,
+            "to": settings.until,
+            "checkpoint": settings.checkpoint,
+            "late": settings.late,
+            "hold": settings.hold,
+            "clock-skew": settings.clock_skew,
+            "quarantine": settings.inputs.quarantine,
+        },
+        closed=closed,
+    )
+    return closed
 
 
 def command(
@@ -298,6 +340,7 @@ def command(
         list[str] | None, Option(help="A target whose capacity is RU/s. Repeat per target.")
     ] = None,
     currency: Annotated[str, Option(help="The currency of the prices, for the report.")] = "",
+    allow: cli.Allow = None,
     since: cli.Since = None,
     until: cli.Until = None,
     root: cli.Root = Path(),
@@ -325,6 +368,7 @@ def command(
         prices=dict(_price(text) for text in price or ()),
         request_unit_targets=frozenset(ru_target or ()),
         currency=currency,
+        allow=read_limits(allow or (), GATES),
     )
     spark = spark_session(NAME, cores=cores, memory=memory)
     typer.echo(run(spark, settings))

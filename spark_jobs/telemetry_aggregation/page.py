@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import NamedTuple
 
 from matplotlib.axes import Axes
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
-from spark_jobs.platform.rows import collected
+from spark_jobs.platform.rows import cached, collected
 from spark_jobs.reports import plots
 from spark_jobs.reports.report import Report, number
 from spark_jobs.telemetry_aggregation.minutes.buckets import RELATIVE_ERROR
 
 POINTS = 400  # windows per plot: more cannot be told apart on the page
 SHOWN = 4  # series per figure; the tables have all
+ROWS_SHOWN = 400  # of a table by day: a year of one consumer or target
+UNITS = {"instance": "Instance-hours", "RU/s": "RU/s-hours"}
 STOPPING, RATE_LIMIT = "consumer.stopping", "consumer.rate_limit"
 NOT_BACKLOGS = ("consumer.oldest_age", RATE_LIMIT, "consumer.in_flight", STOPPING)
 UNTOLD_S = 15.0
@@ -24,30 +27,44 @@ CONSUMER_TELEMETRY_EVERY (5 s), unless they were set otherwise.
 """
 
 
+class Days(NamedTuple):
+    """The first and the last day of a table, and its days' rows."""
+
+    first: datetime
+    last: datetime
+    table: DataFrame
+
+
 def build(tables: Mapping[str, DataFrame], quality: Sequence[Row], currency: str) -> Report:
-    """Reads what the page shows from the finished tables."""
+    """Reads what the page shows from the finished tables: as much of a year and a thousand series as of a day and one."""
     report = Report("Telemetry aggregation", _span(tables))
-    days = {name: _by_time(table.where(F.col("window") == "1d")) for name, table in tables.items()}
-    instances = _instances(tables["gauges"]) if days.get("gauges") else []
-    silent = [row for row in instances if not row.stopping]
+    days = {name: found for name, table in tables.items() if (found := _days(table))}
+    instances = _instances(tables["gauges"]) if "gauges" in days else NO_INSTANCES
     facts = _facts(days, currency)
-    if silent:
-        facts["Without a last word"] = f"{len(silent)} of {len(instances)} instances"
+    if instances.silent:
+        facts["Without a last word"] = f"{instances.silent} of {instances.total} instances"
     report.facts(facts)
-    if days.get("gauges"):
+    if "gauges" in days:
         _backlogs(report, tables["gauges"], days["gauges"])
-    if days.get("flows"):
+    if "flows" in days:
         _flows(report, tables["flows"], days["flows"])
-        if silent:
-            _silent(report, silent, instances)
-    if days.get("scaling"):
+        if instances.silent:
+            _silent(report, instances)
+    if "scaling" in days:
         _scaling(report, tables["scaling"], days["scaling"], currency)
     _quality(report, quality)
     return report
 
 
-def _by_time(table: DataFrame) -> list[Row]:
-    return collected(table.orderBy("window_start"))
+def _days(table: DataFrame) -> Days | None:
+    days = table.where(F.col("window") == "1d")
+    [ends] = collected(days.agg(F.min("window_start").alias("first"), F.max("window_start").alias("last")))
+    return None if ends["first"] is None else Days(ends["first"], ends["last"], days)
+
+
+def _shown(days: Days, *order: Column | str) -> list[Row]:
+    """The first rows, by day."""
+    return collected(days.table.orderBy("window_start", *order).limit(ROWS_SHOWN))
 
 
 def _span(tables: Mapping[str, DataFrame]) -> str:
@@ -62,55 +79,54 @@ def _span(tables: Mapping[str, DataFrame]) -> str:
     return f"{min(ends):%Y-%m-%d %H:%M} to {max(ends):%Y-%m-%d %H:%M} UTC" if ends else "No window yet"
 
 
-def _facts(days: Mapping[str, Sequence[Row]], currency: str) -> dict[str, str]:
+def _facts(days: Mapping[str, Days], currency: str) -> dict[str, str]:
     facts: dict[str, str] = {}
-    flows = days.get("flows", ())
-    if flows:
-        attempts, written = sum(row.attempts for row in flows), sum(row.written for row in flows)
-        facts["Records written"] = number(written)
-        facts["429 share"] = f"{sum(row.throttled for row in flows) / attempts:.2%}" if attempts else "–"  # noqa: RUF001
-        if written:
-            facts["RU per record"] = number(sum(row.written_units for row in flows) / written)
-    scaling = days.get("scaling", ())
-    if scaling:
-        facts["Scale actions"] = number(sum(row.scaled_out + row.scaled_in for row in scaling))
-        for unit, name in (("instance", "Instance-hours"), ("RU/s", "RU/s-hours")):
-            hours = [row.capacity_hours for row in scaling if row.unit == unit and row.capacity_hours]
-            if hours:
-                facts[name] = number(sum(hours))
-        costs = [row.cost for row in scaling if row.cost is not None]
-        if costs:
-            facts["Cost"] = f"{sum(costs):,.2f} {currency}"
+    if "flows" in days:
+        names = ("attempts", "written", "throttled", "written_units")
+        [flows] = collected(days["flows"].table.agg(*(F.sum(name).alias(name) for name in names)))
+        facts["Records written"] = number(flows.written)
+        facts["429 share"] = f"{flows.throttled / flows.attempts:.2%}" if flows.attempts else "–"  # noqa: RUF001
+        if flows.written:
+            facts["RU per record"] = number(flows.written_units / flows.written)
+    if "scaling" in days:
+        sums = {name: F.sum(name) for name in ("scaled_out", "scaled_in", "cost")}
+        sums |= {
+            name: F.sum(F.when(F.col("unit") == unit, F.col("capacity_hours")))
+            for unit, name in UNITS.items()
+        }
+        [scaling] = collected(days["scaling"].table.agg(*(made.alias(name) for name, made in sums.items())))
+        facts["Scale actions"] = number(scaling.scaled_out + scaling.scaled_in)
+        facts |= {name: number(scaling[name]) for name in UNITS.values() if scaling[name]}
+        if scaling.cost is not None:
+            facts["Cost"] = f"{scaling.cost:,.2f} {currency}"
     return facts
 
 
-def _finest(table: DataFrame, days: Sequence[Row]) -> DataFrame:
+def _finest(table: DataFrame, days: Days) -> DataFrame:
     """Minutes where there are at most POINTS of them, else hours, else days."""
     minutes = table.where(F.col("window") == "1m")
-    if minutes.select("window_start").distinct().count() <= POINTS:
+    if minutes.select("window_start").distinct().limit(POINTS + 1).count() <= POINTS:
         return minutes
-    span = (days[-1].window_start - days[0].window_start).days + 1
+    span = (days.last - days.first).days + 1
     return table.where(F.col("window") == ("1h" if 1 < span * 24 <= POINTS else "1d"))
 
 
-def _backlogs(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
+def _backlogs(report: Report, table: DataFrame, days: Days) -> None:
     report.heading("Backlogs and other gauges")
-    peaks: dict[tuple[str, str, str], float] = defaultdict(float)
-    for row in days:
-        if row.metric not in NOT_BACKLOGS:
-            series = (row.subject, row.part, row.metric)
-            peaks[series] = max(peaks[series], row.max)
-    top = sorted(peaks, key=lambda series: (-peaks[series], series))[:SHOWN]
+    series = ("subject", "part", "metric")
+    peaks = days.table.where(~F.col("metric").isin(*NOT_BACKLOGS)).groupBy(*series)
+    highest = peaks.agg(F.max("max").alias("peak")).orderBy(F.desc("peak"), *series).limit(SHOWN)
+    top = [(row.subject, row.part, row.metric) for row in collected(highest)]
     if top:
         finest = _finest(table, days)
         figure, axes = plots.new_figure(len(top), height=2.2, sharex=True)
-        for each, series in zip(axes, top, strict=True):
-            _plot_gauge(each, series, finest)
+        for each, one in zip(axes, top, strict=True):
+            _plot_gauge(each, one, finest)
         plots.time_axis(axes[-1])
         report.figure(figure, caption=f"The {len(top)} series with the highest peaks, UTC.", name="backlogs")
-    names = ("subject", "part", "metric", "samples", "p50", "p95", "p99", "max", "last")
-    shown = [row for row in days if row.metric != STOPPING]
-    greatest = sorted(shown, key=lambda row: (row.window_start, -row.max))[: 10 * SHOWN]
+    names = (*series, "samples", "p50", "p95", "p99", "max", "last")
+    shown = days.table.where(F.col("metric") != STOPPING)
+    greatest = collected(shown.orderBy("window_start", F.desc("max"), *series).limit(10 * SHOWN))
     report.table(
         ["day", *names],
         [[f"{row.window_start:%Y-%m-%d}", *(row[name] for name in names)] for row in greatest],
@@ -137,10 +153,12 @@ def _plot_gauge(axes: Axes, series: tuple[str, str, str], table: DataFrame) -> N
     axes.legend(loc="upper left", ncols=3)
 
 
-def _flows(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
+def _flows(report: Report, table: DataFrame, days: Days) -> None:
     report.heading("Consumers")
-    rows = collected(_finest(table, days).orderBy("window_start"))
-    consumers = sorted({(row.consumer, row.hub) for row in rows})[:SHOWN]
+    first = table.select("consumer", "hub").distinct().orderBy("consumer", "hub").limit(SHOWN)
+    consumers = [(row.consumer, row.hub) for row in collected(first)]
+    drawn = F.concat_ws("\n", "consumer", "hub").isin(*map("\n".join, consumers))
+    rows = collected(_finest(table, days).where(drawn).orderBy("window_start"))
     figure, (rates, shares, charges) = plots.new_figure(3, height=2.2, sharex=True)
     for colour, (consumer, hub) in zip(plots.COLOURS, consumers, strict=False):
         own = [row for row in rows if (row.consumer, row.hub) == (consumer, hub)]
@@ -163,14 +181,26 @@ def _flows(report: Report, table: DataFrame, days: Sequence[Row]) -> None:
                 None if r.throttled_share is None else 100 * r.throttled_share,
                 r.request_units_per_record,
             ]
-            for r in days
+            for r in _shown(days, "consumer", "hub")
         ],
-        caption="By day.",
+        caption=f"By day; at most {ROWS_SHOWN} rows, the table 'flows' has all.",
     )
 
 
-def _instances(table: DataFrame) -> list[Row]:
-    """The last minute of each instance of a consumer: whether it said that it stops, and its rate limit."""
+class Instances(NamedTuple):
+    """All of them, those without a last word, of which `rows` are the first, and the newest minute of any."""
+
+    total: int
+    silent: int
+    newest: datetime | None
+    rows: Sequence[Row]
+
+
+NO_INSTANCES = Instances(0, 0, None, ())
+
+
+def _instances(table: DataFrame) -> Instances:
+    """By the last minute of each instance of a consumer: whether it said that it stops, and its rate limit."""
     minutes = table.where((F.col("window") == "1m") & F.col("metric").isin(STOPPING, RATE_LIMIT))
 
     def last(metric: str) -> Column:
@@ -181,14 +211,25 @@ def _instances(table: DataFrame) -> list[Row]:
         last(STOPPING).alias("stopping"),
         last(RATE_LIMIT).alias("rate_limit"),
     )
-    return collected(found.where(F.col("stopping").isNotNull()).orderBy("minute", "subject", "part"))
+    with cached(found.where(F.col("stopping").isNotNull())) as told:
+        silent = told.where(F.col("stopping") == 0)
+        [all_of] = collected(
+            told.agg(
+                F.count("minute").alias("total"),
+                F.count_if(F.col("stopping") == 0).alias("silent"),
+                F.max("minute").alias("newest"),
+            )
+        )
+        rows = collected(silent.orderBy("minute", "subject", "part").limit(10 * SHOWN))
+    return Instances(all_of.total, all_of.silent, all_of.newest, rows)
 
 
-def _silent(report: Report, silent: Sequence[Row], instances: Sequence[Row]) -> None:
-    newest = max(row.minute for row in instances)
+def _silent(report: Report, found: Instances) -> None:
+    newest = found.newest
+    assert newest is not None  # noqa: S101 - there are some
     report.heading("What is not known")
     report.text(
-        f"{len(silent)} of {len(instances)} instances have no last word: killed, or still at work when the records were"
+        f"{found.silent} of {found.total} instances have no last word: killed, or still at work when the records were"
         " read. What an instance did after its last record is counted nowhere on this page. Of a killed one that is"
         f" {UNTOLD_S:g} s of work at most, unless CONSUMER_TELEMETRY_LAND or CONSUMER_TELEMETRY_EVERY was set otherwise or"
         " the folder could not be written."
@@ -203,16 +244,18 @@ def _silent(report: Report, silent: Sequence[Row], instances: Sequence[Row]) -> 
                 (newest - row.minute).total_seconds() / 60,
                 None if row.rate_limit is None else UNTOLD_S * row.rate_limit,
             ]
-            for row in silent[: 10 * SHOWN]
+            for row in found.rows
         ],
         caption=f"At most {10 * SHOWN} rows, UTC. A dash is not known: without a rate limit there is no bound.",
     )
 
 
-def _scaling(report: Report, table: DataFrame, days: Sequence[Row], currency: str) -> None:
+def _scaling(report: Report, table: DataFrame, days: Days, currency: str) -> None:
     report.heading("Scale actions, capacity and cost")
-    rows = collected(_finest(table, days).orderBy("window_start"))
-    targets = sorted({row.target for row in rows})[:SHOWN]
+    first = table.select("target").distinct().orderBy("target").limit(SHOWN)
+    targets = [row.target for row in collected(first)]
+    drawn = _finest(table, days).where(F.col("target").isin(*targets))
+    rows = collected(drawn.orderBy("window_start"))
     figure, axes = plots.new_figure(len(targets), height=2.0, sharex=True)
     for each, target in zip(axes, targets, strict=True):
         own = [row for row in rows if row.target == target]
@@ -238,9 +281,11 @@ def _scaling(report: Report, table: DataFrame, days: Sequence[Row], currency: st
                 *(r.target, r.decisions, r.scaled_out, r.scaled_in, r.failed, r.capacity_min, r.capacity_max),
                 *(r.known_hours, r.capacity_hours, r.unit, r.cost),
             ]
-            for r in days
+            for r in _shown(days, "target")
         ],
-        caption="By day. A dash is not known; cost needs a price.",
+        caption=(
+            f"By day; at most {ROWS_SHOWN} rows, the table 'scaling' has all. A dash is not known; cost needs a price."
+        ),
     )
 
 

@@ -1,0 +1,71 @@
+"""What a run may leave out, and still call its answer good. Pure.
+
+`--allow late=0 --allow invalid=0.1%`: a job counts what it left out, and where that is more than allowed, it ends with exit
+status 3, after its tables and its page are written: a gate for pipelines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec import Struct
+
+from foundation.settings_reader import share
+from spark_jobs.errors import GateClosedError, InputError
+
+
+class Limit(Struct, frozen=True):
+    """So many, or so great a share of all. One of them is set."""
+
+    count: int | None = None
+    share: float | None = None
+
+    def __str__(self) -> str:
+        return f"{self.count:,}" if self.share is None else f"{self.share:.4g}".rstrip("0") + " of all"
+
+
+Limits = Mapping[str, Limit]
+
+
+def read_limits(texts: Iterable[str], known: Collection[str]) -> dict[str, Limit]:
+    """Of options such as late=0 and invalid=0.1%. Raises InputError naming the one at fault."""
+    found: dict[str, Limit] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        limit = _limit(value)
+        if name not in known or limit is None:
+            raise InputError(
+                f"--allow is '{text}'; accepted: NAME=NUMBER or NAME=SHARE (late=0, late=0.1%), where NAME is "
+                f"{', '.join(sorted(known))}"
+            )
+        found[name] = limit
+    return found
+
+
+def _limit(text: str) -> Limit | None:
+    if text.isdecimal():
+        return Limit(count=int(text))
+    try:
+        return Limit(share=share(text))
+    except ValueError:
+        return None
+
+
+def exceeded(limits: Limits, counts: Mapping[str, float | None], total: float) -> list[str]:
+    """What was counted beyond its limit, in words. None is not known, which no limit allows; `total` is what shares are of."""
+    told = []
+    for name, limit in sorted(limits.items()):
+        count = counts[name]
+        if count is None:
+            told.append(f"{name} not known, allowed {limit}")
+        elif limit.share is None and count > (limit.count or 0):
+            told.append(f"{name} {count:,.0f}, allowed {limit}")
+        elif limit.share is not None and count > limit.share * total:
+            told.append(f"{name} {count:,.0f} of {total:,.0f}, allowed {limit}")
+    return told
+
+
+def check(told: Collection[str], report: str) -> None:
+    """Raises GateClosedError where anything is told."""
+    if told:
+        raise GateClosedError(f"gate closed: {'; '.join(told)}; report: {report}")
