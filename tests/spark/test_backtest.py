@@ -184,12 +184,12 @@ def test_the_driver_holds_a_few_scores_for_each_target_and_no_history(spark, giv
     (given / "arrivals/counts.csv").write_text("\n".join(lines) + "\n")
     only = replace(settings(given), log=None)
 
-    with small_driver(800):  # the scores alone are 2 MB
+    with small_driver(200):
         run(spark, only)
 
     scores = result_table(spark, only.output, "scores")
     assert scores.count() == 40 * 181 * 2
-    with pytest.raises(Exception, match="maxResultSize"), small_driver(800):
+    with pytest.raises(Exception, match="maxResultSize"), small_driver(200):
         scores.collect()
 
 

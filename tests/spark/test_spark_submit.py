@@ -1,10 +1,13 @@
-"""What `make dist` builds, given to spark-submit: a Java process of its own runs the tasks, as on a cluster."""
+"""What `make dist` builds, given to spark-submit: Java processes of their own run the tasks, and a real cluster does."""
 
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -30,8 +33,75 @@ def spark_home(tmp_path) -> Path:
     return home
 
 
+def environment(home: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "JAVA_HOME": str(ensure_java()),
+        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(home),
+    }
+
+
+@contextmanager
+def cluster(home: Path, workers: int) -> Iterator[str]:
+    """Spark's own cluster on this machine, a master and workers with a core each; gives the master's URL."""
+    running: list[subprocess.Popen[str]] = []
+
+    def started(kind: str, *arguments: str, said: str) -> str:
+        process = subprocess.Popen(
+            [
+                home / "bin" / "spark-class",
+                f"org.apache.spark.deploy.{kind}",
+                "--host",
+                "127.0.0.1",
+                *arguments,
+            ],
+            env=environment(home),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        running.append(process)
+        assert process.stderr is not None
+        line = next(line for line in process.stderr if said in line)
+        threading.Thread(
+            target=process.stderr.read, daemon=True
+        ).start()  # else it blocks when the pipe is full
+        return line.split(said)[1].strip()
+
+    try:
+        master = "spark://" + started("master.Master", "--port", "0", "--webui-port", "0", said="spark://")
+        for number in range(workers):
+            place = ("--work-dir", str(home / f"work-{number}"), "--webui-port", "0")
+            size = ("--cores", "1", "--memory", "1g")
+            started("worker.Worker", *place, *size, master, said="Successfully registered with master")
+        yield master
+    finally:
+        for process in reversed(running):
+            process.terminate()
+        for process in running:
+            process.wait()
+
+
 @pytest.mark.timeout(400)
 def test_a_job_runs_on_executors_that_are_processes_of_their_own(spark_home, tmp_path) -> None:
+    submit(spark_home, tmp_path, "local-cluster[1,2,1024]")
+
+    assert [each.name for each in (spark_home / "work").iterdir()]  # it was not the driver who worked
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(900)
+def test_a_job_runs_on_a_cluster_of_two_workers(spark_home, tmp_path) -> None:
+    with cluster(spark_home, 2) as master:
+        submit(spark_home, tmp_path, master)
+
+    assert all(list((spark_home / f"work-{number}").iterdir()) for number in range(2))
+
+
+def submit(spark_home: Path, tmp_path: Path, master: str) -> None:
+    """Runs a job with what `make dist` builds, and looks at what it gives."""
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "0.jsonl").write_bytes(
         b"".join(msgspec.json.encode(entry(at=AT + 60 * minute)) + b"\n" for minute in range(MINUTES))
@@ -40,7 +110,7 @@ def test_a_job_runs_on_executors_that_are_processes_of_their_own(spark_home, tmp
     done = subprocess.run(
         [
             spark_home / "bin" / "spark-submit",
-            *("--master", "local-cluster[1,2,1024]", "--driver-memory", "512m"),
+            *("--master", master, "--driver-memory", "512m"),
             *("--conf", "spark.executor.memory=512m", "--conf", "spark.ui.enabled=false"),
             *("--conf", "spark.driver.host=127.0.0.1"),
             *(option for name, value in SMALL_DATA.items() for option in ("--conf", f"{name}={value}")),
@@ -48,13 +118,7 @@ def test_a_job_runs_on_executors_that_are_processes_of_their_own(spark_home, tmp
             *(tmp_path / "tidemark_spark.py", "telemetry-aggregation", "--decisions", tmp_path / "log"),
             *("--output", tmp_path / "out", "--cores", "7"),  # which a cluster does not heed
         ],
-        env={
-            **os.environ,
-            "JAVA_HOME": str(ensure_java()),
-            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1",
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_HOME": str(spark_home),
-        },
+        env=environment(spark_home),
         cwd=tmp_path,  # the executor's Python finds the jobs where they are installed
         capture_output=True,
         text=True,
@@ -68,4 +132,3 @@ def test_a_job_runs_on_executors_that_are_processes_of_their_own(spark_home, tmp
     backlog = [row for row in gauges if row["metric"] == "backlog"]
     assert Counter(row["window"] for row in backlog)["1m"] == MINUTES
     assert {row["p95"] for row in backlog} == {120.0}
-    assert [each.name for each in (spark_home / "work").iterdir()]  # it was not the driver who worked
