@@ -14,6 +14,9 @@ DEFAULT = "{Namespace}/{EventHub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/{Min
 
 ENDING = ".avro"
 
+ABOVE = 2
+"""Folders that may lie between a path and the layout's begin, for patterns."""
+
 EARLY = timedelta(hours=1)
 """How much earlier than an event its file may be named: a window lasts a quarter of an hour at most."""
 
@@ -71,7 +74,8 @@ class CaptureLayout:
             place = "/".join(inner)
             known = self._folders[len(inner)] if len(inner) < len(self._folders) else self._pattern
             match = known.search(place) if known is self._pattern else known.fullmatch(place)
-            found = match.groupdict() if match else {}
+            # Only a year proves that a folder is what its depth says: others may lie deeper than the first.
+            found = match.groupdict() if match and "Year" in match.groupdict() else {}
             if not wanted.of_origin(found.get("EventHub"), found.get("PartitionId")):
                 return False
             told = wanted.of_time(found, early=EARLY)
@@ -81,8 +85,8 @@ class CaptureLayout:
         return look
 
     def globs(self, wanted: Wanted, now: datetime) -> list[str]:
-        """Patterns of the folders that `look` would choose, from wherever in the layout a path may begin; none where all
-        are wanted, or the time tells nothing of the folders.
+        """Patterns of the folders that `look` would choose, from wherever in the layout a path may begin, or some folders above
+        it; none where all are wanted, or the time tells nothing of the folders.
         """
         folders = self.text.split("/")[:-1]
         placed = [place for place, folder in enumerate(folders) if "{Year}" in folder]
@@ -96,8 +100,8 @@ class CaptureLayout:
             last = max(
                 place for place, folder in enumerate(folders) if any(f"{{{u}}}" in folder for u in times)
             )
-            for begin in range(placed[0] + 1):
-                chosen = "/".join(folders[begin : last + 1])
+            for begin in range(-ABOVE, placed[0] + 1):
+                chosen = "/".join([*["*"] * -begin, *folders[max(begin, 0) : last + 1]])
                 found.append(re.sub(r"\{(\w+)\}", lambda name: texts.get(name[1], "*"), chosen))  # noqa: B023 - used at once
         return found
 

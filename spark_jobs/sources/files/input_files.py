@@ -95,7 +95,12 @@ class Folder:
         and which files to take. Raises InputError where there is no such folder.
         """
         if look is not None:
-            return sorted(self._walk(self.root, ending, look))
+            try:
+                return sorted(self._walk(self.root, ending, look))
+            except FileNotFoundError as error:
+                raise InputError(
+                    f"there is no folder '{self.url}', or it was changed while it was listed: {error}"
+                ) from None
         found: dict[str, Any] = self.system.find(self.root, detail=True)
         if not found and not self.system.exists(self.root):
             raise InputError(f"there is no folder '{self.url}'")
