@@ -1,7 +1,9 @@
 """Files that Spark opens and Python decodes: the same rows, and the same complaints, as where Python opens them."""
 
 import json
+from datetime import timedelta
 
+import msgspec
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - the name everybody knows
 
@@ -12,11 +14,15 @@ from spark_jobs.schemas import APP_EVENTS
 from spark_jobs.sources.capture import capture
 from spark_jobs.sources.capture.capture import read_capture
 from spark_jobs.sources.files.input_files import Quarantine
+from spark_jobs.sources.files.path_times import Wanted
 from spark_jobs.sources.files.spark_files import folder_for_python, url_for_spark
 from spark_jobs.sources.records import record_files
 from spark_jobs.sources.records.app_insights import read_app_insights
+from spark_jobs.sources.records.telemetry import read_consumer_telemetry
+from tests.capture_support import START
 from tests.spark.test_source_capture import events, place
 from tests.unit.spark_jobs.sources.test_source_capture import avro
+from tests.unit.spark_jobs.sources.test_source_records import CHECKPOINT
 
 
 @pytest.fixture
@@ -75,6 +81,27 @@ def test_records_are_read_and_bad_ones_set_aside(spark, tmp_path, elsewhere):
     with pytest.raises(InputError, match=r"there are no files .*\.jsonl"):
         (tmp_path / "none").mkdir()
         read_app_insights(spark, str(tmp_path / "none"))
+
+
+def test_of_a_stretch_of_time_nothing_else_is_opened(spark, tmp_path, elsewhere):
+    """Files of other times could not be read, and no quarantine is given: whoever opened them would be told."""
+    day = START.replace(hour=0)
+    for hour in (5, 8, 20):
+        data = avro(events(hour, 1)) if hour == 8 else b"broken"
+        file = tmp_path / f"lake/ns/orders/0/2026/11/21/{hour:02d}/00/00.avro"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(data)
+        folder = tmp_path / f"telemetry/date=2026-11-21/hour={hour:02d}"
+        folder.mkdir(parents=True)
+        (folder / "a.jsonl").write_bytes(msgspec.json.encode(CHECKPOINT) if hour == 8 else b"{broken")
+    wanted = Wanted(day + timedelta(hours=8), day + timedelta(hours=9), "Orders", lag=3600.0)
+
+    assert read_capture(spark, str(tmp_path / "lake"), wanted=wanted).count() == 1
+    assert read_capture(spark, str(tmp_path / "lake" / "ns" / "orders"), wanted=wanted).count() == 1
+    exact = Wanted(wanted.since, wanted.until)
+    assert read_consumer_telemetry(spark, str(tmp_path / "telemetry"), wanted=exact).count() == 1
+    with pytest.raises(InputError, match="cannot be read"), input_errors():
+        read_capture(spark, str(tmp_path / "lake"), columns=["offset"]).collect()
 
 
 def test_spark_copies_a_file_whose_path_has_spaces_and_percent_signs(spark, tmp_path) -> None:

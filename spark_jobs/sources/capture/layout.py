@@ -7,15 +7,12 @@ from datetime import datetime, timedelta
 
 from spark_jobs.errors import InputError
 from spark_jobs.sources.columns.event_columns import Origin
-from spark_jobs.sources.files.path_times import Look, Wanted
+from spark_jobs.sources.files.path_times import Look, Wanted, patterns
 
 DEFAULT = "{Namespace}/{EventHub}/{PartitionId}/{Year}/{Month}/{Day}/{Hour}/{Minute}/{Second}"
 """The format Capture has unless another is set; the file's ending follows it."""
 
 ENDING = ".avro"
-
-ABOVE = 2
-"""Folders that may lie between a path and the layout's begin, for patterns."""
 
 EARLY = timedelta(hours=1)
 """How much earlier than an event its file may be named: a window lasts a quarter of an hour at most."""
@@ -94,16 +91,8 @@ class CaptureLayout:
             return []
         hub = "*" if wanted.hub is None else "".join(_any_case(letter) for letter in wanted.hub)
         partitions = "{" + ",".join(wanted.partitions) + "}" if wanted.partitions else "*"
-        found = []
-        for times in wanted.hours(now, early=EARLY):
-            texts = {"EventHub": hub, "PartitionId": partitions, **times}
-            last = max(
-                place for place, folder in enumerate(folders) if any(f"{{{u}}}" in folder for u in times)
-            )
-            for begin in range(-ABOVE, placed[0] + 1):
-                chosen = "/".join([*["*"] * -begin, *folders[max(begin, 0) : last + 1]])
-                found.append(re.sub(r"\{(\w+)\}", lambda name: texts.get(name[1], "*"), chosen))  # noqa: B023 - used at once
-        return found
+        texts = {"EventHub": hub, "PartitionId": partitions}
+        return patterns(folders, texts, wanted.hours(now, early=EARLY), inside=placed[0])
 
 
 def _pattern_of(layout: str) -> str:

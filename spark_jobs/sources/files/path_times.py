@@ -6,8 +6,9 @@ A year of capture files is a hundred thousand folders: whoever asks for a day mu
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from msgspec import Struct
 
@@ -19,6 +20,11 @@ BEGINNING, AHEAD = (
     datetime(2014, 1, 1, tzinfo=UTC),
     timedelta(days=2),
 )  # no hub is older, no clock further ahead
+
+ABOVE = 2
+"""Folders that may lie between a path and a layout's begin, for patterns."""
+
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 Look = Callable[[str], bool | None]
 """Of a path of a folder or file: whether what is below may be wanted; None where that is to be asked of each."""
@@ -65,6 +71,25 @@ class Wanted(Struct, frozen=True):
             return []
         begin = max((self.since or BEGINNING) - early, BEGINNING)
         return list(_cover(begin, (self.until or now + AHEAD) + timedelta(seconds=self.lag)))
+
+
+def patterns(
+    folders: Sequence[str], texts: Mapping[str, str], times: Sequence[Mapping[str, str]], *, inside: int = 0
+) -> list[str]:
+    """Patterns of folders, from a layout's: `{Year}` and so on stand for their texts. Where a path begins is not known: ABOVE
+    folders above the layout's first, or within the first `inside` of them.
+    """
+    found = []
+    for each in times:
+        known = {**texts, **each}
+        last = max(place for place, name in enumerate(folders) if any(f"{{{unit}}}" in name for unit in each))
+        named = [_PLACEHOLDER.sub(partial(_text_of, known), name) for name in folders[: last + 1]]
+        found += ["/".join([*["*"] * -begin, *named[max(begin, 0) :]]) for begin in range(-ABOVE, inside + 1)]
+    return found
+
+
+def _text_of(known: Mapping[str, str], name: re.Match[str]) -> str:
+    return known.get(name[1], "*")
 
 
 def in_paths(*patterns: str) -> Callable[[Wanted], Look]:

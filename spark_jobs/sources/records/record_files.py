@@ -10,8 +10,9 @@ more are read by several tasks.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
@@ -27,7 +28,7 @@ from spark_jobs.platform.data_source import Source, TaskReader
 from spark_jobs.platform.source_options import FOR_EVER
 from spark_jobs.schemas import arrow_schema
 from spark_jobs.sources.files.input_files import FileOptions, Folder, FoundFile, Quarantine, packed
-from spark_jobs.sources.files.path_times import Look, Wanted, in_paths
+from spark_jobs.sources.files.path_times import Wanted, in_paths, patterns
 from spark_jobs.sources.files.spark_files import options_of, read_with_spark, url_for_spark
 from spark_jobs.sources.records.records import (
     BOM,
@@ -48,15 +49,16 @@ _HEAD = 1 << 10  # bytes that tell what kind of file it is
 _REASONS_KEPT = 1000  # in one reason file; the records are all kept
 
 
+TIMED = ("date={Year}-{Month}-{Day}", "hour={Hour}")
+"""Folders by the time of their records: those of CONSUMER_TELEMETRY_FOLDER."""
+
+_look = in_paths(f"{TIMED[0]}/{TIMED[1]}/", f"{TIMED[0]}/")
+
+
 class RecordSource(Source):
     """Subclasses name it, its files, and how a record of them becomes a row."""
 
     ENDINGS: ClassVar[tuple[str, ...]]
-
-    look: ClassVar[Callable[[Wanted], Look]] = in_paths(
-        "date={Year}-{Month}-{Day}/hour={Hour}/", "date={Year}-{Month}-{Day}/"
-    )
-    """Which folders may hold what is wanted: those of CONSUMER_TELEMETRY_FOLDER."""
 
     @staticmethod
     def row(text: bytes, /) -> Mapping[str, Any]:
@@ -95,7 +97,7 @@ class RecordFiles(FileOptions):
 
     def tasks(self) -> list[list[FoundFile]]:
         """Raises InputError where there are no files."""
-        look = None if self.wanted == Wanted() else self.source.look(self.wanted)
+        look = None if self.wanted == Wanted() else _look(self.wanted)
         found = [
             file
             for file in self.folder().find("", look)
@@ -184,7 +186,8 @@ def read_records(
     if url is not None:
         files.quarantined(url)
         task = partial(files.batches_of_content, url=url)
-        return read_with_spark(spark, url, source.ENDINGS, task, source.SCHEMA)
+        folders = patterns(TIMED, {}, files.wanted.hours(datetime.now(UTC)))
+        return read_with_spark(spark, url, source.ENDINGS, task, source.SCHEMA, folders=folders)
     files.tasks()
     files.quarantined()
     return spark.read.format(source.NAME).options(**options).load()
