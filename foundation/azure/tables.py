@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from azure.core import MatchConditions
-from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsError, ResourceNotFoundError
-from azure.data.tables import TableEntity, UpdateMode
-from azure.data.tables.aio import TableClient
+from azure.core.exceptions import AzureError, HttpResponseError, ResourceExistsError
+from azure.data.tables import UpdateMode
 
-from foundation.azure.connections import Settings, code_of, network_story, table_service
+from foundation.azure.connections import (
+    RETRIES,
+    Settings,
+    code_of,
+    http_transport,
+    network_story,
+    table_service,
+)
+from foundation.azure.table_requests import Entity, Page, Row, TableRequests
 from foundation.errors import ConflictError, StoreUnavailableError
 from foundation.keys import TooLargeError
 from foundation.sanitize import told
 
-Row = Mapping[str, Any]
-"""A row with its keys."""
-
 _T = TypeVar("_T")
 _TOO_LARGE = {"EntityTooLarge", "RequestBodyTooLarge", "PropertyValueTooLarge", "TooManyProperties"}
-_CHANGED = {"EntityAlreadyExists", "ResourceNotFound", "EntityNotFound"}  # besides status 412
-# The SDK decodes the errors of every call but `create_entity`, which misses nothing but its table.
-_OF_A_CREATE = {404: "TableNotFound", 409: "EntityAlreadyExists"}
+_ABSENT = {"ResourceNotFound", "EntityNotFound"}
+_CHANGED = {"EntityAlreadyExists", *_ABSENT}  # besides status 412
 
 
 class Table:
@@ -30,8 +32,10 @@ class Table:
 
     def __init__(self, settings: Settings, prefix: str, name: str, **options: Any) -> None:
         self.name = name
-        self._service = table_service(settings, prefix, **options)
+        transport = options.pop("transport", None) or http_transport(settings)
+        self._service = table_service(settings, prefix, transport=transport, **options)
         self._client = self._service.get_table_client(name)
+        self._requests = TableRequests(self._service, name, transport, options.get("retry_total", RETRIES))
         account = self._service.account_name
         self._where = f"table '{name}' of storage account '{account}' (connection {prefix})"
         self.created = 0
@@ -42,47 +46,43 @@ class Table:
 
     async def rows(
         self, query: str, *, select: list[str] | None = None, limit: int | None = None
-    ) -> list[TableEntity]:
+    ) -> list[Entity]:
         """All rows of a query (or the first `limit`), in key order; one request per 1,000 rows or limit."""
 
-        async def read(client: TableClient) -> list[TableEntity]:
-            found: list[TableEntity] = []
-            async for row in client.query_entities(query, select=select, results_per_page=limit):
-                found.append(row)
-                if len(found) == limit:
-                    break
-            return found
+        async def read() -> list[Entity]:
+            found, following = await self._requests.query(query, select=select, top=limit)
+            while following is not None and (limit is None or len(found) < limit):
+                more, following = await self._requests.query(query, select=select, top=limit, page=following)
+                found += more
+            return found[:limit]
 
         return await self._call(read, absent=[])
 
     async def stream(
         self, query: str, *, select: list[str] | None = None, page: int
-    ) -> AsyncGenerator[TableEntity, None]:
+    ) -> AsyncGenerator[Entity, None]:
         """The rows of a query in key order, fetched a page at a time as they are asked for."""
-        token: Any = None
-        none: tuple[list[TableEntity], Any] = ([], None)
+        following: dict[str, str] | None = None
+        none: Page = ([], None)
 
-        async def fetch(client: TableClient) -> tuple[list[TableEntity], Any]:
-            pages = client.query_entities(query, select=select, results_per_page=page).by_page(token)
-            found: list[TableEntity] = []
-            async for rows in pages:
-                found = [row async for row in rows]
-                break
-            return found, getattr(pages, "continuation_token", None)
+        async def fetch() -> Page:
+            return await self._requests.query(query, select=select, top=page, page=following)
 
         while True:
-            found, token = await self._call(fetch, absent=none)
+            found, following = await self._call(fetch, absent=none)
             for row in found:
                 yield row
-            if not token:
+            if following is None:
                 return
 
-    async def get(self, partition: str, row: str) -> TableEntity | None:
-        async def read(client: TableClient) -> TableEntity | None:
+    async def get(self, partition: str, row: str) -> Entity | None:
+        async def read() -> Entity | None:
             try:
-                return await client.get_entity(partition, row)
-            except ResourceNotFoundError:  # the row, or the whole table
-                return None
+                return await self._requests.get(partition, row)
+            except HttpResponseError as error:
+                if code_of(error) in {"TableNotFound", *_ABSENT}:
+                    return None
+                raise
 
         return await self._call(read)
 
@@ -91,16 +91,8 @@ class Table:
 
         Raises ConflictError when there is a row already, or the row changed or is gone; TooLargeError.
         """
-
-        async def write(client: TableClient) -> None:
-            if etag is None:
-                await client.create_entity(row)
-            else:
-                await client.update_entity(
-                    row, mode=UpdateMode.REPLACE, etag=etag, match_condition=MatchConditions.IfNotModified
-                )
-
-        await self._call(write)
+        requests = self._requests
+        await self._call(lambda: requests.create(row) if etag is None else requests.put(row, etag))
 
     async def put(self, rows: Sequence[Row]) -> None:
         """Writes rows of one partition, whatever is there: all of them, or an error and nothing.
@@ -110,32 +102,34 @@ class Table:
         """
         options = {"mode": UpdateMode.REPLACE}
 
-        async def write(client: TableClient) -> None:
+        async def write() -> None:
             if len(rows) == 1:
-                await client.upsert_entity(rows[0], **options)
+                await self._requests.put(rows[0])
             else:
-                await client.submit_transaction([("upsert", row, options) for row in rows])
+                await self._client.submit_transaction([("upsert", row, options) for row in rows])
 
         await self._call(write)
 
     async def delete(self, rows: Sequence[Row]) -> None:
         """Deletes rows of one partition, all or none. Raises ConflictError when one is gone or changed."""
-        await self._call(lambda client: client.submit_transaction([("delete", row) for row in rows]))
 
-    async def _call(
-        self, operation: Callable[[TableClient], Awaitable[_T]], *, absent: _T | None = None
-    ) -> _T:
+        async def write() -> None:
+            await self._client.submit_transaction([("delete", row) for row in rows])
+
+        await self._call(write)
+
+    async def _call(self, operation: Callable[[], Awaitable[_T]], *, absent: _T | None = None) -> _T:
         """`absent` is what a read finds where there is no table: whoever reads may have no right to make one."""
         try:
             try:
-                return await operation(self._client)
+                return await operation()
             except HttpResponseError as error:
-                if _code(error) != "TableNotFound":
+                if code_of(error) != "TableNotFound":
                     raise
                 if absent is not None:
                     return absent
             await self._create()
-            return await operation(self._client)
+            return await operation()
         except Exception as error:
             # Also what the SDK or its transport lets through: nothing may be concluded.
             raise self._translated(error) from error
@@ -146,12 +140,12 @@ class Table:
             await self._client.create_table()
         except ResourceExistsError as error:
             # Somebody else was faster; a table being deleted stays an error for some seconds.
-            if _code(error) != "TableAlreadyExists":
+            if code_of(error) != "TableAlreadyExists":
                 raise
 
     def _translated(self, error: Exception) -> Exception:
         where = self._where
-        code = _code(error) if isinstance(error, HttpResponseError) else ""
+        code = code_of(error) if isinstance(error, HttpResponseError) else ""
         if getattr(error, "status_code", None) == 412 or code in _CHANGED:
             return ConflictError(f"a row of {where} changed since it was read ({code})")
         if getattr(error, "status_code", None) == 413 or code in _TOO_LARGE:
@@ -179,12 +173,3 @@ def unavailable(where: str, error: Exception, code: str) -> StoreUnavailableErro
     if isinstance(error, AzureError | OSError):  # network errors name hosts; they know no keys
         return StoreUnavailableError(f"{where} cannot be reached: {network_story(error)}")
     return StoreUnavailableError(f"{where}: the call failed: {told(error)}")
-
-
-def _code(error: HttpResponseError) -> str:
-    """The service's code, else what the status of a create means."""
-    return code_of(error) or _OF_A_CREATE.get(error.status_code or 0, "")
-
-
-def etag_of(entity: TableEntity) -> str:
-    return str(entity.metadata["etag"])

@@ -20,11 +20,11 @@ from heapq import heapify, heappop, heapreplace
 from typing import Any
 
 import msgspec
-from azure.data.tables import TableEntity
 from msgspec import Struct
 
 from foundation.azure.connections import Settings
-from foundation.azure.tables import Row, TableStore
+from foundation.azure.table_requests import Entity, Row
+from foundation.azure.tables import TableStore
 from foundation.errors import ConflictError
 from foundation.gathering import gather
 from foundation.keys import after, key_of
@@ -195,7 +195,7 @@ class TableDecisionLog(TableStore):
         turns = (*partitions[first:], *partitions[:first])
         return sum(await gather(purge, turns, at_once=PURGED_AT_ONCE))
 
-    async def _delete(self, rows: Sequence[TableEntity]) -> int:
+    async def _delete(self, rows: Sequence[Entity]) -> int:
         try:
             await self._table.delete(rows)
         except ConflictError:
@@ -217,12 +217,12 @@ def _query(partition: str, position: Position | None, last: str | None) -> str:
     return " and ".join(clauses)
 
 
-async def _newest(streams: Sequence[AsyncIterator[TableEntity]], count: int) -> list[TableEntity]:
+async def _newest(streams: Sequence[AsyncIterator[Entity]], count: int) -> list[Entity]:
     """The first `count` rows of all streams by time, partition and key; the first pages are fetched together."""
     heads = await gather(_next, streams, at_once=len(streams))
     heap = [(_order(head), index, head) for index, head in enumerate(heads) if head is not None]
     heapify(heap)
-    rows: list[TableEntity] = []
+    rows: list[Entity] = []
     while heap:
         _, index, row = heap[0]
         rows.append(row)
@@ -236,7 +236,7 @@ async def _newest(streams: Sequence[AsyncIterator[TableEntity]], count: int) -> 
     return rows
 
 
-async def _next(stream: AsyncIterator[TableEntity]) -> TableEntity | None:
+async def _next(stream: AsyncIterator[Entity]) -> Entity | None:
     return await anext(stream, None)
 
 

@@ -11,9 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from azure.data.tables import TableEntity
-
-from foundation.azure.tables import Table, TableStore, etag_of
+from foundation.azure.table_requests import Entity
+from foundation.azure.tables import Table, TableStore
 from foundation.keys import inverted, key_of
 from scaling.model import Controls, TargetState
 from scaling.ports import Snapshot
@@ -49,7 +48,7 @@ class TableStateStore(TableStore):
         What is unreadable is named, and left where it is: who looks may have no right to write.
         Raises NewerStateError, StoreUnavailableError.
         """
-        partitions: dict[str, list[TableEntity]] = defaultdict(list)
+        partitions: dict[str, list[Entity]] = defaultdict(list)
         for row in await self._table.rows(_NOT_ASIDE):
             partitions[row["PartitionKey"]].append(row)
         found: dict[str, Snapshot] = {}
@@ -57,7 +56,7 @@ class TableStateStore(TableStore):
             found[target], _ = _snapshot(target, partitions[key_of(target)])
         return found
 
-    async def _set_aside(self, target: str, rows: Sequence[TableEntity]) -> Snapshot:
+    async def _set_aside(self, target: str, rows: Sequence[Entity]) -> Snapshot:
         """The snapshot, after what is unreadable was copied: the caller may write over it."""
         found, damaged = _snapshot(target, rows)
         for row in damaged:
@@ -82,16 +81,16 @@ class TableStateStore(TableStore):
         await self._table.save(row, loaded.etags.get("controls"))
 
 
-def _snapshot(target: str, rows: Sequence[TableEntity]) -> tuple[Snapshot, list[TableEntity]]:
+def _snapshot(target: str, rows: Sequence[Entity]) -> tuple[Snapshot, list[Entity]]:
     """What the rows of a target hold, and those of them that could not be read."""
     state, controls = TargetState(), Controls()
     windows: Mapping[str, Window] = {}
     etags: dict[str, str] = {}
     corrupt: list[str] = []
-    damaged: list[TableEntity] = []
+    damaged: list[Entity] = []
     for row in rows:
         name = row_name(row)
-        etags[name] = etag_of(row)
+        etags[name] = row.etag
         unreadable: tuple[str, ...] = ()
         if name == "state":
             state, windows, unreadable = layout.read_target(row)
@@ -111,14 +110,13 @@ def entity(target: str, name: str, row: layout.Properties) -> dict[str, Any]:
     return {"PartitionKey": key_of(target), "RowKey": key_of(name), "Name": name, **row}
 
 
-def row_name(row: TableEntity) -> str:
+def row_name(row: Entity) -> str:
     """The name of a row: from its column, when that fits the key, so that damage cannot rename a row."""
     name = row.get("Name")
     return name if isinstance(name, str) and key_of(name) == row["RowKey"] else str(row["RowKey"])
 
 
-async def set_aside(table: Table, row: TableEntity) -> None:
+async def set_aside(table: Table, row: Entity) -> None:
     """Copies an unreadable row under a key made of its last write, so that one damage makes one copy."""
-    written = row.metadata["timestamp"]
-    key = f"corrupt:{row['RowKey']}:{inverted(written.timestamp() if written else 0.0)}"
+    key = f"corrupt:{row['RowKey']}:{inverted(row.written)}"
     await table.put([{**row, "RowKey": key}])
