@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foundation import sanitize
 from foundation.sanitize import one_line, secret_in, told, without_secrets
 
 KEY32 = "kZ0qUj3mJ8m1C5rT2vX9yB4nE7hL6pS0aDfGwQxVtYk="
@@ -27,6 +28,7 @@ SECRETS = {
     "odbc": ("Driver={ODBC};Server=x;Uid=app;Pwd=s3cret;", "s3cret"),
     "bearer": (f"Authorization: Bearer {JWT}", JWT.split(".")[1]),
     "token": (JWT, JWT.split(".")[2]),
+    "shortest token": ("eyJabcdefgh.ABCDEFGH", "ABCDEFGH"),
     "upper case": ("ENDPOINT=SB://A;SHAREDACCESSKEY=HUNTER2", "HUNTER2"),
 }
 
@@ -83,6 +85,45 @@ def test_hiding_twice_is_hiding_once(before, secret, after):
     once = without_secrets(f"{before} {secret} {after}")
 
     assert without_secrets(once) == once
+
+
+PIECES = [
+    *(
+        "sig=",
+        "AccountKey=",
+        "password = ",
+        "Bearer ",
+        "eyJ",
+        "aaaaaaaa",
+        ".",
+        "=",
+        "==",
+        "@",
+        "://",
+        "user:",
+        "http",
+    ),
+    *(
+        "A1" * 32,
+        "Zz9" * 22,
+        "x" * 40,
+        "a1B2c3D4e5F6g7H8",
+        "&",
+        ";",
+        " ",
+        "***",
+        "?code=",
+        "SharedAccessSignature ",
+    ),
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=7).map("".join))
+def test_what_is_looked_for_first_leaves_no_secret_out(text):
+    """As if every pattern were tried on every text."""
+    everything = "; = @ eyJ " + "." * sanitize.SHORTEST_TOKEN
+
+    assert without_secrets(f"{text}\n{everything}") == f"{without_secrets(text)}\n{everything}"
 
 
 @given(st.text())
