@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
+from random import Random
 
 from scaling.config.policy_file import Config
 from scaling.model import Capacity, Effect, MetricsReport, ScaleAction
@@ -33,6 +34,25 @@ class Moods:
             await asyncio.Event().wait()
         if isinstance(mood, BaseException):
             raise mood
+        await asyncio.sleep(seconds)
+
+
+class Chance(Moods):
+    """Each call of a port hangs for ever by one chance, and by another raises one of the port's errors."""
+
+    def __init__(self, seed: int, errors: dict[str, list[Exception]], *, hangs: float, fails: float) -> None:
+        super().__init__()
+        self.rng, self.errors, self.hangs, self.fails = Random(seed), errors, hangs, fails
+        self.met: dict[str, list[float]] = defaultdict(list)
+        """By target: when one of its calls went wrong, on the loop's clock."""
+
+    async def meet(self, port: str, target: str, seconds: float) -> None:
+        drawn = self.rng.random()
+        if drawn < self.hangs + self.fails:
+            self.met[target].append(asyncio.get_running_loop().time())
+            if drawn < self.hangs:
+                await asyncio.Event().wait()
+            raise self.rng.choice(self.errors[port])
         await asyncio.sleep(seconds)
 
 
@@ -93,14 +113,22 @@ class MoodyLog(MemoryDecisionLog):
 class Fleet:
     """`count` targets, `t000` and so on, each with a queue and a plan of its own."""
 
-    def __init__(self, count: int = 300, *, endpoints: dict[str, str] | None = None, **changes) -> None:
-        self.moods = Moods()
+    def __init__(
+        self,
+        count: int = 300,
+        *,
+        endpoints: dict[str, str] | None = None,
+        moods: Moods | None = None,
+        **changes,
+    ) -> None:
+        self.moods = moods or Moods()
         self.backlog = 900.0
         self.backlogs: dict[str, float] = {}
         self.endpoints = endpoints or {}
         self.orders: list[tuple[float, str]] = []
         self.effects: dict[str, float] = {}
         self.reports: dict[str, list[tuple[float, object]]] = defaultdict(list)
+        self.decided: dict[str, dict[float, float]] = defaultdict(dict)  # when, by the report's time
         self.warnings: list[str] = []
         self.poison: list[str] = []
         self.names = [f"t{index:03}" for index in range(count)]
@@ -179,6 +207,8 @@ class Fleet:
     def _evaluate(self, actions):
         async def evaluate(message: str) -> None:
             outcome = await self.autoscaler.evaluate(message)
+            report = decode(MetricsReport, message)
+            self.decided[report.target].setdefault(report.at, self.clock())
             self.warnings += outcome.warnings
             for each in outcome.messages:
                 actions.put_nowait(each)

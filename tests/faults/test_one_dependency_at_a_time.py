@@ -1,12 +1,14 @@
 """One dependency of 300 targets hangs for ever, or fails at once: the others keep their pace. In virtual time."""
 
+import asyncio
 from itertools import pairwise
+from math import inf
 
 import pytest
 
 from foundation.errors import StoreUnavailableError
 from scaling.ports import CollectError, ScalerError
-from tests.fleet_support import HANG, Fleet
+from tests.fleet_support import HANG, Chance, Fleet
 from tests.runner_support import NOW
 from tests.virtual_time import virtual_time
 
@@ -173,3 +175,45 @@ def test_actions_are_neither_lost_nor_given_up_unsent_when_the_checks_run_every_
         name: [3] for name in fleet.names
     }
     assert max(fleet.effects.values()) - NOW < 4 * 60.0
+
+
+THROTTLED = 20.0
+ERRORS = {
+    "collector": [CollectError("429"), CollectError("503")],
+    "current": [ScalerError("429", retry_after=THROTTLED), ScalerError("503")],
+    "apply": [ScalerError("429", retry_after=THROTTLED), ScalerError("503")],
+    "load": [StoreUnavailableError("503")],
+    "save": [StoreUnavailableError("503")],
+    "append": [StoreUnavailableError("503")],
+    "purge": [StoreUnavailableError("503")],
+}
+
+
+@pytest.mark.parametrize(
+    "minutes",
+    [3, pytest.param(60, marks=[pytest.mark.torture, pytest.mark.timeout(1800)])],
+    ids=["minutes", "an hour"],
+)
+def test_a_thousand_targets_whose_calls_hang_and_fail_by_chance_are_decided_every_minute(minutes) -> None:
+    """One call in a hundred hangs for ever, one in twenty is throttled or refused, everywhere and all the time."""
+    with virtual_time() as run:
+
+        async def play() -> tuple[Fleet, float]:
+            begun = asyncio.get_running_loop().time()
+            fleet = Fleet(1000, moods=Chance(7, ERRORS, hangs=0.01, fails=0.05))
+            await fleet.run(minutes + 0.9)
+            fleet.moods.hangs = fleet.moods.fails = 0.0
+            return fleet, begun
+
+        fleet, begun = run(play())
+
+    late = {}
+    for name in fleet.names:
+        wrong = [NOW + at - begun for at in fleet.moods.met[name]]
+        assert len(fleet.reports[name]) >= minutes
+        for _, report in fleet.reports[name][:minutes]:
+            healthy = not any(report.at <= at < report.at + 60.0 for at in wrong)
+            if healthy and not fleet.decided[name].get(report.at, inf) < report.at + 60.0:
+                late[name] = report.at - NOW
+    assert not late
+    assert len(fleet.moods.met) > 500, "the chance was met"
