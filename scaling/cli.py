@@ -144,7 +144,7 @@ def status(
             f"{m.name} {'?' if m.latest is None else number_text(m.latest)} ({m.quality})"
             for m in view.metrics
         )
-        bounds = f"{view.minimum}..{view.maximum}"
+        bounds = f"{view.minimum}..{view.maximum} {view.unit}"
         cells = (view.target, view.current, view.desired, bounds, view.reason, metrics)
         table.add_row(*map(_text, cells))
     console.print(table)

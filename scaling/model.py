@@ -1,8 +1,8 @@
 """Values that flow through the autoscaler: samples, reports, verdicts, recommendations, actions, effects.
 
-Times are seconds since the Unix epoch, UTC (`float`); durations are seconds. Capacities are whole units of
-the target: instances of an App Service Plan, for example. Everything here is immutable data: no clock, no
-I/O. The same types travel through the queues and are validated when decoded (`scaling.service.messages`).
+Times are seconds since the Unix epoch, UTC (`float`); durations are seconds. Capacities are whole units of the target: instances
+of a plan, for example. All is immutable data. The same types travel through the queues, and are validated when decoded
+(`scaling.service.messages`).
 """
 
 from __future__ import annotations
@@ -28,10 +28,7 @@ class Reason(StrEnum):
     SCALE_OUT = "scale_out", "a rule asked for more capacity and nothing held it back"
     SCALE_IN = "scale_in", "every rule agreed to less capacity and nothing held it back"
     WITHIN_TARGET = "within_target", "no rule asked for a change"
-    BELOW_MINIMUM = (
-        "below_minimum",
-        "the capacity was below the minimum (or a schedule's floor) and is raised to it",
-    )
+    BELOW_MINIMUM = "below_minimum", "the capacity was below the minimum, or a schedule's floor: it is raised"
     ABOVE_MAXIMUM = (
         "above_maximum",
         "the capacity was above the maximum (or a schedule's ceiling) and is lowered to it",
@@ -45,10 +42,7 @@ class Reason(StrEnum):
     STALE_METRIC = "stale_metric", "the newest sample is older than allowed"
     COLLECT_FAILED = "collect_failed", "the last read of a metric failed; unknown is not zero"
     INVALID_METRIC = "invalid_metric", "a metric is no finite, non-negative number of the present"
-    ENTITY_DISABLED = (
-        "entity_disabled",
-        "the queue or subscription is disabled, so more instances could not receive from it",
-    )
+    ENTITY_DISABLED = "entity_disabled", "the queue or subscription is disabled: more would receive nothing"
     CAPACITY_UNKNOWN = "capacity_unknown", "the current capacity could not be read"
     RULE_FAILED = "rule_failed", "a rule raised an error"
     STATE_CORRUPT = "state_corrupt", "the stored state could not be read and was started anew"
@@ -60,6 +54,11 @@ class Reason(StrEnum):
     OVER_BUDGET = "over_budget", "the budget of the day does not allow so much capacity now"
     AT_CAP = "at_cap", "more was wanted, but the rule's cap metric says that more would find nothing to do"
     BETWEEN_STEPS = "between_steps", "the platform changes capacity in steps, and less than one was wanted"
+    NOT_ACTIVE = "not_active", "no activation metric is above its threshold, so nothing is started from zero"
+    STILL_ACTIVE = (
+        "still_active",
+        "an activation metric is above its threshold, or not known, so the last one stays",
+    )
     REFUSED = "refused", "the platform refused this change a short time ago, and nothing has changed since"
     GUARDED = "guarded", "a downstream guard blocks scaling out"
     LOCK_STEP = "lock_step", "another target has to follow first: request units are raised before instances"
@@ -107,7 +106,8 @@ class Capacity(Struct, frozen=True):
     `floor` and `ceiling` are the platform's limits (of the SKU), not the policy's. `ready` counts instances
     that already work, where the platform tells. `held_by` names another controller (an Azure Monitor
     autoscale setting, say) that also moves this target. `pending` is true while the platform still
-    carries out an earlier change. It may be set to multiples of `step` only.
+    carries out an earlier change. It may be set to multiples of `step` only, or to `allowed` values. Where `advised`,
+    nobody can tell: what was advised last is taken for done, and `current` is for the beginning.
     """
 
     current: int
@@ -118,13 +118,14 @@ class Capacity(Struct, frozen=True):
     pending: bool = False
     held_by: str | None = None
     step: int = 1
+    allowed: tuple[int, ...] = ()
+    advised: bool = False
 
 
 class MetricsReport(Struct, frozen=True):
     """All that one collector tick learned about one target; the message on the metrics queue.
 
-    A metric is in `samples` or in `failures`. `capacity` is None when it could not be read;
-    `capacity_error` then says why.
+    A metric is in `samples` or in `failures`. `capacity` is None when it could not be read; `capacity_error` says why.
     """
 
     target: str
@@ -151,10 +152,10 @@ class Evidence(Struct, frozen=True, gc=False):
 class Flip(Struct, frozen=True, gc=False):
     """The value that would have changed the outcome: had `quantity` been `comparator value`, then `outcome`.
 
-    `quantity` is `<statistic> <metric>` (for every sample of the window); `samples <metric>`, `span <metric>`,
-    `age <metric>` or `failures <metric>`; or one of `time` (an epoch time, the metrics staying as they are),
-    `maximum`, `minimum`, `budget`, `step`, `capacity`, `pending`, `failures`, `expression`, and `control` (an
-    order of an operator, or another controller, goes away). Several flips of the same outcome belong together.
+    `quantity` is `<statistic> <metric>` (for every sample of the window); `samples`, `span`, `age` or `failures`, each with
+    ` <metric>`; or one of `time` (an epoch time, the metrics staying as they are), `maximum`, `minimum`, `budget`, `step`,
+    `capacity`, `pending`, `failures`, `expression`, and `control` (an order of an operator, or another controller, goes
+    away). Several flips of the same outcome belong together.
     """
 
     quantity: str
@@ -175,11 +176,10 @@ class Limit(Struct, frozen=True):
 class Verdict(Struct, frozen=True):
     """What one rule says.
 
-    `desired` is a capacity, or None where the rule does not vote (`reason` is then a problem, or the rule
-    only sets bounds). `floor`/`ceiling` bound the capacity now (schedules). `blocks_out` forbids scaling
-    out whatever other rules say (guards); `out_ceiling` forbids scaling out any further than that, and takes
-    nothing away that is there. `sentence` is told in place of those numbers of the evidence that are compared with
-    nothing.
+    `desired` is a capacity, or None where the rule does not vote (`reason` is then a problem, or the rule only sets bounds).
+    `floor`/`ceiling` bound the capacity now (schedules). `blocks_out` forbids scaling out whatever other rules say (guards);
+    `out_ceiling` forbids scaling out any further than that, and takes nothing away that is there. `sentence` is told in
+    place of those numbers of the evidence that are compared with nothing.
     """
 
     desired: int | None
@@ -330,14 +330,12 @@ class Delivery(Struct, frozen=True):
 class TargetState(Struct, frozen=True):
     """What is remembered of one target between evaluations (one table row).
 
-    `evaluated` are the times of the newest reports already decided upon (ascending), which makes a second
-    delivery of a report recognisable. `recommendations` are (time, proposed) pairs for stabilization,
-    `effects` the newest effects, both ascending. `expected` is the capacity we believe in: last effect,
-    or last adopted reading. `pending_level` is the plateau metric at the time of the pending decision,
-    `pending_accepted` since when the platform is known to have accepted its action, or may have, `delivery` where
-    the pending action is (None in rows of earlier releases). `refused` is the last refusal of the platform.
-    `memories` is what rules that learn remember, by their name; `shadow` what `scaling.shadow` remembers; `spent` what
-    is spent of the day's budget.
+    `evaluated` are the times of the newest reports already decided upon (ascending), by which a second delivery is
+    recognised. `recommendations` are (time, proposed) pairs for stabilization, `effects` the newest effects, both ascending.
+    `expected` is the capacity we believe in: last effect, or last adopted reading. `pending_level` is the plateau metric at
+    the time of the pending decision, `pending_accepted` since when the platform has, or may have, accepted its action,
+    `delivery` where that is (None in rows of earlier releases). `refused` is the last refusal of the platform. `memories`
+    is what rules remember, by name; `shadow` what `scaling.shadow` does; `spent` what is spent of the day's budget.
     """
 
     evaluated: tuple[float, ...] = ()

@@ -1,14 +1,15 @@
 """A local Azure Resource Manager for the unmodified SDKs: App Service Plans, Cosmos DB throughput, metrics, deployments."""
 
-from devstack.resource_manager.cosmos import LocalAccount, OfferSource, StandaloneAccount
-from devstack.resource_manager.plans import (
+from devstack.resource_manager.common.plans import (
     Instance,
     OperationStyle,
     Plan,
     RefusalCode,
     Status,
 )
-from devstack.resource_manager.server import LedgerEntry, ResourceManagerServer
+from devstack.resource_manager.cosmos import LocalAccount, OfferSource, StandaloneAccount
+from devstack.resource_manager.ledger import LedgerEntry
+from devstack.resource_manager.server import ResourceManagerServer
 from devstack.resource_manager.throttling import BucketSize
 
 __all__ = [

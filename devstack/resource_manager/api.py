@@ -1,6 +1,6 @@
 """What Resource Manager does, without HTTP: from a method, a path and a document to an Answer.
 
-Paths match whatever their case, as in Azure. Each route is also the name of a fault point
+Paths match whatever their case, as in Azure. Each route (`routes`) is also the name of a fault point
 (`devstack.servers.faults`); the kinds of fault that need knowledge of a plan are handled here (those of throughput in
 `cosmos`):
 
@@ -10,13 +10,10 @@ Paths match whatever their case, as in Azure. Each route is also the name of a f
                    conflict          refused as if another operation were in progress
 """
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from devstack.resource_manager.cosmos import CosmosApi
-from devstack.resource_manager.documents import (
+from devstack.resource_manager.common.documents import (
     FAILED_MESSAGE,
     Answer,
     ArmError,
@@ -28,8 +25,7 @@ from devstack.resource_manager.documents import (
     refused,
     skus_document,
 )
-from devstack.resource_manager.metrics import MetricsApi
-from devstack.resource_manager.plans import (
+from devstack.resource_manager.common.plans import (
     NEVER,
     Clock,
     Ending,
@@ -40,39 +36,14 @@ from devstack.resource_manager.plans import (
     RefusalCode,
     Status,
 )
-from devstack.resource_manager.resources import ResourcesApi
-from devstack.resource_manager.skus import find_sku
+from devstack.resource_manager.common.skus import find_sku
+from devstack.resource_manager.cosmos import CosmosApi
+from devstack.resource_manager.metrics import MetricsApi
+from devstack.resource_manager.resources.store import ResourcesApi
 from devstack.servers.faults import Fault
 
 API_VERSION = "2025-05-01"  # only written into the links to operations; any version is accepted
 SKU_IS_NULL = "The parameter SKU cannot be null."
-
-_SUBSCRIPTION = r"/subscriptions/(?P<subscription>[^/]+)"
-_GROUP = _SUBSCRIPTION + r"/resourceGroups/(?P<group>[^/]+)"
-_PLANS = r"/providers/Microsoft\.Web/serverfarms"
-_SETTINGS = r"/providers/Microsoft\.Insights/autoscalesettings"
-_WEB_LOCATION = _SUBSCRIPTION + r"/providers/Microsoft\.Web/locations/[^/]+"
-_COSMOS = r"/providers/Microsoft\.DocumentDB"
-_DATABASE = (
-    _GROUP + _COSMOS + r"/databaseAccounts/(?P<account>[^/]+)/sqlDatabases/(?P<database>[^/]+)"
-    r"(?:/containers/(?P<container>[^/]+))?/throughputSettings/default"
-)
-_ANYTHING = _SUBSCRIPTION + r"(?:/resourceGroups/(?P<group>[^/]+))?(?:/providers/[^/]+(?:/[^/]+/[^/]+)+)+"
-_RESOURCE = _GROUP + r"/providers/(?P<type>[^/]+/[^/]+)/(?P<name>[^/]+)(?P<rest>(?:/[^/]+/[^/]+)*)"
-_SCOPE = r"(?P<scope>" + _RESOURCE + ")"
-_PERMISSIONS = r"/providers/Microsoft\.Authorization/permissions"
-_COSMOS_LOCATION = _SUBSCRIPTION + _COSMOS + r"/locations/[^/]+"
-
-
-Handler = Callable[["ResourceManagerApi", Call], Answer]
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    point: str
-    method: str
-    pattern: re.Pattern[str]
-    handler: Handler
 
 
 @dataclass(slots=True)
@@ -90,7 +61,7 @@ class ResourceManagerApi:
     def __post_init__(self) -> None:
         self.cosmos = CosmosApi(self.clock)
         self.metrics = MetricsApi(self.clock, self.plans)
-        self.resources = ResourcesApi(self._find)
+        self.resources = ResourcesApi(self._find, self.clock)
 
     def knows_subscription(self, subscription: str) -> bool:
         plans = any(plan.subscription.lower() == subscription.lower() for plan in self.plans.values())
@@ -215,7 +186,7 @@ class ResourceManagerApi:
         return Answer(200, {"value": self.permissions})
 
     def _check_resource(self, scope: str) -> None:
-        there = [*self.plans, *self.cosmos.accounts]
+        there = [*self.plans, *self.cosmos.accounts, *self.resources.changing]
         if not any(f"{scope.lower()}/".startswith(f"{known}/") for known in there):
             raise front_door_error(404, "ResourceNotFound", f"The Resource '{scope}' was not found.")
 
@@ -321,78 +292,3 @@ def _links(base_url: str, plan: Plan, operation: Operation) -> dict[str, str]:
     if plan.operation_style is OperationStyle.AZURE_ASYNC_OPERATION:
         links["Azure-AsyncOperation"] = f"{root}/operations/{identifier}"
     return links
-
-
-def _route(point: str, method: str, path: str, handler: Handler) -> Route:
-    return Route(point, method, re.compile(path, re.IGNORECASE), handler)
-
-
-def _cosmos(point: str, method: str, path: str, handler: Callable[[CosmosApi, Call], Answer]) -> Route:
-    return _route(point, method, path, lambda api, call: handler(api.cosmos, call))
-
-
-def _any(point: str, method: str, path: str, handler: Callable[[ResourcesApi, Call], Answer]) -> Route:
-    return _route(point, method, path, lambda api, call: handler(api.resources, call))
-
-
-_NAME = r"/(?P<name>[^/]+)"
-_ID = r"/(?P<id>[^/]+)"
-_API = ResourceManagerApi
-ROUTES: tuple[Route, ...] = (
-    _route("arm.get_plan", "GET", _GROUP + _PLANS + _NAME, _API.get_plan),
-    _route("arm.put_plan", "PUT", _GROUP + _PLANS + _NAME, _API.put_plan),
-    _route("arm.patch_plan", "PATCH", _GROUP + _PLANS + _NAME, _API.patch_plan),
-    _route("arm.get_skus", "GET", _GROUP + _PLANS + _NAME + "/skus", _API.get_skus),
-    _route("arm.list_plans", "GET", _GROUP + _PLANS, _API.list_plans),
-    _route("arm.list_plans", "GET", _SUBSCRIPTION + _PLANS, _API.list_plans),
-    _route("arm.get_operation", "GET", _WEB_LOCATION + "/operations" + _ID, _API.get_operation),
-    _route("arm.get_operation", "GET", _WEB_LOCATION + "/operationresults" + _ID, _API.get_operation_result),
-    _route("arm.get_autoscale", "GET", _GROUP + _SETTINGS + _NAME, _API.get_setting),
-    _route("arm.list_autoscale", "GET", _GROUP + _SETTINGS, _API.list_settings),
-    _route("arm.list_autoscale", "GET", _SUBSCRIPTION + _SETTINGS, _API.list_settings),
-    _route("arm.get_permissions", "GET", _SCOPE + _PERMISSIONS, _API.get_permissions),
-    _route("arm.get_metrics", "GET", _RESOURCE + "/providers/Microsoft.Insights/metrics", _API.get_metrics),
-    _cosmos("arm.get_throughput", "GET", _DATABASE, CosmosApi.get_throughput),
-    _cosmos("arm.put_throughput", "PUT", _DATABASE, CosmosApi.put_throughput),
-    _cosmos(
-        "arm.migrate_throughput", "POST", _DATABASE + "/migrateToAutoscale", CosmosApi.migrate_to_autoscale
-    ),
-    _cosmos(
-        "arm.migrate_throughput",
-        "POST",
-        _DATABASE + "/migrateToManualThroughput",
-        CosmosApi.migrate_to_manual,
-    ),
-    _cosmos(
-        "arm.get_operation", "GET", _COSMOS_LOCATION + "/operationsStatus" + _ID, CosmosApi.get_operation
-    ),
-    _cosmos(
-        "arm.get_operation",
-        "GET",
-        _COSMOS_LOCATION + "/operationResults" + _ID,
-        CosmosApi.get_operation_result,
-    ),
-    # After all others: whatever else there is.
-    _any("arm.put_group", "PUT", _GROUP, ResourcesApi.put_group),
-    _any("arm.get_group", "GET", _GROUP, ResourcesApi.get),
-    _any("arm.put_resource", "PUT", _ANYTHING, ResourcesApi.put),
-    _any("arm.get_resource", "GET", _ANYTHING, ResourcesApi.get),
-)
-
-
-def find_route(method: str, path: str) -> tuple[Route, dict[str, str]]:
-    """The route of a request and the parts of its path.
-
-    Raises ArmError: 404 for a path that is not served, 405 for a method it does not take.
-    """
-    path_is_known = False
-    for route in ROUTES:
-        match = route.pattern.fullmatch(path)
-        if match is None:
-            continue
-        if route.method == method:
-            return route, {name: part for name, part in match.groupdict().items() if part is not None}
-        path_is_known = True
-    if path_is_known:
-        raise front_door_error(405, "MethodNotAllowed", f"{path} does not take {method}.")
-    raise front_door_error(404, "InvalidResourceType", f"The local Resource Manager does not serve {path}.")

@@ -15,8 +15,8 @@ from typing import Any
 
 from aiohttp import web
 
+from devstack.resource_manager.common.plans import Plan
 from devstack.resource_manager.metrics import MetricsApi
-from devstack.resource_manager.plans import Plan
 from devstack.servers.faults import FaultRegistry, fault_routes
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from devstack.cosmos.protocol.errors import CosmosError
 from devstack.cosmos.store.throughput import MAXIMUM, Level, Offer, Owner
-from devstack.resource_manager.documents import Answer, ArmError, Call, front_door_error
+from devstack.resource_manager.common.documents import Answer, ArmError, Call, front_door_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from email.utils import format_datetime
 from typing import Any
 
-from devstack.resource_manager.documents import Answer, ArmError, Call, front_door_error
-from devstack.resource_manager.plans import Clock, Plan
+from devstack.resource_manager.common.documents import Answer, ArmError, Call, front_door_error
+from devstack.resource_manager.common.plans import Clock, Plan
 
 MINUTE = 60
 DAY = 86_400

@@ -1,6 +1,6 @@
 """Resource Manager on local sockets: HTTPS for the SDKs, plain HTTP for managed identity and for control.
 
-Fault points (devstack.servers.faults) are the names of the routes in `api.ROUTES` and "identity.token".
+Fault points (devstack.servers.faults) are the names of the routes in `routes.ROUTES` and "identity.token".
 At every route:
 
     latency           waits `seconds`, then answers as usual
@@ -8,21 +8,19 @@ At every route:
     drop_connection   closes the connection, nothing is done
     drop_ack          does what was asked, then closes the connection: the outcome is unknown
 
-at arm.put_plan those listed in `api`, at arm.get_metrics that in `metrics`. Another kind is answered with 500 that names it.
+at arm.put_plan those listed in `api`, at arm.get_metrics that in `metrics`, at arm.put_resource and arm.patch_resource those
+in `resources.changes`. Another kind is answered with 500 that names it.
 """
 
 import asyncio
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from aiohttp import web
 
-from devstack.resource_manager.api import ResourceManagerApi, find_route
-from devstack.resource_manager.control import control_application
-from devstack.resource_manager.cosmos import PUT_KINDS, CosmosAccount, OfferSource
-from devstack.resource_manager.documents import (
+from devstack.resource_manager.api import ResourceManagerApi
+from devstack.resource_manager.common.documents import (
     Answer,
     ArmError,
     Call,
@@ -30,11 +28,16 @@ from devstack.resource_manager.documents import (
     front_door_error,
     parsed,
 )
+from devstack.resource_manager.common.plans import Clock, Plan
+from devstack.resource_manager.common.skus import find_sku
+from devstack.resource_manager.control import control_application
+from devstack.resource_manager.cosmos import PUT_KINDS, CosmosAccount, OfferSource
 from devstack.resource_manager.identity import ENDPOINT_PATH, IdentityEndpoint, TokenIssuer
+from devstack.resource_manager.ledger import LedgerEntry, sent_capacity
 from devstack.resource_manager.metrics import METRICS_KINDS, MetricsApi
-from devstack.resource_manager.plans import Clock, Plan
-from devstack.resource_manager.resources import ResourcesApi
-from devstack.resource_manager.skus import find_sku
+from devstack.resource_manager.resources.changes import CHANGE_KINDS, Changing
+from devstack.resource_manager.resources.store import ResourcesApi
+from devstack.resource_manager.routes import find_route
 from devstack.resource_manager.throttling import READS, WRITES, BucketSize, Throttle
 from devstack.servers.certificates import Certificate
 from devstack.servers.faults import Fault, FaultRegistry
@@ -46,23 +49,9 @@ _OWN_KINDS = {
     "arm.put_plan": {"stuck_operation", "failed_operation", "ignored_capacity", "conflict"},
     "arm.put_throughput": PUT_KINDS,
     "arm.get_metrics": METRICS_KINDS,
+    "arm.patch_resource": CHANGE_KINDS,
+    "arm.put_resource": CHANGE_KINDS,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerEntry:
-    """One request to Resource Manager, answered or refused. `at` is the injected clock's.
-
-    `capacity` is the sku.capacity or the throughput of the document sent, if it had one. `status` is 0 when the connection
-    was dropped.
-    """
-
-    at: float
-    method: str
-    path: str
-    status: int
-    capacity: int | None
-    principal: str | None
 
 
 class ResourceManagerServer:
@@ -167,6 +156,10 @@ class ResourceManagerServer:
         """Groups, and resources of any type that were put."""
         return self._api.resources
 
+    def add_resource(self, resource_id: str, document: dict[str, Any], **options: Any) -> Changing:
+        """Adds a resource of any type; `options` are those of `Changing`, such as how long its changes take."""
+        return self._api.resources.add(resource_id, document, **options)
+
     def add_subscription(self, subscription: str) -> None:
         """Makes an empty subscription known, for a deployment into it."""
         self._api.resources.subscriptions.add(subscription.lower())
@@ -187,10 +180,12 @@ class ResourceManagerServer:
     def add_autoscale_setting(
         self, plan_id: str, name: str, *, enabled: bool = True, resource_group: str | None = None
     ) -> str:
-        """Adds an Azure Monitor autoscale setting that targets the plan and returns its resource id. It may lie in a
-        resource group of its own.
+        """Adds an Azure Monitor autoscale setting that targets the plan, or another resource, and returns its own id. It
+        may lie in a resource group of its own.
         """
-        document = autoscale_document(self.plan(plan_id), name, enabled=enabled)
+        plan = self._api.plans.get(plan_id.lower())
+        maximum = 10 if plan is None else plan.sku.maximum
+        document = autoscale_document(plan_id, name, enabled=enabled, maximum=maximum)
         if resource_group is not None:
             before, after = document["id"].split("/resourceGroups/")
             document["id"] = f"{before}/resourceGroups/{resource_group}/{after.partition('/')[2]}"
@@ -270,7 +265,7 @@ class ResourceManagerServer:
         status = DROPPED if answer is None else answer.status
         self.ledger.append(
             LedgerEntry(
-                self._clock(), request.method, request.path, status, _sent_capacity(document), principal
+                self._clock(), request.method, request.path, status, sent_capacity(document), principal
             )
         )
         if answer is None:
@@ -367,23 +362,6 @@ def _check_kind(fault: Fault, point: str) -> None:
             "UnknownFault",
             f"{point} knows no fault {fault.kind!r}, accepted: {', '.join(sorted(accepted))}",
         )
-
-
-_CAPACITIES = (
-    ("sku", "capacity"),
-    ("properties", "resource", "throughput"),
-    ("properties", "resource", "autoscaleSettings", "maxThroughput"),
-)
-
-
-def _sent_capacity(document: Any) -> int | None:
-    for path in _CAPACITIES:
-        value = document
-        for name in path:
-            value = value.get(name) if isinstance(value, dict) else None
-        if isinstance(value, int):
-            return value
-    return None
 
 
 def _response(answer: Answer, headers: dict[str, str]) -> web.Response:

@@ -38,7 +38,7 @@ def _flaps(
     for group in groups:
         first, last = group[0], group[-1]
         low, high = min(first), max(last)
-        head = f"between {low} and {high} instances"
+        head = f"between {low} and {high} {subject.policy.spec.facts.unit}"
         if len(group) == 1:
             yield f"{head} {metric} {_flap(subject, metric, steps, first, rings[first])}"
         else:

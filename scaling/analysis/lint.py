@@ -25,9 +25,11 @@ from scaling.analysis.steady import Subject
 from scaling.config.checks import Finding, Severity
 from scaling.config.policy import EFFECTS_KEPT, Policy
 from scaling.decision.transitions import RECOMMENDATIONS_KEPT
+from scaling.rules.activation import ActivationRule
 from scaling.rules.combine import levels_of, metrics_of
 from scaling.rules.service_level.instances import FIRST_HELD
 from scaling.rules.service_level.rule import LEARN
+from scaling.target_facts import TargetFacts
 from scaling.window import MAX_VALUE
 
 
@@ -109,14 +111,14 @@ def _checked(policy: Policy) -> tuple[Finding, ...]:
 def _failing(subject: Subject) -> Iterator[str]:
     for note in dict.fromkeys(subject.failures.values()):
         counts = [count for count, text in subject.failures.items() if text == note]
-        yield f"a rule fails at {_counts(counts)}: {note}"
+        yield f"a rule fails at {_counts(counts, subject.policy.spec.facts)}: {note}"
 
 
-def _counts(counts: Sequence[int]) -> str:
-    """`3 instances`, `2 to 5 instances`, `1, 4, 9 instances`."""
+def _counts(counts: Sequence[int], facts: TargetFacts) -> str:
+    """`3 instances`, `2 to 5 instances`, `1, 4, 9 instances`, in the unit of the target."""
     if len(counts) > 2 and counts[-1] - counts[0] == len(counts) - 1:
-        return f"{counts[0]} to {counts[-1]} instances"
-    return f"{', '.join(map(str, counts))} instance{'' if tuple(counts) == (1,) else 's'}"
+        return f"{counts[0]} to {counts[-1]} {facts.unit}"
+    return f"{', '.join(map(str, counts))} {facts.one if tuple(counts) == (1,) else facts.unit}"
 
 
 def _pointless_thresholds(subject: Subject) -> Iterator[str]:
@@ -133,7 +135,7 @@ def _pointless_thresholds(subject: Subject) -> Iterator[str]:
                     overlapping[metric].append(count)
         for metric, counts in overlapping.items():
             yield (
-                f"scaling in of {metric} begins above where scaling out begins at {_counts(counts)}: "
+                f"scaling in of {metric} begins above where scaling out begins at {_counts(counts, policy.spec.facts)}: "
                 "values between the two scale out, and no value keeps the count"
             )
 
@@ -151,7 +153,8 @@ def _unreachable_levels(subject: Subject) -> Iterator[str]:
     constant_target = {str(options.get("metric")) for _, options in subject.options("target_per_unit")}
     for (metric, level), found in counts.items():
         if metric not in constant_target:
-            yield f"{metric} {level} can never be met, at {_counts(found)}: values are 0 to {MAX_VALUE:g}"
+            where = _counts(found, policy.spec.facts)
+            yield f"{metric} {level} can never be met, at {where}: values are 0 to {MAX_VALUE:g}"
 
 
 def _one_way(subject: Subject) -> Iterator[str]:
@@ -172,13 +175,16 @@ def _stuck_at_zero(subject: Subject) -> Iterator[str]:
     """Loads that never start a first instance (KEDA calls the level for that the activation value)."""
     if subject.policy.minimum > 0 or subject.failures:
         return
+    meant = {name for rule in subject.rules if isinstance(rule, ActivationRule) for name in rule.metrics()}
+    facts = subject.policy.spec.facts
     for names, steps in subject.loads.items():
-        if len(names) > 1 or not steps.exact:
+        if len(names) > 1 or not steps.exact or names[0] in meant:
             continue
         row = steps.rows[0]
         idle = [p for p, after in zip(steps.pieces, row, strict=True) if p.high > 0 and after == 0]
         if idle and max(row) > 0:
-            yield f"at 0 instances {names[0]} {span_text(idle, None)} starts no instance and stays unprocessed"
+            idles = f"{names[0]} {span_text(idle, None)}"
+            yield f"at 0 {facts.unit} {idles} starts no {facts.one} and stays unprocessed"
 
 
 def _runaway(subject: Subject) -> Iterator[str]:
@@ -243,6 +249,14 @@ def _short_cooldowns(subject: Subject) -> Iterator[str]:
             )
 
 
+def _hasty(subject: Subject) -> Iterator[str]:
+    """Changes in more haste than is wise for the kind of target."""
+    facts = subject.policy.spec.facts
+    for way, pace in subject.paces:
+        if max(pace.cooldown, pace.stabilization) < facts.pause:
+            yield f"{way}.cooldown of {duration_text(facts.pause)} or more is wise here: {facts.why}"
+
+
 def _short_memory(subject: Subject) -> Iterator[str]:
     """Limits that look back further than is remembered, at one change or decision per collection."""
     interval = subject.interval
@@ -275,7 +289,7 @@ def _old_evidence(subject: Subject) -> Iterator[str]:
     """A window longer than the cooldown still holds samples from before the last change."""
     policy = subject.policy
     cooldown = policy.spec.out.cooldown
-    lines = subject.levels[policy.minimum]
+    lines = next(iter(subject.levels.values()))
     averaged = {line.metric for line in lines if (line.direction, line.statistic) == ("out", "average")}
     for metric in sorted(averaged):
         window = policy.windows.get(metric)
@@ -336,6 +350,7 @@ _CHECKS: dict[str, tuple[Severity, Callable[[Subject], Iterator[str]]]] = {
     "runaway": (Severity.WARNING, _runaway),
     "large_step": (Severity.WARNING, _large_steps),
     "short_cooldown": (Severity.WARNING, _short_cooldowns),
+    "hasty": (Severity.WARNING, _hasty),
     "short_memory": (Severity.WARNING, _short_memory),
     "sent_once": (Severity.WARNING, _sent_once),
     "wait_unmet": (Severity.WARNING, _waiting_levels),
@@ -351,6 +366,7 @@ _WITHOUT_COUNTS = frozenset(
     {
         "large_step",
         "short_cooldown",
+        "hasty",
         "short_memory",
         "sent_once",
         "wait_unmet",

@@ -24,6 +24,7 @@ from scaling.rules.composite import CompositeRule
 from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
 from scaling.rules.target_per_unit import TargetPerUnitRule
 from scaling.rules.view import LevelLine, MetricsView, Rule
+from scaling.target_facts import Settable
 from scaling.window import MAX_VALUE, Summary
 
 MAX_COUNTS = 1_000
@@ -90,6 +91,7 @@ class Steps:
     def _critical_values(self, count: int, lines: Iterable[LevelLine]) -> list[float]:
         """The metric values at which some rule may change its mind at `count`, ascending, 0 included."""
         values = {0.0}
+        rounded = self._policy.spec.facts.settable != Settable()
         for line in lines:
             if line.metric in self._metrics:
                 values.add(line.value)
@@ -98,7 +100,7 @@ class Steps:
         for rule in self._rules:
             if isinstance(rule, TargetPerUnitRule):
                 with suppress(ArithmeticError):  # reported as a rule that fails
-                    values.update(rule.breakpoints(count, self._policy.maximum))
+                    values.update(rule.breakpoints(count, self._policy.maximum, rounded=rounded))
         if not self.exact:
             values.update(_guesses(self._rules, count))
         return sorted(value for value in values if isfinite(value) and 0 <= value <= MAX_VALUE)
@@ -159,13 +161,18 @@ def step(policy: Policy, count: int, values: dict[str, float]) -> int:
     time plays no part.
     """
     view = SteadyView(policy, count, values)
-    said = combine([safe_evaluate(rule, view) for rule in policy.rules], count)
+    verdicts = [safe_evaluate(rule, view) for rule in policy.rules]
+    said = combine(verdicts, count)
     wanted = said.desired
     if wanted is None or wanted == count or (said.blocks_out and wanted > count):
         return count
     limits = policy.spec.out if wanted > count else policy.spec.inward
     allowed, _ = pace.reduced(wanted, count, (), limits, 0.0)
-    return min(max(allowed, policy.minimum), policy.maximum)
+    # Floors of schedules belong to a time, that of an activation to the load.
+    kept = max((v.floor or 0 for v in verdicts if v.reason is Reason.STILL_ACTIVE), default=0)
+    settable = policy.spec.facts.settable
+    low, high = settable.up(policy.minimum), settable.down(policy.maximum)
+    return min(max(settable.up(allowed), low, kept), high)
 
 
 def _failure(policy: Policy, count: int) -> str | None:
@@ -212,8 +219,11 @@ class Subject:
         """Seconds between two decisions."""
         self.rules = policy.flat_rules
         sizes = any(isinstance(rule, RequestUnitsForRateRule) for rule in self.rules)
-        self.tried = not sizes and policy.maximum - policy.minimum < MAX_COUNTS
-        counts = range(policy.minimum, policy.maximum + 1) if self.tried else ()
+        few = not sizes and policy.maximum - policy.minimum < MAX_COUNTS
+        settable = policy.spec.facts.settable
+        bounds = range(policy.minimum, policy.maximum + 1 if few else 0)
+        counts = [count for count in bounds if settable.down(count) == count]
+        self.tried = bool(counts)
         self.failures = {count: note for count in counts if (note := _failure(policy, count)) is not None}
         self.levels = {count: levels_of(policy.rules, count) for count in counts}
         self.read = dict.fromkeys(name for rule in self.rules for name in metrics_of(rule))

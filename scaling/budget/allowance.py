@@ -31,6 +31,7 @@ from scaling.config.policy import Budget, Policy
 from scaling.model import TargetState
 from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
 from scaling.spent import Spent
+from scaling.target_facts import settable_of
 
 OUT_PART, KEEP_PART = 1 / 3, 1 / 6
 """Of the time that is left, what D has to pay for: three times the even pace, and six times."""
@@ -59,7 +60,7 @@ class Side(Struct, frozen=True):
 
 
 class Rest(Struct, frozen=True):
-    """The rest of a day. `left` is D, for more than `minimum`, over `hours`; steps of the platform are of `step` units.
+    """The rest of a day. `left` is D, for more than `minimum`, over `hours`; the platform's next step is of `step` units.
 
     Of the present hour, where it is billed as a whole, `peak` is paid for, and more costs `whole` hours; it is `closing`
     when what is decided now has its effect on the next one. `committed`: spent, and taken by the minimum.
@@ -197,11 +198,11 @@ def allowance_of(policy: Policy, state: TargetState, *, now: float) -> Allowance
 
 
 def _rest(policy: Policy, budget: Budget, state: TargetState, spent: Spent, ends: float) -> Rest:
-    begin, step, minimum = spent.until, 1, policy.minimum
+    begin, minimum, settable = spent.until, policy.minimum, settable_of(state.capacity)
     if state.capacity is not None:
-        step = max(state.capacity.step, 1)
         minimum = max(minimum, state.capacity.floor)
-    minimum = -(-minimum // step) * step
+    minimum = settable.up(minimum)
+    step = settable.after(minimum) - minimum
     peak, whole, closing = 0, 0.0, True
     if budget.hourly:
         start, begin = hour_of(spent, ends)

@@ -9,36 +9,49 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from foundation.settings_reader import Reader, as_text
 from foundation.wording import number_text
 from scaling.config.policy import Budget
+from scaling.target_facts import TargetFacts
 
-COSMOS = "cosmos_throughput"
+REQUEST_UNITS = "RU/s"
 
 REQUEST_UNITS_PRICED = 100.0
 """The price of throughput is that of 100 RU/s for an hour, as in Azure's price list."""
 
-Unit = Literal["instance_hours", "request_unit_hours", "money"]
+Unit = Literal["instance_hours", "request_unit_hours", "unit_hours", "money"]
 
 _AMOUNTS: dict[str, Unit] = {
     "instance_hours_per_day": "instance_hours",
     "request_unit_hours_per_day": "request_unit_hours",
+    "unit_hours_per_day": "unit_hours",
     "money_per_day": "money",
 }
 
 
-def read_budget(reader: Reader | None, scaler: str, minimum: int) -> Budget | None:
-    """The budget in a table, if there is one; None also where it has a problem, which is noted."""
+_COUNTED: dict[str, Unit] = {"instances": "instance_hours", REQUEST_UNITS: "request_unit_hours"}
+"""The unit of a budget by what the target counts; `unit_hours` of all others."""
+
+
+def read_budget(reader: Reader | None, scaler: str, facts: TargetFacts | None, minimum: int) -> Budget | None:
+    """The budget in a table, if there is one; None also where it has a problem, which is noted. `facts` are None where
+    what the scaler counts is not known.
+    """
     if reader is None:
         return None
     there = [key for key in (*_AMOUNTS, "price_per_hour") if reader.has(key)]
     numbers = {key: reader.take(key, 0.0, _positive) for key in (*_AMOUNTS, "price_per_hour")}
     amounts = {key: numbers[key] for key in there if key in _AMOUNTS}
     price = numbers["price_per_hour"] if "price_per_hour" in there else None
-    found = _budget(reader, scaler, amounts, price, reader.take("time_zone", "UTC", _time_zone))
+    found = _budget(reader, scaler, facts, amounts, price, reader.take("time_zone", "UTC", _time_zone))
     reader.finish()
     return None if found is None or _below_minimum(reader, found, minimum) else found
 
 
 def _budget(
-    reader: Reader, scaler: str, amounts: dict[str, float], price: float | None, time_zone: str
+    reader: Reader,
+    scaler: str,
+    facts: TargetFacts | None,
+    amounts: dict[str, float],
+    price: float | None,
+    time_zone: str,
 ) -> Budget | None:
     if len(amounts) != 1:
         text = "is missing" if not amounts else f"found {' and '.join(amounts)}"
@@ -46,13 +59,13 @@ def _budget(
         return None
     ((key, amount),) = amounts.items()
     unit = _AMOUNTS[key]
-    other = _other_unit(scaler, unit)
-    if other is not None:
-        counted = "RU/s" if scaler == COSMOS else "instances"
-        reader.problem(key, f"the scaler '{scaler}' counts {counted}; accepted are {other} and money_per_day")
+    if facts is not None and unit not in {"money", counted := _COUNTED.get(facts.unit, "unit_hours")}:
+        accepted = f"accepted are {counted}_per_day and money_per_day"
+        reader.problem(key, f"the scaler '{scaler}' counts {facts.unit}; {accepted}")
         return None
+    request_units = unit == "request_unit_hours" or (facts is not None and facts.unit == REQUEST_UNITS)
     if (unit == "money") != (price is not None):
-        of = "100 RU/s" if scaler == COSMOS else "one instance"
+        of = "100 RU/s" if request_units else f"one {'instance' if facts is None else facts.one}"
         if price is None:
             reader.problem("price_per_hour", f"is missing; money_per_day needs the price of {of} for an hour")
         else:
@@ -60,18 +73,8 @@ def _budget(
         return None
     if not amount or price == 0.0:
         return None  # a number that was not accepted
-    in_request_units = scaler == COSMOS or unit == "request_unit_hours"
-    one = 1.0 if price is None else price / REQUEST_UNITS_PRICED if in_request_units else price
-    return Budget(amount=amount, unit=unit, price=one, hourly=in_request_units, time_zone=time_zone)
-
-
-def _other_unit(scaler: str, unit: Unit) -> str | None:
-    """The amount to give in place of one in a unit that the scaler does not count; a scaler of the user's own may count any."""
-    if scaler == COSMOS and unit == "instance_hours":
-        return "request_unit_hours_per_day"
-    if scaler == "app_service_plan" and unit == "request_unit_hours":
-        return "instance_hours_per_day"
-    return None
+    one = 1.0 if price is None else price / REQUEST_UNITS_PRICED if request_units else price
+    return Budget(amount=amount, unit=unit, price=one, hourly=request_units, time_zone=time_zone)
 
 
 def _below_minimum(reader: Reader, budget: Budget, minimum: int) -> bool:

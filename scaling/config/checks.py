@@ -16,6 +16,7 @@ from foundation.settings_reader import Reader, Shared
 from scaling.config.policy import TARGET_CAPACITY, Policy
 from scaling.rules.combine import metrics_of
 from scaling.rules.request_units.within import WithinRequestUnitsRule
+from scaling.target_facts import Settable, TargetFacts
 
 CONNECTIONS = ("connection", "storage")
 """Options of the registered collectors and scalers that take the name of a connection's app setting."""
@@ -117,6 +118,25 @@ def missing_connections(reader: Reader, target: str, options: Mapping[str, Any])
         text = f"{where}: there is no app setting '{name}', nor any that begins with '{name}__'{hint}"
         found.append(Finding(Severity.ERROR, "no_connection", target, one_line(text)))
     return found
+
+
+def facts_of(scaler: type[Any], params: Any) -> TargetFacts:
+    """What a scaler says of its kind of target; instances, where it says nothing."""
+    tell = getattr(scaler, "facts", None)
+    try:
+        facts = TargetFacts() if tell is None or params is None else tell(params)
+    except Exception:  # noqa: BLE001 - a class of the user's own may raise anything; it is words and steps only
+        return TargetFacts()
+    return facts if isinstance(facts, TargetFacts) else TargetFacts()
+
+
+def check_settable(reader: Reader, settable: Settable, minimum: int, maximum: int) -> None:
+    """Bounds that no value lies between could never be kept."""
+    if minimum <= maximum and settable.down(maximum) < minimum:
+        reader.problem(
+            "maximum",
+            f"between minimum {minimum} and {maximum} lies no value that can be set: {settable.words}",
+        )
 
 
 def has_connection(settings: Mapping[str, str], name: str) -> bool:

@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 from scaling.config.rule_registry import RuleError, build_rule
 from scaling.rules.composite import flattened
 from scaling.rules.view import Rule
+from scaling.target_facts import TargetFacts
 from scaling.window import WindowSpec
 
 EFFECTS_KEPT = 64
@@ -73,12 +74,12 @@ class Fallback(Struct, frozen=True, kw_only=True):
 class Budget(Struct, frozen=True, kw_only=True):
     """What a target may spend from midnight to midnight of `time_zone`.
 
-    `amount` is in `unit`: instance-hours, request-unit-hours (RU/s times hours), or money; with money, `price` is that of
-    one unit of capacity (an instance, one RU/s) for an hour. `hourly`: billed by the hour, at its highest capacity.
+    `amount` is in `unit`: instance-hours, request-unit-hours (RU/s times hours), unit-hours (of whatever the target counts),
+    or money; with money, `price` is that of one unit of capacity (an instance, one RU/s) for an hour. `hourly`: billed by the hour, at its highest capacity.
     """
 
     amount: float
-    unit: Literal["instance_hours", "request_unit_hours", "money"] = "instance_hours"
+    unit: Literal["instance_hours", "request_unit_hours", "unit_hours", "money"] = "instance_hours"
     price: float = 1.0
     hourly: bool = False
     time_zone: str = "UTC"
@@ -161,6 +162,7 @@ class PolicySpec(Struct, frozen=True, kw_only=True):
     shadow: ShadowSpec | None = None
     budget: Budget | None = None
     interval: float = 0.0  # seconds from one look to the next; 0: as often as is collected
+    facts: TargetFacts = TargetFacts()
 
 
 class Policy:

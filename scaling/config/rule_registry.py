@@ -9,6 +9,7 @@ from typing import Any, cast
 from msgspec import Struct
 
 from foundation.settings_reader import parse_params
+from scaling.rules.activation import ActivationRule
 from scaling.rules.composite import CompositeRule
 from scaling.rules.guard import GuardRule
 from scaling.rules.request_units.for_rate import RequestUnitsForRateRule
@@ -20,6 +21,7 @@ from scaling.rules.threshold import ThresholdRule
 from scaling.rules.view import Rule
 
 RULES: dict[str, type[Any]] = {  # sorted; a test keeps it so
+    "activation": ActivationRule,
     "composite": CompositeRule,
     "guard": GuardRule,
     "request_units_for_rate": RequestUnitsForRateRule,

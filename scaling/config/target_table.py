@@ -23,7 +23,7 @@ from foundation.settings_reader import (
 )
 from scaling.config import policy
 from scaling.config.budget_table import read_budget
-from scaling.config.checks import Finding, missing_connections, number
+from scaling.config.checks import Finding, check_settable, facts_of, missing_connections, number
 from scaling.config.rule_registry import RuleError, build_rule
 from scaling.config.shadow_table import (
     REPLACED,
@@ -36,6 +36,7 @@ from scaling.rules.combine import metrics_of
 from scaling.rules.composite import flattened
 from scaling.rules.expression import CAPACITY_NAMES
 from scaling.schedules.timetable import Timetable, with_every
+from scaling.target_facts import TargetFacts
 from scaling.window import MAX_SAMPLES, MAX_TARGET_SAMPLES, MAX_VALUE, WindowSpec
 
 MAX_METRICS = 90
@@ -122,11 +123,15 @@ class TargetTable:
             fallback=fallback,
             action_ttl=action_ttl,
             effect_timeout=self._effect_timeout(action_ttl),
-            budget=read_budget(reader.table("budget"), scaler, minimum),
             interval=every,
             **reader.found(dry_run=as_bool, foreign_hold=duration),
         )
-        spec = structs.replace(spec, scaler_options=self._scaler_options(spec.scaler))
+        budget = reader.table("budget")
+        options, facts = self._scaler_options(scaler)
+        spec = structs.replace(spec, scaler_options=options, facts=facts)
+        known = facts if ":" not in scaler else None  # a class of the user's own may count anything
+        spec = structs.replace(spec, budget=read_budget(budget, scaler, known, minimum))
+        check_settable(reader, facts.settable, minimum, maximum)
         return spec if tried is None else structs.replace(spec, shadow=self._shadow(tried, spec))
 
     def _shadow(self, reader: Reader, live: policy.PolicySpec) -> policy.ShadowSpec | None:
@@ -176,23 +181,23 @@ class TargetTable:
             )
         return timeout
 
-    def _scaler_options(self, scaler: str) -> dict[str, Any]:
-        """What is left in the target's table belongs to its scaler."""
+    def _scaler_options(self, scaler: str) -> tuple[dict[str, Any], TargetFacts]:
+        """What is left in the target's table belongs to its scaler; and what that says of its kind of target."""
         reader = self._reader
         if not scaler:
-            return {}
+            return {}, TargetFacts()
         try:
             cls = self._plug_ins.scaler_class(scaler)
         except ValueError as error:
             reader.problem("scaler", str(error))
-            return {}
+            return {}, TargetFacts()
         options = reader.options()
         params = self._check_params(reader, cls, scaler, options)
         identify = getattr(cls, "resource", None) if ":" not in scaler else None
         if params is not None and identify is not None:
             with suppress(ValueError):  # a connection that does not exist, which is told elsewhere
                 self.resource = f"{scaler} {identify(params, reader.shared.settings)}"
-        return options.values
+        return options.values, facts_of(cls, params)
 
     def _check_params(self, reader: Reader, cls: type[Any], kind: str, options: Options) -> Any:
         """The parameters, or None where they have a problem, which is noted."""

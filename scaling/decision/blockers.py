@@ -28,6 +28,7 @@ from scaling.model import (
 )
 from scaling.rules.combine import PROBLEMS, combine
 from scaling.rules.view import MetricsView
+from scaling.target_facts import settable_of
 
 Blocker = tuple[Limit, tuple[Flip, ...]]
 """What forbids a change, and what together would lift it."""
@@ -80,9 +81,8 @@ class Situation:
             high, self.high_is = verdict.ceiling, "ceiling of the schedule"
         if verdict.floor is not None and verdict.floor > low:
             low = self._paid_for(verdict.floor)
-        self.step = 1
+        self.settable = settable_of(capacity)
         if capacity is not None:
-            self.step = max(capacity.step, 1)
             if capacity.ceiling is not None and capacity.ceiling < high:
                 high, self.high_is = capacity.ceiling, "ceiling of the platform"
             if capacity.floor > low:
@@ -90,8 +90,8 @@ class Situation:
             if view.current > high and capacity.floor > high:
                 high, self.high_is = self.stepped(capacity.floor), PLATFORM_FLOOR
         # Bounds between two steps are met from within, but move nothing that is within them.
-        current, step = view.current, self.step
-        self.high = max(high // step * step, current if current <= high else 0, 0)
+        current = view.current
+        self.high = max(self.settable.down(high), current if current <= high else 0, 0)
         self.low = min(self.stepped(low), current) if current >= low else self.stepped(low)
         self.low = min(self.low, self.high)
 
@@ -114,7 +114,7 @@ class Situation:
 
     def stepped(self, wanted: int) -> int:
         """`wanted` rounded up to what the platform can be set to: too little is throttled, too much costs a step."""
-        return -(-wanted // self.step) * self.step
+        return self.settable.up(wanted)
 
     def overrides(self, pending: ScaleAction) -> bool:
         """True when an operator's override asks for another capacity than the pending action leads to."""
@@ -160,15 +160,33 @@ def _at_bound(case: Situation, wanted: int, *, out: bool) -> Blocker | None:
         limit = Limit(Reason.AT_MAXIMUM, wanted, current, f"{case.high_is} {case.high}")
         return limit, (Flip("maximum", ">", float(current), Reason.SCALE_OUT),)
     if not out and current <= case.low:
+        if (kept := _still_active(case)) is not None:
+            return Limit(Reason.STILL_ACTIVE, wanted, current, _compared(kept)), kept.flips
         limit = Limit(Reason.AT_MINIMUM, wanted, current, f"{case.low_is} {case.low}")
         return limit, case.lower_flips("<", Reason.SCALE_IN)
     return None
 
 
+def _still_active(case: Situation) -> Verdict | None:
+    """What keeps the last one, where nothing but its activation does."""
+    capacity = case.state.capacity
+    if case.policy.minimum or case.view.current != 1 or (capacity is not None and capacity.floor):
+        return None
+    return next((v for v in case.verdicts if v.reason is Reason.STILL_ACTIVE), None)
+
+
+def _compared(verdict: Verdict) -> str:
+    """The first numbers of a verdict, for example `backlog 7 > 5`."""
+    evidence = next(iter(verdict.evidence), None)
+    if evidence is None:
+        return verdict.note
+    return f"{evidence.metric} {evidence.value:g} {evidence.comparator} {evidence.threshold:g}"
+
+
 def _over_budget(case: Situation, wanted: int) -> Blocker | None:
     """The budget pays for no step more."""
     allowance, current = case.allowance, case.view.current
-    if allowance is None or allowance.out // case.step * case.step > current:
+    if allowance is None or case.settable.down(allowance.out) > current:
         return None
     limit = Limit(Reason.OVER_BUDGET, wanted, current, allowance.text())
     return limit, budget_flips(case, allowance, Reason.SCALE_OUT)
@@ -176,7 +194,7 @@ def _over_budget(case: Situation, wanted: int) -> Blocker | None:
 
 def budget_flips(case: Situation, allowance: Allowance, outcome: Reason) -> tuple[Flip, ...]:
     """The budget that would pay for a step more; and the end of the day, where the next one begins with enough."""
-    step = (case.view.current // case.step + 1) * case.step
+    step = case.settable.after(case.view.current)
     more = Flip("budget", ">=", allowance.takes_out(step), outcome)
     tomorrow = allowance_of(case.policy, case.state, now=allowance.ends)
     enough = tomorrow is not None and tomorrow.out >= step
@@ -184,18 +202,25 @@ def budget_flips(case: Situation, allowance: Allowance, outcome: Reason) -> tupl
 
 
 def _guarded(case: Situation, wanted: int) -> Blocker | None:
-    guards = [v for v in case.verdicts if v.blocks_out]
+    # Where the rules could not vote it is the fallback that scales out: what is unknown at zero does not hold that.
+    fallback = case.verdict.desired is None
+    guards = [v for v in case.verdicts if v.blocks_out and not (fallback and v.reason in PROBLEMS)]
     if not guards:
         return None
-    told = [v for v in guards if v.reason is Reason.GUARDED]
-    evidence = next((e for v in told for e in v.evidence), None)
+    # At zero the activation is what counts; whoever else blocks does so as a guard.
+    inactive = all(v.reason in _INACTIVE for v in guards)
+    reason = guards[0].reason if inactive else Reason.GUARDED
+    told = [v for v in guards if v.reason is reason]
     flips = tuple(f for v in told for f in v.flips)
     unread = any(summary.problem is not None for summary in case.view.metrics().values())
     if not flips or (unread and not all(v.evidence for v in told)):  # it has to be read, and to be low
         flips += missing_flips(case.view, case.policy.windows, Reason.SCALE_OUT, gaps=False)
     note = next((v.note for v in guards if v.note), "")
-    text = f"{evidence.metric} {evidence.value:g} > {evidence.threshold:g}" if evidence else note
-    return Limit(Reason.GUARDED, wanted, case.view.current, text), flips
+    text = next((_compared(v) for v in told if v.evidence), note)
+    return Limit(reason, wanted, case.view.current, text), flips
+
+
+_INACTIVE = PROBLEMS | {Reason.NOT_ACTIVE}
 
 
 def _waiting(case: Situation, wanted: int) -> Blocker | None:

@@ -191,7 +191,7 @@ class _Case(Situation):
         if allowance is None:
             return None
         flips: tuple[Flip, ...]
-        kept = max(allowance.keep // self.step * self.step, self.low)
+        kept = max(self.settable.down(allowance.keep), self.low)
         if kept < current and first_missing(self.view) is None:
             ruled = self.ruled()
             if ruled.desired is not None and ruled.desired <= kept:
@@ -316,7 +316,7 @@ class _Case(Situation):
             desired = within
         if direction is Direction.OUT and self.allowance is not None and self.allowance.out < desired:
             # As in lock step: with nothing allowed, a blocker holds.
-            paid = max(self.allowance.out // self.step * self.step, current)
+            paid = max(self.settable.down(self.allowance.out), current)
             limits.append(Limit(Reason.OVER_BUDGET, desired, paid, self.allowance.text()))
             desired = paid
         clamped = min(max(desired, self.low), self.high)
@@ -342,7 +342,7 @@ class _Case(Situation):
     def _between_steps(self, wanted: int, limits: tuple[Limit, ...]) -> Recommendation:
         current = self.view.current
         flip = Flip("platform step", "<=", float(abs(wanted - current)), self._reason_of(wanted))
-        limit = Limit(Reason.BETWEEN_STEPS, wanted, current, f"in steps of {self.step}")
+        limit = Limit(Reason.BETWEEN_STEPS, wanted, current, self.settable.words)
         return self._hold(Reason.BETWEEN_STEPS, (flip,), self.verdict.note, limits=(*limits, limit))
 
     def _reason_of(self, wanted: int) -> Reason:

@@ -126,6 +126,7 @@ def _reconciled(
         return msgspec.structs.replace(
             state, capacity_error=report.capacity_error or "the capacity is not in the report"
         )
+    capacity = as_advised(state, capacity)
     # Read ahead of this clock, it would outrank every true reading until then.
     capacity = msgspec.structs.replace(capacity, at=min(capacity.at, now))
     if state.capacity is not None and capacity.at < state.capacity.at:
@@ -139,6 +140,13 @@ def _reconciled(
     ):
         state = record_effect(state, found)  # before that it is left to the check, which also logs it
     return believe(policy, state, capacity, now=now, controls=controls)
+
+
+def as_advised(state: TargetState, capacity: Capacity) -> Capacity:
+    """The reading; where nobody can tell what there is, what was advised last."""
+    if not capacity.advised or state.expected is None:
+        return capacity
+    return msgspec.structs.replace(capacity, current=state.expected)
 
 
 def believe(
@@ -246,6 +254,7 @@ def review(
 
     A capacity nobody here asked for is a foreign hand. For a pending action see `pursue`.
     """
+    capacity = as_advised(state, capacity)
     if state.pending is not None:
         return pursue(policy, state, capacity, now=now, controls=controls)
     before = state.foreign

@@ -99,12 +99,13 @@ class TargetPerUnitRule:
             LevelLine(params.metric, params.statistic, "in", inward),
         )
 
-    def breakpoints(self, current: int, maximum: int) -> tuple[float, ...]:
+    def breakpoints(self, current: int, maximum: int, *, rounded: bool = False) -> tuple[float, ...]:
         """Values of the metric at which the answer changes by a unit, all units being ready.
 
-        Empty where the target is the same at every count: the answer then leads to a count that keeps it.
+        Empty where the target is the same at every count: the answer then leads to a count that keeps it, unless it is
+        `rounded` to what the platform can be set to.
         """
-        if isinstance(self._params.target, float | int):
+        if isinstance(self._params.target, float | int) and not rounded:
             return ()
         target = self._target(current)
         units = max(current, 1) if self._params.mode == "value" else 1

@@ -6,6 +6,7 @@ from foundation.log.tail import Line
 from foundation.sanitize import leaving
 from foundation.wording import count_text, duration_text
 from scaling.config.policy_file import Config
+from scaling.decision.transitions import as_advised
 from scaling.model import Capacity, TargetState
 from scaling.ports import Scaler
 from scaling.service import reading, shell
@@ -39,6 +40,8 @@ async def how_it_stands(ports: Ports, target: str, scaler: Scaler, now: float) -
     """What there is of a target, and what is under way. Raises StoreUnavailableError."""
     capacity = await reading.read_capacity(scaler, target, now)
     loaded = await shell.load(ports, target)
+    if isinstance(capacity, Capacity):
+        capacity = as_advised(loaded.state, capacity)
     told = [_capacity(capacity), *_under_way(loaded.state, now)]
     return Outcome(lines=(f"asked {target}: {'; '.join(told)}; nothing was changed",))
 
@@ -47,6 +50,8 @@ def _capacity(found: Capacity | str) -> str:
     if isinstance(found, str):
         return f"its capacity cannot be read: {found}"
     bounds = f"{found.floor} to {'any' if found.ceiling is None else found.ceiling} on this platform"
+    if found.advised:
+        return f"{found.current} are advised, and taken for done"
     held = f", held by {found.held_by}" if found.held_by else ""
     return f"capacity {found.current} ({bounds}){held}"
 

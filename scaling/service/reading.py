@@ -147,14 +147,15 @@ def report_line(report: MetricsReport) -> Line:
     """The one line of a tick."""
     values = [f"{s.metric} {number_text(s.value)}" for s in report.samples]
     values += [f"{f.metric} unknown" for f in report.failures]
-    values.append(f"capacity {report.capacity.current if report.capacity else 'unknown'}")
     capacity = report.capacity
+    known = "unknown" if capacity is None else "as advised" if capacity.advised else str(capacity.current)
+    values.append(f"capacity {known}")
     fields = {
         "target": report.target,
         "at": report.at,
         "metrics": {sample.metric: sample.value for sample in report.samples},
         "failures": msgspec.to_builtins(report.failures) or None,
-        "current": capacity.current if capacity else None,
+        "current": capacity.current if capacity and not capacity.advised else None,
         "ready": capacity.ready if capacity else None,
         "held_by": capacity.held_by if capacity else None,
         "capacity_error": report.capacity_error,

@@ -23,7 +23,9 @@ COLLECTORS: dict[str, str] = {
     "target_capacity": "scaling.collectors.target_capacity:TargetCapacityCollector",
 }
 SCALERS: dict[str, str] = {
+    "advice": "scaling.scalers.advice:AdviceScaler",
     "app_service_plan": "scaling.scalers.app_service.scaler:AppServicePlanScaler",
+    "azure_resource": "scaling.scalers.resource.scaler:AzureResourceScaler",
     "cosmos_throughput": "scaling.scalers.cosmos.scaler:CosmosThroughputScaler",
 }
 

@@ -223,6 +223,7 @@ class _OnPaper:
             ceiling=self.capacity.ceiling,
             ready=None if self.capacity.ready is None else shadow.ready,
             step=self.capacity.step,
+            allowed=self.capacity.allowed,
         )
         state = TargetState(
             expected=total,

@@ -72,7 +72,7 @@ def shadow_view(policy: Policy, state: TargetState, controls: Controls) -> Shado
     shadow = stored if told else Shadow(known=stored.known)  # figures of other rules are none of these
     tally, last = shadow.tally, shadow.last
     late = _late(tally) if queue is not None else None
-    unit = "RU/s-hours" if policy.spec.scaler == "cosmos_throughput" else "instance-hours"
+    unit = f"{policy.spec.facts.one}-hours"
     switch, advice = _advice(tally, queue, unit, promoted=promoted is not None)
     return ShadowView(
         rules=stored.rules.partition("-")[0] or None,

@@ -28,6 +28,7 @@ from scaling.shadow.comparison import promotion_warning
 from scaling.storage.orders import carried_out, order_key
 from scaling.web import views
 from scaling.web.dashboard import page, refusal_page
+from scaling.web.recommendation import NoAdviceError, recommendation_of
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 100
@@ -111,6 +112,19 @@ async def status(autoscaler: Autoscaler, caller: Caller = NOBODY) -> Response:
         config, snapshots, poison, now=autoscaler.clock(), problems=problems, signed_in=caller.name
     )
     return json_response(structs.replace(seen, may_order=caller.may_order))
+
+
+async def recommendation(autoscaler: Autoscaler, target: str) -> Response:
+    """What a target should be set to; 503 while there is nothing to go by, so that nobody reads a number out of it."""
+    policy = autoscaler.config.policies.get(target)
+    if policy is None:
+        return error_response(404, _unknown_target(autoscaler, target))
+    snapshot = await autoscaler.ports.states.load(target)
+    interval, now = policy.spec.interval or autoscaler.config.interval, autoscaler.clock()
+    try:
+        return json_response(recommendation_of(policy, snapshot, interval=interval, now=now))
+    except NoAdviceError as error:
+        return error_response(503, leaving(str(error)))
 
 
 async def log(autoscaler: Autoscaler, parameters: Mapping[str, str]) -> Response:

@@ -11,6 +11,7 @@ from scaling.budget.allowance import allowance_of
 from scaling.budget.days import day_of
 from scaling.config.policy import Policy
 from scaling.model import TargetState
+from scaling.target_facts import settable_of
 
 
 class BudgetView(Struct, frozen=True):
@@ -19,7 +20,7 @@ class BudgetView(Struct, frozen=True):
     `text` says so in words, `warning` that the budget will not last, where that is foreseen.
     """
 
-    unit: Literal["instance_hours", "request_unit_hours", "money"]
+    unit: Literal["instance_hours", "request_unit_hours", "unit_hours", "money"]
     per_day: float
     spent: float
     since: float
@@ -35,8 +36,8 @@ def budget_view(policy: Policy, state: TargetState, *, now: float) -> BudgetView
     allowance = allowance_of(policy, state, now=now) if state.spent is not None else None
     if allowance is None:
         return None
-    budget, spent, step = allowance.budget, allowance.spent, allowance.rest.step
-    allowed, kept = (each // step * step for each in (allowance.out, allowance.keep))
+    budget, spent, settable = allowance.budget, allowance.spent, settable_of(state.capacity)
+    allowed, kept = (settable.down(each) for each in (allowance.out, allowance.keep))
     text = f"{allowance.text()}: {allowed} allowed, up to {kept} kept"
     if spent.since > day_of(spent.day, budget.time_zone)[0]:
         text += f"; before {time_text(spent.since)} nothing is known, and the even share is taken for spent"

@@ -141,6 +141,13 @@ async def scaling_status(req: func.HttpRequest) -> func.HttpResponse:
     return await _respond(req, api.status)
 
 
+@blueprint.route("scaling/{target}/recommendation", methods=["GET"], auth_level=LEVEL)
+async def scaling_recommendation(req: func.HttpRequest) -> func.HttpResponse:
+    """What a target should be set to."""
+    target = req.route_params["target"]
+    return await _respond(req, lambda autoscaler, _: api.recommendation(autoscaler, target))
+
+
 @blueprint.route("scaling/log", methods=["GET"], auth_level=LEVEL)
 async def scaling_log(req: func.HttpRequest) -> func.HttpResponse:
     """The decision log, newest first, page by page."""

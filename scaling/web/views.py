@@ -32,8 +32,7 @@ from scaling.web.budget_view import BudgetView, budget_view
 from scaling.window import EMPTY, Window, summarize
 
 MAX_POINTS = 240
-"""Samples shown per metric; of a longer window the highest sample of each stretch is kept. A chart on the
-page is about this many pixels wide on a phone."""
+"""Samples shown per metric, as many as a chart has pixels on a phone; of longer windows the highest of each stretch."""
 
 MAX_COUNTS = 200
 """Highest instance count levels are computed for; App Service Plans end at 100."""
@@ -81,13 +80,14 @@ class PendingView(Struct, frozen=True):
 
 class TargetView(Struct, frozen=True):
     """One target as it stands. `current` is the newest known capacity, `expected` the one we believe in
-    (they differ under a foreign hand); `desired` is where the pending action or the last decision goes.
+    (they differ under a foreign hand), both in `unit`; `desired` is where the pending action or the last decision goes.
     `reason` to `limits` are of the last decision, null or empty before the first one. `service_levels` is what each rule
     `service_level` has learned.
     """
 
     target: str
     scaler: str
+    unit: str
     current: int | None
     desired: int | None
     minimum: int
@@ -164,6 +164,7 @@ def target_view(policy: Policy, snapshot: Snapshot, *, now: float) -> TargetView
     return TargetView(
         target=policy.target,
         scaler=policy.spec.scaler,
+        unit=policy.spec.facts.unit,
         current=current,
         desired=_desired(state),
         minimum=last.minimum if last else policy.minimum,

@@ -1,4 +1,4 @@
-"""What every scaler promises, checked on the fake and on App Service Plans over the wire."""
+"""What every scaler promises, checked on the fake, and on App Service Plans and any other resource over the wire."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -10,6 +10,7 @@ from devstack.servers.faults import Fault
 from scaling.model import EffectOutcome, ScaleAction
 from scaling.ports import ScalerError
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
+from scaling.scalers.resource.scaler import AzureResourceScaler
 from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
 from tests.fakes_azure import FakePlatform, FakeScaler
 
@@ -113,22 +114,6 @@ class ScalerConformance:
         assert (effect.outcome, effect.reached) == (EffectOutcome.LIMITED, 1)
         assert world.orders() == [1]
 
-    async def test_part_of_what_was_asked_is_taken_when_servers_are_short(self, world):
-        await world.offer(2)
-
-        effect = await world.scaler.apply(action(1, 6), now=NOW)
-
-        assert (effect.outcome, effect.reached) == (EffectOutcome.LIMITED, 3)
-        assert await world.capacity() == 3
-
-    async def test_no_servers_at_all_is_a_refusal(self, world):
-        await world.offer(0)
-
-        effect = await world.scaler.apply(action(1, 6), now=NOW)
-
-        assert (effect.outcome, effect.reached) == (EffectOutcome.REFUSED, 1)
-        assert effect.detail
-
     async def test_an_accepted_change_without_effect_is_reported_as_failed(self, world):
         await world.ignore_orders()
 
@@ -152,6 +137,26 @@ class ScalerConformance:
             await world.scaler.current("plan", now=NOW)
         with pytest.raises(ScalerError):
             await world.scaler.apply(action(1, 3), now=NOW)
+
+
+class PartialGrantConformance(ScalerConformance):
+    """And of those whose platform may give a part: `world.offer` is how much there is."""
+
+    async def test_part_of_what_was_asked_is_taken_when_servers_are_short(self, world):
+        await world.offer(2)
+
+        effect = await world.scaler.apply(action(1, 6), now=NOW)
+
+        assert (effect.outcome, effect.reached) == (EffectOutcome.LIMITED, 3)
+        assert await world.capacity() == 3
+
+    async def test_no_servers_at_all_is_a_refusal(self, world):
+        await world.offer(0)
+
+        effect = await world.scaler.apply(action(1, 6), now=NOW)
+
+        assert (effect.outcome, effect.reached) == (EffectOutcome.REFUSED, 1)
+        assert effect.detail
 
 
 class FakeWorld:
@@ -184,7 +189,7 @@ class FakeWorld:
         self.platform.unreachable = True
 
 
-class TestFakeScaler(ScalerConformance):
+class TestFakeScaler(PartialGrantConformance):
     CEILING = 30
 
     @pytest.fixture
@@ -245,9 +250,69 @@ async def plan_world(tmp_path_factory, monkeypatch) -> AsyncIterator[PlanWorld]:
 
 
 @pytest.mark.wire
-class TestAppServicePlanOnTheWire(ScalerConformance):
+class TestAppServicePlanOnTheWire(PartialGrantConformance):
     CEILING = 10
 
     @pytest.fixture
     def world(self, plan_world) -> PlanWorld:
         return plan_world
+
+
+class ResourceWorld:
+    """A pool of nodes on the local Resource Manager: a resource of which nothing is known but what the configuration says."""
+
+    def __init__(self, server: ResourceManagerServer) -> None:
+        self.server = server
+        self.id = (
+            f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg/providers/Microsoft.ContainerService"
+            "/managedClusters/cluster/agentPools/pool"
+        )
+        self.pool = server.add_resource(self.id, {"properties": {"count": 1, "mode": "User"}})
+        params = AzureResourceScaler.Params(
+            resource_id=self.id,
+            api_version="2024-09-01",
+            path="properties.count",
+            method="put",
+            least=1,
+            most=10,
+            unit="nodes",
+            deadline_seconds=3,
+            poll_interval_seconds=0.05,
+        )
+        self.scaler = AzureResourceScaler(params, arm_settings(server))
+
+    def orders(self) -> list[int]:
+        return [
+            entry.capacity for entry in self.server.ledger if entry.method == "PUT" and entry.status < 400
+        ]
+
+    async def capacity(self) -> int:
+        return self.pool.value("properties.count")
+
+    async def move(self, capacity: int) -> None:
+        self.pool.set("properties.count", capacity)
+
+    async def hold(self, name: str) -> None:
+        self.server.add_autoscale_setting(self.id, name)
+
+    async def ignore_orders(self) -> None:
+        self.server.faults.add(Fault("arm.put_resource", "ignored_change"))
+
+    async def conflict(self) -> None:
+        self.pool.conflict_retry_after = 60
+        self.server.faults.add(Fault("arm.put_resource", "conflict", count=None))
+
+    async def silence(self) -> None:
+        self.server.faults.add(Fault("arm.get_resource", "drop_connection", count=None))
+
+
+@pytest.mark.wire
+class TestAnyResourceOnTheWire(ScalerConformance):
+    CEILING = 10
+
+    @pytest.fixture
+    async def world(self, tmp_path_factory, monkeypatch) -> AsyncIterator[ResourceWorld]:
+        async with resource_manager(tmp_path_factory, monkeypatch) as server:
+            world = ResourceWorld(server)
+            yield world
+            await world.scaler.aclose()

@@ -73,6 +73,7 @@ def test_the_worker_indexes_every_function_of_the_app(indexed):
         "scaling_doctor": "httpTrigger",
         "scaling_log": "httpTrigger",
         "scaling_logic": "queueTrigger",
+        "scaling_recommendation": "httpTrigger",
         "scaling_status": "httpTrigger",
         "verify_effects": "timerTrigger",
     }
@@ -88,6 +89,7 @@ def test_the_worker_indexes_every_function_of_the_app(indexed):
         "scaling_control": "FUNCTION",
         "scaling_doctor": "FUNCTION",
         "scaling_log": "FUNCTION",
+        "scaling_recommendation": "FUNCTION",
         "scaling_status": "FUNCTION",
     }
 

@@ -13,14 +13,17 @@ from typer.testing import CliRunner
 from devstack.local import local_settings
 from foundation.azure import connections
 from foundation.http import callers, outward
+from foundation.wording import duration_text
 from scaling.analysis.lint import lint
+from scaling.config.checks import Severity
 from scaling.config.policy_file import load_config
 from scaling.config.rule_registry import RULES
 from scaling.decision.lock_step import neighbours
 from scaling.model import Reason
 from scaling.scalers.arm import clients as arm
+from scaling.scalers.resource.kinds import KINDS
 from scaling.service import registry
-from scaling.service.registry import COLLECTORS, collector_class
+from scaling.service.registry import COLLECTORS, collector_class, scaler_class
 from tidemark.__main__ import command_line
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,6 +111,52 @@ def test_the_collectors_are_listed_with_all_their_options():
         assert f"`{name}`" in text
         for field in msgspec.structs.fields(collector_class(name).Params):
             assert f"`{field.encode_name}`" in text, (name, field.encode_name)
+
+
+def test_the_kinds_of_targets_are_listed_with_what_is_known_of_them():
+    table = {cells[0].strip("`"): cells for cells in rows(section("targets.md", "### Kinds that are known"))}
+
+    assert list(table) == list(KINDS)
+    for name, kind in KINDS.items():
+        _, path, type_, values, pause, why = table[name]
+        numbers = kind.allowed or (kind.floor, kind.ceiling)
+        assert (path, type_, why) == (f"`{kind.path}`", kind.type, kind.why)
+        assert pause == duration_text(kind.pause)
+        assert set(map(str, numbers)) <= set(re.findall(r"\d+", values))
+        assert kind.unit in values
+
+
+@pytest.mark.parametrize("scaler", ["azure_resource", "advice"])
+def test_the_options_of_targets_are_listed(scaler):
+    text = (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
+
+    for field in msgspec.structs.fields(scaler_class(scaler).Params):
+        assert re.search(rf"\| [^|]*`{field.encode_name}`", text), field.encode_name
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_each_example_of_a_target_is_accepted_without_a_finding(number):
+    examples = re.findall(
+        r"```toml\n(.*?)```", (ROOT / "docs" / "targets.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    text = examples[number]
+    providers = "/subscriptions/11111111-2222-3333-4444-555555555555/resourceGroups/rg/providers"
+    settings = {
+        "AzureWebJobsStorage": "x",
+        "OrdersServiceBus": "x",
+        "HubConnection": "x",
+        "BUS_ID": f"{providers}/Microsoft.ServiceBus/namespaces/orders",
+        "DATABASE_ID": f"{providers}/Microsoft.Sql/servers/s/databases/d",
+        "POOL_ID": f"{providers}/Microsoft.ContainerService/managedClusters/c/agentPools/p",
+        "SHOP_ID": f"{providers}/Microsoft.App/containerApps/shop",
+        "STREAM_ID": f"{providers}/Microsoft.StreamAnalytics/streamingjobs/j/transformations/t",
+    }
+
+    config = load_config(text, name="tidemark.toml", settings=settings, plug_ins=registry)
+
+    assert len(examples) == 6
+    told = [*config.findings, *(finding for policy in config.policies.values() for finding in lint(policy))]
+    assert [finding.text for finding in told if finding.severity is not Severity.NOTE] == []
 
 
 def test_the_settings_the_code_reads_are_the_ones_listed():

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from consumer.config import read_config, read_slice
-from devstack.resource_manager.provider_rules import REFUSED_SETTINGS, REFUSED_SITE_CONFIG
+from devstack.resource_manager.resources.rules import REFUSED_SETTINGS, REFUSED_SITE_CONFIG
 from scaling.scalers.app_service.scaler import AppServicePlanScaler
 from tests.bicep_language.deployment import expand
 from tests.bicep_language.evaluation import BicepEvaluationError

@@ -20,7 +20,7 @@ from devstack.demo.common.run import SAMPLE_EVERY, Run
 from devstack.demo.orders.trace import Trace
 from devstack.demo.orders.traffic import Fleet, Ledger
 from devstack.processes.child import ProcessError
-from devstack.resource_manager.plans import Plan
+from devstack.resource_manager.common.plans import Plan
 from devstack.stack.supervisor import (
     PLAN,
     QUEUE_SUBSCRIPTION,

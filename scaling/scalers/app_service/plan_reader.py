@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING
-
-from azure.core.exceptions import AzureError
 
 from foundation.azure.opening import Opened
 from scaling.scalers.app_service.plan import PlanFacts, PlanId, facts_of, sku_maximum, why_refused
 from scaling.scalers.arm.clients import ArmClients, open_clients
-from scaling.scalers.arm.errors import Failure, Kind, classify
+from scaling.scalers.arm.errors import Failure, classify
+from scaling.scalers.arm.holder import BESIDE_DEADLINE, HOLDER_AGE, AutoscaleHolder
 from scaling.scalers.carrying_out import TargetRefusedError, advice, reading
 
 if TYPE_CHECKING:
     from azure.mgmt.web.aio import WebSiteManagementClient
     from azure.mgmt.web.models import AppServicePlan
 
-    from scaling.scalers.arm.requests import Entry
+    from scaling.scalers.arm.requests import ArmRequests
 
 logger = logging.getLogger(__name__)
 
-BESIDE_DEADLINE = 4.0
-"""Seconds for what is read beside the plan, and is not needed to scale it: the maximum of its SKU, and the autoscale
-settings. Below the time that the shortest round of reads has: the plan is read though one of these does not answer.
-"""
-
 MAXIMUM_AGE = 3600.0
 """Seconds the maximum of a SKU is remembered; it changes about never."""
-
-HOLDER_AGE = 300.0
-"""Seconds autoscale settings are remembered by default; they are edited by hand."""
 
 READER = "the 'Reader' role on the plan"
 
@@ -46,8 +37,7 @@ class PlanReader:
         self._zone_redundant_minimum = zone_redundant_minimum
         self._clients = Opened(lambda: open_clients(settings, plan.subscription))
         self._maximum: dict[str, tuple[int | None, float]] = {}  # of a SKU, and until when it is believed
-        self._holder: tuple[str | None, float] = (None, -inf)  # and when it was read
-        self._noted_unreadable = False
+        self._holder = AutoscaleHolder(str(plan), f"plan '{plan.name}'", self._requests)
 
     async def clients(self) -> ArmClients:
         """Raises ValueError naming a setting at fault."""
@@ -92,56 +82,15 @@ class PlanReader:
         return maximum
 
     async def holder(self, now: float, *, age: float = HOLDER_AGE) -> str | None:
-        """The name of an enabled autoscale setting that targets the plan, known for at most `age` seconds.
-
-        Not being allowed to look is not fatal, and noted once; after other errors the last answer holds.
-        """
-        name, read_at = self._holder
-        if read_at + age <= now:
-            try:
-                async with asyncio.timeout(BESIDE_DEADLINE):
-                    name = await self.ask_holder()
-                self._noted_unreadable = False
-            except Exception as error:  # noqa: BLE001 - whatever it is, the last answer holds
-                self._note_unreadable(classify(error))
-            self._holder = name, now
-        return name
+        """The name of an enabled autoscale setting that targets the plan: see `AutoscaleHolder`."""
+        return await self._holder.holder(now, age=age)
 
     async def ask_holder(self) -> str | None:
-        """The same, asked now. Raises AzureError, also for who may not look, and ValueError naming a bad setting.
+        """The same, asked now. Raises AzureError, and ValueError naming a bad setting."""
+        return await self._holder.ask()
 
-        A setting may lie in any resource group of the plan's subscription. Who may not look through all of it
-        gets those of the plan's own group.
-        """
-        requests, subscription = (await self.clients()).requests, f"/subscriptions/{self._plan.subscription}"
-        try:
-            return await self._holding(requests.autoscale_settings(subscription))
-        except AzureError as error:
-            if classify(error).kind is not Kind.FORBIDDEN:
-                raise
-        group = f"{subscription}/resourceGroups/{self._plan.resource_group}"
-        return await self._holding(requests.autoscale_settings(group))
-
-    async def _holding(self, settings: AsyncIterable[Entry]) -> str | None:
-        wanted = str(self._plan).casefold()
-        async for setting in settings:
-            told = setting.get("properties") or {}
-            target = str(told.get("targetResourceUri") or "").rstrip("/").casefold()
-            if told.get("enabled") and target == wanted:
-                return str(setting.get("name"))
-        return None
-
-    def _note_unreadable(self, failure: Failure) -> None:
-        if self._noted_unreadable:
-            return
-        self._noted_unreadable = True
-        role = "; give the identity the 'Monitoring Reader' role on the resource group, or the subscription, to have them respected"
-        logger.warning(
-            "plan '%s': Azure Monitor autoscale settings cannot be read (%s)%s",
-            self._plan.name,
-            failure.story,
-            role if failure.kind is Kind.FORBIDDEN else "",
-        )
+    async def _requests(self) -> ArmRequests:
+        return (await self.clients()).requests
 
 
 def advice_of(failure: Failure, role: str) -> str:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from azure.mgmt.web.aio import WebSiteManagementClient
 
     from scaling.scalers.arm.requests import ArmRequests
+    from scaling.scalers.arm.resources import ArmResources
 
 ENDPOINT = "AZURE_RESOURCE_MANAGER_ENDPOINT"
 AUDIENCE = "AZURE_RESOURCE_MANAGER_AUDIENCE"
@@ -89,6 +90,15 @@ def open_requests(settings: Mapping[str, str]) -> ArmRequests:
     identity, options = _identity(settings)
     retries = {name: options.pop(name) for name in _RETRIES}
     return ArmRequests(identity, retries=retries, **options)
+
+
+def open_resources(settings: Mapping[str, str]) -> ArmResources:
+    """A client of resources of any type; as `open_clients`."""
+    from scaling.scalers.arm.resources import ArmResources  # noqa: PLC0415 - see above
+
+    identity, options = _identity(settings)
+    retries = {name: options.pop(name) for name in _RETRIES}
+    return ArmResources(identity, retries=retries, **options)
 
 
 def _identity(settings: Mapping[str, str]) -> tuple[AsyncTokenCredential, dict[str, Any]]:

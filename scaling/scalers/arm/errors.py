@@ -79,7 +79,7 @@ def classify(error: Exception) -> Failure:
         return Failure(Kind.UNKNOWN, _one_line(_words(error)) or type(error).__name__)
     text = _text(response)
     story = _story(error, text)
-    retry_after = _retry_after(response)
+    retry_after = retry_after_of(response)
     kind = _by_text(text) or _by_code(text, response.status_code) or _by_status(response.status_code)
     return Failure(kind, story, retry_after, _number(kind, story))
 
@@ -95,6 +95,7 @@ _WORDINGS = (
     ("03002", "workers exceeds the maximum", Kind.OVER_MAXIMUM),
     ("", "not enough available reserved instance servers", Kind.NO_SERVERS),
     ("", "maximum amount of scale changes", Kind.TOO_MANY_CHANGES),
+    ("", "exceeding approved", Kind.INVALID),  # a quota of cores, told with 409 as what waiting mends
 )
 """The provider's own code where it has one, its words, and what they mean."""
 
@@ -115,6 +116,7 @@ _BY_STATUS: dict[int, Kind] = {
     404: Kind.NOT_FOUND,
     408: Kind.UNKNOWN,
     409: Kind.BUSY,
+    412: Kind.BUSY,  # somebody changed the resource since it was read
     429: Kind.THROTTLED,
 }
 
@@ -133,7 +135,7 @@ def _number(kind: Kind, story: str) -> int | None:
     return None
 
 
-def _retry_after(response: Any) -> float | None:
+def retry_after_of(response: Any) -> float | None:
     """Seconds, given as such or as an HTTP date (RFC 9110, 10.2.3), which counts from the answer's own date; the data
     plane of Cosmos DB tells milliseconds.
     """

@@ -31,6 +31,7 @@ from scaling.scalers.carrying_out import Order, Wait, advice, carry_out, reading
 from scaling.scalers.cosmos.errors import Range, accepted_range, classify
 from scaling.scalers.cosmos.planes import NO_OFFER, DataPlane, ManagementPlane, Plane
 from scaling.scalers.cosmos.throughput import Throughput, ThroughputId, budget_of
+from scaling.target_facts import TargetFacts
 
 
 class _Order(Order):
@@ -89,6 +90,10 @@ class CosmosThroughputScaler:
         self._budget = budget_of(self._plane.account)
         self._sleep = sleep
         self._monotonic = monotonic
+
+    @staticmethod
+    def facts(params: Params) -> TargetFacts:  # noqa: ARG004 - steps of 100 or 1,000, as the throughput is manual or not
+        return TargetFacts("RU/s")
 
     @staticmethod
     def resource(params: Params, settings: Mapping[str, str]) -> str:

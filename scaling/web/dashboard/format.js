@@ -43,7 +43,7 @@ function momentText(at, now) {
 
 /** What the capacity of a target counts. */
 function capacityUnit(view) {
-  return view.scaler === "cosmos_throughput" ? "RU/s" : "instances";
+  return view.unit;
 }
 
 const LOOKS = {

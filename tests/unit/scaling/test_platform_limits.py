@@ -89,6 +89,51 @@ def test_a_bound_that_is_no_step_is_met_from_within():
     assert sized(10, 5000, minimum=1500).desired == 2000
 
 
+# -- allowed values ----------------------------------------------------------------------------------------
+
+
+def among(wanted: float, current: int, *, controls: Controls = NO_CONTROLS, **changes):
+    """The decision where a rule wants `wanted` messaging units, which come in powers of two."""
+    made = policy(rules=(UNITS,), **{"minimum": 1, "maximum": 16, **changes})
+    state = at(current, capacity=Capacity(current, NOW, floor=1, ceiling=16, allowed=(1, 2, 4, 8, 16)))
+    return decide(made, {"backlog": full(wanted)}, state, now=NOW, controls=controls, decision_id="plan@t")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "current", "desired", "reason"),
+    [
+        (3, 1, 4, Reason.SCALE_OUT),
+        (5, 4, 8, Reason.SCALE_OUT),
+        (9, 16, 16, Reason.BETWEEN_STEPS),
+        (7, 16, 8, Reason.SCALE_IN),
+        (40, 8, 16, Reason.SCALE_OUT),
+        (40, 16, 16, Reason.AT_MAXIMUM),
+        (0, 2, 1, Reason.SCALE_IN),
+        (0, 1, 1, Reason.BETWEEN_STEPS),
+        (4, 3, 4, Reason.SCALE_OUT),  # somebody set what is not allowed any more
+    ],
+)
+def test_what_is_decided_is_an_allowed_value_and_never_below_what_is_needed(wanted, current, desired, reason):
+    decision = among(wanted, current)
+
+    assert (decision.desired, decision.reason) == (desired, reason)
+
+
+def test_bounds_and_orders_are_met_by_allowed_values():
+    override = Controls(override=Override(5, "kim", NOW - 1, NOW + 3600))
+
+    assert among(40, 2, maximum=12).desired == 8
+    assert among(0, 8, minimum=3).desired == 4
+    assert among(1, 1, controls=override).desired == 8
+
+
+def test_a_step_of_the_policy_that_leads_between_allowed_values_says_so():
+    decision = among(4, 16, inward=Pace(step=2))
+
+    assert (decision.desired, decision.reason) == (16, Reason.BETWEEN_STEPS)
+    assert [limit.detail for limit in decision.limits] == ["step 2", "allowed are 1, 2, 4, 8, 16"]
+
+
 # -- floors and ceilings -----------------------------------------------------------------------------------
 
 

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from devstack.resource_manager.documents import plan_document
-from devstack.resource_manager.plans import (
+from devstack.resource_manager.common.documents import plan_document
+from devstack.resource_manager.common.plans import (
     NEVER,
     Ending,
     OperationStyle,
@@ -14,7 +14,7 @@ from devstack.resource_manager.plans import (
     RefusalCode,
     Status,
 )
-from devstack.resource_manager.skus import SKUS, find_sku, selectable
+from devstack.resource_manager.common.skus import SKUS, find_sku, selectable
 from devstack.resource_manager.throttling import BucketSize, Throttle, TokenBucket
 
 

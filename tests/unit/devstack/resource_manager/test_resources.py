@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from devstack.resource_manager.api import ResourceManagerApi, find_route
-from devstack.resource_manager.documents import Answer, ArmError, Call
+from devstack.resource_manager.api import ResourceManagerApi
+from devstack.resource_manager.common.documents import Answer, ArmError, Call
+from devstack.resource_manager.routes import find_route
 
 SUBSCRIPTION = "/subscriptions/00000000-0000-0000-0000-000000000001"
 GROUP = f"{SUBSCRIPTION}/resourceGroups/rg"

@@ -285,7 +285,7 @@ METRICS_90 = "".join(f"[targets.t.metrics.m{i}]\ncollector = 'lag'\nhub = 'h'\n"
         ({"rule": "step = 0"}, "rules[0].step: found 0; a step is 1 or more"),
         ({"rule": "scale_in_below = inf"}, "scale_in_below: found inf; accepted are finite numbers"),
         ({"extra": '[[targets.t.rules]]\nname = "x"'}, "rules[1].type: is missing"),
-        ({"extra": '[[targets.t.rules]]\ntype = "x"'}, "rules[1].type: found 'x'; accepted are composite"),
+        ({"extra": '[[targets.t.rules]]\ntype = "x"'}, "rules[1].type: found 'x'; accepted are activation"),
         (
             {"extra": '[[targets.t.rules]]\ntype = "guard"\nmetric = "ru"\nblock_out_above = 1'},
             "rules[1]: names metric 'ru'; the target has backlog",

@@ -92,6 +92,10 @@ def spent(hours: float, current: int = 3) -> Spent:
     return Spent(NOW - 8 * 3600, NOW - 8 * 3600, NOW, hours, current, float(current))
 
 
+ALWAYS_ONE, ALWAYS_NONE = (
+    RuleSpec(type="composite", name=name, options={"desired": f"{count} + 0 * backlog"})
+    for name, count in (("one", 1), ("none", 0))
+)
 STEPPED = Capacity(3000, NOW, floor=1000, step=1000)
 GAPPED = Window(times=[NOW - 240, NOW - 180, NOW - 60, NOW - 30, NOW], values=[LOW] * 5)
 
@@ -123,6 +127,21 @@ FLAT = {
     "plateau": Plateau(metric="backlog", effects=2),
 }
 EVERY_TROUBLE = at(3, capacity_error="403", corrupt_since=NOW - 30, pending=PENDING)
+
+ACTIVATED = {
+    "minimum": 0,
+    "rules": (
+        THRESHOLD,
+        RuleSpec(type="activation", name="wake", options={"metric": "backlog", "above": 5.0}),
+    ),
+}
+UNREAD_AT_ZERO = {
+    "current": 0,
+    "windows": {"other": full(HIGH)},
+    **TWO,
+    "minimum": 0,
+    "rules": (*TWO["rules"], ACTIVATED["rules"][1]),
+}
 
 # What is decided in each case: (reason, desired); `at(3)`, minimum 1, maximum 10 where nothing is said.
 CASES = {
@@ -305,6 +324,36 @@ CASES = {
     "fallback paused": (MISSING_LONG | {"controls": paused()}, Reason.PAUSED, 3),
     "fallback above the maximum": (MISSING_LONG | {"maximum": 6}, Reason.FALLBACK, 6),
     "in on a plateau": ({"value": LOW, **FLAT}, Reason.SCALE_IN, 2),
+    "at zero, below the activation": (
+        ACTIVATED | {"value": 5.0, "current": 0, "rules": (*ACTIVATED["rules"], ALWAYS_ONE)},
+        Reason.NOT_ACTIVE,
+        0,
+    ),
+    "at zero, above the activation": (ACTIVATED | {"value": 6.0, "current": 0}, Reason.SCALE_OUT, 1),
+    "at zero, the activation unknown": (UNREAD_AT_ZERO, Reason.INCOMPLETE_WINDOW, 0),
+    "at zero, the activation unknown for long": (
+        ACTIVATED | MISSING_LONG | {"state": at(0, missing_since=NOW - 900)},
+        Reason.FALLBACK,
+        8,
+    ),
+    "the last one, above the activation": (ACTIVATED | {"value": 6.0, "current": 1}, Reason.STILL_ACTIVE, 1),
+    "the last one, below the activation": (ACTIVATED | {"value": 5.0, "current": 1}, Reason.SCALE_IN, 0),
+    "the last one, once above the activation": (
+        ACTIVATED
+        | {"current": 1, "windows": {"backlog": Window(full(0.0).times, [6.0, 0.0, 0.0, 0.0, 0.0])}},
+        Reason.STILL_ACTIVE,
+        1,
+    ),
+    "the last one, the activation unknown": (
+        ACTIVATED | {"current": 1, "windows": failed(Reason.COLLECT_FAILED)},
+        Reason.COLLECT_FAILED,
+        1,
+    ),
+    "to one at once, above the activation": (
+        ACTIVATED | {"value": 6.0, "current": 3, "rules": (ACTIVATED["rules"][1], ALWAYS_NONE)},
+        Reason.SCALE_IN,
+        1,
+    ),
     "forgotten": (FORGOTTEN | {"state": at(3, corrupt_since=NOW - 899)}, Reason.STATE_CORRUPT, 3),
     "forgotten long ago": (FORGOTTEN | {"state": at(3, corrupt_since=NOW - 900)}, Reason.SCALE_IN, 2),
     "pending, expired": (

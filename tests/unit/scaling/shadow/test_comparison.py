@@ -12,6 +12,7 @@ from scaling.rules.service_level import memory as service_level
 from scaling.shadow.comparison import promotion_warning, shadow_view
 from scaling.shadow.memory import Shadow, Tally, encode
 from scaling.shadow.report import show, those_with_shadows
+from scaling.target_facts import TargetFacts
 from tests.runner_support import NOW, THRESHOLD, changed
 from tests.service_level_support import ONE_PER_CENT, learned
 from tests.shadow_support import QUEUE, SERVICE_LEVEL, fixed, shadowed
@@ -148,7 +149,7 @@ def test_a_promotion_of_other_rules_counts_no_more_and_says_so():
 
 
 def test_the_bill_of_request_units_is_not_called_instances():
-    view = seen(policy=changed(MADE, scaler="cosmos_throughput"))
+    view = seen(policy=changed(MADE, scaler="cosmos_throughput", facts=TargetFacts("RU/s")))
 
     assert "saves 96 RU/s-hours a day" in view.advice
 
@@ -191,7 +192,7 @@ def test_figures_of_another_shadow_are_not_told_as_those_of_this_one():
 
 
 def test_request_units_are_not_called_instances():
-    view = seen(policy=changed(MADE, scaler="cosmos_throughput"))
+    view = seen(policy=changed(MADE, scaler="cosmos_throughput", facts=TargetFacts("RU/s")))
 
     assert view.unit == "RU/s-hours"
     assert "RU/s-hours a day" in view.advice

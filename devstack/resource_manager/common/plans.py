@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from devstack.resource_manager.skus import Sku
+from devstack.resource_manager.common.skus import Sku
 
 ZONE_REDUNDANT_MINIMUM = 2  # from memory of the reliability guide; older plans needed 3
 SECONDS_PER_HOUR = 3600.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from devstack.resource_manager.plans import Operation, Plan, Refusal, RefusalCode, Status
-from devstack.resource_manager.skus import Sku, selectable
+from devstack.resource_manager.common.plans import Operation, Plan, Refusal, RefusalCode, Status
+from devstack.resource_manager.common.skus import Sku, selectable
 from devstack.servers.faults import Fault
 
 
@@ -214,25 +214,24 @@ def operation_document(path: str, operation: Operation, now: float) -> dict[str,
 FAILED_MESSAGE = "The operation to change the number of workers failed. Please retry later."
 
 
-def autoscale_document(plan: Plan, name: str, *, enabled: bool) -> dict[str, Any]:
-    """An Azure Monitor autoscale setting that targets the plan, with one profile and no rules.
+def autoscale_document(target: str, name: str, *, enabled: bool, maximum: int) -> dict[str, Any]:
+    """An Azure Monitor autoscale setting of the resource with that id, in its group, with one profile and no rules.
 
-    The target is spelled "serverFarms", as portals and templates do: it equals the id of the plan
-    only when case is ignored.
+    The target's type is spelled as portals and templates do ("serverFarms"): it equals the id only when case is ignored.
     """
-    capacity = {"minimum": "1", "maximum": str(plan.sku.maximum), "default": "1"}
+    group = target.partition("/providers/")[0]
+    capacity = {"minimum": "1", "maximum": str(maximum), "default": "1"}
     return {
-        "id": f"/subscriptions/{plan.subscription}/resourceGroups/{plan.resource_group}"
-        f"/providers/microsoft.insights/autoscalesettings/{name}",
+        "id": f"{group}/providers/microsoft.insights/autoscalesettings/{name}",
         "name": name,
         "type": "Microsoft.Insights/autoscaleSettings",
-        "location": plan.location,
+        "location": "westeurope",
         "tags": {},
         "properties": {
             "name": name,
             "enabled": enabled,
-            "targetResourceUri": plan.id.replace("/serverfarms/", "/serverFarms/"),
-            "targetResourceLocation": plan.location,
+            "targetResourceUri": target.replace("/serverfarms/", "/serverFarms/"),
+            "targetResourceLocation": "westeurope",
             "profiles": [{"name": "default", "capacity": capacity, "rules": []}],
             "notifications": [],
         },

@@ -1,19 +1,38 @@
 """Resource groups, and resources of any type, kept as they were put: what a deployment makes besides its plan.
 
 As in Azure a resource needs its group, a nested one its parent, an extension what it extends; nearly all need a location,
-which never changes. What providers check beyond that is in `provider_rules`. Long operations end at once.
+which never changes. What providers check beyond that is in `rules`. Operations end at once, but for resources that were
+added with a time of their own (`add`, `changes`).
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
-from devstack.resource_manager.documents import Answer, ArmError, Call, ResourcePath, front_door_error
-from devstack.resource_manager.provider_rules import RULES
+from devstack.resource_manager.common.documents import (
+    FAILED_MESSAGE,
+    Answer,
+    ArmError,
+    Call,
+    ResourcePath,
+    front_door_error,
+    operation_document,
+    provider_error,
+)
+from devstack.resource_manager.common.plans import Clock, Operation, OperationStyle, Status
+from devstack.resource_manager.resources.changes import Changing, merged
+from devstack.resource_manager.resources.rules import RULES
 
 # Types without a location of their own, by lower-case name; nested ones and extensions have none anyway.
 _WITHOUT_LOCATION = {"microsoft.authorization/roledefinitions", "microsoft.authorization/roleassignments"}
 _LOCATION_OF_CHILDREN = {"microsoft.network/privatednszones/virtualnetworklinks"}
+
+# Providers whose resources are listed, also where there are none.
+_LISTED = (
+    *("microsoft.app/", "microsoft.compute/", "microsoft.documentdb/", "microsoft.eventhub/"),
+    *("microsoft.servicebus/", "microsoft.storage/", "microsoft.web/"),
+)
 
 # Providers whose clients take 200 alone for what is new; the others answer 201.
 _NEW_IS_200 = {"microsoft.web", "microsoft.documentdb", "microsoft.insights"}
@@ -29,22 +48,36 @@ class Resource:
 
 
 Find = Callable[[str], Mapping[str, Any] | None]
+Lister = Callable[[], list[dict[str, Any]]]
+"""Resources of one type that somebody else keeps, each as a document with its id."""
 
 
 class ResourcesApi:
     """`elsewhere` finds what other parts of the local Resource Manager hold, by lower-case id."""
 
-    def __init__(self, elsewhere: Find) -> None:
+    def __init__(self, elsewhere: Find, clock: Clock) -> None:
         self._elsewhere = elsewhere
+        self._clock = clock
+        self.changing: dict[str, Changing] = {}
+        self.listers: dict[str, Lister] = {}
         self.subscriptions: set[str] = set()
         self.resources: dict[str, Resource] = {}
 
     def knows_subscription(self, subscription: str) -> bool:
         return subscription.lower() in self.subscriptions
 
+    def add(self, resource_id: str, document: dict[str, Any], **options: Any) -> Changing:
+        """Adds a resource of any type, whatever its provider would check; `options` are those of `Changing`. Its
+        subscription is known from then on.
+        """
+        self.subscriptions.add(resource_id.split("/")[2].lower())
+        self.resources[resource_id.lower()] = Resource(resource_id, document)
+        self.changing[resource_id.lower()] = found = Changing(document, self._clock, **options)
+        return found
+
     def knows_group(self, parts: Mapping[str, str]) -> bool:
         path = f"/subscriptions/{parts['subscription']}/resourceGroups/{parts['group']}"
-        return path.lower() in self.resources
+        return any(f"{known}/".startswith(f"{path.lower()}/") for known in self.resources)
 
     def find(self, resource_id: str) -> Mapping[str, Any] | None:
         """The document of a resource, whatever the case of its id; None where there is none."""
@@ -53,6 +86,68 @@ class ResourcesApi:
 
     def under(self, prefix: str) -> list[Resource]:
         return [each for key, each in self.resources.items() if key.startswith(prefix.lower())]
+
+    # -- changes ----------------------------------------------------------------------------------
+
+    def patch(self, call: Call) -> Answer:
+        found = self._changing(call)
+        return self._requested(call, found, merged(found.document, call.document or {}))
+
+    def _changing(self, call: Call) -> Changing:
+        found = self.changing.get(call.path.lower())
+        if found is None:
+            raise missing(call.path)
+        return found
+
+    def _requested(self, call: Call, found: Changing, document: dict[str, Any]) -> Answer:
+        operation = found.request(document, call.fault)
+        self.resources[call.path.lower()].document = found.current()
+        shown = self.get(call).body
+        running = operation.status(self._clock()) is not Status.SUCCEEDED
+        if not running or found.operation_style is OperationStyle.BODY:
+            return Answer(200, shown)
+        return Answer(202, shown, _links(call, found, operation))
+
+    def get_operation(self, call: Call) -> Answer:
+        found, operation = self._operation(call)
+        now = self._clock()
+        running = operation.status(now) is Status.IN_PROGRESS
+        headers = {"Retry-After": f"{found.poll_after:g}"} if running else {}
+        return Answer(200, operation_document(call.path, operation, now), headers)
+
+    def get_operation_result(self, call: Call) -> Answer:
+        found, operation = self._operation(call)
+        status = operation.status(self._clock())
+        if status is Status.IN_PROGRESS:
+            return Answer(202, None, _links(call, found, operation))
+        if status is Status.FAILED:
+            raise provider_error(409, FAILED_MESSAGE)
+        return Answer(200, found.current())
+
+    def _operation(self, call: Call) -> tuple[Changing, Operation]:
+        found = self.changing.get(call.query.get("of", "").lower())
+        operation = None if found is None else found.operations.get(call.parts["id"])
+        if found is None or operation is None:
+            raise front_door_error(404, "NotFound", f"Operation '{call.parts['id']}' was not found.")
+        return found, operation
+
+    # -- lists ------------------------------------------------------------------------------------
+
+    def list_type(self, call: Call) -> Answer:
+        """The resources of a type under a subscription, a group or another resource, on one page."""
+        scope, kind = _listed(call.path)
+        lister = self.listers.get(kind)
+        if lister is None and not kind.startswith(_LISTED):
+            raise front_door_error(
+                404, "InvalidResourceType", f"The local Resource Manager has no lists of {kind}."
+            )
+        found = [self.get_document(each) for each in self._of_type(kind)] if lister is None else lister()
+        under = [each for each in found if str(each["id"]).lower().startswith(f"{scope}/")]
+        return Answer(200, {"value": under, "nextLink": None})
+
+    def _of_type(self, kind: str) -> list[Resource]:
+        typed = (each for key, each in self.resources.items() if "/providers/" in key)
+        return [each for each in typed if ResourcePath.of(each.id).type.lower() == kind]
 
     # -- requests ---------------------------------------------------------------------------------
 
@@ -66,6 +161,8 @@ class ResourcesApi:
         path = ResourcePath.of(call.path)
         if not isinstance(call.document, dict):
             raise front_door_error(400, "MissingRequestBody", "The request body is required.")
+        if (changing := self.changing.get(call.path.lower())) is not None:
+            return self._requested(call, changing, call.document)
         self._check_place(path)
         self._check_location(path, call.document)
         check = RULES.get(path.type.lower())
@@ -80,7 +177,12 @@ class ResourcesApi:
         found = self.resources.get(call.path.lower())
         if found is None:
             raise missing(call.path)
-        return Answer(200, _shown(found, _kind(found.id)))
+        return Answer(200, self.get_document(found))
+
+    def get_document(self, found: Resource) -> dict[str, Any]:
+        shown = _shown(found, _kind(found.id))
+        changing = self.changing.get(found.id.lower())
+        return shown if changing is None else {**shown, **changing.current()}
 
     # -- checks -----------------------------------------------------------------------------------
 
@@ -154,6 +256,32 @@ def missing(resource_id: str) -> ArmError:
         f"The Resource '{resource_id}' was not found. For more details please go to "
         "https://aka.ms/ARMResourceNotFoundFix",
     )
+
+
+def _listed(path: str) -> tuple[str, str]:
+    """What a list is of: the id that all in it begin with, and their type, in lower case."""
+    before, _, tail = path.lower().rpartition("/providers/")
+    provider, *segments = tail.split("/")
+    scope = before if len(segments) == 1 else path.lower().rpartition("/")[0]
+    return scope, "/".join([provider, *segments[::2]])
+
+
+def _links(call: Call, found: Changing, operation: Operation) -> dict[str, str]:
+    """Where the operation is followed: in the provider's location, beyond the resource, as in Azure."""
+    path = ResourcePath.of(_subject(call))
+    subscription = path.id.split("/")[2]
+    location = found.document.get("location", "westeurope")
+    root = f"{call.base_url}/subscriptions/{subscription}/providers/{path.provider}/locations/{location}"
+    asked = f"{operation.id}?api-version={call.query.get('api-version', '')}&of={quote(_subject(call))}"
+    links = {"Location": f"{root}/asyncResults/{asked}", "Retry-After": f"{found.poll_after:g}"}
+    if found.operation_style is OperationStyle.AZURE_ASYNC_OPERATION:
+        links["Azure-AsyncOperation"] = f"{root}/asyncOperations/{asked}"
+    return links
+
+
+def _subject(call: Call) -> str:
+    """The resource an operation is of: told by its link, once it is followed."""
+    return call.query.get("of", call.path)
 
 
 def _kind(resource_id: str) -> str:

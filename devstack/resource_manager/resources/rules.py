@@ -8,7 +8,12 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from devstack.resource_manager.documents import ArmError, ResourcePath, front_door_error, provider_error
+from devstack.resource_manager.common.documents import (
+    ArmError,
+    ResourcePath,
+    front_door_error,
+    provider_error,
+)
 
 GUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 

@@ -1,0 +1,81 @@
+"""Between zero and one: nothing is started before a metric is above its threshold, and the last one stays while it is. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from scaling.model import Flip, Reason, Verdict
+from scaling.rules.combine import PROBLEMS
+from scaling.rules.view import LevelLine, MetricsView
+
+
+class ActivationRule:
+    """From zero the first one is started when any of the metrics is above its threshold, by its newest sample. The last one
+    goes only when all of them are known, and were at or below it throughout their windows; how many there are beyond the
+    first is up to the other rules, and so is wanting none.
+    """
+
+    class Params(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+        """`metric`, or several `metrics`; `above` is the activation threshold of each, 0 as KEDA's default."""
+
+        metric: str = ""
+        metrics: tuple[str, ...] = ()
+        above: Annotated[float, Meta(ge=0)] = 0.0
+
+        def problems(self) -> dict[str, str]:
+            if bool(self.metric) == bool(self.metrics):
+                return {"metric": "give either metric or metrics"}
+            return {}
+
+    def __init__(self, params: Params, *, name: str) -> None:
+        self._name = name
+        self._above = params.above
+        self._metrics = params.metrics or (params.metric,)
+
+    def metrics(self) -> tuple[str, ...]:
+        return self._metrics
+
+    def levels(self, current: int) -> tuple[LevelLine, ...]:
+        """The threshold, while there is nothing that runs; otherwise the other rules' levels are what counts."""
+        if current > 0:
+            return ()
+        return tuple(LevelLine(metric, "latest", "out", self._above) for metric in self._metrics)
+
+    def evaluate(self, view: MetricsView, /) -> Verdict:
+        return self._of_none(view) if view.current == 0 else self._of_some(view)
+
+    def _of_none(self, view: MetricsView) -> Verdict:
+        """A vote for the first one; or nothing is started, also where some of the metrics cannot be read."""
+        unknown, flips = None, []
+        for metric in self._metrics:
+            summary = view.metric(metric)
+            if summary.problem is not None:
+                unknown = unknown or summary.problem
+            elif summary.latest > self._above:
+                evidence = view.evidence(self._name, metric, "latest", ">", self._above)
+                flip = Flip(f"latest {metric}", "<=", self._above, Reason.NOT_ACTIVE)
+                return Verdict(1, Reason.SCALE_OUT, (evidence,), (flip,))
+            else:
+                flips.append(Flip(f"latest {metric}", ">", self._above, Reason.SCALE_OUT))
+        if unknown is not None:
+            return Verdict(None, unknown, blocks_out=True)
+        evidences = tuple(view.evidence(self._name, m, "latest", "<=", self._above) for m in self._metrics)
+        return Verdict(None, Reason.NOT_ACTIVE, evidences, tuple(flips), blocks_out=True)
+
+    def _of_some(self, view: MetricsView) -> Verdict:
+        """Nothing to say where all is quiet; else one stays."""
+        unknown = None
+        for metric in self._metrics:
+            summary = view.metric(metric)
+            if summary.problem is not None:
+                unknown = unknown or summary.problem
+            elif summary.maximum > self._above:
+                evidence = view.evidence(self._name, metric, "maximum", ">", self._above)
+                flip = Flip(f"maximum {metric}", "<=", self._above, Reason.SCALE_IN)
+                return Verdict(None, Reason.STILL_ACTIVE, (evidence,), (flip,), floor=1)
+        if unknown is not None:
+            assert unknown in PROBLEMS  # noqa: S101 - which forbids every scale-in
+            return Verdict(None, unknown, floor=1)
+        return Verdict(None, Reason.WITHIN_TARGET)

@@ -1,0 +1,89 @@
+"""Which Azure Monitor autoscale setting moves a resource, if one does: two controllers would undo each other's changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterable, Awaitable, Callable
+from math import inf
+from typing import TYPE_CHECKING
+
+from azure.core.exceptions import AzureError
+
+from scaling.scalers.arm.errors import Failure, Kind, classify
+
+if TYPE_CHECKING:
+    from scaling.scalers.arm.requests import ArmRequests, Entry
+
+logger = logging.getLogger(__name__)
+
+BESIDE_DEADLINE = 4.0
+"""Seconds for what is read beside a resource, and is not needed to scale it: autoscale settings, the maximum of a SKU. Below
+the time that the shortest round of reads has: the resource is read though one of these does not answer.
+"""
+
+HOLDER_AGE = 300.0
+"""Seconds autoscale settings are remembered by default; they are edited by hand."""
+
+
+class AutoscaleHolder:
+    """Looks for the settings that target one resource. `label` names it in messages, `requests` gives the client."""
+
+    def __init__(self, resource_id: str, label: str, requests: Callable[[], Awaitable[ArmRequests]]) -> None:
+        self._resource_id = resource_id.rstrip("/")
+        self._label = label
+        self._requests = requests
+        self._known: tuple[str | None, float] = (None, -inf)  # and when it was read
+        self._noted_unreadable = False
+
+    async def holder(self, now: float, *, age: float = HOLDER_AGE) -> str | None:
+        """The name of an enabled autoscale setting that targets the resource, known for at most `age` seconds.
+
+        Not being allowed to look is not fatal, and noted once; after other errors the last answer holds.
+        """
+        name, read_at = self._known
+        if read_at + age <= now:
+            try:
+                async with asyncio.timeout(BESIDE_DEADLINE):
+                    name = await self.ask()
+                self._noted_unreadable = False
+            except Exception as error:  # noqa: BLE001 - whatever it is, the last answer holds
+                self._note_unreadable(classify(error))
+            self._known = name, now
+        return name
+
+    async def ask(self) -> str | None:
+        """The same, asked now. Raises AzureError, also for who may not look, and ValueError naming a bad setting.
+
+        A setting may lie in any resource group of the resource's subscription. Who may not look through all of it
+        gets those of the resource's own group.
+        """
+        requests, group = await self._requests(), self._resource_id.partition("/providers/")[0]
+        subscription = "/".join(group.split("/")[:3])
+        try:
+            return await self._holding(requests.autoscale_settings(subscription))
+        except AzureError as error:
+            if classify(error).kind is not Kind.FORBIDDEN:
+                raise
+        return await self._holding(requests.autoscale_settings(group))
+
+    async def _holding(self, settings: AsyncIterable[Entry]) -> str | None:
+        wanted = self._resource_id.casefold()
+        async for setting in settings:
+            told = setting.get("properties") or {}
+            target = str(told.get("targetResourceUri") or "").rstrip("/").casefold()
+            if told.get("enabled") and target == wanted:
+                return str(setting.get("name"))
+        return None
+
+    def _note_unreadable(self, failure: Failure) -> None:
+        if self._noted_unreadable:
+            return
+        self._noted_unreadable = True
+        role = "; give the identity the 'Monitoring Reader' role on the resource group, or the subscription, to have them respected"
+        logger.warning(
+            "%s: Azure Monitor autoscale settings cannot be read (%s)%s",
+            self._label,
+            failure.story,
+            role if failure.kind is Kind.FORBIDDEN else "",
+        )

@@ -1,0 +1,105 @@
+"""One reading of a resource: the number that is scaled, and the limits that stand beside it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from scaling.scalers.resource.kinds import Kind
+from scaling.target_facts import Settable
+
+AT_REST = frozenset({"", "succeeded", "failed", "canceled"})
+"""Provisioning states in which nothing is being changed; where a resource tells none, nothing is."""
+
+
+class Seen(Struct, frozen=True):
+    """`holder` is what else moves the number; `document` and `etag` are what a change goes by."""
+
+    value: int
+    floor: int
+    ceiling: int | None
+    settable: Settable
+    pending: bool
+    holder: str | None
+    document: Mapping[str, Any]
+    etag: str = ""
+
+    def clamped(self, wanted: int) -> int:
+        """The next value the platform takes: no less than wanted, as far as its limits let it."""
+        high = wanted if self.ceiling is None else self.settable.down(self.ceiling)
+        return max(min(self.settable.up(wanted), high), self.settable.up(self.floor))
+
+
+def seen_of(kind: Kind, document: Mapping[str, Any]) -> Seen:
+    """Raises ValueError where the number is not there, or is none."""
+    value = _number(document, kind.path, kind.absent)
+    if value is None:
+        raise ValueError(f"the answer holds no {kind.path}")
+    times = (_number(document, kind.times, 1) or 1) if kind.times else 1
+    allowed = tuple(each * times for each in kind.allowed)
+    floors = [kind.floor, _number(document, kind.floor_at, None), allowed[0] if allowed else None]
+    ceilings = [kind.ceiling, _number(document, kind.ceiling_at, None), allowed[-1] if allowed else None]
+    told = [each for each in ceilings if each is not None]
+    state = str(at(document, "properties.provisioningState") or "").casefold()
+    return Seen(
+        value=value,
+        floor=max(each for each in floors if each is not None),
+        ceiling=min(told) if told else None,
+        settable=Settable(kind.step, allowed),
+        pending=state not in AT_REST,
+        holder=kind.holder if kind.true_at and at(document, kind.true_at) is True else None,
+        document=document,
+        etag=str(document.get("etag") or ""),
+    )
+
+
+def why_refused(kind: Kind, document: Mapping[str, Any]) -> str | None:
+    """Why there is nothing to set; None where there is."""
+    if kind.needs is None:
+        return None
+    path, accepted = kind.needs
+    found = str(at(document, path) or "")
+    if found.casefold() in {each.casefold() for each in accepted}:
+        return None
+    return f"{path} is '{found}'; {kind.unit} are set where it is {' or '.join(accepted)}"
+
+
+def changed(kind: Kind, seen: Seen, wanted: int) -> dict[str, Any]:
+    """What is sent: of a PATCH the number alone, with a SKU the whole of it, for providers take no part of that; of a PUT
+    the document as it was read.
+    """
+    first, *_ = kind.path.split(".")
+    if kind.method == "put":
+        kept = {name: value for name, value in seen.document.items() if name not in {"etag", "systemData"}}
+        return _with(kept, kind.path.split("."), wanted)
+    whole = {"sku": seen.document.get("sku", {})} if first == "sku" else {}
+    return _with(whole, kind.path.split("."), wanted)
+
+
+def _with(document: Mapping[str, Any], path: list[str], value: int) -> dict[str, Any]:
+    first, *rest = path
+    inner = document.get(first)
+    return {
+        **document,
+        first: _with(inner if isinstance(inner, Mapping) else {}, rest, value) if rest else value,
+    }
+
+
+def at(document: Any, path: str) -> Any:
+    """What stands at a path, None where nothing does."""
+    for name in path.split("."):
+        document = document.get(name) if isinstance(document, Mapping) else None
+    return document
+
+
+def _number(document: Mapping[str, Any], path: str, absent: int | None) -> int | None:
+    """A whole number of 0 or more; providers write some as text or with a decimal point. Raises ValueError for others."""
+    found = at(document, path) if path else None
+    if found is None:
+        return absent
+    number = int(found) if isinstance(found, str) and found.isdigit() else found
+    if isinstance(number, bool) or not isinstance(number, int | float) or number != int(number) or number < 0:
+        raise ValueError(f"{path} is {found!r}; a whole number of 0 or more can be scaled")
+    return int(number)

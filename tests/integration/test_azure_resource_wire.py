@@ -1,0 +1,175 @@
+"""Numbers of resources over the wire: kinds that are known, operations that take time, fail, or may not be followed."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from devstack.resource_manager import OperationStyle, ResourceManagerServer
+from devstack.servers.faults import Fault
+from scaling.model import EffectOutcome
+from scaling.ports import ScalerError
+from scaling.scalers.resource.scaler import AzureResourceScaler
+from tests.arm_support import SUBSCRIPTION, arm_settings, resource_manager
+from tests.conformance.test_scalers import NOW, action
+
+pytestmark = pytest.mark.wire
+
+GROUP = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/rg/providers"
+SET = f"{GROUP}/Microsoft.Compute/virtualMachineScaleSets/workers"
+APP = f"{GROUP}/Microsoft.App/containerApps/shop"
+BUS = f"{GROUP}/Microsoft.ServiceBus/namespaces/orders"
+
+
+@pytest.fixture
+async def server(tmp_path_factory, monkeypatch) -> AsyncIterator[ResourceManagerServer]:
+    async with resource_manager(tmp_path_factory, monkeypatch) as started:
+        yield started
+
+
+@pytest.fixture
+async def scaler_of(server):
+    made: list[AzureResourceScaler] = []
+
+    def make(resource_id: str, kind: str, **options: Any) -> AzureResourceScaler:
+        given = {"deadline_seconds": 3, "poll_interval_seconds": 0.02, **options}
+        made.append(
+            AzureResourceScaler(
+                AzureResourceScaler.Params(resource_id=resource_id, kind=kind, **given), arm_settings(server)
+            )
+        )
+        return made[-1]
+
+    yield make
+    for each in made:
+        await each.aclose()
+
+
+def machines(server, **options):
+    document = {
+        "location": "westeurope",
+        "sku": {"name": "Standard_D2s_v5", "tier": "Standard", "capacity": 2},
+    }
+    return server.add_resource(SET, document, poll_after=0.02, **options)
+
+
+@pytest.mark.parametrize("style", OperationStyle)
+async def test_an_operation_is_followed_to_its_end(server, scaler_of, style):
+    found = machines(server, operation_seconds=0.1, operation_style=style)
+
+    effect = await scaler_of(SET, "virtual_machine_scale_set").apply(action(2, 5), now=NOW)
+
+    assert (effect.outcome, effect.reached, effect.detail) == (EffectOutcome.APPLIED, 5, "")
+    assert found.document["sku"] == {"name": "Standard_D2s_v5", "tier": "Standard", "capacity": 5}
+    assert [entry.method for entry in server.ledger if entry.capacity is not None] == ["PATCH"]
+
+
+async def test_an_operation_that_may_not_be_followed_is_seen_on_the_resource(server, scaler_of):
+    """A role on the resource alone does not reach the provider's location, where the operation is."""
+    machines(server, operation_seconds=0.1)
+    server.faults.add(Fault("arm.get_operation", "error", status=403, count=None))
+
+    effect = await scaler_of(SET, "virtual_machine_scale_set").apply(action(2, 5), now=NOW)
+
+    assert (effect.outcome, effect.reached) == (EffectOutcome.APPLIED, 5)
+
+
+async def test_what_takes_longer_than_the_deadline_is_accepted_and_pending(server, scaler_of):
+    machines(server, operation_seconds=60)
+    scaler = scaler_of(SET, "virtual_machine_scale_set", deadline_seconds=0.2)
+
+    effect = await scaler.apply(action(2, 5), now=NOW)
+
+    assert (effect.outcome, effect.reached) == (EffectOutcome.ACCEPTED, 2)
+    assert (await scaler.current("plan", now=NOW)).pending
+
+
+async def test_an_operation_that_fails_says_why(server, scaler_of):
+    machines(server, operation_seconds=0.05)
+    server.faults.add(Fault("arm.patch_resource", "failed_operation"))
+
+    effect = await scaler_of(SET, "virtual_machine_scale_set").apply(action(2, 5), now=NOW)
+
+    assert (effect.outcome, effect.reached) == (EffectOutcome.FAILED, 2)
+    assert "the operation ended as Failed: The operation to change" in effect.detail
+
+
+async def test_a_quota_is_a_refusal_and_not_a_conflict_to_wait_for(server, scaler_of):
+    machines(server)
+    server.faults.add(Fault("arm.patch_resource", "refused"))
+
+    effect = await scaler_of(SET, "virtual_machine_scale_set").apply(action(2, 900), now=NOW)
+
+    assert (effect.outcome, effect.reached) == (EffectOutcome.REFUSED, 2)
+    assert "exceeding approved Total Regional Cores quota" in effect.detail
+
+
+async def test_a_lost_answer_is_read_back_and_nobody_asks_twice(server, scaler_of):
+    machines(server)
+    server.faults.add(Fault("arm.patch_resource", "drop_ack"))
+
+    effect = await scaler_of(SET, "virtual_machine_scale_set").apply(action(2, 5), now=NOW)
+
+    assert (effect.outcome, effect.reached) == (EffectOutcome.APPLIED, 5)
+    assert sum(entry.method == "PATCH" for entry in server.ledger) == 1
+
+
+async def test_a_short_throttling_is_waited_out(server, scaler_of):
+    machines(server)
+    server.faults.add(Fault("arm.patch_resource", "error", status=429, retry_after=1))
+
+    effect = await scaler_of(SET, "virtual_machine_scale_set").apply(action(2, 5), now=NOW)
+
+    assert (effect.outcome, effect.reached) == (EffectOutcome.APPLIED, 5)
+
+
+async def test_replicas_of_a_container_app_go_to_zero_and_back(server, scaler_of):
+    app = server.add_resource(
+        APP, {"properties": {"template": {"scale": {"minReplicas": 1, "maxReplicas": 30}}}}
+    )
+    scaler = scaler_of(APP, "container_app_minimum")
+
+    none = await scaler.apply(action(1, 0), now=NOW)
+    capacity = await scaler.current("plan", now=NOW)
+    one = await scaler.apply(action(0, 1, action_id="plan@2"), now=NOW)
+
+    assert [effect.outcome for effect in (none, one)] == [EffectOutcome.APPLIED] * 2
+    assert (capacity.current, capacity.floor, capacity.ceiling) == (0, 0, 30)
+    assert app.document["properties"]["template"]["scale"] == {"minReplicas": 1, "maxReplicas": 30}
+
+
+async def test_messaging_units_are_allowed_values_and_of_premium_only(server, scaler_of):
+    found = server.add_resource(BUS, {"sku": {"name": "Premium", "capacity": 2}})
+    scaler = scaler_of(BUS, "service_bus_messaging_units")
+
+    between = await scaler.apply(action(2, 3), now=NOW)
+    capacity = await scaler.current("plan", now=NOW)
+    found.set("sku.name", "Standard")
+
+    assert (between.outcome, between.reached) == (EffectOutcome.LIMITED, 4)
+    assert between.detail == "the platform takes 1 to 16 messaging units, allowed are 1, 2, 4, 8, 16"
+    assert capacity.allowed == (1, 2, 4, 8, 16)
+    with pytest.raises(ScalerError, match=r"cannot be set: sku\.name is 'Standard'"):
+        await scaler.current("plan", now=NOW)
+
+
+async def test_auto_inflate_is_respected_as_another_controller(server, scaler_of):
+    hubs = f"{GROUP}/Microsoft.EventHub/namespaces/flights"
+    document = {"sku": {"name": "Standard", "capacity": 2}, "properties": {"isAutoInflateEnabled": True}}
+    server.add_resource(hubs, document)
+    scaler = scaler_of(hubs, "event_hubs_throughput_units")
+
+    effect = await scaler.apply(action(2, 4), now=NOW)
+
+    assert (effect.outcome, effect.reached) == (EffectOutcome.FOREIGN_HAND, 2)
+    assert (await scaler.current("plan", now=NOW)).held_by == "auto-inflate"
+
+
+async def test_who_may_not_read_is_told_which_rights_it_takes(server, scaler_of):
+    machines(server)
+    server.faults.add(Fault("arm.get_resource", "error", status=403, count=None))
+
+    with pytest.raises(
+        ScalerError, match=r"needs a role with Microsoft\.Compute/virtualMachineScaleSets/read and"
+    ):
+        await scaler_of(SET, "virtual_machine_scale_set").current("plan", now=NOW)
